@@ -1,0 +1,177 @@
+"""Every lie and every death the simulator can be told to commit, each in one small method.
+
+All of them live in this file so that one page says what can be injected and what it does; the rest of the room asks
+this object at the one place where the fault bites, and knows no fault by name. A fault changes what the engine does or
+says; the truth file always tells what really happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from random import Random
+
+from specbench_client.simulator.drafters import Drafter
+from specbench_client.simulator.errors import ConfigError
+from specbench_client.simulator.text import Answer, reworded
+
+# A throttled engine gets slower, it does not stop: without a bound a long test would never end.
+MAX_SLOWDOWN = 10.0
+
+
+class Fault(StrEnum):
+    """What can be injected."""
+
+    MERGE_CHUNKS = "merge-chunks"
+    TRUNCATE = "truncate"
+    MISCOUNT = "miscount"
+    DIVERGE = "diverge"
+    NEVER_DRAFT = "never-draft"
+    PROMPT_CACHE = "prompt-cache"
+    SLOW_START = "slow-start"
+    NEVER_READY = "never-ready"
+    CRASH_AFTER = "crash-after"
+    RESET_AFTER = "reset-after"
+    STALL = "stall"
+    HTTP_500 = "http-500"
+    MALFORMED_SSE = "malformed-sse"
+    RESTART_COUNTERS = "restart-counters"
+    THROTTLE = "throttle"
+    OOM = "oom"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultHelp:
+    """A fault's value when none is given, what the value means, and what happens."""
+
+    default: float
+    value: str
+    effect: str
+    greatest: float = float("inf")
+
+
+FAULTS: dict[Fault, FaultHelp] = {
+    Fault.MERGE_CHUNKS: FaultHelp(4, "steps", "each chunk carries the tokens of this many steps"),
+    Fault.TRUNCATE: FaultHelp(0.5, "share", "only this share of the output is sent; finish_reason says stop", 1),
+    Fault.MISCOUNT: FaultHelp(3, "tokens", "usage counts this many tokens more than were sent"),
+    Fault.DIVERGE: FaultHelp(1, "share", "with a drafter, this share of prompts gets other text from its middle on", 1),
+    Fault.NEVER_DRAFT: FaultHelp(1, "", "a drafter was asked for, starts happily and never drafts"),
+    Fault.PROMPT_CACHE: FaultHelp(0.9, "share", "this share of every prompt is a cache hit: reported, fast prefill", 1),
+    Fault.SLOW_START: FaultHelp(30, "seconds", "everything answers 503 for this long"),
+    Fault.NEVER_READY: FaultHelp(1, "", "everything answers 503 for ever"),
+    Fault.CRASH_AFTER: FaultHelp(1, "requests", "the process exits 1 when this many requests were answered"),
+    Fault.RESET_AFTER: FaultHelp(3, "chunks", "every stream's connection is reset after this many content chunks"),
+    Fault.STALL: FaultHelp(3, "chunks", "every stream falls silent after this many content chunks, and stays open"),
+    Fault.HTTP_500: FaultHelp(1, "probability", "a request is answered by 500", 1),
+    Fault.MALFORMED_SSE: FaultHelp(2, "chunk", "this content chunk (counted from 1) is cut in the middle of its JSON"),
+    Fault.RESTART_COUNTERS: FaultHelp(1, "requests", "counters start again from 0 when this many were answered"),
+    Fault.THROTTLE: FaultHelp(0.2, "per second", "steps get slower by this share for every second of engine time"),
+    Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) while serving the request after this many"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The faults of one engine; empty is an honest engine."""
+
+    values: Mapping[Fault, float] = field(default_factory=dict)
+
+    # -- text and counts ---------------------------------------------------------------------------------------
+
+    def rewrite(self, answer: Answer, *, speculates: bool) -> Answer:
+        """Truncate; diverge from the greedy text under speculation."""
+        share = self.values.get(Fault.DIVERGE, 0.0)
+        if speculates and Random(f"diverge:{answer.identity}").random() < share:  # noqa: S311 -- a simulation
+            answer = reworded(answer, start=len(answer.words) // 2)
+        if Fault.TRUNCATE in self.values:
+            kept = max(1, int(len(answer.words) * self.values[Fault.TRUNCATE]))
+            answer = replace(answer, words=answer.words[:kept], finish_reason="stop")
+        return answer
+
+    def drafter(self, asked: Drafter) -> Drafter:
+        """Return the drafter that really runs."""
+        return replace(asked, match_probability=0.0) if Fault.NEVER_DRAFT in self.values else asked
+
+    def reported_tokens(self, sent: int) -> int:
+        return sent + int(self.values.get(Fault.MISCOUNT, 0))
+
+    def cached_tokens(self, prompt_tokens: int) -> int:
+        return int(prompt_tokens * self.values.get(Fault.PROMPT_CACHE, 0.0))
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def ready(self, seconds_since_start: float) -> bool:
+        return Fault.NEVER_READY not in self.values and seconds_since_start >= self.values.get(Fault.SLOW_START, 0.0)
+
+    def slowdown(self, engine_seconds: float) -> float:
+        return min(MAX_SLOWDOWN, 1.0 + self.values.get(Fault.THROTTLE, 0.0) * engine_seconds)
+
+    # -- the wire ----------------------------------------------------------------------------------------------
+
+    @property
+    def steps_per_chunk(self) -> int:
+        return max(1, int(self.values.get(Fault.MERGE_CHUNKS, 1)))
+
+    def garbles(self, chunks_sent: int) -> bool:
+        """Whether the next content chunk is cut in the middle."""
+        return self.values.get(Fault.MALFORMED_SSE) == chunks_sent + 1
+
+    def resets(self, chunks_sent: int) -> bool:
+        return chunks_sent >= self.values.get(Fault.RESET_AFTER, float("inf"))
+
+    def stalls(self, chunks_sent: int) -> bool:
+        return chunks_sent >= self.values.get(Fault.STALL, float("inf"))
+
+    def refuses(self, seed: int, request_index: int) -> bool:
+        """Whether this request is answered by 500."""
+        chance = Random(f"http-500:{seed}:{request_index}").random()  # noqa: S311 -- a simulation
+        return chance < self.values.get(Fault.HTTP_500, 0.0)
+
+    # -- the process -------------------------------------------------------------------------------------------
+
+    def crashes(self, answered: int) -> bool:
+        return answered >= self.values.get(Fault.CRASH_AFTER, float("inf"))
+
+    def runs_out_of_memory(self, arrived: int) -> bool:
+        """Whether the request that just arrived (the ``arrived``-th) is the last straw."""
+        return arrived > self.values.get(Fault.OOM, float("inf"))
+
+    def restarts_counters(self, answered: int) -> bool:
+        return self.values.get(Fault.RESTART_COUNTERS) == answered
+
+
+def parse_faults(texts: tuple[str, ...]) -> Faults:
+    """Read ``NAME`` or ``NAME=VALUE``, each at most once; ConfigError names what is wrong."""
+    values: dict[Fault, float] = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if name not in FAULTS:
+            raise ConfigError(f"no fault is called {name!r}; there are: {', '.join(FAULTS)}")
+        fault = Fault(name)
+        if fault in values:
+            raise ConfigError(f"fault {name} is given twice")
+        values[fault] = _value(fault, number) if number else FAULTS[fault].default
+    return Faults(values)
+
+
+def _value(fault: Fault, number: str) -> float:
+    known = FAULTS[fault]
+    try:
+        value = float(number)
+    except ValueError as error:
+        raise ConfigError(f"fault {fault}={number}: {known.value or 'it takes no value'} must be a number") from error
+    if not known.value:
+        raise ConfigError(f"fault {fault} takes no value")
+    if not 0 <= value <= known.greatest:
+        raise ConfigError(f"fault {fault}={number}: {known.value} lies between 0 and {known.greatest:g}")
+    return value
+
+
+def describe_faults() -> str:
+    """Return one line a fault, for ``--help``."""
+    return "\n".join(
+        f"{fault + (f'={known.default:g}' if known.value else ''):22s}{known.effect}"
+        + (f" ({known.value})" if known.value else "")
+        for fault, known in FAULTS.items()
+    )

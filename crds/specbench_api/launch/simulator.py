@@ -1,0 +1,55 @@
+"""The simulator: our own engine with a known truth. It runs from the same image as the client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench_api.errors import Problem
+from specbench_api.launch.arguments import contradictions
+from specbench_api.launch.launch import Launch, Order
+from specbench_api.spec.engine import EngineKind
+
+_MANAGED = ("--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens")
+_REMEDIES = {
+    "--drafter": "set drafters[].method",
+    "--num-speculative-tokens": "set drafters[].numSpeculativeTokens",
+}
+PORT = 8000
+
+
+class SimulatorLauncher:
+    """`specbench simulate` with the drafter's method and length; acceptance comes by args."""
+
+    kind = EngineKind.SIMULATOR
+
+    def launch(self, order: Order) -> Launch:
+        """Render the command line of `specbench simulate`."""
+        drafter = order.drafter
+        drafting = (
+            (
+                "--drafter",
+                drafter.method,
+                "--num-speculative-tokens",
+                str(drafter.num_speculative_tokens),
+                *drafter.args,
+            )
+            if drafter
+            else ("--drafter", "none")
+        )
+        return Launch(
+            image=order.engine.image or "",  # empty: the installation's own image
+            command=tuple(order.engine.command) if order.engine.command else ("specbench",),
+            local_programs=(("specbench",),),
+            args=("simulate", "--dialect", "vllm", *drafting, *order.engine.args),
+            port=PORT,
+            env={variable.name: variable.value for variable in order.engine.env},
+            served_model="simulated",
+        )
+
+    def problems(self, order: Order) -> Sequence[Problem]:
+        """Arguments that contradict managed flags."""
+        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", {}, _REMEDIES)
+        if order.drafter:
+            path = f"spec.drafters[{order.drafter.name}].args"
+            found += contradictions(_MANAGED, order.drafter.args, path, {}, _REMEDIES)
+        return found

@@ -1,0 +1,26 @@
+"""Which launcher serves which kind of engine, and every problem of a run's arms at once."""
+
+from __future__ import annotations
+
+from specbench_api.errors import Problem
+from specbench_api.launch.launch import Launcher, Order
+from specbench_api.launch.llama_cpp import LlamaCppLauncher
+from specbench_api.launch.simulator import SimulatorLauncher
+from specbench_api.launch.support import cell
+from specbench_api.spec.engine import EngineKind
+
+LAUNCHERS: dict[EngineKind, Launcher] = {
+    EngineKind.SIMULATOR: SimulatorLauncher(),
+    EngineKind.LLAMA_CPP: LlamaCppLauncher(),
+}
+
+
+def problems_of(order: Order) -> list[Problem]:
+    """What the engine cannot do: the support table first, then the engine's own rules."""
+    if order.drafter:
+        found = cell(order.engine.kind, order.drafter.method)
+        if not found.supported:
+            path = f"spec.drafters[{order.drafter.name}].method"
+            message = f"{order.engine.kind} cannot do {order.drafter.method}: {found.how}"
+            return [Problem(path, message, f"use {found.instead}")]
+    return list(LAUNCHERS[order.engine.kind].problems(order))

@@ -1,0 +1,1 @@
+"""What comes back: records, summaries, manifests, findings, and where each lies. Versioned documents."""

@@ -1,0 +1,54 @@
+"""How programs end: exit codes, and the termination message in which a client says why.
+
+The operator reads the message from the pod's status; logs are for people and are never parsed.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from specbench_api.model import ApiModel
+
+
+class Exit(IntEnum):
+    """Exit codes of `specbench`. The client Job uses the same, but for UNTRUSTWORTHY, which is 0 there."""
+
+    OK = 0
+    """Finished and trustworthy."""
+    BUG = 1
+    """A bug of ours."""
+    BAD_INPUT = 2
+    """Bad input, nothing started."""
+    UNTRUSTWORTHY = 3
+    """Finished, but a point is Invalid or the run is not to be trusted."""
+    ENGINE_FAILED = 4
+    """An engine failed; the other arms' results are kept."""
+    NOT_DURABLE = 5
+    """Results are not durable."""
+    INTERRUPTED = 130
+    """Interrupted; what was finished is kept and found again."""
+
+
+TERMINATION_MESSAGE_MAX = 4000
+"""The kubelet cuts at 4096 bytes."""
+
+
+class Termination(ApiModel):
+    """What a client leaves in /dev/termination-log."""
+
+    code: int
+    """Its exit code."""
+    reason: str
+    """One CamelCase word; an EngineReason where the engine was at fault."""
+    message: str
+    """What happened and what to do, for a person."""
+    measured: int = 0
+    """Points that this group has in S3 now."""
+
+    def to_message(self) -> str:
+        """As one JSON line that fits; the message is cut before anything else."""
+        room = TERMINATION_MESSAGE_MAX - len(
+            self.model_copy(update={"message": ""}).model_dump_json(by_alias=True).encode()
+        )
+        cut = self.message.encode()[: max(room // 2, 0)].decode(errors="ignore")
+        return self.model_copy(update={"message": cut}).model_dump_json(by_alias=True)

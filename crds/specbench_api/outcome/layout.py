@@ -1,0 +1,50 @@
+"""Where everything lies, in S3 and in a local folder alike (keys use `/`, relative to the results' root).
+
+runs/NAMESPACE/NAME/UID/
+  plan.json provenance.json summary.json report.html progress.json
+  groups/INDEX-ATTEMPT/…                                what was seen of one launch
+  points/HASH/records/part-ATTEMPT-00000.parquet …      one row a request
+  points/HASH/summary.json
+  points/HASH/manifest.json                             last; without it there is no result
+"""
+
+from __future__ import annotations
+
+PLAN = "plan.json"
+PROVENANCE = "provenance.json"
+SUMMARY = "summary.json"
+REPORT = "report.html"
+MANIFEST = "manifest.json"
+POINT_SUMMARY = "summary.json"
+
+
+def run_root(namespace: str, name: str, uid: str) -> str:
+    """Root of one run's results."""
+    return f"runs/{namespace}/{name}/{uid}"
+
+
+def point_root(point_hash: str) -> str:
+    """Root of one point, below the run's."""
+    return f"points/{point_hash}"
+
+
+def manifest_key(point_hash: str) -> str:
+    """The point's manifest, below the run's root."""
+    return f"{point_root(point_hash)}/{MANIFEST}"
+
+
+def summary_key(point_hash: str) -> str:
+    """The point's summary, below the run's root."""
+    return f"{point_root(point_hash)}/{POINT_SUMMARY}"
+
+
+def part_key(point_hash: str, attempt: str, number: int) -> str:
+    """One part of the point's records. The attempt is in the name: a retry never meets an older part."""
+    return f"{point_root(point_hash)}/records/part-{attempt}-{number:05d}.parquet"
+
+
+def hash_of_manifest(key: str) -> str | None:
+    """The point whose manifest this key is, or None."""
+    parts = key.split("/")
+    is_manifest = len(parts) == 3 and parts[0] == "points" and parts[2] == MANIFEST
+    return parts[1] if is_manifest else None

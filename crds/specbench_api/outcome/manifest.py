@@ -1,0 +1,58 @@
+"""A point's manifest: written last, it makes the point a result. What it does not name is no result."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specbench_api.model import ApiModel
+
+
+class StoredFile(ApiModel):
+    """One object that belongs to the point."""
+
+    key: str
+    """Key below the run's root."""
+    size: int
+    """Bytes."""
+    sha256: str
+    """SHA-256 of its content, in hex."""
+    rows: int | None = None
+    """Rows, for records."""
+
+
+class Observed(ApiModel):
+    """What could only be seen, not declared. A resume that finds it changed is refused."""
+
+    dataset_fingerprint: str
+    """SHA-256 over the prompts as they were used, in order."""
+    prompts: int
+    """Prompts of the workload."""
+    engine_version: str | None = None
+    """What the engine says of itself."""
+    engine_model: str | None = None
+    """The model's name as served."""
+    client_version: str
+    """Version of the client."""
+    launch: str
+    """Which launch of the engine served it: group-attempt."""
+
+
+class Manifest(ApiModel):
+    """What makes a point a result."""
+
+    schema_version: Literal["specbench.io/manifest/v1"] = "specbench.io/manifest/v1"
+    """Version of this document."""
+    hash: str
+    """The point."""
+    attempt: str
+    """Which attempt of the client wrote it."""
+    started_monotonic_ns: int
+    """The point's start on the client's monotonic clock; records count from it."""
+    started_wall: str
+    """The same on the wall clock, RFC 3339."""
+    ended_wall: str
+    """When the last record was closed."""
+    files: list[StoredFile]
+    """Records and summary."""
+    observed: Observed
+    """What was seen."""

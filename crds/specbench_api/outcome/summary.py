@@ -1,0 +1,151 @@
+"""What a point measured, and what the run answers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specbench_api.model import ApiModel
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import Finding
+
+
+class Counts(ApiModel):
+    """Requests and tokens of a point or of a cell."""
+
+    requests: int = 0
+    """Requests (turns) sent, warm-up left out."""
+    steady_requests: int = 0
+    """Of them, those in the steady state."""
+    failed_requests: int = 0
+    """Of them, those that failed."""
+    conversations: int = 0
+    """Conversations."""
+    prompts: int = 0
+    """Different prompts."""
+    input_tokens: int | None = None
+    """Prompt tokens, as the engine counts them."""
+    output_tokens: int | None = None
+    """Output tokens, as the engine counts them."""
+
+
+class SelfWatch(ApiModel):
+    """What the client saw of itself while it measured."""
+
+    loop_lag_p99_ms: float | None = None
+    """99th percentile of the event loop's lateness."""
+    cpu_share: float | None = None
+    """CPU seconds of the client a second, of one core."""
+    reached_concurrency: float | None = None
+    """Mean requests in flight in the steady state."""
+    steady_share: float | None = None
+    """Steady state's share of the point's duration."""
+    duration_s: float | None = None
+    """From the first request sent to the last token, warm-up left out."""
+
+
+class Counters(ApiModel):
+    """Differences of the engine's own counters over the point, warm-up left out. None where it has none."""
+
+    output_tokens: int | None = None
+    """Generated tokens."""
+    prompt_tokens: int | None = None
+    """Prompt tokens."""
+    cached_tokens: int | None = None
+    """Prompt tokens from a cache."""
+    draft_steps: int | None = None
+    """Steps that verified drafts."""
+    drafted_tokens: int | None = None
+    """Draft tokens proposed."""
+    accepted_tokens: int | None = None
+    """Draft tokens accepted."""
+    restarted: bool = False
+    """A counter went backwards: the engine restarted."""
+
+
+class PointSummary(ApiModel):
+    """What one point measured."""
+
+    schema_version: Literal["specbench.io/point-summary/v1"] = "specbench.io/point-summary/v1"
+    """Version of this document."""
+    hash: str
+    """The point."""
+    arm: str
+    """Name of the arm."""
+    workload: str
+    """Name of the workload."""
+    concurrency: int
+    """Concurrent streams."""
+    repeat: int
+    """Which repeat."""
+    simulated: bool
+    """True when the engine was the simulator: never a measurement."""
+    counts: Counts
+    """Requests and tokens."""
+    figures: dict[str, Figure]
+    """By name, see docs/metrics.md."""
+    self_watch: SelfWatch
+    """What the client saw of itself."""
+    counters: Counters | None = None
+    """What the engine counted."""
+    findings: list[Finding] = []
+    """What the checks of a single point found."""
+
+
+class Cell(ApiModel):
+    """One arm × workload × concurrency over all its repeats, compared with the paired baseline."""
+
+    arm: str
+    """Name of the arm."""
+    workload: str
+    """Name of the workload."""
+    concurrency: int
+    """Concurrent streams."""
+    points: list[str]
+    """Hashes of its measured points."""
+    counts: Counts
+    """Requests and tokens."""
+    figures: dict[str, Figure]
+    """By name, over all repeats."""
+    speedup: Figure | None = None
+    """Output tokens a second of stream time over the paired baseline's."""
+    tpot_speedup: Figure | None = None
+    """The baseline's time per output token over this arm's."""
+    by_category: dict[str, dict[str, Figure]] = {}
+    """Category → figure's name → figure."""
+    valid: bool = True
+    """False when a check broke the comparison."""
+    findings: list[str] = []
+    """Names of the checks that found something here."""
+
+
+class RunSummary(ApiModel):
+    """The answer of a run."""
+
+    schema_version: Literal["specbench.io/run-summary/v1"] = "specbench.io/run-summary/v1"
+    """Version of this document."""
+    namespace: str
+    """Namespace of the run."""
+    name: str
+    """Name of the run."""
+    uid: str
+    """UID of the run."""
+    simulated: bool
+    """True when any point was simulated."""
+    created: str
+    """When this was written, RFC 3339."""
+    points_total: int
+    """Points of the plan."""
+    points_measured: int
+    """Points with a manifest."""
+    points_invalid: int
+    """Of them, those that a check made invalid."""
+    missing: list[str] = []
+    """Hashes of the points without a manifest."""
+    cells: list[Cell]
+    """The answers."""
+    findings: list[Finding]
+    """Everything the checks found."""
+    trustworthy: bool
+    """Whether no check found a reason to doubt."""
+    verdict: str
+    """The verdict in one sentence."""

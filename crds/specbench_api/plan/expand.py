@@ -1,0 +1,113 @@
+"""Spec → plan: the baseline added, repeats laid out in order, neighbours of one arm joined in one launch.
+
+Interleaved (ABBA): even repeats run the arms forwards, odd ones backwards. What drifts slowly (heat, clocks, a
+neighbour on the node) then weighs on every arm alike. Where the last arm of one repeat is the first of the next, one
+launch serves both. Within a launch: repeat, then workload, then concurrency upwards.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.launch.launch import Order as LaunchOrder
+from specbench_api.launch.table import problems_of
+from specbench_api.plan.canonical import canonical_point, digest
+from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import Order
+from specbench_api.spec.run import RunSpec, SpecBenchRun
+
+POINTS_MAX = 4096
+GROUPS_MAX = 512
+
+
+def expand(run: SpecBenchRun) -> Plan:
+    """The plan of a run. Raises InvalidSpec for what no schema can tell: engines, flags, sizes."""
+    spec = run.spec
+    arms = arms_of(spec)
+    _refuse(spec, arms)
+    return Plan(
+        namespace=run.metadata.namespace,
+        name=run.metadata.name,
+        uid=run.metadata.uid,
+        target=spec.model,
+        engine=spec.engine,
+        arms=arms,
+        workloads=spec.workloads,
+        load=spec.load,
+        placement=spec.placement,
+        groups=_groups(spec, arms),
+    )
+
+
+def arms_of(spec: RunSpec) -> list[Arm]:
+    """The baseline (unless it is skipped), then the drafters in the order of the spec."""
+    baseline = [] if spec.baseline == "Skip" else [Arm(name=BASELINE_NAME)]
+    return [*baseline, *(Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters)]
+
+
+def launch_order(plan: Plan, arm: Arm) -> LaunchOrder:
+    """What is to be started for an arm of this plan."""
+    return LaunchOrder(plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.gpus)
+
+
+def _refuse(spec: RunSpec, arms: list[Arm]) -> None:
+    slots = max(spec.load.concurrency)
+    orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, spec.placement.gpus) for arm in arms]
+    problems = list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
+    points = len(arms) * spec.load.repeats * len(spec.load.concurrency) * len(spec.workloads)
+    if points > POINTS_MAX:
+        remedy = "fewer drafters, workloads, concurrencies or repeats in one run"
+        problems.append(Problem("spec", f"{points} points are more than one run may hold ({POINTS_MAX})", remedy))
+    problems += _duplicates(spec, arms)
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
+    """Names are labels: two arms or workloads that differ in nothing else would be one point measured twice."""
+    first, load = spec.workloads[0], spec.load.concurrency[0]
+    arm_digests = [(arm.name, digest(canonical_point(spec, arm, first, load, 0))) for arm in arms]
+    work_digests = [(work.name, digest(canonical_point(spec, arms[0], work, load, 0))) for work in spec.workloads]
+    return [
+        Problem(f"spec.{field}[{name}]", f"is the same as {twin!r} but for its name", "leave one of them out")
+        for field, rows in (("drafters", arm_digests), ("workloads", work_digests))
+        for index, (name, found) in enumerate(rows)
+        for twin, earlier in rows[:index]
+        if found == earlier
+    ]
+
+
+def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
+    passes = [(arm, repeat) for repeat in range(spec.load.repeats) for arm in _in_order(spec, arms, repeat)]
+    if spec.load.order is Order.SEQUENTIAL:
+        passes.sort(key=lambda visit: arms.index(visit[0]))
+    launches = [list(visits) for _, visits in groupby(passes, key=lambda visit: visit[0].name)]
+    return [
+        EngineGroup(
+            index=index,
+            arm=visits[0][0].name,
+            points=[point for arm, repeat in visits for point in _points(spec, arm, repeat)],
+        )
+        for index, visits in enumerate(launches)
+    ]
+
+
+def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:
+    backwards = spec.load.order is Order.INTERLEAVED and repeat % 2 == 1
+    return arms[::-1] if backwards else arms
+
+
+def _points(spec: RunSpec, arm: Arm, repeat: int) -> list[Point]:
+    return [
+        Point(
+            hash=digest(canonical_point(spec, arm, workload, concurrency, repeat)),
+            arm=arm.name,
+            workload=workload.name,
+            concurrency=concurrency,
+            repeat=repeat,
+        )
+        for workload in spec.workloads
+        for concurrency in sorted(set(spec.load.concurrency))
+    ]

@@ -1,0 +1,79 @@
+"""The vocabulary of status: condition types, their reasons, and the phases derived from them.
+
+For each condition type: what True, False and Unknown mean.
+
+    Validated       True: the spec can be run. False: it cannot, and nothing was created.
+    EngineReady     True: the engine answered a real completion, or has done its part. False: an engine did not
+                    start or died; the reason names how. Unknown: still starting, or none is needed yet.
+    LoadFinished    True: every point that can be measured is measured. False: still at it, or gave up on an arm.
+    ResultsDurable  True: every measured point has its manifest in S3. False: S3 refused. Unknown: not finished.
+    Trustworthy     True: no check found a reason to doubt. False: the numbers are not to be trusted, and why.
+    Ready           True: the run is finished, whatever the verdict. For tools (kstatus, kubectl wait).
+    Reconciling     True: the run is at work. Never True together with Stalled.
+    Stalled         True: the run cannot go on by itself.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """Types of conditions, in the order in which they are listed."""
+
+    VALIDATED = "Validated"
+    ENGINE_READY = "EngineReady"
+    LOAD_FINISHED = "LoadFinished"
+    RESULTS_DURABLE = "ResultsDurable"
+    TRUSTWORTHY = "Trustworthy"
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class ConditionStatus(StrEnum):
+    """As Kubernetes has them."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Phase(StrEnum):
+    """A print column, derived from the conditions and never read back."""
+
+    PENDING = "Pending"
+    INVALID = "Invalid"
+    SUSPENDED = "Suspended"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    ANALYSING = "Analysing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class EngineReason(StrEnum):
+    """Why an engine is not (or no longer) serving. Each names what a person would look for."""
+
+    STARTING = "Starting"
+    SERVING = "Serving"
+    DONE = "Done"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONFIG_ERROR = "ConfigError"
+    OOM_KILLED = "OOMKilled"
+    CRASHED = "Crashed"
+    NEVER_READY = "NeverReady"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    REFUSED = "CompletionRefused"
+    LOST = "EngineLost"
+
+
+class GroupState(StrEnum):
+    """Where one engine group stands."""
+
+    WAITING = "Waiting"
+    STARTING = "Starting"
+    MEASURING = "Measuring"
+    DONE = "Done"
+    FAILED = "Failed"

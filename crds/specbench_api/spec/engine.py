@@ -1,0 +1,48 @@
+"""`spec.engine`: what serves the target."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from specbench_api.model import ApiModel
+
+
+class EngineKind(StrEnum):
+    """The engines that this version launches. Further kinds come as new values; none is ever renamed."""
+
+    SIMULATOR = "simulator"
+    LLAMA_CPP = "llama-cpp"
+
+
+class EnvVar(ApiModel):
+    """One environment variable of the engine's container or process."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """Name of the variable."""
+    value: Annotated[str, Field(max_length=4096)] = ""
+    """Its value, as it is. Secrets do not belong here: specs are printed."""
+
+
+Argument = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class Engine(ApiModel):
+    """One inference engine, configured alike for every arm but for the drafter."""
+
+    kind: EngineKind
+    """Which engine: simulator or llama-cpp."""
+    version: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    """Version of the engine. It names the default image and is part of every point's identity."""
+    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    """Image to run instead of the engine's default one."""
+    command: Annotated[list[Argument], Field(max_length=16)] | None = None
+    """Program to run instead of the image's entry point (or, on this machine, of the engine's own program)."""
+    tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs over which one copy of the target is split."""
+    args: Annotated[list[Argument], Field(max_length=64)] = []
+    """Further arguments, forwarded on every arm. One that contradicts a managed flag is an error."""
+    env: Annotated[list[EnvVar], Field(max_length=64)] = []
+    """Environment of the engine, on every arm."""

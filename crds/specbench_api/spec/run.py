@@ -1,0 +1,136 @@
+"""`SpecBenchRun`: one model on one kind of node, a baseline and its drafters."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from specbench_api import API_VERSION
+from specbench_api.model import ApiModel, Rule
+from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import Engine
+from specbench_api.spec.load import Load
+from specbench_api.spec.placement import Placement
+from specbench_api.spec.results import Results
+from specbench_api.spec.status import RunStatus
+from specbench_api.spec.target import Target
+from specbench_api.spec.workload import Workload
+
+NAME_MAX = 40
+"""Longest name of a run: the longest child adds `-g99-9-client` and a Service name ends at 63."""
+
+
+class RunSpec(ApiModel):
+    """What is asked."""
+
+    rules: ClassVar = (
+        Rule(
+            "self.baseline != 'Skip' || size(self.drafters) > 0",
+            "nothing to measure: baseline is Skip and drafters is empty",
+        ),
+        Rule(
+            "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
+            " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
+            " && self.placement == oldSelf.placement && self.results == oldSelf.results",
+            "what is measured cannot change under a run: create a new SpecBenchRun"
+            " (only suspend and the deadlines may change)",
+        ),
+        Rule(
+            "self.engine.tensorParallelSize <= 1 || self.placement.gpus == 0"
+            " || self.engine.tensorParallelSize <= self.placement.gpus",
+            "engine.tensorParallelSize is larger than placement.gpus: ask for as many GPUs as the model is split over",
+        ),
+    )
+
+    model: Target
+    """The target."""
+    engine: Engine
+    """What serves it."""
+    drafters: Annotated[
+        list[Drafter], Field(max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["name"]})
+    ] = []
+    """The arms beside the baseline."""
+    baseline: Literal["Measure", "Skip"] = "Measure"
+    """Whether the arm without a drafter is measured; without it there is no speed-up."""
+    workloads: Annotated[
+        list[Workload],
+        Field(min_length=1, max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["name"]}),
+    ]
+    """The prompts."""
+    load: Load
+    """How hard, how often, in which order."""
+    placement: Placement = Placement()
+    """On which nodes."""
+    results: Results
+    """Where results are kept."""
+    suspend: bool = False
+    """True gives the GPUs back and keeps what is finished; false goes on."""
+    active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400
+    """Longest life of one engine launch; enforced by Kubernetes even when the operator is dead."""
+    startup_deadline_seconds: Annotated[int, Field(ge=5, le=86_400)] = 1_800
+    """How long an engine may take from creation (scheduling, image, model load) until it is ready."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
+    """When the children of a finished run are removed. The run itself and its results stay."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unique_names(cls, data: Any) -> Any:
+        for field in ("drafters", "workloads"):
+            rows = data.get(field) if isinstance(data, dict) else None
+            names = [row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+            twice = sorted({str(name) for name in names if name is not None and names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{field}: the name {twice[0]!r} is used twice; names tell the results apart")
+        return data
+
+    @model_validator(mode="after")
+    def _coherent(self) -> RunSpec:
+        if self.baseline == "Skip" and not self.drafters:
+            raise ValueError(self.rules[0].message)
+        if 0 < self.placement.gpus < self.engine.tensor_parallel_size:
+            raise ValueError(self.rules[2].message)
+        return self
+
+
+class Metadata(ApiModel):
+    """The part of Kubernetes' object metadata that a run needs; the rest is passed over."""
+
+    model_config = {**ApiModel.model_config, "extra": "ignore"}
+
+    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$")]
+    """Name of the run."""
+    namespace: Annotated[str, Field(min_length=1, max_length=63)] = "local"
+    """Namespace; `local` on this machine."""
+    uid: str = ""
+    """Given by the API server, or by the results folder."""
+    generation: int = 0
+    """Counts the changes of the spec."""
+    labels: dict[str, str] = {}
+    """Labels."""
+
+
+class SpecBenchRun(ApiModel):
+    """One measured comparison."""
+
+    rules: ClassVar = (
+        Rule(
+            f"size(self.metadata.name) <= {NAME_MAX}",
+            f"metadata.name is longer than {NAME_MAX} characters: the names of its Jobs and Services derive from it",
+        ),
+        Rule(
+            "self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
+            "metadata.name must begin with a letter and hold lower case letters, digits and dashes: a Service is named after it",
+        ),
+    )
+
+    api_version: Literal[API_VERSION] = API_VERSION  # type: ignore[valid-type]
+    """specbench.io/v1alpha1"""
+    kind: Literal["SpecBenchRun"] = "SpecBenchRun"
+    """SpecBenchRun"""
+    metadata: Metadata
+    """Name and namespace."""
+    spec: RunSpec
+    """What is asked."""
+    status: RunStatus | None = None
+    """What was seen."""

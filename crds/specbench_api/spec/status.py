@@ -1,0 +1,176 @@
+"""`status`: a cache of what was observed; the truth lies in S3 and in the children.
+
+Bounded on purpose: one row an arm, workload and load; never one a request.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from specbench_api.model import ApiModel
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+
+Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]
+Text = Annotated[str, Field(max_length=1024)]
+
+
+class Condition(ApiModel):
+    """As metav1.Condition."""
+
+    type: ConditionType
+    """Type of the condition."""
+    status: ConditionStatus
+    """True, False or Unknown."""
+    reason: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    """One CamelCase word: why."""
+    message: Annotated[str, Field(max_length=4096)] = ""
+    """What a person should know and do."""
+    last_transition_time: Timestamp
+    """When status last changed."""
+    observed_generation: int = 0
+    """The generation of the spec that this speaks of."""
+
+
+class PointCounts(ApiModel):
+    """How far the run is."""
+
+    total: int = 0
+    """Points of the plan."""
+    measured: int = 0
+    """Points with a manifest in S3."""
+    invalid: int = 0
+    """Measured points whose numbers break the comparison."""
+    failed: int = 0
+    """Points that will not be measured, because their engine failed."""
+
+
+class GroupStatus(ApiModel):
+    """One engine group: what one launch of one engine serves."""
+
+    index: int
+    """Place in the plan."""
+    arm: Annotated[str, Field(max_length=32)]
+    """The drafter's name; `none` is the baseline."""
+    state: GroupState
+    """Where it stands."""
+    points: int = 0
+    """Points of the group."""
+    measured: int = 0
+    """Those with a manifest."""
+    attempt: int = 0
+    """Launches so far, counted from 0. A launch is repeated only when the engine was lost without its fault."""
+    reason: Annotated[str, Field(max_length=128)] = ""
+    """Why it is not serving."""
+    message: Text = ""
+    """What was seen."""
+
+
+class Interval(ApiModel):
+    """A confidence interval."""
+
+    value: float
+    """The estimate."""
+    low: float
+    """Lower bound."""
+    high: float
+    """Upper bound."""
+
+
+class Percentiles(ApiModel):
+    """Milliseconds at three percentiles over requests."""
+
+    p50: float | None = None
+    """Median."""
+    p95: float | None = None
+    """95th percentile."""
+    p99: float | None = None
+    """99th percentile."""
+
+
+class ArmResult(ApiModel):
+    """One arm at one load: the answer. A figure that is missing was not to be had; it is never 0."""
+
+    arm: Annotated[str, Field(max_length=32)]
+    """The drafter's name; `none` is the baseline."""
+    workload: Annotated[str, Field(max_length=32)]
+    """The workload's name."""
+    concurrency: int
+    """Concurrent streams."""
+    speedup: Interval | None = None
+    """Output tokens a second of stream time over the paired baseline's, with its 95 % interval."""
+    speedup_text: Annotated[str, Field(max_length=64)] = ""
+    """The same for people: `1.83 [1.76, 1.90]`, or `indistinguishable` when the interval holds 1."""
+    tpot_speedup: Interval | None = None
+    """The baseline's time per output token over this arm's."""
+    acceptance_length: float | None = None
+    """Tokens emitted a step, (output tokens - 1) / steps, pooled over steps. 1 for the baseline."""
+    acceptance_length_verified: float | None = None
+    """1 + accepted / steps, pooled over steps."""
+    acceptance_rate: float | None = None
+    """Accepted drafts / drafted tokens."""
+    ttft_ms: Percentiles | None = None
+    """Time to first token, from the intended send time."""
+    tpot_ms: Percentiles | None = None
+    """Time per output token after the first; tokens, never chunks."""
+    e2e_ms: Percentiles | None = None
+    """Time to the last token, from the intended send time."""
+    user_tps: float | None = None
+    """Median over requests of 1 / TPOT."""
+    output_tps: float | None = None
+    """Output tokens a second of the whole engine in the steady state."""
+    requests: int = 0
+    """Measured requests (turns), all repeats."""
+    failed_requests: int = 0
+    """Of them, those that failed."""
+    output_tokens: int = 0
+    """Output tokens, as the engine counts them."""
+    valid: bool = True
+    """False when a check broke the comparison."""
+    findings: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = []
+    """Names of the checks that found something."""
+
+
+class ResultsStatus(ApiModel):
+    """Where the results lie."""
+
+    uri: Annotated[str, Field(max_length=2048)]
+    """Root of the run's results."""
+    summary: Annotated[str, Field(max_length=2048)] = ""
+    """summary.json"""
+    report: Annotated[str, Field(max_length=2048)] = ""
+    """report.html"""
+
+
+class RunStatus(ApiModel):
+    """What was observed of a run."""
+
+    observed_generation: int = -1
+    """Generation of the spec that this status speaks of; -1 until the operator has seen the run."""
+    phase: Phase | None = None
+    """A word for print columns, derived from the conditions."""
+    conditions: Annotated[
+        list[Condition], Field(max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["type"]})
+    ] = []
+    """See the documentation of the condition types."""
+    start_time: Timestamp | None = None
+    """When the first engine was asked for."""
+    completion_time: Timestamp | None = None
+    """When the run ended."""
+    points: PointCounts = PointCounts()
+    """How far the run is."""
+    progress: Annotated[str, Field(max_length=64)] = ""
+    """The same for people: `7/18`."""
+    gpu_seconds_held: float = 0
+    """GPUs times the seconds for which engine pods of this run held them."""
+    groups: Annotated[list[GroupStatus], Field(max_length=512)] = []
+    """Engine groups in the plan's order."""
+    arms: Annotated[list[ArmResult], Field(max_length=1024)] = []
+    """The answer, one row an arm, workload and load."""
+    best: Annotated[str, Field(max_length=128)] = ""
+    """The largest speed-up that is distinguishable from 1, for print columns."""
+    verdict: Annotated[str, Field(max_length=32)] = ""
+    """Trustworthy, Untrustworthy or empty while unknown."""
+    results: ResultsStatus | None = None
+    """Where the results lie."""

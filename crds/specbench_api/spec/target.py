@@ -1,0 +1,50 @@
+"""`spec.model`: the target, whose output is wanted."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, model_validator
+
+from specbench_api.model import ApiModel, Rule
+
+Path = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class PvcModel(ApiModel):
+    """A model that lies on a PersistentVolumeClaim of the run's namespace."""
+
+    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Name of the PersistentVolumeClaim."""
+    path: Path
+    """Path of the model inside the volume."""
+
+
+class Target(ApiModel):
+    """The model under test. With none of `uri`, `path` and `pvc` the engine fetches `name` from the hub."""
+
+    rules: ClassVar = (
+        Rule(
+            "[has(self.uri), has(self.path), has(self.pvc)].filter(x, x).size() <= 1",
+            "give at most one of uri, path and pvc; without any of them the engine fetches the name from its hub",
+        ),
+    )
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    """Name of the model, as the hub knows it; engines serve it under this name."""
+    revision: Annotated[str, Field(min_length=1, max_length=128)] = "main"
+    """Revision of the model on the hub: a branch, a tag, or best a commit."""
+    uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(s3|hf|https)://.+")] | None = None
+    """Where the engine fetches the model from instead of the hub."""
+    path: Path | None = None
+    """Path of the model in the engine's image or on this machine."""
+    pvc: PvcModel | None = None
+    """The model lies on a volume claim."""
+    tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Tokenizer, where it is not the model's own."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Target:
+        if sum(source is not None for source in (self.uri, self.path, self.pvc)) > 1:
+            raise ValueError(self.rules[0].message)
+        return self

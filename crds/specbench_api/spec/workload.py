@@ -1,0 +1,67 @@
+"""`spec.workloads[]`: prompts, sampling and output limits."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from specbench_api.model import ApiModel
+
+
+class Source(StrEnum):
+    """Shapes of prompt files. `jsonl` and `parquet` hold our own columns; `spec-bench` is question.jsonl."""
+
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    SPEC_BENCH = "spec-bench"
+
+
+Category = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Dataset(ApiModel):
+    """Which prompts, declared: the same declaration and the same file give the same prompts everywhere."""
+
+    source: Source
+    """Shape of the file: jsonl, parquet (columns id, category, and prompt, turns or messages) or spec-bench."""
+    uri: Annotated[str, Field(min_length=1, max_length=1024)]
+    """The file: s3://bucket/key, or a path (beside the spec on this machine, in the client's image on a cluster)."""
+    categories: Annotated[list[Category], Field(min_length=1, max_length=64)] | None = None
+    """Only these categories."""
+    count: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """So many prompts, spread evenly over the categories, in the file's order. Without it: all of them."""
+
+
+class Sampling(ApiModel):
+    """Sampling parameters, always sent explicitly: an engine's own defaults differ from model to model."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1
+    """Nucleus sampling."""
+    seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
+    """Seed of the sampling, sent with every request; also the seed of anything the client draws."""
+
+
+class Output(ApiModel):
+    """How long answers may become."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=131072)] = 256
+    """Most tokens of one answer."""
+    ignore_eos: bool = False
+    """Go on past the natural end, up to maxTokens. Text past the end inflates acceptance: marked in the results."""
+
+
+class Workload(ApiModel):
+    """Prompts with how they are answered."""
+
+    name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+    """Name in tables and status."""
+    dataset: Dataset
+    """The prompts."""
+    sampling: Sampling = Sampling()
+    """How tokens are drawn."""
+    output: Output = Output()
+    """Limits of the answers."""

@@ -1,0 +1,117 @@
+"""The programs a cluster consists of, built once from their Go modules and kept.
+
+Each program has a folder of its own in the cache, named by its version (and, for
+our own module, by a digest of its sources), so that a change of one rebuilds one.
+A folder appears by a rename and is therefore always whole.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench_cluster.commands import run
+from specbench_cluster.errors import BuildFailed, CommandFailed, RequirementMissing
+
+KUBERNETES_VERSION = "v1.35.4"
+SOURCES = Path(__file__).resolve().parent.parent / "kubernetes"
+_STAMP = "k8s.io/component-base/version"
+#: The names under which the one program `node` is called.
+NODE_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One Go program: `package` is a folder of our module when `version` is None, else a published package."""
+
+    name: str
+    package: str
+    version: str | None = None
+    ldflags: str = "-s -w"
+
+    @property
+    def key(self) -> str:
+        """Names the folder of this program in the cache."""
+        machine = platform.machine()
+        if self.version is not None:
+            return f"{self.name}-{self.version}-{machine}"
+        return f"{self.name}-{KUBERNETES_VERSION}-{_digest_of_module(self.ldflags)}-{machine}"
+
+
+TOOLS = (
+    # kubelet and API server compare their versions, and a Go build knows none by itself.
+    Tool(
+        "node",
+        "./node",
+        ldflags=f"-s -w -X {_STAMP}.gitVersion={KUBERNETES_VERSION} -X {_STAMP}.gitMajor=1 -X {_STAMP}.gitMinor=35",
+    ),
+    Tool("pause", "./pause"),
+    Tool("versitygw", "github.com/versity/versitygw/cmd/versitygw", "v1.8.0"),
+    Tool("coredns", "github.com/coredns/coredns", "v1.15.0"),
+    Tool("helm", "helm.sh/helm/v3/cmd/helm", "v3.22.0"),
+    Tool("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
+)
+
+
+def _digest_of_module(ldflags: str) -> str:
+    digest = hashlib.sha256(ldflags.encode())
+    for source in sorted(p for p in SOURCES.rglob("*") if p.suffix in {".go", ".mod", ".sum"}):
+        digest.update(str(source.relative_to(SOURCES)).encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def path_of(cache: Path, tool: Tool) -> Path:
+    """Where the program is once it is built."""
+    return cache / tool.key / tool.name
+
+
+def programs(cache: Path) -> dict[str, Path]:
+    """Every name a program is called by, and its file."""
+    files = {tool.name: path_of(cache, tool) for tool in TOOLS}
+    return {**{name: files["node"] for name in NODE_NAMES}, **{n: f for n, f in files.items() if n != "node"}}
+
+
+def build_all(cache: Path, progress: Callable[[str], None]) -> dict[str, Path]:
+    """Build what the cache lacks (about nine minutes on two cores for all of it); return `programs`."""
+    if any(not path_of(cache, tool).exists() for tool in TOOLS):
+        go = shutil.which("go")
+        if go is None:
+            raise RequirementMissing(["Go 1.25 or newer, as `go` on PATH (it builds Kubernetes)"])
+        with locked(cache / "build.lock"):
+            for tool in TOOLS:
+                if not path_of(cache, tool).exists():  # another process may have built it while we waited
+                    progress(f"building {tool.name} {tool.version or KUBERNETES_VERSION} (once)")
+                    _build(go, cache, tool)
+    return programs(cache)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; the kernel releases it when its holder dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _build(go: str, cache: Path, tool: Tool) -> None:
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{tool.name}-") as scratch:
+        built = Path(scratch) / "built"
+        built.mkdir()
+        # `-trimpath`: the same sources give the same program in any folder.
+        flags = ["-trimpath", "-ldflags", tool.ldflags]
+        env = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(built)}
+        try:
+            if tool.version is None:
+                run([go, "build", *flags, "-o", str(built / tool.name), tool.package], env=env, cwd=SOURCES)
+            else:
+                run([go, "install", *flags, f"{tool.package}@{tool.version}"], env=env, cwd=Path(scratch))
+        except CommandFailed as failed:
+            raise BuildFailed(f"{tool.name} did not build: {failed}") from failed
+        built.rename(cache / tool.key)

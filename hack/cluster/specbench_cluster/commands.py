@@ -1,0 +1,60 @@
+"""Runs programs of the system to their end, and turns their failure into an error that says why."""
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from specbench_cluster.errors import CommandFailed, StartFailed
+
+#: Administration programs live in sbin, which a user's PATH often lacks.
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    stdin: str | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    log: Path | None = None,
+) -> str:
+    """Return the standard output; raise CommandFailed with the end of both streams.
+
+    With `log`, both streams go there instead as they come (long builds), and the result is empty.
+    """
+    if log is not None:
+        with log.open("ab") as sink:
+            done = subprocess.run(
+                argv, stdout=sink, stderr=subprocess.STDOUT, env=env, cwd=cwd, stdin=subprocess.DEVNULL, check=False
+            )
+        if done.returncode:
+            raise CommandFailed(argv, done.returncode, tail(log))
+        return ""
+    said = subprocess.run(argv, input=stdin or "", capture_output=True, text=True, env=env, cwd=cwd, check=False)
+    if said.returncode:
+        raise CommandFailed(argv, said.returncode, said.stdout[-1000:] + said.stderr)
+    return said.stdout
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """The end of a log, for an error's text; empty when nothing was written."""
+    if not log.exists():
+        return ""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def wait_until(
+    ready: Callable[[], bool],
+    what: str,
+    *,
+    timeout_s: float = 60.0,
+    interval_s: float = 0.1,
+    explain: Callable[[], str] = str,
+) -> None:
+    """Return as soon as `ready` holds; raise StartFailed naming `what` after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        if time.monotonic() > deadline:
+            raise StartFailed(f"{what}: not within {timeout_s:.0f} s. {explain()}".strip())
+        time.sleep(interval_s)

@@ -1,0 +1,114 @@
+"""Daemons that outlive the program which starts them, and how to know them again.
+
+A pid alone is no identity, the kernel reuses them; a record therefore holds the
+start time too, and a process is only ever ended when both agree. Each daemon is
+started through a link below the state folder, so one that lost its record (a
+crash between start and record) is still known by the path it was called under.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from specbench_cluster.commands import wait_until
+from specbench_cluster.errors import StartFailed
+
+# A shell starts the daemon in the background and ends: the daemon becomes init's child, so it
+# outlives us and never stays behind as our zombie. `exec` keeps the printed pid the daemon's own.
+_DETACH = 'log=$1; shift; "$@" >>"$log" 2>&1 </dev/null & echo $!'
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process by what makes it unique on this boot: pid, and start time in clock ticks after boot."""
+
+    pid: int
+    started_ticks: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs; a zombie has ended."""
+        seen = _stat(self.pid)
+        return seen is not None and seen[1] == self.started_ticks and seen[0] not in "ZX"
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text.rpartition(")")[2].split()  # the name before it may hold spaces
+    return fields[0], int(fields[19])  # state, and field 22 of proc(5): starttime
+
+
+def identify(pid: int) -> Process | None:
+    """The process that has this pid now."""
+    seen = _stat(pid)
+    return Process(pid, seen[1]) if seen else None
+
+
+def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
+    """Start a daemon, its output appended to `log`, and write its `record`."""
+    call = ["/bin/sh", "-c", _DETACH, "sh", str(log), *argv]
+    said = subprocess.run(
+        call, env=env, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True, cwd="/"
+    )
+    process = identify(int(said.stdout))
+    if process is None:
+        raise StartFailed(f"{argv[0]} ended at once; see {log}")
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(asdict(process)))
+    return process
+
+
+def recorded(record: Path) -> Process | None:
+    """The process of a record, alive or not; None where there is no record or only half of one."""
+    try:
+        return Process(**json.loads(record.read_text()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None  # half a record: the sweep by called path finds the process
+
+
+def end(processes: Sequence[Process], *, patience_s: float = 0.0) -> None:
+    """End processes: asked first, where there is patience, then by force; return when all are gone."""
+    living = [process for process in processes if process.alive]
+    if patience_s:
+        _signal(living, signal.SIGTERM)
+        with contextlib.suppress(StartFailed):
+            wait_until(lambda: not any(p.alive for p in living), "end", timeout_s=patience_s, interval_s=0.05)
+    _signal(living, signal.SIGKILL)
+    wait_until(lambda: not any(p.alive for p in living), f"end of {living}", timeout_s=20, interval_s=0.02)
+
+
+def _signal(processes: Sequence[Process], number: signal.Signals) -> None:
+    for process in processes:
+        if process.alive:
+            with contextlib.suppress(ProcessLookupError):  # it may end between the look and the signal
+                os.kill(process.pid, number)
+
+
+def called_below(programs: Path, socket: Path) -> list[Process]:
+    """Every process called by a path below `programs`, and every shim of the containerd at `socket`."""
+    return [process for process, argv in _all() if _is_ours(argv, str(programs) + "/", str(socket))]
+
+
+def _is_ours(argv: Sequence[str], prefix: str, socket: str) -> bool:
+    if argv[0].startswith(prefix):
+        return True
+    return Path(argv[0]).name.startswith("containerd-shim") and socket in argv
+
+
+def _all() -> Iterator[tuple[Process, list[str]]]:
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        process = identify(int(entry.name))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            argv = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if process is not None and argv[0]:
+                yield process, argv

@@ -1,0 +1,87 @@
+"""What this machine must have before a cluster can stand on it, and how to get it."""
+
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench_cluster.commands import SEARCH_PATH, run
+from specbench_cluster.errors import RequirementMissing
+
+#: Debian package of each program; the bridge plugin stands for the CNI plugins.
+RUNTIME: Mapping[str, str] = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "bridge": "containernetworking-plugins",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "nsenter": "util-linux",
+    "mount": "mount",
+}
+#: Only needed to build images.
+IMAGES: Mapping[str, str] = {"buildah": "buildah", "debootstrap": "debootstrap", "unshare": "util-linux"}
+CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is asked of the machine, as values, so that every lack can be tested anywhere."""
+
+    system: str
+    root: bool
+    debian: bool
+    have: frozenset[str]
+
+
+def this_machine() -> Machine:
+    """Look at the machine we run on."""
+    wanted = [*RUNTIME, *IMAGES, "go", "apt-get"]
+    have = {name for name in wanted if find(name) is not None}
+    return Machine(platform.system(), os.geteuid() == 0, "apt-get" in have, frozenset(have))
+
+
+def find(program: str) -> str | None:
+    """The file of a program or CNI plugin."""
+    if program == "bridge":
+        return next((str(f / program) for f in CNI_FOLDERS if (f / program).exists()), None)
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SEARCH_PATH}")
+
+
+def missing_packages(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
+    """Debian packages of the wanted programs that are not there."""
+    return sorted({package for program, package in wanted.items() if program not in machine.have})
+
+
+def missing(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
+    """Everything that only a person can supply, one line each."""
+    lacks = []
+    if machine.system != "Linux":
+        lacks.append(f"Linux (this is {machine.system}): pods are Linux containers")
+    if not machine.root:
+        lacks.append("root: namespaces, cgroups, iptables and mounts need it (`sudo -E`)")
+    packages = missing_packages(machine, wanted)
+    if packages and not (machine.root and machine.debian):
+        lacks.append(f"programs, as Debian packages: apt-get install {' '.join(packages)}")
+    return lacks
+
+
+def require(wanted: Mapping[str, str], progress: Callable[[str], None]) -> None:
+    """Install the wanted programs where that is possible; raise RequirementMissing naming every lack."""
+    machine = this_machine()
+    lacks = missing(machine, wanted)
+    if lacks:
+        raise RequirementMissing(lacks)
+    packages = missing_packages(machine, wanted)
+    if packages:
+        progress(f"installing Debian packages: {' '.join(packages)}")
+        _install(packages)
+
+
+def _install(packages: Sequence[str]) -> None:
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run(["apt-get", "update", "-q"], env=env)  # the lists of a fresh machine or image are empty or old
+    run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], env=env)

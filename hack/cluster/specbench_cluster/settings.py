@@ -1,0 +1,100 @@
+"""Everything about a cluster that a caller may choose, and every path and address that follows."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Kubernetes' own convention for clusters of this size; pods, Services and the bridge live here.
+POD_SUBNET = "10.244.0.0/16"
+SERVICE_SUBNET = "10.96.0.0/16"
+#: The host's address on the pods' bridge: the one address that host and pods both reach.
+HOST_IP = "10.244.0.1"
+#: The first address of the Service range is always the API server's.
+API_SERVICE_IP = "10.96.0.1"
+API_PORT, S3_PORT, DNS_PORT = 6443, 7070, 53
+BRIDGE = "specbench0"
+CGROUP = "specbench-cluster"
+#: A Unix socket's path holds 107 bytes (`sun_path`); the longest below the state folder takes this many.
+_LONGEST_SOCKET = len("/containerd/containerd.sock.ttrpc")
+
+
+def _cache_folder(environment: Mapping[str, str]) -> Path:
+    given = environment.get("SPECBENCH_CLUSTER_CACHE")
+    if given:
+        return Path(given).absolute()
+    home = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home).absolute() / "specbench" / "cluster"
+
+
+def _state_folder(environment: Mapping[str, str]) -> Path:
+    given = environment.get("SPECBENCH_CLUSTER_STATE")
+    return Path(given).absolute() if given else Path(tempfile.gettempdir()) / "specbench-cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One cluster: where it keeps its things and what its node looks like.
+
+    `cache` outlives clusters (binaries, image layers); `state` belongs to one cluster and goes with it.
+    `pod_host_ports` are further TCP ports of the host that pods may reach, besides API server, DNS and S3.
+    """
+
+    state: Path = field(default_factory=lambda: _state_folder(os.environ))
+    cache: Path = field(default_factory=lambda: _cache_folder(os.environ))
+    node: str = "specbench-node"
+    gpus: int = 8
+    gpu_product: str = "SPECBENCH-FAKE-GPU"
+    bucket: str = "specbench"
+    pod_host_ports: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        longest = len(str(self.state).encode()) + _LONGEST_SOCKET
+        if longest > 107:
+            raise ValueError(f"the state folder {self.state} is too long a path for Unix sockets below it")
+
+    @property
+    def programs(self) -> Path:
+        """Links by which components are called; their paths are how a process is known to be ours."""
+        return self.state / "bin"
+
+    @property
+    def configuration(self) -> Path:
+        return self.state / "config"
+
+    @property
+    def certificates(self) -> Path:
+        return self.state / "pki"
+
+    @property
+    def logs(self) -> Path:
+        return self.state / "logs"
+
+    @property
+    def records(self) -> Path:
+        """What was started and what the host looked like before: all that `down` needs."""
+        return self.state / "records"
+
+    @property
+    def containerd_socket(self) -> Path:
+        return self.state / "containerd" / "containerd.sock"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.configuration / "admin.kubeconfig"
+
+    @property
+    def api_url(self) -> str:
+        return f"https://{HOST_IP}:{API_PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class S3:
+    """The S3 server as its clients see it; host and pods use the same endpoint."""
+
+    endpoint: str
+    bucket: str
+    access_key: str
+    secret_key: str
+    region: str = "us-east-1"
