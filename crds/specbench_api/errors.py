@@ -1,8 +1,9 @@
 """The error tree of the API package.
 
     SpecbenchError                  root of every typed error of this project, on both sides
-    └── InvalidSpec                 what the user wrote cannot be run: where, what, what instead
-        └── NotYaml                 it could not even be read as one resource
+    ├── InvalidSpec                 what the user wrote cannot be run: where, what, what instead
+    │   └── NotYaml                 it could not even be read as one resource
+    └── NotStructural               a model of ours says what a CustomResourceDefinition cannot (developers only)
 
 Client and operator each extend the root in their own `errors.py`; nothing raises a bare Exception.
 """
@@ -41,3 +42,7 @@ class InvalidSpec(SpecbenchError):
 
 class NotYaml(InvalidSpec):
     """The file is not a single YAML document with a mapping in it."""
+
+
+class NotStructural(SpecbenchError):
+    """A model holds what has no form in a CustomResourceDefinition; the message names the place."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,47 @@ class Rule:
 
     rule: str
     message: str
+
+
+@dataclass(frozen=True)
+class KeyedBy:
+    """Marks a list whose rows one field tells apart: list-type map on the API server, and the same refusal here."""
+
+    field: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._refuse_twins, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "x-kubernetes-list-map-keys": [self.field]}
+
+    def _refuse_twins(self, rows: list[Any]) -> list[Any]:
+        twin = _first_twin([getattr(row, self.field) for row in rows])
+        if twin is not None:
+            raise ValueError(f"the {self.field} {twin!r} is used twice: each row needs one of its own")
+        return rows
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Marks a list of scalars that holds no value twice: list-type set on the API server, and the same refusal here."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._refuse_twins, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "uniqueItems": True}
+
+    @staticmethod
+    def _refuse_twins(values: list[Any]) -> list[Any]:
+        twin = _first_twin(values)
+        if twin is not None:
+            raise ValueError(f"{twin!r} is given twice: leave one of them out")
+        return values
+
+
+def _first_twin(values: list[Any]) -> Any:
+    return next((value for index, value in enumerate(values) if value in values[:index]), None)
 
 
 class ApiModel(BaseModel):

@@ -69,7 +69,7 @@ class Batch:
         self._waiting.append(sequence)
 
     def drop(self, sequence: Sequence) -> None:
-        """Forget a request, wherever it is; one that is already gone is no error (its client left at its last token)."""
+        """Forget a request, wherever it is; one already gone is no error: its client left at its last token."""
         if sequence in self._waiting:
             self._waiting.remove(sequence)
         if sequence in self._running:

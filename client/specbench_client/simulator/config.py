@@ -35,7 +35,8 @@ class StepCost:
     """Milliseconds of one step: base + a·batch tokens + b·KV tokens + c·draft depth + d·prefill tokens.
 
     Batch tokens are the tokens in verification: the sum over running requests of drafted + 1. Draft depth is the
-    largest number of drafts of any request in the step: a drafter proposes for the whole batch at once, in depth passes.
+    largest number of drafts of any request in the step: a drafter proposes for the whole batch at once, in depth
+    passes.
     """
 
     base_ms: float = 4.8

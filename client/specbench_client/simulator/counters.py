@@ -1,7 +1,7 @@
 """What the engine counts, in no engine's words; a dialect gives them names.
 
-Counts follow vLLM's semantics: a draft is a step that had drafts, and accepted drafts are counted before the last step is
-cut. Time is in seconds of the real clock, as a scrape would see it.
+Counts follow vLLM's semantics: a draft is a step that had drafts, and accepted drafts are counted before the last
+step is cut. Time is in seconds of the real clock, as a scrape would see it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from specbench_client.simulator.process import StepOutcome
 
@@ -59,13 +60,9 @@ class Histogram:
         self.total += value
 
 
-def _histogram(bounds: tuple[float, ...]) -> Histogram:
-    return field(default_factory=lambda: Histogram(bounds))  # type: ignore[return-value]  # dataclass field
-
-
 @dataclass(slots=True)
 class Counters:
-    """Totals since ``created_s`` (wall clock); ``accepted_by_position`` is None on an engine that does not speculate."""
+    """Totals since ``created_s`` (wall clock); ``accepted_by_position`` is None where nothing speculates."""
 
     created_s: float
     accepted_by_position: list[int] | None = None
@@ -76,14 +73,14 @@ class Counters:
     cached_tokens: int = 0
     output_tokens: int = 0
     finished: Counter[str] = field(default_factory=Counter)
-    first_token_s: Histogram = _histogram(FIRST_TOKEN_S)
-    between_steps_s: Histogram = _histogram(TOKEN_S)
-    per_token_s: Histogram = _histogram(TOKEN_S)
-    request_s: Histogram = _histogram(REQUEST_S)
-    queue_s: Histogram = _histogram(REQUEST_S)
-    step_tokens: Histogram = _histogram(STEP_TOKENS)
-    request_prompt_tokens: Histogram = _histogram(REQUEST_TOKENS)
-    request_output_tokens: Histogram = _histogram(REQUEST_TOKENS)
+    first_token_s: Histogram = field(default_factory=partial(Histogram, FIRST_TOKEN_S))
+    between_steps_s: Histogram = field(default_factory=partial(Histogram, TOKEN_S))
+    per_token_s: Histogram = field(default_factory=partial(Histogram, TOKEN_S))
+    request_s: Histogram = field(default_factory=partial(Histogram, REQUEST_S))
+    queue_s: Histogram = field(default_factory=partial(Histogram, REQUEST_S))
+    step_tokens: Histogram = field(default_factory=partial(Histogram, STEP_TOKENS))
+    request_prompt_tokens: Histogram = field(default_factory=partial(Histogram, REQUEST_TOKENS))
+    request_output_tokens: Histogram = field(default_factory=partial(Histogram, REQUEST_TOKENS))
 
     def admitted(self, prompt_tokens: int, cached_tokens: int) -> None:
         self.prompt_tokens += prompt_tokens

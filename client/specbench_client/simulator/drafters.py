@@ -72,7 +72,8 @@ class Drafter:
             raise ConfigError("the drafter 'none' proposes nothing: leave the number of speculative tokens out")
         if self.method is not Method.NONE and not 1 <= self.num_speculative_tokens <= MAX_DRAFT_TOKENS:
             raise ConfigError(
-                f"drafter {self.method} with {self.num_speculative_tokens} speculative tokens: give 1 to {MAX_DRAFT_TOKENS}"
+                f"drafter {self.method} with {self.num_speculative_tokens} speculative tokens: "
+                f"give 1 to {MAX_DRAFT_TOKENS}"
             )
 
     @property

@@ -1,8 +1,8 @@
 """One request's draft-and-verify process: pure, seeded, no clock.
 
-Each step proposes drafts, accepts them left to right, each with its position's conditional probability, stops at the first
-rejection, and emits the accepted drafts plus the target's own token. The first token comes from the prefill and belongs to no
-step. So at any moment, with accepted counted as *delivered*::
+Each step proposes drafts, accepts them left to right, each with its position's conditional probability, stops at the
+first rejection, and emits the accepted drafts plus the target's own token. The first token comes from the prefill and
+belongs to no step. So at any moment, with accepted counted as *delivered*::
 
     output tokens = 1 + sum over steps of (delivered accepted + 1)
 

@@ -1,8 +1,8 @@
 """What the simulated model says: deterministic words, one word one token.
 
 The text depends on model, seed and prompt alone (and on the request's seed once it is sampled), never on the drafter:
-speculative decoding must not change greedy output, and a client that checks this needs an engine where it holds exactly.
-Past its natural end (``ignore_eos``) the text goes on, as a real model's would.
+speculative decoding must not change greedy output, and a client that checks this needs an engine where it holds
+exactly. Past its natural end (``ignore_eos``) the text goes on, as a real model's would.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from random import Random
 # Shape 4 gives natural lengths a standard deviation of half their mean: spread like chat answers, no long tail.
 LENGTH_SHAPE = 4.0
 
-VOCABULARY: tuple[str, ...] = tuple(
-    "the a and of to in is it that for on with as by this from at or an be are was which one all can has more when "
-    "if will so no not but what there use each how their them then these some would make like into time look two write "
-    "go see number way could people than first water been call who oil its now find long down day did get come made "
-    "may part over new sound take only little work know place year live me back give most very after thing our just "
-    "name good sentence man think say great where help through much before line right too mean old any same tell boy "
-    "follow came want show also around form three small set put end does another well large must big even such because "
-    "turn here why ask went men read need land different home us move try kind hand picture again change off play "
-    "spell air away animal house point page letter mother answer found study still learn should world".split()
-)
+_WORDS = """
+the a and of to in is it that for on with as by this from at or an be are was which one all can has more when if
+will so no not but what there use each how their them then these some would make like into time look two write
+go see number way could people than first water been call who oil its now find long down day did get come made
+may part over new sound take only little work know place year live me back give most very after thing our just
+name good sentence man think say great where help through much before line right too mean old any same tell boy
+follow came want show also around form three small set put end does another well large must big even such
+because turn here why ask went men read need land different home us move try kind hand picture again change off
+play spell air away animal house point page letter mother answer found study still learn should world
+"""
+VOCABULARY: tuple[str, ...] = tuple(_WORDS.split())
 TOKEN_IDS: dict[str, int] = {word: index for index, word in enumerate(VOCABULARY)}
 
 

@@ -2,8 +2,9 @@
 
 Levelled on every arm: metrics and slots on (counters, and whether speculation is really on), one slot a stream.
 The prompt cache is switched off a request (`cache_prompt: false`), which is the dialect's business.
-Two ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, and a
-type without a draft model. Neither can be rendered here, and neither gets through `args`, since both flags are managed.
+Three ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, a type
+without a draft model, and n-grams that propose fewer tokens than they look up. The first two cannot be rendered here
+and do not get through `args`, since their flags are managed; the third is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions
+from specbench_api.launch.arguments import contradictions, flag_of
 from specbench_api.launch.launch import Launch, Order
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
@@ -20,7 +21,7 @@ from specbench_api.spec.target import Target
 PORT = 8080
 DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 DEFAULT_LOOKUP = 4
-"""llama.cpp's own default (12) suits long repetitions; 4 is what prompt lookup has elsewhere."""
+"""llama.cpp's own default (12) suits long repetitions; shorter n-grams are what prompt lookup has elsewhere."""
 
 _MANAGED = (
     "--model", "--hf-repo", "--alias", "--host", "--port", "--parallel", "--metrics", "--slots", "--spec-type",
@@ -65,9 +66,9 @@ class LlamaCppLauncher:
                 "--metrics",
                 "--slots",
                 *_drafting(order.drafter),
-                *engine.args,
-                *(order.drafter.args if order.drafter else ()),
-            ),  # fmt: skip
+                *_split(engine.args),
+                *_split(order.drafter.args if order.drafter else ()),
+            ),
             port=PORT,
             env={variable.name: variable.value for variable in engine.env},
             served_model=order.target.name,
@@ -87,12 +88,27 @@ class LlamaCppLauncher:
                     "use path or pvc, or the hub's name",
                 )
             )
-        if drafter and drafter.prompt_lookup_min is not None:
-            message = "llama.cpp looks up one length of n-gram"
-            found.append(
-                Problem(f"spec.drafters[{drafter.name}].promptLookupMin", message, "set promptLookupMax alone")
-            )
+        if drafter:
+            found += _drafter_problems(drafter)
         return found
+
+
+def _drafter_problems(drafter: Drafter) -> list[Problem]:
+    path = f"spec.drafters[{drafter.name}]"
+    if drafter.prompt_lookup_min is not None:
+        remedy = "set promptLookupMax alone"
+        return [Problem(f"{path}.promptLookupMin", "llama.cpp looks up one length of n-gram", remedy)]
+    lookup = drafter.prompt_lookup_max or DEFAULT_LOOKUP
+    if drafter.method is Method.NGRAM and drafter.num_speculative_tokens < lookup:
+        message = f"llama.cpp never drafts when an n-gram proposes fewer tokens than it looks up ({lookup})"
+        return [Problem(f"{path}.numSpeculativeTokens", message, f"at least {lookup}, or a smaller promptLookupMax")]
+    return []
+
+
+def _split(args: Sequence[str]) -> list[str]:
+    """llama-server knows `--flag value` alone; `--flag=value` is what everybody writes."""
+    joined = [argument.partition("=") if flag_of(argument) else (argument, "", "") for argument in args]
+    return [part for flag, equals, value in joined for part in ((flag, value) if equals else (flag,))]
 
 
 def _default_image(version: str | None) -> str:

@@ -31,6 +31,8 @@ class Exit(IntEnum):
 
 TERMINATION_MESSAGE_MAX = 4000
 """The kubelet cuts at 4096 bytes."""
+_LONGEST_ESCAPE = 6
+"""Bytes of JSON's longest spelling of one character, such as \\u0000: cutting by it never cuts too much."""
 
 
 class Termination(ApiModel):
@@ -46,9 +48,11 @@ class Termination(ApiModel):
     """Points that this group has in S3 now."""
 
     def to_message(self) -> str:
-        """As one JSON line that fits; the message is cut before anything else."""
-        room = TERMINATION_MESSAGE_MAX - len(
-            self.model_copy(update={"message": ""}).model_dump_json(by_alias=True).encode()
-        )
-        cut = self.message.encode()[: max(room // 2, 0)].decode(errors="ignore")
-        return self.model_copy(update={"message": cut}).model_dump_json(by_alias=True)
+        """As one JSON line that fits; the end of the message is cut before anything else."""
+        message = self.message[:TERMINATION_MESSAGE_MAX]
+        while True:
+            told = self.model_copy(update={"message": message}).model_dump_json(by_alias=True)
+            excess = len(told.encode()) - TERMINATION_MESSAGE_MAX
+            if excess <= 0 or not message:
+                return told
+            message = message[: -max(excess // _LONGEST_ESCAPE, 1)]

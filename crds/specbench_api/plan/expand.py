@@ -19,7 +19,10 @@ from specbench_api.spec.load import Order
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 
 POINTS_MAX = 4096
+CELLS_MAX = 1024
+"""Rows of status.arms."""
 GROUPS_MAX = 512
+"""Rows of status.groups."""
 
 
 def expand(run: SpecBenchRun) -> Plan:
@@ -56,13 +59,25 @@ def _refuse(spec: RunSpec, arms: list[Arm]) -> None:
     slots = max(spec.load.concurrency)
     orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, spec.placement.gpus) for arm in arms]
     problems = list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
-    points = len(arms) * spec.load.repeats * len(spec.load.concurrency) * len(spec.workloads)
-    if points > POINTS_MAX:
-        remedy = "fewer drafters, workloads, concurrencies or repeats in one run"
-        problems.append(Problem("spec", f"{points} points are more than one run may hold ({POINTS_MAX})", remedy))
-    problems += _duplicates(spec, arms)
+    problems += [*_too_large(spec, len(arms)), *_duplicates(spec, arms)]
     if problems:
         raise InvalidSpec(problems)
+
+
+def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
+    """Beyond what the custom resource can hold; told by count, before anything is laid out."""
+    repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.concurrency)
+    launches = arms if spec.load.order is Order.SEQUENTIAL else repeats * (arms - 1) + 1
+    fewer = "fewer drafters, workloads, concurrencies or repeats in one run"
+    return [
+        Problem("spec", f"{count} {what} are more than one run may hold ({most})", remedy)
+        for count, most, what, remedy in (
+            (cells * repeats, POINTS_MAX, "points", fewer),
+            (cells, CELLS_MAX, "combinations of arm, workload and concurrency", fewer),
+            (launches, GROUPS_MAX, "engine launches", "fewer repeats, or load.order: Sequential"),
+        )
+        if count > most
+    ]
 
 
 def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:

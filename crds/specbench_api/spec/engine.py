@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.model import ApiModel, KeyedBy
 
 
 class EngineKind(StrEnum):
@@ -44,5 +44,5 @@ class Engine(ApiModel):
     """GPUs over which one copy of the target is split."""
     args: Annotated[list[Argument], Field(max_length=64)] = []
     """Further arguments, forwarded on every arm. One that contradicts a managed flag is an error."""
-    env: Annotated[list[EnvVar], Field(max_length=64)] = []
+    env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment of the engine, on every arm."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.model import ApiModel, Distinct
 
 
 class Order(StrEnum):
@@ -27,9 +27,7 @@ Concurrency = Annotated[int, Field(ge=1, le=4096)]
 class Load(ApiModel):
     """A closed loop: each of `concurrency` streams sends its next request when the last one is answered."""
 
-    concurrency: Annotated[
-        list[Concurrency], Field(min_length=1, max_length=16, json_schema_extra={"uniqueItems": True})
-    ]
+    concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()]
     """Concurrent streams; every value is measured."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Conversations a point. Without it: every prompt once. More than there are prompts: they go round again."""

@@ -14,15 +14,18 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from yaml.constructor import ConstructorError
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.run import SpecBenchRun
+
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 def read_yaml(text: str) -> dict[str, Any]:
     """The one mapping in a YAML text. Raises NotYaml."""
     try:
-        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.YAMLError as error:
         raise NotYaml([Problem("(file)", f"not YAML: {error}")]) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
@@ -40,7 +43,7 @@ def parse_run(resource: Mapping[str, Any]) -> SpecBenchRun:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not known", "apiVersion: specbench.io/v1alpha1")])
     try:
         # As JSON and strict, because that is how the API server reads it: "1" is no integer there.
-        text = json.dumps({**resource, "status": None}, default=str)
+        text = json.dumps(_without_nulls({**resource, "status": None}), default=str)
         return SpecBenchRun.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise InvalidSpec([_problem(details) for details in error.errors()]) from error
@@ -49,6 +52,25 @@ def parse_run(resource: Mapping[str, Any]) -> SpecBenchRun:
 def read_run(text: str) -> SpecBenchRun:
     """YAML text → the model. Raises InvalidSpec."""
     return parse_run(read_yaml(text))
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is written twice: YAML keeps the last one, and drops what the user wrote first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        seen: list[Any] = []
+        for key, _ in node.value:
+            if key.value in seen and key.tag != _MERGE:
+                raise ConstructorError(None, None, f"the key {key.value!r} is written twice", key.start_mark)
+            seen.append(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _without_nulls(data: Any) -> Any:
+    """Without the fields that are null: the API server reads them as not given."""
+    if isinstance(data, Mapping):
+        return {str(key): _without_nulls(value) for key, value in data.items() if value is not None}
+    return [_without_nulls(row) for row in data] if isinstance(data, list) else data
 
 
 def _problem(details: ErrorDetails) -> Problem:

@@ -23,7 +23,7 @@ class S3(ApiModel):
     credentials_secret: (
         Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")] | None
     ) = None
-    """Secret of the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, if need be, AWS_SESSION_TOKEN."""
+    """Secret of the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, perhaps AWS_SESSION_TOKEN."""
 
 
 class Results(ApiModel):

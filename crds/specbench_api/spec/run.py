@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel, Rule
+from specbench_api.model import ApiModel, KeyedBy, Rule
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine
 from specbench_api.spec.load import Load
@@ -47,16 +47,11 @@ class RunSpec(ApiModel):
     """The target."""
     engine: Engine
     """What serves it."""
-    drafters: Annotated[
-        list[Drafter], Field(max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["name"]})
-    ] = []
+    drafters: Annotated[list[Drafter], Field(max_length=16), KeyedBy("name")] = []
     """The arms beside the baseline."""
     baseline: Literal["Measure", "Skip"] = "Measure"
     """Whether the arm without a drafter is measured; without it there is no speed-up."""
-    workloads: Annotated[
-        list[Workload],
-        Field(min_length=1, max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["name"]}),
-    ]
+    workloads: Annotated[list[Workload], Field(min_length=1, max_length=16), KeyedBy("name")]
     """The prompts."""
     load: Load
     """How hard, how often, in which order."""
@@ -72,17 +67,6 @@ class RunSpec(ApiModel):
     """How long an engine may take from creation (scheduling, image, model load) until it is ready."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """When the children of a finished run are removed. The run itself and its results stay."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unique_names(cls, data: Any) -> Any:
-        for field in ("drafters", "workloads"):
-            rows = data.get(field) if isinstance(data, dict) else None
-            names = [row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-            twice = sorted({str(name) for name in names if name is not None and names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{field}: the name {twice[0]!r} is used twice; names tell the results apart")
-        return data
 
     @model_validator(mode="after")
     def _coherent(self) -> RunSpec:
@@ -120,7 +104,8 @@ class SpecBenchRun(ApiModel):
         ),
         Rule(
             "self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
-            "metadata.name must begin with a letter and hold lower case letters, digits and dashes: a Service is named after it",
+            "metadata.name must begin with a letter and hold lower case letters, digits and dashes:"
+            " a Service is named after it",
         ),
     )
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.model import ApiModel, KeyedBy
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"}, max_length=64)]
@@ -150,9 +150,7 @@ class RunStatus(ApiModel):
     """Generation of the spec that this status speaks of; -1 until the operator has seen the run."""
     phase: Phase | None = None
     """A word for print columns, derived from the conditions."""
-    conditions: Annotated[
-        list[Condition], Field(max_length=16, json_schema_extra={"x-kubernetes-list-map-keys": ["type"]})
-    ] = []
+    conditions: Annotated[list[Condition], Field(max_length=16), KeyedBy("type")] = []
     """See the documentation of the condition types."""
     start_time: Timestamp | None = None
     """When the first engine was asked for."""
@@ -164,6 +162,8 @@ class RunStatus(ApiModel):
     """The same for people: `7/18`."""
     gpu_seconds_held: float = 0
     """GPUs times the seconds for which engine pods of this run held them."""
+    gpu_seconds_until: Timestamp | None = None
+    """Until when gpuSecondsHeld counts: what was held after this moment is not in it yet."""
     groups: Annotated[list[GroupStatus], Field(max_length=512)] = []
     """Engine groups in the plan's order."""
     arms: Annotated[list[ArmResult], Field(max_length=1024)] = []

@@ -16,12 +16,15 @@ RUNTIME: Mapping[str, str] = {
     "runc": "runc",
     "bridge": "containernetworking-plugins",
     "iptables": "iptables",
+    "nft": "nftables",
     "conntrack": "conntrack",
     "ip": "iproute2",
     "openssl": "openssl",
     "nsenter": "util-linux",
     "mount": "mount",
 }
+#: Enough to take a cluster away.
+REMOVAL: Mapping[str, str] = {name: RUNTIME[name] for name in ("ip", "iptables", "nft")}
 #: Only needed to build images.
 IMAGES: Mapping[str, str] = {"buildah": "buildah", "debootstrap": "debootstrap", "unshare": "util-linux"}
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))

@@ -1,0 +1,65 @@
+# The habits of the project. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+WORKERS ?= 2
+
+.PHONY: help install demo test test-quick test-chaos cluster cluster-down cluster-demo generate lint format requirements clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml requirements/dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --no-deps -e .
+	touch $@
+
+install: $(STAMP) ## a virtual environment with everything pinned
+
+demo: $(STAMP) ## measure a real engine on this machine: table, picture, verdict
+	$(BIN)/python hack/demo
+
+test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluster, one kill of each kind
+	$(MAKE) --no-print-directory lint
+	$(BIN)/python hack/cluster/cluster binaries >/dev/null
+	$(BIN)/pytest -m "not cluster and not chaos" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "cluster and not chaos"
+
+test-quick: $(STAMP) ## contracts and what needs no engine, no S3 and no cluster; under a minute
+	$(BIN)/pytest -m "not cluster and not chaos and not engine and not s3" -n $(WORKERS) --dist loadgroup -q
+
+test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster
+	$(BIN)/pytest -m chaos --timeout 3600
+
+cluster: $(STAMP) ## a real one-node Kubernetes with eight fake GPUs, and a real S3 server
+	$(BIN)/python hack/cluster/cluster up
+
+cluster-down: $(STAMP) ## end it and leave nothing behind
+	$(BIN)/python hack/cluster/cluster down
+
+cluster-demo: $(STAMP) ## helm install, kubectl apply, verdict in status, GPUs free again
+	$(BIN)/python hack/cluster-demo
+
+generate: $(STAMP) ## CRDs, the chart's copies and reference docs from the models
+	$(BIN)/python hack/generate
+
+lint: $(STAMP) ## generated files fresh, ruff, mypy strict, import contracts
+	$(BIN)/python hack/generate --check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## ruff's fixes and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+requirements: $(STAMP) ## pin again, with hashes
+	$(BIN)/python hack/generate --requirements
+
+clean: ## what building left behind
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,154 @@
+"""Resampling with the prompt as the unit: first repeats, then prompts.
+
+The same prompts come back in every repeat, so one draw of prompts serves all the repeats of a resample. Drawing them
+anew in each repeat would average a prompt's own character away as if it were noise, and give intervals that are too
+narrow. Prompts are drawn within their category where every category has at least `STRATUM_MIN` of them: the mix of
+categories is the workload's design, not chance. Requests are never drawn: those of one prompt are not independent, and
+neither are steps.
+
+A percentile interval from few units is too narrow; it is expanded by t / z × √(n / (n − strata)) (Hesterberg 2015,
+"What Teachers Should Know About the Bootstrap", the expanded percentile interval). One prompt gives no interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from specbench_client.metrics.frame import Values
+
+LEVEL = 0.95
+RESAMPLES = 2000
+STRATUM_MIN = 5
+FINITE_SHARE = 0.95
+"""An interval needs so many of its resamples to have a value; else too little is known to say anything."""
+BLOCK_VALUES = 4_000_000
+"""Numbers of one block of draws: bounds the memory to some tens of MB."""
+
+Codes = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """An interval on whatever scale its samples had."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which repeat and which prompt each row belongs to, and the stratum of each prompt."""
+
+    repeat_of: Codes
+    prompt_of: Codes
+    stratum_of: Codes
+    repeats: int
+    prompts: int
+
+    @property
+    def strata(self) -> int:
+        return int(self.stratum_of.max()) + 1 if self.prompts else 0
+
+    @property
+    def stratified(self) -> bool:
+        return self.strata > 1
+
+    def matrix(self, values: Values) -> Values:
+        """Return the sums of a row's value by repeat × prompt."""
+        cells = self.repeat_of * self.prompts + self.prompt_of
+        sums = np.bincount(cells, weights=values, minlength=self.repeats * self.prompts)
+        return np.asarray(sums, dtype=np.float64).reshape(self.repeats, self.prompts)
+
+
+def layout_of(rows: pd.DataFrame) -> Layout:
+    """Read the layout from the columns repeat, prompt_id and category."""
+    repeat_of, repeats = pd.factorize(rows["repeat"], sort=True)
+    prompt_of, prompts = pd.factorize(rows["prompt_id"], sort=True)
+    firsts = pd.Series(rows["category"].to_numpy(), index=prompt_of).groupby(level=0).first()
+    strata, _ = pd.factorize(firsts, use_na_sentinel=False)
+    stratum_of = np.asarray(strata, dtype=np.intp)
+    if stratum_of.size and np.bincount(stratum_of).min() < STRATUM_MIN:
+        stratum_of = np.zeros(len(prompts), dtype=np.intp)
+    return Layout(np.asarray(repeat_of), np.asarray(prompt_of), stratum_of, len(repeats), len(prompts))
+
+
+def draws(layout: Layout, seed: int, resamples: int) -> Iterator[tuple[Values, Values]]:
+    """Yield blocks of draws: how often each repeat, and each prompt, was drawn in each resample."""
+    rng = np.random.default_rng(seed)
+    block = max(1, min(resamples, BLOCK_VALUES // max(1, layout.prompts)))
+    for begun in range(0, resamples, block):
+        size = min(block, resamples - begun)
+        prompts = np.zeros((size, layout.prompts))
+        for stratum in range(layout.strata):
+            members = np.flatnonzero(layout.stratum_of == stratum)
+            prompts[:, members] = _multinomial(rng, members.size, size)
+        yield _multinomial(rng, layout.repeats, size), prompts
+
+
+def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int, resamples: int = RESAMPLES) -> Values:
+    """Return, for each resample, the sum over each matrix: resamples × matrices. One draw serves all of them."""
+    blocks = [
+        np.stack([((repeats @ matrix) * prompts).sum(axis=1) for matrix in matrices], axis=1)
+        for repeats, prompts in draws(layout, seed, resamples)
+    ]
+    return np.concatenate(blocks)
+
+
+def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
+    """Return the expanded percentile interval about the value, or None where nothing can be said."""
+    freedom = layout.prompts - layout.strata
+    finite = samples[np.isfinite(samples)]
+    if freedom < 1 or finite.size < FINITE_SHARE * samples.size:
+        return None
+    tail = (1 - LEVEL) / 2
+    low, high = np.percentile(finite, [100 * tail, 100 * (1 - tail)])
+    stretch = stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail) * np.sqrt(layout.prompts / freedom)
+    return Bounds(float(value + (low - value) * stretch), float(value + (high - value) * stretch))
+
+
+def t_bounds(value: float, repeats: Values) -> Bounds | None:
+    """Return value ± t × standard error over the repeats' own values, or None for fewer than three."""
+    if repeats.size < 3 or not np.isfinite(repeats).all():
+        return None
+    half = float(stats.t.ppf(1 - (1 - LEVEL) / 2, repeats.size - 1) * repeats.std(ddof=1) / np.sqrt(repeats.size))
+    return Bounds(value - half, value + half)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The wider of two intervals, how it was made, and its degrees of freedom."""
+
+    bounds: Bounds
+    method: str
+    freedom: int
+
+
+def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen | None:
+    """Choose. Without the prompts' interval there is none: runs alone say nothing of other prompts."""
+    if prompts is None:
+        return None
+    if runs is None or runs.high - runs.low <= prompts.high - prompts.low:
+        return Chosen(prompts, describe(layout), layout.prompts - layout.strata)
+    method = f"t, unit: repeat; over the values of {layout.repeats} repeats; wider than the bootstrap over prompts"
+    return Chosen(runs, method, layout.repeats - 1)
+
+
+def describe(layout: Layout, resamples: int = RESAMPLES) -> str:
+    """Say how an interval by `draws` was made."""
+    within = " within categories" if layout.stratified else ""
+    levels = f"{layout.repeats} repeats, then of " if layout.repeats > 1 else ""
+    noise = "" if layout.repeats > 1 else "; one run: the noise between runs is not in it"
+    return (
+        f"bootstrap, unit: prompt; {resamples} resamples of {levels}{layout.prompts} prompts{within},"
+        f" expanded percentiles{noise}"
+    )
+
+
+def _multinomial(rng: np.random.Generator, units: int, size: int) -> Values:
+    return rng.multinomial(units, np.full(units, 1 / units), size=size).astype(np.float64)

@@ -1,0 +1,27 @@
+"""Requests and tokens of a point or of a cell."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from specbench_api.outcome.summary import Counts
+from specbench_client.metrics.frame import Values, flags, numbers, sent, steady, total
+
+
+def counts_of(rows: pd.DataFrame) -> Counts:
+    """Count tidy rows; turns that were skipped after an error were never sent and do not count."""
+    tried = sent(rows)
+    return Counts(
+        requests=len(tried),
+        steady_requests=len(steady(tried)),
+        failed_requests=int((~flags(tried, "ok")).sum()),
+        conversations=int(tried.groupby(["point", "conversation_id"]).ngroups),
+        prompts=int(tried["prompt_id"].nunique()),
+        input_tokens=_whole(numbers(tried, "input_tokens")),
+        output_tokens=_whole(numbers(tried, "output_tokens")),
+    )
+
+
+def _whole(values: Values) -> int | None:
+    known = total(values)
+    return None if known is None else round(known)

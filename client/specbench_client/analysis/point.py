@@ -1,0 +1,68 @@
+"""What one point measured: its figures and what the checks of a single point found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.finding import Finding
+from specbench_api.outcome.summary import Counters, PointSummary, SelfWatch
+from specbench_api.plan.plan import Arm, Plan, Point
+from specbench_client.analysis.counts import counts_of
+from specbench_client.analysis.figures import Sample, figures_of
+from specbench_client.metrics.frame import numbers, tidy
+from specbench_client.metrics.pace import NS_PER_S
+from specbench_client.metrics.window import in_flight, steady_window
+from specbench_client.trust.evidence import PointEvidence, finding_of
+from specbench_client.trust.table import POINT_CHECKS
+
+
+def summarise_point(
+    plan: Plan, point: Point, frame: pd.DataFrame, watch: SelfWatch, counters: Counters | None, *, simulated: bool
+) -> PointSummary:
+    """Summarise one point.
+
+    `frame` has the columns of `Record`, one row a request, warm-up rows included (they are left out here); lists may
+    be lists, arrays or null. `watch` may leave out what the client could not see: what the records tell is filled in.
+    """
+    rows = tidy(frame, point.hash)
+    seen = _completed(watch, rows)
+    evidence = PointEvidence(plan, point, rows, seen, counters)
+    return PointSummary(
+        hash=point.hash,
+        arm=point.arm,
+        workload=point.workload,
+        concurrency=point.concurrency,
+        repeat=point.repeat,
+        simulated=simulated,
+        counts=counts_of(rows),
+        figures=figures_of(Sample(rows), most_drafts(plan.arm(point.arm))),
+        self_watch=seen,
+        counters=counters,
+        findings=_findings(evidence),
+    )
+
+
+def most_drafts(arm: Arm) -> int:
+    """Return the most draft tokens of a step; 0 for the baseline."""
+    return arm.drafter.num_speculative_tokens if arm.drafter else 0
+
+
+def _findings(evidence: PointEvidence) -> list[Finding]:
+    point = evidence.point
+    place = {"arm": point.arm, "workload": point.workload, "concurrency": point.concurrency, "point": point.hash}
+    return [finding_of(check.name, seen, place) for check in POINT_CHECKS for seen in check.look(evidence)]
+
+
+def _completed(watch: SelfWatch, rows: pd.DataFrame) -> SelfWatch:
+    """Fill in from the records what the client did not watch: duration, steady share, requests in flight."""
+    window = steady_window(rows)
+    ends = numbers(rows, "last_token_ns")
+    told: dict[str, float] = {}
+    if not np.isnan(ends).all():
+        told["duration_s"] = float(np.nanmax(ends) - np.nanmin(numbers(rows, "sent_ns"))) / NS_PER_S
+    if window:
+        told["reached_concurrency"] = in_flight(rows, window)
+        told["steady_share"] = window.length_s / told["duration_s"]
+    missing = {name: value for name, value in told.items() if getattr(watch, name) is None}
+    return watch.model_copy(update=missing)

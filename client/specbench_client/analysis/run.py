@@ -1,0 +1,132 @@
+"""The answer of a run: every cell over its repeats, compared with the paired baseline, checked, and put in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import PointSummary, RunSummary
+from specbench_api.plan.plan import Arm, Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.workload import Workload
+from specbench_client.analysis.cell import Judged, Measured, judge
+from specbench_client.analysis.verdict import Verdict, verdict_of
+from specbench_client.metrics.frame import tidy
+from specbench_client.trust.evidence import RunEvidence, finding_of
+from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
+
+
+def summarise_run(
+    plan: Plan, summaries: Sequence[PointSummary], frames: Mapping[str, pd.DataFrame], created: str
+) -> RunSummary:
+    """Summarise a run from its measured points.
+
+    `summaries`: one a point with a manifest, in any order. `frames`: the point's hash → its records; each is asked
+    for once, one workload × concurrency after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
+    """
+    by_hash = {summary.hash: summary for summary in summaries}
+    measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
+    missing = [point.hash for point in plan.points if point.hash not in by_hash]
+    judged = [each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, frames)]
+    simulated = any(summary.simulated for summary in measured)
+    on_points = [finding for summary in measured for finding in summary.findings]
+    on_cells = [finding for each in judged for finding in each.findings]
+    findings = [*_run_findings(plan, measured, missing, judged), *on_cells, *on_points]
+    trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
+    return RunSummary(
+        namespace=plan.namespace,
+        name=plan.name,
+        uid=plan.uid,
+        simulated=simulated,
+        created=created,
+        points_total=len(plan.points),
+        points_measured=len(measured),
+        points_invalid=len(_invalid(judged, on_points)),
+        missing=missing,
+        cells=[each.cell for each in judged],
+        findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
+        trustworthy=trustworthy,
+        verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
+    )
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """One workload at one load: what is compared with one another."""
+
+    workload: Workload
+    concurrency: int
+    points: tuple[PointSummary, ...]
+
+
+def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
+    places = [(workload, load) for workload in plan.workloads for load in sorted(set(plan.load.concurrency))]
+    slots = [
+        _Slot(workload, load, tuple(each for each in measured if _at(each) == (workload.name, load)))
+        for workload, load in places
+    ]
+    return [slot for slot in slots if slot.points]
+
+
+def _at(summary: PointSummary) -> tuple[str, int]:
+    return summary.workload, summary.concurrency
+
+
+def _judge_slot(plan: Plan, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> list[Judged]:
+    """Judge the baseline first; where it is invalid, no comparison with it is valid."""
+    cells = {arm.name: _measured(plan, arm, slot, frames) for arm in plan.arms if _points_of(arm, slot)}
+    baseline = cells.get(BASELINE_NAME)
+    judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
+    broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
+    return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
+
+
+def _measured(plan: Plan, arm: Arm, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> Measured:
+    points = _points_of(arm, slot)
+    rows = pd.concat([tidy(frames[point.hash], point.hash) for point in points], ignore_index=True)
+    return Measured(plan, arm, slot.workload, slot.concurrency, rows, points)
+
+
+def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
+    return tuple(point for point in slot.points if point.arm == arm.name)
+
+
+def _without_baseline(judged: Judged) -> Judged:
+    cell = judged.cell
+    finding = Finding(
+        check=BASELINE_INVALID,
+        severity=Severity.INVALID,
+        message="the baseline of this comparison is invalid, see its own findings: there is nothing to compare with",
+        arm=cell.arm,
+        workload=cell.workload,
+        concurrency=cell.concurrency,
+    )
+    names = [*cell.findings, BASELINE_INVALID]
+    spoilt = cell.model_copy(update={"valid": False, "findings": names})
+    return Judged(spoilt, (*judged.findings, finding), None, judged.prompts)
+
+
+def _run_findings(
+    plan: Plan, measured: Sequence[PointSummary], missing: Sequence[str], judged: Sequence[Judged]
+) -> list[Finding]:
+    prompts = {workload.name: _fewest_prompts(workload.name, judged) for workload in plan.workloads}
+    known = {name: count for name, count in prompts.items() if count is not None}
+    simulated = any(summary.simulated for summary in measured)
+    evidence = RunEvidence(plan, measured, missing, known, simulated)
+    return [finding_of(check.name, seen, {}) for check in RUN_CHECKS for seen in check.look(evidence)]
+
+
+def _fewest_prompts(workload: str, judged: Sequence[Judged]) -> int | None:
+    return min((each.prompts for each in judged if each.cell.workload == workload), default=None)
+
+
+def _invalid(judged: Sequence[Judged], on_points: Sequence[Finding]) -> set[str]:
+    """Points that a check of their own or of their cell made invalid. A broken baseline spoils no other point."""
+    own = {str(finding.point) for finding in on_points if finding.severity is Severity.INVALID}
+    for each in judged:
+        severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID}
+        own |= set(each.cell.points) if Severity.INVALID in severities else set()
+    return own

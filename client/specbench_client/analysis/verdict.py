@@ -1,0 +1,149 @@
+"""The verdict in one sentence, for a person.
+
+`faster` and `slower` are said only where the interval excludes 1, and where this still holds after Holm's correction
+for the number of comparisons of the run: among twenty cells, one excludes 1 by chance. Where the interval holds 1, the
+word is `indistinguishable`; an invalid cell is not compared at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import Cell
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.bootstrap import LEVEL
+from specbench_client.analysis.cell import Judged
+
+CLAUSES = 4
+"""Arms that one sentence can name; the others stand in the table."""
+
+
+class Standing(Enum):
+    """What can be said of a cell against its baseline."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    INDISTINGUISHABLE = "indistinguishable"
+    UNCLEAR = "unclear"
+    NO_INTERVAL = "no interval"
+    NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verdict speaks of."""
+
+    plan: Plan
+    judged: Sequence[Judged]
+    findings: Sequence[Finding]
+    trustworthy: bool
+    simulated: bool
+
+
+def verdict_of(facts: Verdict) -> str:
+    """Return the sentence."""
+    head = "simulated, not a measurement: " if facts.simulated else ""
+    return f"{head}{_claims(facts)}; {_trust(facts)}"
+
+
+def standings(judged: Sequence[Judged]) -> list[tuple[Cell, Standing]]:
+    """Say how each cell but the baselines' stands."""
+    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
+    clear = _holm([each.p_value if each.cell.valid else None for each in compared])
+    return [(each.cell, _standing(each.cell, clear=is_clear)) for each, is_clear in zip(compared, clear, strict=True)]
+
+
+def _claims(facts: Verdict) -> str:
+    found = standings(facts.judged)
+    if not facts.judged:
+        return "nothing was measured"
+    if not found:
+        return "only the baseline was measured"
+    if BASELINE_NAME not in {arm.name for arm in facts.plan.arms}:
+        return "no baseline was asked for, so there is no speed-up"
+    several = len({cell.workload for cell, _ in found}) > 1
+    keys = list(dict.fromkeys((cell.arm, cell.workload) for cell, _ in found))
+    keys.sort(key=lambda key: -_best(cell for cell, _ in found if (cell.arm, cell.workload) == key))
+    clauses = []
+    for arm, workload in keys[:CLAUSES]:
+        mine = [(cell, standing) for cell, standing in found if (cell.arm, cell.workload) == (arm, workload)]
+        clauses.append(f"{arm}{f' on {workload}' if several else ''} is {_phrases(mine)}")
+    more = [f"{len(keys) - CLAUSES} more in the table"] if len(keys) > CLAUSES else []
+    return "; ".join([*clauses, *more])
+
+
+def _best(cells: Iterable[Cell]) -> float:
+    return max((cell.speedup.value or 0.0 if cell.speedup else 0.0 for cell in cells), default=0.0)
+
+
+def _phrases(found: Sequence[tuple[Cell, Standing]]) -> str:
+    """One phrase a standing, in the order of the enumeration; `at concurrency` is written out once."""
+    phrases: list[str] = []
+    for standing in Standing:
+        cells = [cell for cell, its in found if its is standing]
+        if cells:
+            word = "at" if phrases else "at concurrency"
+            phrases.append(_phrase(standing, cells, word))
+    return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+
+
+def _phrase(standing: Standing, cells: Sequence[Cell], at: str) -> str:
+    where = ", ".join(str(cell.concurrency) for cell in cells)
+    match standing:
+        case Standing.FASTER | Standing.SLOWER:
+            first, *rest = cells
+            tail = "".join(f", {_ratio(cell)} at {cell.concurrency}" for cell in rest)
+            word = "faster" if standing is Standing.FASTER else "(slower)"
+            return f"{_ratio(first)} {word} {at} {first.concurrency}{tail}"
+        case Standing.INDISTINGUISHABLE:
+            return f"indistinguishable from the baseline {at} {where}"
+        case Standing.UNCLEAR:
+            return f"not clearly different among so many comparisons {at} {where}"
+        case Standing.NO_INTERVAL:
+            return f"compared without an interval {at} {where}"
+        case Standing.NOT_COMPARABLE:
+            return f"not comparable {at} {where}"
+
+
+def _ratio(cell: Cell) -> str:
+    assert cell.speedup is not None
+    assert cell.speedup.interval is not None
+    interval = cell.speedup.interval
+    return f"{cell.speedup.value:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _standing(cell: Cell, *, clear: bool) -> Standing:
+    if not cell.valid or cell.speedup is None or cell.speedup.value is None:
+        return Standing.NOT_COMPARABLE
+    interval = cell.speedup.interval
+    if interval is None:
+        return Standing.NO_INTERVAL
+    if interval.low <= 1 <= interval.high:
+        return Standing.INDISTINGUISHABLE
+    if not clear:
+        return Standing.UNCLEAR
+    return Standing.FASTER if cell.speedup.value > 1 else Standing.SLOWER
+
+
+def _holm(p_values: Sequence[float | None]) -> list[bool]:
+    """Which hypotheses of no difference are rejected at the family-wise level."""
+    ranked = sorted((value, index) for index, value in enumerate(p_values) if value is not None)
+    rejected = [False] * len(p_values)
+    for rank, (value, index) in enumerate(ranked):
+        if value > (1 - LEVEL) / (len(ranked) - rank):
+            break
+        rejected[index] = True
+    return rejected
+
+
+def _trust(facts: Verdict) -> str:
+    if facts.trustworthy:
+        return "trustworthy"
+    bad = [finding for finding in facts.findings if finding.severity is not Severity.NOTE]
+    bad.sort(key=lambda finding: finding.severity is not Severity.INVALID)
+    names = list(dict.fromkeys(finding.check for finding in bad))
+    return f"not trustworthy ({', '.join(names)})" if names else "not trustworthy"

@@ -1,0 +1,97 @@
+"""The program `specbench`, also `kubectl specbench`: one file a command.
+
+People's text goes to stderr, results to stdout. Errors become a message and an exit code here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+
+import click
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.ending import Exit
+from specbench_client import __version__
+from specbench_client.errors import ClientError
+
+HELP = """Does speculative decoding pay, for your traffic, model and hardware?
+
+\b
+  specbench validate run.yaml             is it well formed, can the engine do it?
+  specbench plan run.yaml                 what would be launched and measured
+  specbench run run.yaml                  measure it on this machine
+  specbench report ./specbench-results    the answer again, as table, Markdown, CSV, JSON or HTML
+  specbench simulate --drafter eagle3     an engine with a known truth, to try things on
+
+The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
+
+Exit codes: 0 finished and trustworthy, 1 a bug of ours, 2 bad input, 3 finished but not trustworthy,
+4 an engine failed, 5 results are not durable, 130 interrupted.
+"""
+
+
+COMMANDS = {
+    "validate": "Check a SpecBenchRun: fields, engine, drafters, arguments.",
+    "plan": "Show launches, points, command lines and what is measured already.",
+    "run": "Measure on this machine: engines as processes, results in a folder or S3.",
+    "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG.",
+    "simulate": "Serve an engine with a known truth, in the foreground.",
+}
+"""Each is the object of its own name in the module of its own name."""
+
+
+class Commands(click.Group):
+    """Loads a command when it is called: pandas and matplotlib take seconds that `--help` need not wait for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"specbench_client.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="specbench")
+def cli() -> None:
+    """Group of all commands."""
+
+
+def main() -> None:
+    """Entry point: run, and end with the exit code that the outcome has."""
+    sys.exit(exit_code(sys.argv[1:]))
+
+
+def exit_code(arguments: list[str]) -> int:
+    """Run one command line and map whatever happens to its exit code."""
+    try:
+        result = cli.main(args=arguments, prog_name="specbench", standalone_mode=False)
+    except InvalidSpec as error:
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+        return Exit.BAD_INPUT
+    except ClientError as error:
+        click.echo(f"error: {error.reason}: {error}", err=True)
+        return error.exit
+    except click.exceptions.Exit as error:
+        return int(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        return Exit.BAD_INPUT
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; what was finished is kept: run the same command again to go on", err=True)
+        return Exit.INTERRUPTED
+    except Exception:  # noqa: BLE001  the last line of defence: anything unforeseen is a bug of ours, and says so
+        traceback.print_exc()
+        click.echo("error: this is a bug of specbench; please report it with the lines above", err=True)
+        return Exit.BUG
+    return result if isinstance(result, int) else Exit.OK

@@ -1,0 +1,86 @@
+"""`specbench plan`: what would be launched and measured, before it is paid for."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.plan.estimate import Estimate, estimate
+from specbench_api.plan.expand import expand, launch_order
+from specbench_api.plan.plan import Plan
+from specbench_client.cli.options import FILE, OUTPUT, SET
+from specbench_client.cli.reading import read_run_file
+from specbench_client.local.place import find_run, open_results
+from specbench_client.local.process import local_command
+from specbench_client.workload.prompts import load_prompts
+
+
+@click.command()
+@FILE
+@SET
+@OUTPUT
+@click.option("--results", metavar="DIR-or-URI", help="Mark what is measured there already.")
+def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
+    """Print what FILE would launch and measure; nothing is started.
+
+    \b
+      specbench plan examples/local-llama-cpp.yaml
+      specbench plan run.yaml --set spec.load.repeats=1 --output json
+    """
+    wanted = expand(read_run_file(file, settings))
+    measured = find_run(open_results(results), wanted).measured if results else set()
+    size = estimate(wanted, _turns(wanted, file.parent))
+    if output == "json":
+        click.echo(json.dumps(_document(wanted, measured, size), indent=2))
+    else:
+        click.echo(_text(wanted, measured, size))
+
+
+def _turns(wanted: Plan, base_dir: Path) -> dict[str, int]:
+    """Requests of one pass, for the workloads whose prompts lie on this machine."""
+    return {
+        workload.name: sum(len(prompt.turns) for prompt in load_prompts(workload.dataset, base_dir).rows)
+        for workload in wanted.workloads
+        if "://" not in workload.dataset.uri and (base_dir / workload.dataset.uri).exists()
+    }
+
+
+def _argv(wanted: Plan, arm_name: str) -> list[str]:
+    launch = LAUNCHERS[wanted.engine.kind].launch(launch_order(wanted, wanted.arm(arm_name)))
+    return local_command(launch, launch.port)
+
+
+def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any]:
+    return {
+        **wanted.to_dict(),
+        "commands": {arm.name: _argv(wanted, arm.name) for arm in wanted.arms},
+        "measured": sorted(measured),
+        "estimate": {
+            "launches": size.launches,
+            "points": size.points,
+            "requests": size.requests,
+            "outputTokensAtMost": size.output_tokens_at_most,
+        },
+    }
+
+
+def _text(wanted: Plan, measured: set[str], size: Estimate) -> str:
+    lines = [f"{wanted.name}: {wanted.target.name} on {wanted.engine.kind}", "", "Arms"]
+    lines += [f"  {arm.name:<16} {shlex.join(_argv(wanted, arm.name))}" for arm in wanted.arms]
+    lines += ["", "Launches, in order, each with its points (workload, concurrency, repeat)"]
+    for group in wanted.groups:
+        lines.append(f"  {group.index:>3}  {group.arm}")
+        lines += [
+            f"         {point.hash[:12]}  {point.workload}  c={point.concurrency}  repeat {point.repeat}"
+            + ("  measured" if point.hash in measured else "")
+            for point in group.points
+        ]
+    requests = f", {size.requests} requests" if size.requests is not None else ""
+    tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
+    lines += ["", f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}"]
+    return "\n".join(lines)

@@ -1,0 +1,74 @@
+"""`specbench report`: the answer again, from what lies in a folder or in S3."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specbench_api.outcome.layout import PLAN, REPORT, SUMMARY
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.cli.show import show
+from specbench_client.drive.conclude import conclude
+from specbench_client.errors import BadInput
+from specbench_client.local.place import open_results
+from specbench_client.report.html import render_html
+from specbench_client.report.plots import png
+from specbench_client.report.tables import csv, markdown
+from specbench_client.store.store import Store
+
+FORMATS = ["text", "json", "markdown", "csv", "html", "png"]
+
+
+@click.command()
+@click.argument("where", metavar="DIR-or-URI")
+@click.option("--output", "-o", type=click.Choice(FORMATS), default="text", show_default=True, help="Format.")
+@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
+@click.option("--recompute", is_flag=True, help="Analyse the records again, and replace summary and report.")
+def report(where: str, output: str, to: Path | None, *, recompute: bool) -> None:
+    """Show the run whose results lie at DIR-or-URI (a run's own root, or a results root that holds one run).
+
+    \b
+      specbench report specbench-results
+      specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
+    """
+    store = _run_store(open_results(where), where)
+    plan = Plan.from_json(store.get(PLAN) or b"")
+    found = store.get(SUMMARY)
+    summary = conclude(plan, store) if recompute or found is None else RunSummary.from_json(found)
+    if output in ("text", "json") and to is None:
+        show(summary, output, store.uri())
+        return
+    data = _rendered(plan, summary, output)
+    if to:
+        to.write_bytes(data)
+        click.echo(f"written: {to}", err=True)
+    else:
+        click.echo(data, nl=False)
+
+
+def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
+    if output == "png":
+        return png(summary)
+    texts = {
+        "json": summary.to_json,
+        "text": lambda: markdown(summary),
+        "markdown": lambda: markdown(summary),
+        "csv": lambda: csv(summary),
+        "html": lambda: render_html(plan, summary),
+    }
+    return texts[output]().encode()
+
+
+def _run_store(store: Store, where: str) -> Store:
+    """The run's own root. Raises BadInput where there is none, or more than one to choose from."""
+    if store.get(PLAN) is not None:
+        return store
+    roots = sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})
+    if not roots:
+        raise BadInput(f"{where}: no run lies here (no {PLAN}): give the folder that `specbench run --results` wrote to")
+    if len(roots) > 1:
+        listed = "\n  ".join(store.uri(root) for root in roots)
+        raise BadInput(f"{where}: {len(roots)} runs lie here; choose one ({REPORT} of each lies there too):\n  {listed}")
+    return store.below(roots[0])

@@ -1,0 +1,31 @@
+"""A run's answer on the terminal: the table, the findings with what to do, and where the rest lies."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+
+from specbench_api.outcome.layout import REPORT
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.report.tables import rich_table
+
+STDOUT_WIDTH_WHEN_PIPED = 160
+
+
+def show(summary: RunSummary, output: str, uri: str) -> None:
+    """Print the answer: one JSON document, or a table for people."""
+    if output == "json":
+        click.echo(summary.to_json(), nl=False)
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=STDOUT_WIDTH_WHEN_PIPED)
+    console.print(rich_table(summary))
+    said: set[tuple[str, str | None]] = set()
+    for finding in summary.findings:
+        if (finding.check, finding.arm) not in said:
+            said.add((finding.check, finding.arm))
+            where = f" ({finding.arm})" if finding.arm else ""
+            console.print(f"{finding.severity:>8}  {finding.check}{where}: {finding.message}", highlight=False, markup=False)
+    console.print(f"\n{summary.verdict}", highlight=False, markup=False)
+    console.print(f"report: {uri.rstrip('/')}/{REPORT}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,138 @@
+"""The protocol of an engine's wire, and the words in which every engine's answer is told.
+
+Pure: a dialect builds a body and reads what arrived, after the stopwatch has stopped. It says what the engine said;
+what it did not say is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specbench_api.errors import SpecbenchError
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import Message
+from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.sse import Event
+
+
+class BadAnswer(SpecbenchError):
+    """An answer that cannot be counted; becomes the record's `error_class` and `error`."""
+
+    def __init__(self, message: str, error_class: ErrorClass) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request in no engine's words. `seed` is this request's own; `sampling.seed` is where it was drawn from."""
+
+    model: str
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    output: Output
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk with content: text, or tokens without text (an end-of-sequence token). `tokens` None: not told."""
+
+    ns: int
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """What is known of one request's drafting, corrected so that tokens that were not delivered do not count.
+
+    steps = draft_steps + (output_tokens - 1 - Σ(accepted + 1)): all decode steps of the target, those without drafts
+    too. Without a drafter only `steps` is set.
+    """
+
+    steps: int | None = None
+    draft_steps: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    step_accepted: tuple[int, ...] | None = None
+    source: AcceptanceSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete answer.
+
+    `output_tokens` is what the engine's usage says, `output_tokens_client` what its chunks told one by one.
+    `reasoning` is text that the engine marks as thought; it is counted, and does not belong into the history.
+    """
+
+    text: str
+    content: tuple[Chunk, ...]
+    acceptance: Acceptance
+    reasoning: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    output_tokens_client: int | None = None
+    cached_tokens: int | None = None
+    finish_reason: str | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounters:
+    """The engine's own counters at one moment, summed over its label sets; None where it has none."""
+
+    output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    draft_steps: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
+    started_s: float | None = None
+    """When the engine's process started, where it tells: a change of it is a restart that counters alone may hide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the engine says of itself."""
+
+    model: str | None = None
+    version: str | None = None
+
+
+class Dialect(Protocol):
+    """One engine's wire."""
+
+    kind: EngineKind
+    path: str
+    """Where completions are asked for."""
+    health_path: str
+    metrics_path: str
+    identity_paths: tuple[str, ...]
+    """What to GET for `identity`; JSON, any of them may be missing."""
+    state_path: str | None
+    """What to GET for `speculating`; JSON."""
+
+    def body(self, ask: Ask) -> dict[str, Any]:
+        """The JSON body: streaming, sampling explicit, usage and acceptance asked for."""
+        ...
+
+    def read(self, events: Sequence[Event], *, drafting: bool) -> Answer:
+        """The answer; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
+        ...
+
+    def counters(self, metrics: str) -> EngineCounters:
+        """Read a Prometheus page; what is not on it is None."""
+        ...
+
+    def identity(self, documents: Mapping[str, Any]) -> Identity:
+        """Read what `identity_paths` gave, by path; a missing one is None or left out."""
+        ...
+
+    def speculating(self, state: Any, metrics: str) -> bool | None:
+        """Whether the engine really has a drafter at work; None where it does not tell."""
+        ...

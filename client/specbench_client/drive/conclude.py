@@ -1,0 +1,103 @@
+"""From everything stored to the run's answer: summary.json, report.html, results.csv, provenance.json.
+
+All four are derived and may be made again, so they are replaced. Nothing is written before every file that a manifest
+names was read and found whole: an answer from damaged records would look like any other. Points without a manifest are
+named in the summary and leave the rest standing.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import specbench_client
+from specbench_api.outcome.layout import PROVENANCE, REPORT, SUMMARY
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.analysis.run import summarise_run
+from specbench_client.drive.options import Clock
+from specbench_client.drive.resume import claim
+from specbench_client.report.html import render_html
+from specbench_client.report.tables import csv
+from specbench_client.store.patience import Patience, PatientStore
+from specbench_client.store.point import PointStore
+from specbench_client.store.store import Store
+
+TABLE = "results.csv"
+PROVENANCE_SCHEMA = "specbench.io/provenance/v1"
+
+
+class Frames(Mapping[str, pd.DataFrame]):
+    """Each point's records, read and verified when they are asked for, and not kept."""
+
+    def __init__(self, points: PointStore, manifests: Mapping[str, Manifest]) -> None:
+        self._points = points
+        self._manifests = manifests
+        self._unread = dict.fromkeys(manifests)
+
+    def __getitem__(self, point: str) -> pd.DataFrame:
+        self._unread.pop(point, None)
+        return self._points.read_records(self._manifests[point])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._manifests)
+
+    def __len__(self) -> int:
+        return len(self._manifests)
+
+    def verify_the_rest(self) -> None:
+        """Read what nobody asked for. Raises NotDurable(Damaged)."""
+        for point in list(self._unread):
+            self[point]
+
+
+def conclude(plan: Plan, store: Store, clock: Clock | None = None, patience_s: float = 600.0) -> RunSummary:
+    """Write the answer from what is stored. `store`: the run's root. Blocks. Raises BadInput, NotDurable."""
+    clock = clock or Clock()
+    patient = PatientStore(store, Patience(deadline_s=patience_s))
+    claim(plan, patient)
+    points = PointStore(patient, Path())
+    manifests = points.manifests([point.hash for point in plan.points])
+    summaries = [points.read_summary(manifest) for manifest in manifests.values()]
+    frames = Frames(points, manifests)
+    created = clock.wall_text()
+    summary = summarise_run(plan, summaries, frames, created)
+    frames.verify_the_rest()
+    patient.replace(PROVENANCE, _provenance(plan, list(manifests.values()), created).encode())
+    patient.replace(TABLE, csv(summary).encode())
+    patient.replace(REPORT, render_html(plan, summary).encode())
+    patient.replace(SUMMARY, summary.to_json().encode())  # last: it says that the answer is there
+    return summary
+
+
+def _provenance(plan: Plan, manifests: Sequence[Manifest], created: str) -> str:
+    """Where the numbers come from, as far as it was seen: by whom, with what, from which prompts, in which launches."""
+    seen = [manifest.observed for manifest in manifests]
+    document: dict[str, Any] = {
+        "schemaVersion": PROVENANCE_SCHEMA,
+        "created": created,
+        "reportedBy": {"client": specbench_client.__version__, "python": platform.python_version()},
+        "target": plan.target.to_dict(),
+        "engine": plan.engine.to_dict(),
+        "engineVersions": sorted({one.engine_version for one in seen if one.engine_version}),
+        "engineModels": sorted({one.engine_model for one in seen if one.engine_model}),
+        "clientVersions": sorted({one.client_version for one in seen}),
+        "datasetFingerprints": sorted({one.dataset_fingerprint for one in seen}),
+        "launches": sorted({one.launch for one in seen}),
+        "points": {
+            manifest.hash: {
+                "attempt": manifest.attempt,
+                "launch": manifest.observed.launch,
+                "started": manifest.started_wall,
+                "ended": manifest.ended_wall,
+            }
+            for manifest in manifests
+        },
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

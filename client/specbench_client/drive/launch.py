@@ -1,0 +1,103 @@
+"""One launch of an engine as the client meets it: healthy, known by name, and serving a real completion.
+
+The engine has this part's whole attention before anything is measured, so that its failure is told as the engine's,
+with the engine's own words, and never as a row of failed requests.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.plan.expand import launch_order
+from specbench_api.plan.plan import Arm, Plan, Point
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import Message
+from specbench_client.dialects.dialect import Dialect, EngineCounters, Identity
+from specbench_client.load.first_act import first_completion
+from specbench_client.load.turns import TurnContext
+from specbench_client.transport.control import Control, Unanswered
+from specbench_client.transport.exchange import Transport
+
+FIRST_MESSAGE = Message("user", "Say one word.")
+_SIMULATED = "simulated"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """An engine that runs, and the ways to it."""
+
+    plan: Plan
+    arm: Arm
+    endpoint: str
+    model: str
+    dialect: Dialect
+    transport: Transport
+    control: Control
+    identity: Identity
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its numbers can never be a measurement, by the plan or by what the engine says of itself."""
+        said = (self.identity.model or "", self.identity.version or "")
+        return self.plan.engine.kind is EngineKind.SIMULATOR or any(word.startswith(_SIMULATED) for word in said)
+
+    def context(self, point: Point, started_ns: int, request_prefix: str, *, keep_text: bool = False) -> TurnContext:
+        """What the turns of a point share."""
+        workload = self.plan.workload(point.workload)
+        return TurnContext(
+            transport=self.transport,
+            dialect=self.dialect,
+            endpoint=self.endpoint,
+            model=self.model,
+            sampling=workload.sampling,
+            output=workload.output,
+            repeat=point.repeat,
+            started_ns=started_ns,
+            drafting=self.arm.drafter is not None,
+            request_prefix=request_prefix,
+            keep_text=keep_text,
+        )
+
+    async def alive(self) -> bool:
+        """Whether its health route answers."""
+        return await self.control.healthy(self.dialect.health_path)
+
+    async def counters(self) -> EngineCounters | None:
+        """Its own counters now; None where they cannot be had, which leaves figures out and ends nothing."""
+        try:
+            return self.dialect.counters(await self.control.text(self.dialect.metrics_path))
+        except Unanswered as unanswered:
+            _log.warning("the engine's counters cannot be read: %s", unanswered)
+            return None
+
+
+def served_model(plan: Plan, arm: Arm) -> str:
+    """The name under which the arm's engine serves the model."""
+    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)).served_model or plan.target.name
+
+
+async def identify(control: Control, dialect: Dialect) -> Identity:
+    """What the engine says of itself."""
+    return dialect.identity(await control.documents(dialect.identity_paths))
+
+
+async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: str) -> None:
+    """One real completion through the very path that is measured. Raises EngineFailed(REFUSED)."""
+    context = TurnContext(
+        transport=launch.transport,
+        dialect=launch.dialect,
+        endpoint=launch.endpoint,
+        model=launch.model,
+        sampling=Sampling(),
+        output=Output(),
+        repeat=0,
+        started_ns=clock(),
+        drafting=launch.arm.drafter is not None,
+        request_prefix=request_prefix,
+    )
+    await first_completion(context, [FIRST_MESSAGE], clock)

@@ -1,0 +1,108 @@
+"""How far a group is: for the live display, and as progress.json for whoever looks at the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from pydantic.alias_generators import to_camel
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.plan.plan import EngineGroup, Point
+
+PROGRESS = "progress.json"
+SCHEMA_VERSION = "specbench.io/progress/v1"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One look. Counts of requests leave warm-up out; what is not known yet is None."""
+
+    group: int
+    arm: str
+    points_done: int
+    """Points of this group that have a manifest."""
+    points_total: int
+    phase: str
+    """starting, warmup, measuring, storing, done."""
+    point: str | None = None
+    workload: str | None = None
+    concurrency: int | None = None
+    repeat: int | None = None
+    requests_done: int = 0
+    """Of the current point."""
+    requests_total: int = 0
+    requests_failed: int = 0
+    output_tokens_per_s: float | None = None
+    """Over the current point so far: a sign of life, not a result."""
+    acceptance_length: float | None = None
+    """Emitted, pooled over the current point so far; None where nothing tells it."""
+
+    def to_json(self) -> str:
+        """As progress.json."""
+        told = {to_camel(name): value for name, value in asdict(self).items() if value is not None}
+        return json.dumps({"schemaVersion": SCHEMA_VERSION, **told}, indent=2) + "\n"
+
+
+class ProgressKeeper:
+    """Counts along. Used from the event loop's thread alone."""
+
+    def __init__(self, group: EngineGroup, points_done: int, monotonic_ns: Callable[[], int]) -> None:
+        self._group = group
+        self._now = monotonic_ns
+        self.points_done = points_done
+        self.phase = "starting"
+        self._point: Point | None = None
+        self._begin(0)
+
+    def start_point(self, point: Point, requests_total: int) -> None:
+        """A point begins, with its warm-up if it has one."""
+        self._point = point
+        self.phase = "warmup"
+        self._begin(requests_total)
+
+    def start_load(self) -> None:
+        """Warm-up is over."""
+        self.phase = "measuring"
+        self._begin(self._requests_total)
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        if record.phase == RecordPhase.WARMUP:
+            return
+        self._requests += 1
+        self._failed += record.error_class is not None
+        self._tokens += record.output_tokens or 0
+        if record.steps and record.output_tokens is not None:
+            self._emitted += record.output_tokens - 1
+            self._steps += record.steps
+
+    def end_point(self) -> None:
+        """The point has its manifest."""
+        self.points_done += 1
+
+    def look(self) -> Progress:
+        """Now."""
+        point, elapsed_s = self._point, (self._now() - self._started_ns) / 1e9
+        return Progress(
+            group=self._group.index,
+            arm=self._group.arm,
+            points_done=self.points_done,
+            points_total=len(self._group.points),
+            phase=self.phase,
+            point=point.hash if point else None,
+            workload=point.workload if point else None,
+            concurrency=point.concurrency if point else None,
+            repeat=point.repeat if point else None,
+            requests_done=self._requests,
+            requests_total=self._requests_total,
+            requests_failed=self._failed,
+            output_tokens_per_s=self._tokens / elapsed_s if self._tokens and elapsed_s > 0 else None,
+            acceptance_length=self._emitted / self._steps if self._steps else None,
+        )
+
+    def _begin(self, requests_total: int) -> None:
+        self._requests_total = requests_total
+        self._requests = self._failed = self._tokens = self._emitted = self._steps = 0
+        self._started_ns = self._now()

@@ -1,0 +1,68 @@
+"""What must hold before anything is measured into a root: it is this plan's, and the world is still the same.
+
+Planning is pure, so a hash knows only what was declared. What could only be observed (the prompts' content, the
+engine's version) stands in the manifests; a resume that meets something else would compare two different things under
+one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
+
+from specbench_api.outcome.layout import PLAN
+from specbench_api.outcome.manifest import Manifest, Observed
+from specbench_api.plan.plan import Plan
+from specbench_client.errors import BadInput, NotDurable
+from specbench_client.store.store import Refusal, Store
+
+_SEEN_OF_ENGINE = {"engine_version": "engine's version", "engine_model": "model that the engine serves"}
+
+
+def claim(plan: Plan, store: Store) -> None:
+    """Write plan.json, or find this very plan there. It is the probe of the store too. Raises BadInput, NotDurable."""
+    try:
+        store.put(PLAN, plan.to_json().encode())
+    except NotDurable as refused:
+        if refused.reason != Refusal.CONFLICT:
+            raise
+        if _plan_in(store) != plan:
+            remedy = "give another folder or prefix, or a run with a name of its own"
+            raise BadInput(f"{store.uri()} holds the results of another plan: {remedy}", "OtherPlan") from refused
+
+
+def _plan_in(store: Store) -> Plan:
+    data = store.get(PLAN)
+    try:
+        return Plan.from_json(data or b"")
+    except ValidationError as error:
+        remedy = "it was written by another version of specbench, or damaged; give another folder or prefix"
+        raise BadInput(f"{store.uri(PLAN)} cannot be read as a plan: {remedy}: {error}", "OtherPlan") from error
+
+
+def refuse_changed(plan: Plan, manifests: Mapping[str, Manifest], now: Mapping[str, Observed]) -> None:
+    """Compare what is seen now, by workload, with what the run's manifests saw. Raises BadInput(ObservedChanged)."""
+    workloads = {point.hash: point.workload for point in plan.points}
+    for point, manifest in manifests.items():
+        then, seen = manifest.observed, now.get(workloads[point])
+        if seen is None:
+            continue
+        differences = _differences(then, seen, workloads[point])
+        if differences:
+            remedy = "start a new run: these results cannot be continued"
+            what = "; ".join(differences)
+            raise BadInput(f"since the point {point[:12]} was measured, {what}: {remedy}", "ObservedChanged")
+
+
+def _differences(then: Observed, now: Observed, workload: str) -> Sequence[str]:
+    found = []
+    if then.dataset_fingerprint != now.dataset_fingerprint:
+        before = f"{then.dataset_fingerprint[:12]} ({then.prompts} prompts)"
+        after = f"{now.dataset_fingerprint[:12]} ({now.prompts} prompts)"
+        found.append(f"the prompts of the workload {workload!r} changed from {before} to {after}")
+    for field, name in _SEEN_OF_ENGINE.items():
+        before, after = getattr(then, field), getattr(now, field)
+        if None not in (before, after) and before != after:
+            found.append(f"the {name} changed from {before!r} to {after!r}")
+    return found

@@ -1,0 +1,178 @@
+"""One turn: ask, keep the times, read the answer afterwards, and make a record of it, whatever happened.
+
+A failed request is a record with an error class, never an exception: it has to be counted, and its neighbours go on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from specbench_api.outcome.record import Record
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import Message
+from specbench_client.dialects.dialect import Answer, Ask, BadAnswer, Dialect
+from specbench_client.load.conversations import request_seed
+from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport
+from specbench_client.transport.sse import MalformedStream, events
+from specbench_client.transport.words import cut
+
+_KNOWN_BEFORE = frozenset({
+    "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream", "intended_ns",
+    "clock",
+})  # fmt: skip
+_FIGURES = tuple(one.name for one in fields(Record) if one.name not in _KNOWN_BEFORE)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What all turns of a point share. `started_ns`: the point's start, from which the record's times count.
+
+    `request_prefix` makes the point's request ids its own (`PREFIX-INDEX-TURN`); `drafting`: whether the arm has a
+    drafter.
+    """
+
+    transport: Transport
+    dialect: Dialect
+    endpoint: str
+    model: str
+    sampling: Sampling
+    output: Output
+    repeat: int
+    started_ns: int
+    drafting: bool
+    request_prefix: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    keep_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn to take.
+
+    `intended_ns`: when the schedule wanted it sent (monotonic, absolute); `phase` may be set later.
+    """
+
+    conversation_index: int
+    conversation_id: str
+    prompt_id: str
+    category: str | None
+    turn: int
+    messages: tuple[Message, ...]
+    stream: int
+    intended_ns: int
+    phase: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnResult:
+    """The record, the reply for the history (None: failed), and when the exchange ended (monotonic, absolute)."""
+
+    record: Record
+    reply_text: str | None
+    ended_ns: int
+
+
+async def take_turn(context: TurnContext, turn: Turn) -> TurnResult:
+    """Take the turn. Never raises because of what the engine or the network does."""
+    request_id = f"{context.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
+    exchange = await context.transport.exchange(_request(context, turn, request_id))
+    answer = _answer(context, exchange)
+    record = _sent(_blank(context, turn, request_id), exchange, context.started_ns)
+    if isinstance(answer, BadAnswer):
+        failed = replace(record, error_class=str(answer.error_class), error=cut(str(answer)))
+        return TurnResult(failed, None, exchange.ended_ns)
+    return TurnResult(_answered(record, answer, context), answer.text, exchange.ended_ns)
+
+
+def skipped_after(failed: TurnResult, turn: int) -> Record:
+    """The record of a later turn of a conversation whose turn failed: it was never sent."""
+    record = failed.record
+    return replace(
+        record,
+        request_id=f"{record.request_id.rpartition('-')[0]}-{turn}",
+        turn=turn,
+        sent_ns=None,
+        first_byte_ns=None,
+        error_class=str(ErrorClass.SKIPPED_AFTER_ERROR),
+        error=f"turn {record.turn} failed: {record.error_class}",
+    )
+
+
+def _request(context: TurnContext, turn: Turn, request_id: str) -> HttpRequest:
+    seed = request_seed(context.sampling.seed, context.repeat, turn.conversation_id, turn.turn)
+    ask = Ask(context.model, turn.messages, context.sampling, context.output, seed)
+    return HttpRequest(
+        url=f"{context.endpoint.rstrip('/')}{context.dialect.path}",
+        body=json.dumps(context.dialect.body(ask)).encode(),
+        headers={**context.headers, "X-Request-Id": request_id},
+    )
+
+
+def _answer(context: TurnContext, exchange: Exchange) -> Answer | BadAnswer:
+    if exchange.error_class is not None:
+        return BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
+    try:
+        return context.dialect.read(events(exchange.arrivals), drafting=context.drafting)
+    except MalformedStream as error:
+        return BadAnswer(str(error), ErrorClass.MALFORMED)
+    except BadAnswer as bad:
+        return bad
+
+
+def _blank(context: TurnContext, turn: Turn, request_id: str) -> Record:
+    """The record of a request of which nothing is known yet: every figure is missing."""
+    figures = dict.fromkeys(_FIGURES)
+    return Record(
+        request_id=request_id,
+        prompt_id=turn.prompt_id,
+        category=turn.category,
+        conversation_id=turn.conversation_id,
+        turn=turn.turn,
+        repeat=context.repeat,
+        phase=str(turn.phase),
+        stream=turn.stream,
+        intended_ns=turn.intended_ns - context.started_ns,
+        clock="user",
+        **figures,
+    )
+
+
+def _sent(record: Record, exchange: Exchange, started_ns: int) -> Record:
+    """With the exchange's own times, which a failed request has too."""
+    sent_ns, first_byte_ns = exchange.sent_ns, exchange.first_byte_ns
+    return replace(
+        record,
+        sent_ns=None if sent_ns is None else sent_ns - started_ns,
+        first_byte_ns=None if first_byte_ns is None else first_byte_ns - started_ns,
+        clock=exchange.clock,
+    )
+
+
+def _answered(record: Record, answer: Answer, context: TurnContext) -> Record:
+    times = [chunk.ns - context.started_ns for chunk in answer.content]
+    tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
+    acceptance = answer.acceptance
+    said = answer.reasoning + answer.text
+    return replace(
+        record,
+        first_token_ns=times[0] if times else None,
+        last_token_ns=times[-1] if times else None,
+        chunk_ns=times,
+        chunk_tokens=tokens if len(tokens) == len(times) else None,
+        input_tokens=answer.input_tokens,
+        output_tokens=answer.output_tokens,
+        output_tokens_client=answer.output_tokens_client,
+        steps=acceptance.steps,
+        draft_steps=acceptance.draft_steps,
+        drafted_tokens=acceptance.drafted_tokens,
+        accepted_tokens=acceptance.accepted_tokens,
+        step_accepted=None if acceptance.step_accepted is None else list(acceptance.step_accepted),
+        acceptance_source=None if acceptance.source is None else str(acceptance.source),
+        cached_tokens=answer.cached_tokens,
+        finish_reason=answer.finish_reason,
+        output_sha256=hashlib.sha256(said.encode()).hexdigest(),
+        output_text=said if context.keep_text else None,
+    )

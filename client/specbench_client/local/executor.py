@@ -1,0 +1,85 @@
+"""The plan, executed here: one engine group after the other, each in an engine process of its own.
+
+The twin of what the operator does with pods. An engine that fails ends its arm and no other: what fails once by its
+own fault would fail again. An engine that is merely lost is launched again, twice at most.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.plan.expand import launch_order
+from specbench_api.plan.plan import EngineGroup
+from specbench_api.spec.conditions import EngineReason
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
+from specbench_client.errors import EngineFailed
+from specbench_client.local.place import Place
+from specbench_client.local.process import EngineProcess
+
+LAUNCHES_MAX = 3
+
+
+@dataclass(frozen=True)
+class Here:
+    """This machine's side of a run: where relative paths begin, where logs and unfinished parts are kept."""
+
+    base_dir: Path
+    work_dir: Path
+    startup_deadline_s: float
+    on_group: Callable[[EngineGroup], None] = lambda _: None
+    on_progress: Callable[[Progress], None] | None = None
+    keep_text: bool = False
+
+
+async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
+    """Measure every point that has no manifest. Returns the arms whose engine failed, each with its error."""
+    broken: dict[str, EngineFailed] = {}
+    for group in place.plan.groups:
+        done = all(point.hash in place.measured for point in group.points)
+        if done or group.arm in broken:
+            continue
+        here.on_group(group)
+        failure = await _launch_until_served(place, group, here)
+        if failure:
+            broken[group.arm] = failure
+    return broken
+
+
+async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> EngineFailed | None:
+    failure: EngineFailed | None = None
+    for _ in range(LAUNCHES_MAX):
+        try:
+            await _serve(place, group, here)
+        except EngineFailed as error:
+            failure = error
+            if error.reason != EngineReason.LOST:
+                return failure
+        else:
+            return None
+    return failure
+
+
+async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
+    plan = place.plan
+    attempt = uuid.uuid4().hex[:8]
+    launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(group.arm)))
+    log = here.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
+    options = DriveOptions(
+        attempt=attempt,
+        spool=here.work_dir / "spool",
+        base_dir=here.base_dir,
+        on_progress=here.on_progress,
+        keep_text=here.keep_text,
+    )
+    async with EngineProcess(launch, here.base_dir, log) as engine:
+        await engine.wait_ready(here.startup_deadline_s)
+        try:
+            await drive_group(plan, group, engine.url, place.store, options)
+        except EngineFailed as error:
+            raise (await engine.explain()) or error from error

@@ -1,0 +1,54 @@
+"""Latency of a request, as its user waits: from the moment it was meant to be sent.
+
+A closed loop means to send when its stream is free; what the client dawdles then is part of the wait. The `_sent`
+variants count from the socket instead: the difference between the two is the client's own.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from specbench_client.metrics.frame import Values, numbers
+from specbench_client.metrics.metric import Measure, Origin
+
+NS_PER_MS = 1e6
+
+
+def _between(rows: pd.DataFrame, start: str, end: str) -> Values:
+    return (numbers(rows, end) - numbers(rows, start)) / NS_PER_MS
+
+
+TTFT_MS = Measure(
+    "ttft_ms",
+    "ms",
+    "Time to first token: first_token_ns − intended_ns",
+    "the answer had no content",
+    Origin.CLIENT,
+    lambda rows: _between(rows, "intended_ns", "first_token_ns"),
+)
+TTFT_SENT_MS = Measure(
+    "ttft_sent_ms",
+    "ms",
+    "Time to first token from the socket: first_token_ns − sent_ns",
+    "the answer had no content",
+    Origin.CLIENT,
+    lambda rows: _between(rows, "sent_ns", "first_token_ns"),
+)
+E2E_MS = Measure(
+    "e2e_ms",
+    "ms",
+    "Time to the last token: last_token_ns − intended_ns",
+    "the answer had no content",
+    Origin.CLIENT,
+    lambda rows: _between(rows, "intended_ns", "last_token_ns"),
+)
+E2E_SENT_MS = Measure(
+    "e2e_sent_ms",
+    "ms",
+    "Time to the last token from the socket: last_token_ns − sent_ns",
+    "the answer had no content",
+    Origin.CLIENT,
+    lambda rows: _between(rows, "sent_ns", "last_token_ns"),
+)
+
+MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)

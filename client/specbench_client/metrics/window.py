@@ -1,0 +1,70 @@
+"""The steady window of a point, and what happened inside it.
+
+From the first steady request sent to the last steady token: all streams are busy all the while. What requests of ramp
+and drain deliver inside the window counts, what lies outside does not: neither ramp nor drain dilutes the throughput.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_client.metrics.frame import Values, arrays, flags, numbers, steady
+from specbench_client.metrics.pace import NS_PER_S
+
+OUTPUT_TPS = "output_tps"
+OUTPUT_TPS_UNIT = "tokens/s"
+OUTPUT_TPS_DEFINITION = (
+    "Output tokens a second of the whole engine: tokens that arrived inside the steady window / its length;"
+    " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks"
+)
+OUTPUT_TPS_MISSING = "no request lies in the steady state"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Bounds on the point's own clock."""
+
+    start_ns: float
+    end_ns: float
+
+    @property
+    def length_s(self) -> float:
+        return (self.end_ns - self.start_ns) / NS_PER_S
+
+
+def steady_window(rows: pd.DataFrame) -> Window | None:
+    """Return the steady window of one point's rows, or None where it has none."""
+    inside = steady(rows)
+    starts, ends = numbers(inside, "sent_ns"), numbers(inside, "last_token_ns")
+    if not (~np.isnan(starts)).any() or not (~np.isnan(ends)).any():
+        return None
+    window = Window(float(np.nanmin(starts)), float(np.nanmax(ends)))
+    return window if window.end_ns > window.start_ns else None
+
+
+def window_tokens(rows: pd.DataFrame, window: Window) -> float:
+    """Return the tokens of error-free answers that arrived inside the window."""
+    answered = rows[flags(rows, "ok")]
+    tokens = numbers(answered, "tokens")
+    each = zip(tokens, arrays(answered, "chunk_ns"), arrays(answered, "chunk_tokens"), strict=True)
+    return float(sum(_share_inside(at, weights, window) * count for count, at, weights in each if not np.isnan(count)))
+
+
+def in_flight(rows: pd.DataFrame, window: Window) -> float:
+    """Return the mean number of requests between sending and last token over the window."""
+    starts = np.clip(numbers(rows, "sent_ns"), window.start_ns, window.end_ns)
+    ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)
+    return float(np.nansum(ends - starts) / (window.end_ns - window.start_ns))
+
+
+def _share_inside(at: Values | None, weights: Values | None, window: Window) -> float:
+    """Share of an answer's tokens that arrived inside. An answer without chunk times counts as outside."""
+    if at is None or at.size == 0:
+        return 0.0
+    told = weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0
+    weight = weights if told and weights is not None else np.ones_like(at)
+    inside = (at >= window.start_ns) & (at <= window.end_ns)
+    return float(weight[inside].sum() / weight.sum())

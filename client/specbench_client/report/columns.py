@@ -1,0 +1,121 @@
+"""What a cell's line shows, said once for terminal, Markdown and page.
+
+Missing is a dash, never 0; a speed-up never stands without its interval, and where the interval holds 1 the word is
+`indistinguishable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.spec.drafter import BASELINE_NAME
+
+DASH = "–"
+SIMULATED = "Simulated. These numbers are not a measurement of any engine."
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, the text of a cell's field, and whether it holds numbers."""
+
+    title: str
+    text: Callable[[Cell], str]
+    numeric: bool = True
+
+
+def columns_of(summary: RunSummary) -> list[Column]:
+    """Return the columns; the workload's only where there are several."""
+    several = len({cell.workload for cell in summary.cells}) > 1
+    workload = [Column("Workload", lambda cell: cell.workload, numeric=False)] if several else []
+    return [Column("Arm", lambda cell: cell.arm, numeric=False), *workload, *_COLUMNS]
+
+
+def terminal_columns(summary: RunSummary) -> list[Column]:
+    """Return fewer and narrower columns: a terminal has a hundred characters or so."""
+    arm, *others = columns_of(summary)
+    workload = [column for column in others if column.title == "Workload"]
+    return [arm, *workload, *_NARROW]
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number for people, or a dash."""
+    if value is None:
+        return DASH
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}"
+
+
+def with_interval(figure: Figure | None, digits: int = 2) -> str:
+    """Return `1.83 [1.76, 1.90]`, without the brackets where there is no interval."""
+    if figure is None or figure.value is None:
+        return DASH
+    bounds = figure.interval
+    tail = f" [{number(bounds.low, digits)}, {number(bounds.high, digits)}]" if bounds else " (no interval)"
+    return number(figure.value, digits) + tail
+
+
+def speedup_text(cell: Cell, figure: Figure | None) -> str:
+    """Return a speed-up with its interval and, where it cannot be told from 1, with the word."""
+    if cell.arm == BASELINE_NAME:
+        return "baseline"
+    text = with_interval(figure)
+    if not cell.valid:
+        return f"{text} invalid" if text != DASH else "invalid"
+    holds_one = figure is not None and figure.interval is not None and figure.interval.low <= 1 <= figure.interval.high
+    return f"{text} indistinguishable" if holds_one else text
+
+
+def value_of(cell: Cell, name: str) -> float | None:
+    """Return the value of a figure of the cell, or None."""
+    figure = cell.figures.get(name)
+    return figure.value if figure else None
+
+
+def _percentiles(name: str) -> Callable[[Cell], str]:
+    def text(cell: Cell) -> str:
+        found = [value_of(cell, f"{name}_p{percent}") for percent in (50, 95, 99)]
+        return DASH if found[0] is None else " / ".join(number(value, 1) for value in found)
+
+    return text
+
+
+def _acceptance(cell: Cell) -> str:
+    rate = value_of(cell, "acceptance_rate")
+    return DASH if rate is None else f"{rate:.0%}"
+
+
+def _two(name: str) -> Callable[[Cell], str]:
+    def text(cell: Cell) -> str:
+        found = [value_of(cell, f"{name}_p{percent}") for percent in (50, 99)]
+        return DASH if found[0] is None else "/".join(number(value, 0 if (value or 0) >= 100 else 1) for value in found)
+
+    return text
+
+
+_NARROW = (
+    Column("C", lambda cell: str(cell.concurrency)),
+    Column("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+    Column("AL", lambda cell: number(value_of(cell, "acceptance_length_emitted_pooled"))),
+    Column("Acc.", _acceptance),
+    Column("TTFT ms\np50/p99", _two("ttft_ms")),
+    Column("TPOT ms\np50/p99", _two("tpot_ms")),
+    Column("E2E ms\np50/p99", _two("e2e_ms")),
+    Column("tok/s", lambda cell: number(value_of(cell, "output_tps"), 1)),
+    Column("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
+)
+
+_COLUMNS = (
+    Column("Concurrency", lambda cell: str(cell.concurrency)),
+    Column("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+    Column("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
+    Column("AL emitted", lambda cell: number(value_of(cell, "acceptance_length_emitted_pooled"))),
+    Column("AL verified", lambda cell: number(value_of(cell, "acceptance_length_verified_pooled"))),
+    Column("Accepted", _acceptance),
+    Column("TTFT ms p50 / p95 / p99", _percentiles("ttft_ms")),
+    Column("TPOT ms p50 / p95 / p99", _percentiles("tpot_ms")),
+    Column("E2E ms p50 / p95 / p99", _percentiles("e2e_ms")),
+    Column("Output tok/s", lambda cell: number(value_of(cell, "output_tps"), 1)),
+    Column("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
+)

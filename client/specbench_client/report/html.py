@@ -1,0 +1,106 @@
+"""report.html: one self-contained file, readable in light and dark, without scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.expand import launch_order
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.report.columns import SIMULATED, columns_of, number, with_interval
+from specbench_client.report.findings import grouped
+from specbench_client.report.plots import svgs
+
+TEMPLATE = "report.html.j2"
+
+
+@dataclass(frozen=True)
+class CategoryRow:
+    """One line of the table by category."""
+
+    arm: str
+    workload: str
+    concurrency: int
+    category: str
+    speedup: str
+    tpot_speedup: str
+    acceptance_length: str
+    acceptance_rate: str
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """How one arm's engine was launched."""
+
+    name: str
+    drafter: str
+    args: str
+
+
+def render_html(plan: Plan, summary: RunSummary) -> str:
+    """Return the whole page."""
+    environment = Environment(
+        loader=PackageLoader("specbench_client.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(TEMPLATE).render(
+        plan=plan,
+        summary=summary,
+        simulated=SIMULATED,
+        columns=columns_of(summary),
+        groups=grouped(summary.findings),
+        categories=_categories(summary),
+        plots=[Markup(svg) for svg in svgs(summary)],  # noqa: S704 -- made by matplotlib, which escapes text
+        definitions=_definitions(summary),
+        arms=_arms(plan),
+        number=number,
+    )
+
+
+def _categories(summary: RunSummary) -> list[CategoryRow]:
+    return [
+        CategoryRow(
+            arm=cell.arm,
+            workload=cell.workload,
+            concurrency=cell.concurrency,
+            category=name,
+            speedup=with_interval(figures.get("speedup")),
+            tpot_speedup=with_interval(figures.get("tpot_speedup")),
+            acceptance_length=with_interval(figures.get("acceptance_length_emitted_pooled")),
+            acceptance_rate=with_interval(figures.get("acceptance_rate")),
+        )
+        for cell in summary.cells
+        if cell.arm != BASELINE_NAME
+        for name, figures in cell.by_category.items()
+    ]
+
+
+def _definitions(summary: RunSummary) -> dict[str, Figure]:
+    """One figure of each name, for its unit, definition and how its interval was made; the one that tells most."""
+    found: dict[str, Figure] = {}
+    for cell in summary.cells:
+        compared = {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}
+        figures = {**{name: figure for name, figure in compared.items() if figure}, **cell.figures}
+        for name, figure in figures.items():
+            if name not in found or (found[name].interval is None and figure.interval is not None):
+                found[name] = figure
+    return found
+
+
+def _arms(plan: Plan) -> list[ArmRow]:
+    rows = []
+    for arm in plan.arms:
+        launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm))
+        drafter = arm.drafter
+        how = "none" if drafter is None else f"{drafter.method}, up to {drafter.num_speculative_tokens} tokens a step"
+        rows.append(ArmRow(arm.name, how, " ".join((*(launch.command or ()), *launch.args))))
+    return rows

@@ -1,0 +1,122 @@
+"""docs/metrics.md, printed from the code: what every figure is, and what every check looks for.
+
+`python -m specbench_client.report.reference > docs/metrics.md` writes it anew; a test compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from specbench_client.analysis import bootstrap, speedup
+from specbench_client.metrics import window
+from specbench_client.metrics.metric import Measure, Ratio
+from specbench_client.metrics.positions import conditional, joint
+from specbench_client.metrics.table import MEASURES, RATIOS
+from specbench_client.trust.check import Check
+from specbench_client.trust.table import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+
+_HEAD = """# Figures and checks
+
+Printed from the code by `python -m specbench_client.report.reference`; do not edit.
+
+Every figure is over the requests of the **steady state**: warm-up, ramp, drain and failed requests are left out.
+`tokens` is the engine's own count of an answer (usage), else the client's. Times are on the client's monotonic clock;
+latency runs from the intended send time. A figure that was not to be had has no value; it is never 0.
+"""
+
+_INTERVALS = f"""## Intervals
+
+Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats; never the request or the step.
+
+- **Bootstrap**: {bootstrap.RESAMPLES} resamples of repeats, then of prompts (the same prompts come back in every
+  repeat, so one draw of prompts serves all repeats of a resample), within categories where each has at least
+  {bootstrap.STRATUM_MIN} prompts. Percentiles of the resamples, expanded for few prompts by t / z × √(n / (n − strata)).
+- **t over repeats**, from three repeats on: what the machine did from run to run. Requests that run together share
+  steps, so prompts alone understate the noise.
+- The **wider** of the two is reported, and named in the figure's `method`; speed-ups on the log ratio.
+- One prompt gives no interval. A percentile with fewer than five requests beyond it gives none.
+- One repeat: the noise between runs is in no interval, and the method says so.
+
+A speed-up is called faster or slower only where its interval excludes 1, and this still holds after Holm's correction
+for the number of comparisons of the run. Where the interval holds 1, the word is *indistinguishable*.
+"""
+
+_BASELINE_REMEDY = REMEDIES[BASELINE_INVALID]
+
+_CHECKS = """## Checks
+
+**Invalid** breaks the comparison: the point counts as invalid and the run is not trustworthy. **Doubt** makes the run
+untrustworthy though the point's own numbers stand. **Note** is said and changes nothing. A check says nothing where its
+evidence is missing.
+"""
+
+
+def render() -> str:
+    """Return the whole page."""
+    parts = [
+        _HEAD,
+        "## Comparison with the baseline\n",
+        _table([_speedup_row(name) for name in speedup.QUOTIENTS]),
+        "\n## Sums and means\n",
+        _table([_tps_row(), *(_ratio_row(ratio) for ratio in RATIOS)]),
+        "\n## By position of the draft\n",
+        _table([_position_row(make(1), make(2)) for make in (joint, conditional)]),
+        "\nA step that drafted fewer than k tokens counts as not accepted beyond its end.",
+        "\n## Percentiles\n",
+        "By linear interpolation between neighbours. For speeds the small ones are the bad ones.\n",
+        _table([_percentile_row(measure) for measure in MEASURES]),
+        "",
+        _INTERVALS,
+        _CHECKS,
+        *_section("Of one point", POINT_CHECKS),
+        *_section("Of a cell and its paired baseline", CELL_CHECKS),
+        f"#### {BASELINE_INVALID}\n\nInvalid. The baseline of the comparison is.\n\n- *What to do:* {_BASELINE_REMEDY}\n",
+        *_section("Of the run", RUN_CHECKS),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _table(rows: Sequence[tuple[str, str, str, str, str]]) -> str:
+    head = "| figure | unit | definition | missing when | source |\n|---|---|---|---|---|"
+    return "\n".join([head, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)])
+
+
+def _speedup_row(name: str) -> tuple[str, str, str, str, str]:
+    return f"`{name}`", "ratio", speedup.QUOTIENTS[name].definition, speedup.MISSING, "both"
+
+
+def _tps_row() -> tuple[str, str, str, str, str]:
+    definition, missing = window.OUTPUT_TPS_DEFINITION, window.OUTPUT_TPS_MISSING
+    return f"`{window.OUTPUT_TPS}`", window.OUTPUT_TPS_UNIT, definition, missing, "both"
+
+
+def _ratio_row(ratio: Ratio) -> tuple[str, str, str, str, str]:
+    return f"`{ratio.name}`", ratio.unit, ratio.definition, ratio.missing, ratio.origin.told
+
+
+def _position_row(first: Ratio, second: Ratio) -> tuple[str, str, str, str, str]:
+    names = f"`{first.name}`, `{second.name}`, …"
+    return names, first.unit, f"{second.definition} (here for position 2)", first.missing, first.origin.told
+
+
+def _percentile_row(measure: Measure) -> tuple[str, str, str, str, str]:
+    names = ", ".join(f"`{measure.name}_p{percent}`" for percent in measure.percents)
+    return names, measure.unit, measure.definition, measure.missing, measure.origin.told
+
+
+def _section(title: str, checks: Sequence[Check[Any]]) -> list[str]:
+    return [f"### {title}\n", *(_entry(check) for check in checks)]
+
+
+def _entry(check: Check[Any]) -> str:
+    severities = " or ".join(check.severities)
+    return (
+        f"#### {check.name}\n\n{severities}. {check.says}\n\n- *From:* {check.threshold}.\n- *Why from there:*"
+        f" {check.argument}\n- *What to do:* {check.remedy}\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

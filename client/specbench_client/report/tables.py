@@ -1,0 +1,89 @@
+"""The table of cells for a terminal, for Markdown and for spreadsheets."""
+
+from __future__ import annotations
+
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.report.columns import SIMULATED, columns_of, terminal_columns
+from specbench_client.report.findings import grouped
+
+_STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
+
+
+def rich_table(summary: RunSummary) -> Table:
+    """Return the cells for a terminal, one line each."""
+    title = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
+    table = Table(title=title, caption=summary.verdict, caption_justify="left")
+    columns = terminal_columns(summary)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold", no_wrap=column.numeric)
+    for cell in summary.cells:
+        style = "" if cell.valid else _STYLES[Severity.INVALID]
+        table.add_row(*(Text(column.text(cell)) for column in columns), style=style)
+    return table
+
+
+def markdown(summary: RunSummary) -> str:
+    """Return verdict, cells and findings as Markdown."""
+    columns = columns_of(summary)
+    head = "| " + " | ".join(column.title for column in columns) + " |"
+    rule = "|" + "|".join("---:" if column.numeric else "---" for column in columns) + "|"
+    body = ["| " + " | ".join(_cell(column.text(cell)) for column in columns) + " |" for cell in summary.cells]
+    lines = [f"# {summary.name}", ""]
+    lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
+    lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
+    lines += _findings(summary)
+    return "\n".join(lines)
+
+
+def csv(summary: RunSummary) -> str:
+    """Return one row a cell and one column a figure (and its bounds); missing is empty."""
+    return str(pd.DataFrame([_row(summary, cell) for cell in summary.cells]).to_csv(index=False))
+
+
+def _findings(summary: RunSummary) -> list[str]:
+    groups = grouped(summary.findings)
+    if not groups:
+        return []
+    lines = ["## Findings", ""]
+    for group in groups:
+        lines.append(f"- **{group.check}** ({group.severity}): {group.messages[0]}{group.more}")
+        lines.append(f"  *What to do:* {group.remedy}")
+    return [*lines, ""]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
+    counts = cell.counts.model_dump()
+    row: dict[str, object] = {
+        "namespace": summary.namespace,
+        "run": summary.name,
+        "simulated": summary.simulated,
+        "arm": cell.arm,
+        "workload": cell.workload,
+        "concurrency": cell.concurrency,
+        "valid": cell.valid,
+        "findings": ";".join(cell.findings),
+        **counts,
+    }
+    figures = {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup, **cell.figures}
+    for name, figure in figures.items():
+        row |= _fields(name, figure)
+    return row
+
+
+def _fields(name: str, figure: Figure | None) -> dict[str, float | None]:
+    bounds = figure.interval if figure else None
+    return {
+        name: figure.value if figure else None,
+        f"{name}_low": bounds.low if bounds else None,
+        f"{name}_high": bounds.high if bounds else None,
+    }

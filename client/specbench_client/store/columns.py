@@ -1,0 +1,56 @@
+"""Records as a Parquet table, and back as a data frame. The columns are the Record's own; nothing is listed twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import typing
+from collections.abc import Sequence
+from types import NoneType
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specbench_api.outcome.record import Record
+
+_TYPES: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    list[int]: pa.list_(pa.int64()),
+}
+_HINTS = typing.get_type_hints(Record)
+_NAMES = [field.name for field in dataclasses.fields(Record)]
+
+
+def _field(name: str) -> pa.Field:
+    members = typing.get_args(_HINTS[name])
+    if NoneType in members:
+        (kind,) = (member for member in members if member is not NoneType)
+        return pa.field(name, _TYPES[kind], nullable=True)
+    return pa.field(name, _TYPES[_HINTS[name]], nullable=False)
+
+
+SCHEMA = pa.schema([_field(name) for name in _NAMES], metadata={"schemaVersion": "specbench.io/records/v1"})
+
+
+def to_parquet(records: Sequence[Record]) -> bytes:
+    """One part."""
+    columns = [pa.array([getattr(record, field.name) for record in records], field.type) for field in SCHEMA]
+    table = pa.Table.from_arrays(columns, schema=SCHEMA)
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def to_frame(parts: Sequence[bytes]) -> pd.DataFrame:
+    """The rows of the parts, in their order.
+
+    A column of integers with a missing value becomes float64 with NaN: times count from the point's start and stay
+    exact (2**53 ns are 104 days). Lists become numpy arrays, missing ones None.
+    """
+    tables = [pq.read_table(io.BytesIO(part), schema=SCHEMA) for part in parts]
+    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+    frame: pd.DataFrame = table.to_pandas()
+    return frame

@@ -1,0 +1,178 @@
+"""The stopwatch on aiohttp: times are read in our process (clock `user`), when the event loop hands over the bytes.
+
+Each request has a connection of its own: llama.cpp's server announces keep-alive and yet closes after a stream, so
+that every other request on a kept connection was reset (seen, not supposed), a failure that the engine never had;
+repeating a POST on suspicion would be worse. `sent_ns` is read when the connection stands and the head is handed to the
+socket, so connecting is no latency of the engine; it still counts from the intended time.
+"""
+
+from __future__ import annotations
+
+import errno
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from types import SimpleNamespace, TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from specbench_client.errors import BadInput
+from specbench_client.transport.exchange import Arrival, ErrorClass, Exchange, HttpRequest
+from specbench_client.transport.words import cut, engine_words
+
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""A 131,072-token answer with the widest chunks seen (600 bytes a token) is 80 MB; more is no answer."""
+MAX_ERROR_BYTES = 64 * 1024
+_READ_BUFFER_BYTES = 1024 * 1024
+_OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
+
+
+class OutOfSockets(BadInput):
+    """The client cannot open as many connections as it was asked to."""
+
+
+@dataclass
+class _Run:
+    """What is known of an exchange so far."""
+
+    sent_ns: int | None = None
+    first_byte_ns: int | None = None
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def end(self, ended_ns: int, error_class: ErrorClass | None = None, error: str | None = None) -> Exchange:
+        return Exchange(
+            sent_ns=self.sent_ns,
+            arrivals=tuple(self.arrivals),
+            status=self.status,
+            headers=self.headers,
+            ended_ns=ended_ns,
+            first_byte_ns=self.first_byte_ns,
+            error_class=error_class,
+            error=None if error is None else cut(error),
+        )
+
+
+class AiohttpTransport:
+    """`async with AiohttpTransport(...) as transport: await transport.exchange(request)`.
+
+    `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `limit`: most
+    connections, 0 for as many as there are requests.
+    """
+
+    def __init__(
+        self,
+        connect_timeout_s: float = 10.0,
+        idle_timeout_s: float = 300.0,
+        total_timeout_s: float | None = None,
+        limit: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._timeout = aiohttp.ClientTimeout(
+            total=total_timeout_s, sock_connect=connect_timeout_s, sock_read=idle_timeout_s
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        trace = aiohttp.TraceConfig()
+        trace.on_request_headers_sent.append(self._note_sent)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._limit, force_close=True),
+            timeout=self._timeout,
+            trace_configs=[trace],
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            headers={"Accept-Encoding": "identity", "Accept": "text/event-stream"},
+            read_bufsize=_READ_BUFFER_BYTES,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def exchange(self, request: HttpRequest) -> Exchange:
+        """See `Transport.exchange`."""
+        run = _Run()
+        try:
+            await self._perform(request, run)
+        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            _blame_nobody_else(error)
+            if run.status in (None, HTTPStatus.OK):
+                return run.end(self._clock(), _class_of(error, run), _told(error))
+        return self._ended(run)
+
+    async def _perform(self, request: HttpRequest, run: _Run) -> None:
+        assert self._session is not None, "the transport is used inside `async with`"
+        headers = {"Content-Type": "application/json", **request.headers}
+        async with self._session.post(
+            request.url, data=request.body, headers=headers, allow_redirects=False, trace_request_ctx=run
+        ) as response:
+            run.first_byte_ns = self._clock()
+            run.status = response.status
+            run.headers = {name.lower(): value for name, value in response.headers.items()}
+            room = MAX_ANSWER_BYTES if response.status == HTTPStatus.OK else MAX_ERROR_BYTES
+            async for data in response.content.iter_any():
+                run.arrivals.append(Arrival(self._clock(), data))
+                room -= len(data)
+                if room < 0:
+                    response.close()
+                    return
+
+    def _ended(self, run: _Run) -> Exchange:
+        """The exchange of an answer that has a status, whole or not."""
+        ended_ns = self._clock()
+        body = b"".join(arrival.data for arrival in run.arrivals)
+        if run.status == HTTPStatus.OK:
+            if len(body) <= MAX_ANSWER_BYTES:
+                return run.end(ended_ns)
+            return run.end(ended_ns, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+        words = engine_words(body[:MAX_ERROR_BYTES])
+        return run.end(ended_ns, class_of_status(run.status or 0), f"HTTP {run.status}: {words}")
+
+    async def _note_sent(
+        self, _session: aiohttp.ClientSession, context: SimpleNamespace, _sent: aiohttp.TraceRequestHeadersSentParams
+    ) -> None:
+        run: Any = context.trace_request_ctx
+        run.sent_ns = self._clock()
+
+
+def class_of_status(status: int) -> ErrorClass:
+    """The error class of an HTTP status other than 200."""
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ErrorClass.HTTP_4XX
+    return ErrorClass.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ErrorClass.MALFORMED
+
+
+def _blame_nobody_else(error: Exception) -> None:
+    """Raise OutOfSockets where it was this machine that failed: a record would put it down to the engine."""
+    if isinstance(error, OSError) and error.errno in _OURS:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise OutOfSockets(
+            f"this machine has no socket left for another request ({error.strerror}): raise `ulimit -n` (now {limit}) "
+            "well above the concurrency, or ask for less"
+        ) from error
+
+
+def _class_of(error: Exception, run: _Run) -> ErrorClass:
+    """The one place where aiohttp's errors become ours; the most special first."""
+    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
+        return ErrorClass.REFUSED
+    if isinstance(error, TimeoutError):
+        return ErrorClass.TIMEOUT
+    if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError | OSError):
+        return ErrorClass.RESET if run.sent_ns is not None else ErrorClass.REFUSED
+    return ErrorClass.MALFORMED
+
+
+def _told(error: Exception) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,1 @@
+"""One file a check, independent of one another."""

@@ -1,0 +1,1 @@
+"""Prompts: read from files, checked row by row, selected the same way everywhere."""

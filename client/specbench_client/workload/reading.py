@@ -1,0 +1,108 @@
+"""One row → one prompt, or what is wrong with the row and what to write instead.
+
+Nothing is repaired: a prompt that was trimmed, joined or guessed is another prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_api.errors import SpecbenchError
+from specbench_api.spec.workload import Source
+from specbench_client.chat import Message
+from specbench_client.workload.rows import Row
+
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""What SPEED-Bench's rows hold whose text may not be redistributed."""
+_CONTENT = ("prompt", "turns", "messages")
+_ROLES = ("system", "developer", "user", "assistant")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One conversation. Each turn is what is sent for it besides the history: usually one message of the user."""
+
+    id: str
+    category: str | None
+    turns: tuple[tuple[Message, ...], ...]
+
+
+class BadRow(SpecbenchError):
+    """What is wrong with a row; becomes a line of BadInput."""
+
+
+def read_prompt(row: Row, source: Source) -> Prompt:
+    """The row's prompt. Raises BadRow."""
+    return Prompt(_id(row.columns, source), _category(row.columns), _turns(row.columns, source))
+
+
+def _id(columns: dict[str, Any], source: Source) -> str:
+    name = "question_id" if source is Source.SPEC_BENCH else "id"
+    value = columns.get(name)
+    if value is None:
+        if name == "id" and columns.get("question_id") is not None:
+            raise BadRow("the column id is missing: the row has question_id, so set source: spec-bench")
+        raise BadRow(f"the column {name} is missing: give every prompt a name of its own")
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise BadRow(f"{name} is {value!r}: give a text or a whole number")
+    return str(value)
+
+
+def _category(columns: dict[str, Any]) -> str | None:
+    value = columns.get("category")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f"category is {value!r}: give a text, or leave it out")
+    return value
+
+
+def _turns(columns: dict[str, Any], source: Source) -> tuple[tuple[Message, ...], ...]:
+    allowed = ("turns",) if source is Source.SPEC_BENCH else _CONTENT
+    given = [name for name in allowed if columns.get(name) is not None]
+    if len(given) != 1:
+        which = " and ".join(given) if given else "none"
+        raise BadRow(f"one of {', '.join(allowed)} is needed, found {which}")
+    name, value = given[0], columns[given[0]]
+    if name == "prompt":
+        return ((Message("user", _text(value, "prompt")),),)
+    if not isinstance(value, list) or not value:
+        raise BadRow(f"{name} is {_shown(value)}: give a list with at least one element")
+    if name == "turns":
+        return tuple((Message("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(value))
+    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(value))
+    if messages[-1].role != "user":
+        raise BadRow(
+            f"the last of messages is the {messages[-1].role}'s: there is nothing to answer; end with the user's"
+        )
+    return (messages,)
+
+
+def _message(value: Any, where: str) -> Message:
+    if not isinstance(value, dict):
+        raise BadRow(f"{where} is {_shown(value)}: give an object with role and content")
+    further = sorted(key for key, content in value.items() if key not in ("role", "content") and content is not None)
+    if further:
+        raise BadRow(f"{where} has {further[0]!r}, which would not be sent: only role and content are")
+    role = value.get("role")
+    if role not in _ROLES:
+        raise BadRow(f"{where}.role is {role!r}: give one of {', '.join(_ROLES)}")
+    return Message(str(role), _text(value.get("content"), f"{where}.content"))
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise BadRow(f"{where} is {_shown(value)}: give a text")
+    if not value.strip():
+        raise BadRow(f"{where} is empty: leave the row out, or fill it")
+    if PLACEHOLDER in value:
+        raise BadRow(
+            f"{where} is a placeholder: the data set's licence does not let its text be passed on; "
+            "fetch it from its source first (specbench dataset prepare)"
+        )
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"a {type(value).__name__}" if value is not None else "missing"

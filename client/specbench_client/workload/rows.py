@@ -1,0 +1,95 @@
+"""Rows of a prompts file with the place of each, so that a fault can be told by its line.
+
+Parquet is read through the `datasets` library's builder, in a cache folder that is gone afterwards: a cache that
+outlives its file is a way to measure yesterday's prompts. JSON Lines are not: seen with datasets 5.2, its JSON builder
+guesses types from the first chunk, so a prompt that reads like a date becomes a timestamp, ids 1 and 2.5 become floats,
+and a column that first shows up after 10 MB fails the whole file. A prompt must reach the engine letter by letter, so
+lines are parsed one by one, and a broken one is named.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench_api.spec.workload import Source
+from specbench_client.errors import BadInput
+
+_BOM = b"\xef\xbb\xbf"
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row as it lies in the file; `place` is `line 3` or `row 3`, from 1. Columns without a value are None."""
+
+    place: str
+    columns: dict[str, Any]
+
+
+def read_rows(path: Path, source: Source) -> list[Row]:
+    """All rows, in the file's order. Raises BadInput."""
+    if not path.is_file():
+        remedy = "a path counts from the spec's own folder (in a pod: it lies in the client's image); or give s3://BUCKET/KEY"
+        raise BadInput(f"{path}: there is no such file: {remedy}")
+    rows = _parquet(path) if source is Source.PARQUET else list(_lines(path))
+    if not rows:
+        raise BadInput(f"{path}: holds no rows: one prompt a row is needed")
+    return rows
+
+
+def _lines(path: Path) -> Iterator[Row]:
+    try:
+        data = path.read_bytes().removeprefix(_BOM)
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+    if data.startswith(_GZIP):
+        raise BadInput(f"{path}: is compressed: unpack it first (gunzip)")
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield Row(f"line {number}", _object(line, f"{path}, line {number}"))
+
+
+def _object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line.decode())
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): save the file as UTF-8") from error
+    except json.JSONDecodeError as error:
+        remedy = 'every line is one JSON object, such as {"id": "q1", "category": "qa", "prompt": "…"}'
+        raise BadInput(f"{where}: not JSON: {error.msg} at column {error.colno}: {remedy}") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{where}: a JSON {type(found).__name__}, where one object a line is needed")
+    return found
+
+
+def _parquet(path: Path) -> list[Row]:
+    import datasets  # noqa: PLC0415 -- two seconds, which `--help` and JSON Lines need not pay
+
+    with tempfile.TemporaryDirectory(prefix="specbench-prompts-") as cache, _quiet():
+        try:
+            found = datasets.Dataset.from_parquet(str(path), cache_dir=cache, keep_in_memory=True)
+        except (datasets.exceptions.DatasetBuildError, ValueError, OSError) as error:
+            raise BadInput(f"{path}: cannot be read as Parquet: {error.__cause__ or error}") from error
+        return [Row(f"row {number}", dict(columns)) for number, columns in enumerate(found, start=1)]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without progress bars and log lines of the library: its errors come back as ours."""
+    import datasets  # noqa: PLC0415 -- see above
+
+    shown, verbosity = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    try:
+        yield
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+        if not shown:
+            datasets.enable_progress_bars()

@@ -1,0 +1,165 @@
+"""What a cluster changes on its host outside its own folder, and how that is taken back.
+
+Bridge, firewall chains, kernel settings, cgroup: each is either ours by its name or was
+recorded before the first change, so that `restore` can run after any crash, and twice.
+"""
+
+import json
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+from specbench_cluster import firewall
+from specbench_cluster.commands import run, wait_until
+from specbench_cluster.errors import ForeignCluster
+from specbench_cluster.settings import BRIDGE, CGROUP, HOST_IP, POD_SUBNET, Settings
+
+#: Kernel settings that kubelet, kube-proxy, the CNI plugins or we write.
+_SYSCTLS = (
+    "net/ipv4/ip_forward",
+    "net/ipv4/conf/all/route_localnet",
+    "net/bridge/bridge-nf-call-iptables",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
+#: Folders whose paths are fixed in kubelet, containerd or the CNI library. The node sees its own in
+#: their place (see `node`), but a mount needs a folder to stand on.
+FIXED_FOLDERS = ("/var/lib/cni", "/var/lib/kubelet", "/var/log/containers", "/run/containerd")
+
+
+def _sysctl(name: str) -> Path:
+    return Path("/proc/sys") / name
+
+
+def boot_id() -> str:
+    """Differs after every boot; pids and bridges of an earlier one are gone."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def prepare(settings: Settings) -> None:
+    """Record the host as it is, then make it ready; raise ForeignCluster before changing anything."""
+    _refuse_foreign(settings)
+    record = settings.records / "host.json"
+    if not record.exists():
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(_observe(), indent=2))
+    for folder in FIXED_FOLDERS:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    for mount in cgroup_mounts():
+        (mount / CGROUP).mkdir(exist_ok=True)
+    _make_bridge(settings)
+    _sysctl("net/ipv4/ip_forward").write_text("1")
+    with suppress(FileNotFoundError):  # no bridge filter in this kernel: then bridged packets need no rule
+        _sysctl("net/bridge/bridge-nf-call-iptables").write_text("1")
+    firewall.confine_pods(settings)
+
+
+def _observe() -> dict[str, object]:
+    return {
+        "boot_id": boot_id(),
+        "sysctls": {name: _sysctl(name).read_text().strip() for name in _SYSCTLS if _sysctl(name).exists()},
+        "missing_folders": [folder for folder in FIXED_FOLDERS if not Path(folder).exists()],
+        "firewall_tables": firewall.tables(),
+    }
+
+
+def bridge_owner() -> str | None:
+    """The state folder of the cluster whose bridge is on this machine; None without a bridge."""
+    folder = Path("/sys/class/net") / BRIDGE
+    return (folder / "ifalias").read_text().strip() if folder.exists() else None
+
+
+def _refuse_foreign(settings: Settings) -> None:
+    owner = bridge_owner()
+    if owner not in (None, str(settings.state)):
+        raise ForeignCluster(
+            f"another test cluster is on this machine, in {owner}; use it, or end it: "
+            f"SPECBENCH_CLUSTER_STATE={owner} hack/cluster/cluster down"
+        )
+    if owner is None and firewall.foreign_chains():
+        raise ForeignCluster("a Kubernetes of somebody else runs on this machine (its KUBE-* iptables chains are here)")
+
+
+def _make_bridge(settings: Settings) -> None:
+    if bridge_owner() is not None:
+        return
+    # A fixed hardware address: else it becomes that of the first pod, and neighbours must learn it anew.
+    run(["ip", "link", "add", BRIDGE, "address", "0a:58:0a:f4:00:01", "type", "bridge"])
+    run(["ip", "link", "set", BRIDGE, "alias", str(settings.state)])
+    ipv6 = _sysctl(f"net/ipv6/conf/{BRIDGE}/disable_ipv6")
+    if ipv6.exists():
+        ipv6.write_text("1")  # link-local addresses would be a way around the firewall
+    run(["ip", "address", "add", f"{HOST_IP}/{POD_SUBNET.partition('/')[2]}", "dev", BRIDGE])
+    run(["ip", "link", "set", BRIDGE, "up"])
+
+
+def restore(settings: Settings) -> None:
+    """Take back everything `prepare` and the components did; what is not there is skipped."""
+    owner = bridge_owner()
+    if owner not in (None, str(settings.state)):
+        return  # the ground belongs to another cluster, ours left none of it
+    record = settings.records / "host.json"
+    before = json.loads(record.read_text()) if record.exists() else None
+    if owner is not None or before is not None:
+        firewall.remove_chains(before["firewall_tables"] if before else firewall.ALL_TABLES)
+    if owner is not None:
+        run(["ip", "link", "delete", BRIDGE])
+    remove_cgroups()
+    if before is not None:
+        _restore_recorded(before["sysctls"], before["missing_folders"])
+
+
+def _restore_recorded(sysctls: dict[str, str], folders: list[str]) -> None:
+    for name, value in sysctls.items():
+        if _sysctl(name).read_text().strip() != value:
+            _sysctl(name).write_text(value)
+    for folder in folders:
+        path = Path(folder)
+        if path.exists() and not any(path.iterdir()):
+            path.rmdir()
+
+
+def cgroup_mounts() -> list[Path]:
+    """Mount points of every cgroup hierarchy, of either version."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    fields = [line.split() for line in lines]
+    return [Path(f[4]) for f in fields if f[f.index("-") + 1] in {"cgroup", "cgroup2"}]
+
+
+def _cgroups() -> list[Path]:
+    """Our cgroups, children before parents."""
+    roots = [mount / CGROUP for mount in cgroup_mounts()]
+    return [Path(folder) for root in roots for folder, _, _ in os.walk(root, topdown=False)]
+
+
+def kill_pods() -> None:
+    """End every process in the cluster's cgroups, and return when none is left."""
+
+    def none_left() -> bool:
+        pids = set()
+        for cgroup in _cgroups():
+            with suppress(OSError):  # it may go between the walk and the look
+                pids.update((cgroup / "cgroup.procs").read_text().split())
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        return not pids
+
+    wait_until(none_left, "end of the pods", timeout_s=30, interval_s=0.05)
+
+
+def remove_cgroups() -> None:
+    """Remove the cluster's cgroups; the kernel lets go of an emptied one a moment later."""
+
+    def none_left() -> bool:
+        for cgroup in _cgroups():
+            with suppress(OSError):
+                cgroup.rmdir()
+        return not _cgroups()
+
+    wait_until(none_left, f"removal of the cgroups {CGROUP}", timeout_s=20, interval_s=0.05)

@@ -1,0 +1,135 @@
+"""Builds container images without a registry and without a container daemon.
+
+`buildah` keeps its layers in the cache, so that a warm build runs only what changed.
+The image a Dockerfile starts FROM cannot be pulled; a stand-in for the official slim
+Python images is made once by `debootstrap` under whatever name the caller asks for.
+All of it runs in a mount namespace of its own: what buildah mounts goes with it.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from specbench_cluster import requirements
+from specbench_cluster.binaries import locked
+from specbench_cluster.commands import run
+from specbench_cluster.errors import CommandFailed
+from specbench_cluster.pip_access import PIP_CONF, machine_files, pip_access
+
+_SUITE = "bookworm"  # its Python is 3.11
+_PACKAGES = "python3-minimal,python3-venv,python3-pip,ca-certificates"
+#: Raised when the recipe below changes, so that older stand-ins are made anew.
+_RECIPE = "1"
+#: What sets Debian's Python apart from the official images: no `python`, and a pip that refuses.
+_LIKE_OFFICIAL = """set -eu
+ln -s /usr/bin/python3 "$1/usr/local/bin/python"
+ln -s /usr/bin/python3 "$1/usr/local/bin/python3"
+rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED
+rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/*
+"""
+_PRIVATE = ("unshare", "--mount", "--propagation", "private", "--")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One image to build: `base_image` is made if it is not there, and is what FROM must come to."""
+
+    context: Path
+    dockerfile: Path
+    tag: str
+    base_image: str | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+class Images:
+    """Builds into one cache folder; safe to use from several processes, which then take turns."""
+
+    def __init__(self, cache: Path, progress: Callable[[str], None]) -> None:
+        self._home = cache / "images"
+        self._progress = progress
+
+    def build(self, build: Build) -> Path:
+        """Build an image and return its archive, which `Cluster.load_image` takes."""
+        requirements.require(requirements.IMAGES, self._progress)
+        with locked(self._home / "lock"):
+            self._write_policy()
+            if build.base_image is not None and not self._has(build.base_image):
+                self._make_base(build.base_image)
+            self._progress(f"building image {build.tag}")
+            self._build_file(build)
+            return self._export(build.tag)
+
+    def _buildah(self, *arguments: str, log: Path | None = None) -> str:
+        storage = [f"--root={self._home}/storage", f"--runroot={self._home}/run", "--storage-driver=overlay"]
+        return run([*_PRIVATE, "buildah", *storage, *arguments], log=log)
+
+    def _write_policy(self) -> None:
+        # Nothing is pulled; buildah asks for a policy even to copy what it has just made.
+        policy = {"default": [{"type": "insecureAcceptAnything"}]}
+        (self._home / "policy.json").write_text(json.dumps(policy))
+
+    def _policy(self) -> str:
+        return f"--signature-policy={self._home}/policy.json"
+
+    def _has(self, base: str) -> bool:
+        made = self._home / "bases.json"
+        if not made.exists() or json.loads(made.read_text()).get(base) != _RECIPE:
+            return False
+        try:
+            self._buildah("inspect", "--type", "image", base)
+        except CommandFailed:
+            return False  # buildah's storage was cleaned behind our back: make it again
+        return True
+
+    def _make_base(self, name: str) -> None:
+        self._progress(f"making the base image {name} from Debian packages (once, about a minute)")
+        with tempfile.TemporaryDirectory(dir=self._home, prefix=".base-") as scratch:
+            root = Path(scratch) / "root"
+            call = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root)]
+            run([*_PRIVATE, *call, *_mirror()], log=self._home / "debootstrap.log")
+            run(["sh", "-c", _LIKE_OFFICIAL, "sh", str(root)])
+            container = self._buildah("from", self._policy(), "scratch").strip()
+            try:
+                self._buildah("add", container, str(root), "/")
+                path = "PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+                self._buildah("config", "--env", path, "--env", "LANG=C.UTF-8", "--cmd", "python3", container)
+                self._buildah("commit", self._policy(), container, name)
+            finally:
+                self._buildah("rm", container)
+        made = self._home / "bases.json"
+        known = json.loads(made.read_text()) if made.exists() else {}
+        made.write_text(json.dumps({**known, name: _RECIPE}))
+
+    def _build_file(self, build: Build) -> None:
+        access = pip_access(os.environ, machine_files(os.environ))
+        pip_conf = self._home / "pip.conf"
+        pip_conf.touch(mode=0o600)  # an index's address may hold a password
+        pip_conf.write_text(access.text)
+        volumes = [f"--volume={here}:{there}:ro" for here, there in (*access.mounts, (str(pip_conf), PIP_CONF))]
+        arguments = [f"--build-arg={key}={value}" for key, value in build.arguments.items()]
+        log = self._home / "build.log"
+        log.unlink(missing_ok=True)
+        # `chroot` isolation: a build is no pod, and needs no cgroup and no network of its own.
+        fixed = ["--isolation=chroot", "--layers", "--pull-never", self._policy()]
+        named = [f"--file={build.dockerfile}", f"--tag={build.tag}", str(build.context)]
+        self._buildah("bud", *fixed, *volumes, *arguments, *named, log=log)
+
+    def _export(self, tag: str) -> Path:
+        archive = self._home / f"{tag.replace('/', '_').replace(':', '_')}.tar"
+        partial = archive.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        # Uncompressed: the archive never leaves this machine, and gzip would take most of the time.
+        self._buildah("push", self._policy(), "--disable-compression", tag, f"docker-archive:{partial}:{tag}")
+        partial.rename(archive)
+        return archive
+
+
+def _mirror() -> list[str]:
+    """The mirror that apt uses here, if it has the suite; else debootstrap's own default."""
+    said = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(CREATED_BY)"])
+    fields = [line.split() for line in said.splitlines()]
+    mirrors = [f[0] for f in fields if f[1:] == [_SUITE, "Packages"] and "security" not in f[0]]
+    return mirrors[:1]

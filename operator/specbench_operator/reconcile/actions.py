@@ -1,0 +1,123 @@
+"""What is to be stopped, deleted and applied, given where everything stands.
+
+Two rules hold whatever was observed: at most one launch of the run is asked for at any time, and only once nothing of
+another launch can hold GPUs; and nothing is touched that does not carry the run's own UID.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from specbench_api.spec.conditions import GroupState
+from specbench_operator.reconcile.children import Children
+from specbench_operator.reconcile.course import Course
+from specbench_operator.reconcile.group import GroupView
+from specbench_operator.reconcile.judgement import Stage
+from specbench_operator.reconcile.scene import Scene
+from specbench_operator.render.client_job import client_job
+from specbench_operator.render.engine_job import engine_job
+from specbench_operator.render.plan_config import plan_config
+from specbench_operator.render.report_job import report_job
+from specbench_operator.render.service import engine_service
+from specbench_operator.state import Job, Ref, StopJob, Thing, Verdict
+
+Manifests = tuple[Mapping[str, Any], ...]
+
+
+def stops(scene: Scene) -> tuple[StopJob, ...]:
+    """Failed launches whose Job does not say so yet. The reason is written before anything else is launched."""
+    return tuple(
+        StopJob(engine.ref, Verdict(judged.scope, judged.reason, judged.message, scene.now), engine.ended)
+        for view in scene.groups
+        if (judged := view.judgement) and judged.stage is Stage.FAILED and judged.scope
+        if (engine := _last_engine(scene.children, view)) and not engine.verdict and not engine.deleting
+    )
+
+
+def deletions(scene: Scene) -> tuple[Ref, ...]:
+    """Children that have no further part: what ended stays as a record, what could still run goes."""
+    stopped = {stop.ref for stop in stops(scene)}
+    found: list[Job | Thing] = [
+        *(job for job in scene.children.engines if not _engine_stays(scene, job) and job.ref not in stopped),
+        *(job for job in scene.children.clients if not _client_stays(scene, job)),
+        *(thing for thing in scene.children.services if not _is_wanted(scene, thing)),
+    ]
+    report = scene.children.report
+    if report and scene.open:
+        found.append(report)
+    return tuple(child.ref for child in found if not child.deleting)
+
+
+def applications(scene: Scene, course: Course) -> Manifests:
+    """Children that should be there and are not."""
+    if scene.children.strangers or scene.ended_by or scene.suspended:
+        return ()
+    return tuple(
+        manifest
+        for manifest in (*_plan(scene), *_launch(scene), *_at_work(scene), *_report(scene, course))
+        if not _is_there(scene.children, manifest)
+    )
+
+
+def releases(children: Children) -> tuple[Ref, ...]:
+    """Everything that runs or could run: engines first, then clients and their Services."""
+    jobs = [job for job in (*children.engines, *children.clients) if not (job.ended or job.verdict or job.deleting)]
+    things = [thing for thing in children.services if not thing.deleting]
+    return (*(job.ref for job in jobs), *(thing.ref for thing in things))
+
+
+def _plan(scene: Scene) -> Iterator[Mapping[str, Any]]:
+    yield plan_config(scene.run, scene.plan)
+
+
+def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
+    attempt = scene.launching
+    if scene.open and attempt is not None:
+        group = scene.open.group
+        yield engine_service(scene.run, scene.plan, group, attempt)
+        yield engine_job(scene.run, scene.plan, group, attempt, scene.settings)
+
+
+def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
+    view, attempt = scene.open, scene.wanted(scene.open)
+    if view is None or attempt is None or view.judgement is None:
+        return
+    yield engine_service(scene.run, scene.plan, view.group, attempt)
+    if view.judgement.stage is Stage.SERVING:
+        yield client_job(scene.run, scene.plan, view.group, attempt, scene.settings)
+
+
+def _report(scene: Scene, course: Course) -> Iterator[Mapping[str, Any]]:
+    if course.report_due:
+        yield report_job(scene.run, scene.settings)
+
+
+def _is_there(children: Children, manifest: Mapping[str, Any]) -> bool:
+    present: Iterable[Job | Thing] = (*children.jobs, *children.things)
+    return (manifest["kind"], manifest["metadata"]["name"]) in {(child.ref.kind, child.ref.name) for child in present}
+
+
+def _last_engine(children: Children, view: GroupView) -> Job | None:
+    attempts = children.attempts(view.group.index)
+    return children.engine(view.group.index, attempts[-1]) if attempts else None
+
+
+def _is_wanted(scene: Scene, child: Job | Thing) -> bool:
+    view = _view(scene, child)
+    wanted = scene.wanted(view)
+    return wanted is not None and child.place.attempt == wanted
+
+
+def _engine_stays(scene: Scene, job: Job) -> bool:
+    return job.ended or job.verdict is not None or _is_wanted(scene, job)
+
+
+def _client_stays(scene: Scene, job: Job) -> bool:
+    view = _view(scene, job)
+    finishing = view is not None and view.state is GroupState.DONE
+    return job.ended or finishing or _is_wanted(scene, job)
+
+
+def _view(scene: Scene, child: Job | Thing) -> GroupView | None:
+    return next((view for view in scene.groups if view.group.index == child.place.group), None)

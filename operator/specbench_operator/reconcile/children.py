@@ -1,0 +1,105 @@
+"""The children of this very run, told apart from those of an earlier run of the same name.
+
+A run that is deleted and created again has the same names for its children and another UID. What the garbage
+collector has not removed yet is never adopted, changed or deleted by us; it is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN, ROLE_REPORT
+from specbench_operator.settings import Settings
+from specbench_operator.state import Job, Observed, Pod, Ref, Thing
+
+
+@dataclass(frozen=True)
+class Children:
+    """What belongs to the run, and what bears its name but not its UID."""
+
+    jobs: tuple[Job, ...]
+    pods: tuple[Pod, ...]
+    things: tuple[Thing, ...]
+    strangers: tuple[Ref, ...]
+    """Jobs, Services, ConfigMaps and living engine pods of an earlier run of this name."""
+
+    @property
+    def engines(self) -> tuple[Job, ...]:
+        """Engine Jobs of all groups and attempts."""
+        return tuple(job for job in self.jobs if job.place.role == ROLE_ENGINE)
+
+    @property
+    def clients(self) -> tuple[Job, ...]:
+        """Client Jobs of all groups and attempts."""
+        return tuple(job for job in self.jobs if job.place.role == ROLE_CLIENT)
+
+    @property
+    def services(self) -> tuple[Thing, ...]:
+        """Services of all launches."""
+        return tuple(thing for thing in self.things if thing.place.role == ROLE_ENGINE)
+
+    @property
+    def report(self) -> Job | None:
+        """The report Job."""
+        return next((job for job in self.jobs if job.place.role == ROLE_REPORT), None)
+
+    @property
+    def plan(self) -> Thing | None:
+        """The ConfigMap with the plan."""
+        return next((thing for thing in self.things if thing.place.role == ROLE_PLAN), None)
+
+    def pods_of(self, job: Job | None) -> tuple[Pod, ...]:
+        """Pods that a Job controls."""
+        return tuple(pod for pod in self.pods if job is not None and pod.job == job.ref.name)
+
+    def attempts(self, group: int) -> list[int]:
+        """Launches of a group that left an engine Job or a client Job, in order."""
+        jobs = (*self.engines, *self.clients)
+        return sorted({job.place.attempt or 0 for job in jobs if job.place.group == group})
+
+    def engine(self, group: int, attempt: int) -> Job | None:
+        """The engine Job of one launch."""
+        return _of(self.engines, group, attempt)
+
+    def client(self, group: int, attempt: int) -> Job | None:
+        """The client Job of one launch."""
+        return _of(self.clients, group, attempt)
+
+
+def children_of(observed: Observed, uid: str, settings: Settings, now: datetime) -> Children:
+    """Sort what was observed by whose it is."""
+    jobs = tuple(job for job in observed.jobs if job.owner == uid)
+    things = tuple(thing for thing in observed.things if thing.owner == uid)
+    pods = tuple(pod for pod in observed.pods if pod.run_uid == uid)
+    strange = (
+        *(job.ref for job in observed.jobs if job.owner != uid),
+        *(thing.ref for thing in observed.things if thing.owner != uid),
+        *(pod.ref for pod in engine_pods(observed.pods, settings, now) if pod.run_uid != uid),
+    )
+    return Children(jobs, pods, things, strange)
+
+
+def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[Pod]:
+    """Engine pods that may still hold GPUs.
+
+    A pod that outlived its deletion by far sits on a node that does not answer; waiting for it would mean waiting
+    for the node, and what it holds there is of no use to anybody.
+    """
+    patience = timedelta(seconds=settings.gone_after_s)
+    return [
+        pod
+        for pod in pods
+        if pod.place.role == ROLE_ENGINE and pod.alive and (pod.deleted_at is None or now < pod.deleted_at + patience)
+    ]
+
+
+def holding(children: Children, settings: Settings, now: datetime) -> bool:
+    """Whether any engine of the run holds GPUs or may still come to hold them."""
+    startable = any(job.deleting or not (job.ended or job.verdict) for job in children.engines)
+    return startable or bool(engine_pods(children.pods, settings, now))
+
+
+def _of(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:
+    return next((job for job in jobs if (job.place.group, job.place.attempt) == (group, attempt)), None)

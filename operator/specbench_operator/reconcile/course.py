@@ -1,0 +1,96 @@
+"""Where the run as a whole stands: one phase with one reason, from which the conditions for tools are read off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specbench_api.spec.conditions import GroupState, Phase
+from specbench_operator.reconcile.client_side import judge_client
+from specbench_operator.reconcile.judgement import ClientReason, Stage, joined
+from specbench_operator.reconcile.scene import Scene
+from specbench_operator.state import Job, StoreTrouble
+
+TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
+STALLED = (Phase.FAILED, Phase.INVALID)
+AT_WORK = (Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.ANALYSING)
+
+
+@dataclass(frozen=True)
+class Course:
+    """`report_due`: the report Job is to be made."""
+
+    phase: Phase
+    reason: str
+    message: str
+    report_due: bool = False
+
+
+def course_of(scene: Scene) -> Course:
+    """Determine it."""
+    fatal = scene.ended_by
+    if fatal:
+        return Course(Phase.FAILED, fatal.reason, fatal.message)
+    if scene.suspended:
+        return Course(Phase.SUSPENDED, "Suspended", "spec.suspend is true: the GPUs are given back, results are kept")
+    if scene.open:
+        return _measuring(scene)
+    if scene.measured == 0:
+        first = scene.failed[0]
+        return Course(Phase.FAILED, first.reason, f"nothing was measured; arm {first.group.arm}: {first.message}")
+    return _concluding(scene)
+
+
+def _measuring(scene: Scene) -> Course:
+    view = scene.open
+    assert view is not None
+    begun = scene.launching is not None or scene.previous.start_time
+    phase = {
+        GroupState.WAITING: Phase.STARTING if begun else Phase.PENDING,
+        GroupState.STARTING: Phase.STARTING,
+        GroupState.MEASURING: Phase.RUNNING,
+    }[view.state]
+    if scene.children.strangers:
+        names = ", ".join(f"{ref.kind} {ref.name}" for ref in scene.children.strangers[:5])
+        message = f"an earlier run of this name left {names}: waiting for Kubernetes to remove them"
+        return Course(phase, "WaitingForRemoval", message)
+    if scene.stored is None and view.wanted is None:
+        said = scene.trouble.message if scene.trouble else ""
+        reason = scene.trouble.reason if scene.trouble else "WaitingForS3"
+        return Course(phase, reason, joined(("no engine is launched while S3 does not answer", said)))
+    if view.launch is not None and scene.holding:
+        return Course(phase, "WaitingForRelease", "the next engine is launched when the last one has released its GPUs")
+    return Course(phase, str(phase), f"arm {view.group.arm}: group {view.group.index + 1} of {len(scene.groups)}")
+
+
+def _concluding(scene: Scene) -> Course:
+    if scene.holding:
+        return Course(Phase.ANALYSING, "WaitingForRelease", "the last engine has not released its GPUs yet")
+    if scene.stored is None:
+        trouble = scene.trouble or StoreTrouble("WaitingForS3", "", refused=False)
+        return Course(Phase.ANALYSING, trouble.reason, trouble.message)
+    report = scene.children.report
+    return _with_report_job(scene, report) if report else _without_report_job(scene)
+
+
+def _with_report_job(scene: Scene, report: Job) -> Course:
+    heard = judge_client(report, scene.children.pods_of(report), scene.settings, scene.now)
+    if heard.stage is Stage.FAILED:
+        return Course(Phase.FAILED, heard.reason, joined(("the report failed", heard.message)))
+    if heard.stage is not Stage.FINISHED:
+        return Course(Phase.ANALYSING, "Analysing", heard.message or "the report is being made")
+    if scene.stored is None or scene.stored.summary is None:
+        message = "the report ended well, but summary.json is not in S3"
+        return Course(Phase.FAILED, ClientReason.RESULTS_MISSING, message)
+    return _succeeded(scene)
+
+
+def _without_report_job(scene: Scene) -> Course:
+    summary = scene.stored.summary if scene.stored else None
+    if summary and summary.points_measured == scene.measured:
+        return _succeeded(scene)
+    return Course(Phase.ANALYSING, "Analysing", "the report is being made", report_due=True)
+
+
+def _succeeded(scene: Scene) -> Course:
+    summary = scene.stored.summary if scene.stored else None
+    return Course(Phase.SUCCEEDED, "Finished", summary.verdict if summary else "")

@@ -1,0 +1,69 @@
+"""Statuses of runs that cannot be worked on: a spec that cannot be run, and a step that the cluster refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.conditions import ConditionType, Phase
+from specbench_api.spec.status import RunStatus
+from specbench_operator.errors import OperatorError, Stop
+from specbench_operator.reconcile.actions import releases
+from specbench_operator.reconcile.children import Children
+from specbench_operator.reconcile.conditions import UNFINISHED, dated, for_tools, no, unknown, yes
+from specbench_operator.reconcile.course import Course
+from specbench_operator.reconcile.scene import condition_of, status_of
+from specbench_operator.reconcile.transitions import events_between
+from specbench_operator.state import Decision
+
+_UNTOUCHED = (
+    ConditionType.ENGINE_READY,
+    ConditionType.LOAD_FINISHED,
+    ConditionType.RESULTS_DURABLE,
+    ConditionType.TRUSTWORTHY,
+)
+
+
+def invalid(
+    resource: Mapping[str, Any], error: InvalidSpec, children: Children, previous: RunStatus, now: datetime
+) -> Decision:
+    """Validated=False with every path and remedy. Nothing is created, and what an older operator left is released."""
+    message = "; ".join(str(problem) for problem in error.problems)
+    generation = int(resource["metadata"].get("generation", 0))
+    said = {
+        ConditionType.VALIDATED: no("InvalidSpec", message),
+        **dict.fromkeys(_UNTOUCHED, unknown(UNFINISHED)),
+        **for_tools(Course(Phase.INVALID, "InvalidSpec", message)),
+    }
+    status = previous.model_copy(
+        update={
+            "observed_generation": generation,
+            "phase": Phase.INVALID,
+            "conditions": dated(said, previous, generation, now),
+        }
+    )
+    return Decision(status, delete=releases(children), events=events_between(previous, status), at_rest=True)
+
+
+def hindered(resource: Mapping[str, Any], error: OperatorError, now: datetime) -> RunStatus:
+    """The last status, with what hinders: Retry keeps Reconciling=True, Stop makes it Stalled=True."""
+    previous = status_of(resource)
+    generation = int(resource["metadata"].get("generation", 0))
+    message = str(error)
+    stopped = isinstance(error, Stop)
+    told = yes(error.reason, message)
+    rows = {
+        ConditionType.READY: no(error.reason, message),
+        ConditionType.RECONCILING: no("Stalled") if stopped else told,
+        ConditionType.STALLED: told if stopped else no("Reconciling"),
+    }
+    kept = [row for row in previous.conditions if row.type not in rows]
+    changed = dated({**rows}, previous, generation, now)
+    return previous.model_copy(update={"observed_generation": generation, "conditions": [*kept, *changed]})
+
+
+def is_finished(status: RunStatus) -> bool:
+    """Whether the run has ended; then status is no cache any more but the last word."""
+    return status.completion_time is not None and condition_of(status, ConditionType.READY) is not None

@@ -1,0 +1,134 @@
+"""Everything that one reconciliation knows, sorted once; the other modules ask it and never the raw observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from specbench_api.plan.expand import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import Condition, RunStatus
+from specbench_operator.reconcile.children import Children, children_of, holding
+from specbench_operator.reconcile.engine_side import Patience
+from specbench_operator.reconcile.group import GroupView, view_group
+from specbench_operator.reconcile.launch import judge
+from specbench_operator.reconcile.moments import from_text
+from specbench_operator.settings import Settings
+from specbench_operator.state import Observed, Stored, StoreTrouble
+
+_GRACED = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A run, its plan, and where everything stands."""
+
+    run: SpecBenchRun
+    plan: Plan
+    previous: RunStatus
+    children: Children
+    groups: tuple[GroupView, ...]
+    stored: Stored | None
+    trouble: StoreTrouble | None
+    settings: Settings
+    now: datetime
+
+    @property
+    def holding(self) -> bool:
+        """Whether an engine of this run holds GPUs or may come to."""
+        return holding(self.children, self.settings, self.now)
+
+    @property
+    def ended_by(self) -> GroupView | None:
+        """The group whose failure ends the whole run."""
+        return next((view for view in self.groups if view.ends_run), None)
+
+    @property
+    def open(self) -> GroupView | None:
+        """The group whose turn it is. Groups go strictly one after the other: they compete for the same GPUs."""
+        return None if self.ended_by else next((view for view in self.groups if not view.over), None)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the user asked for the GPUs back while there is still something to measure."""
+        return self.run.spec.suspend and self.open is not None
+
+    @property
+    def failed(self) -> tuple[GroupView, ...]:
+        """Groups that were given up."""
+        return tuple(view for view in self.groups if view.over and view.reason)
+
+    @property
+    def measured(self) -> int:
+        """Points with a manifest."""
+        return sum(view.measured for view in self.groups)
+
+    @property
+    def launching(self) -> int | None:
+        """The launch that is made now: S3 has said what is missing, and nothing else can hold GPUs."""
+        blocked = self.children.strangers or self.suspended or self.stored is None or self.holding
+        return None if self.open is None or blocked else self.open.launch
+
+    def wanted(self, view: GroupView | None) -> int | None:
+        """The launch of a group whose engine is to live on."""
+        at_work = view is not None and view is self.open and not self.suspended
+        return view.wanted if view is not None and at_work else None
+
+
+def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, settings: Settings, now: datetime) -> Scene:
+    """Sort what was observed. Raises InvalidSpec for a run that has no plan."""
+    children = children_of(observed, run.metadata.uid, settings, now)
+    plan = plan_of(run, observed.plan_json)
+    stored = observed.stored if isinstance(observed.stored, Stored) else None
+    trouble = observed.stored if isinstance(observed.stored, StoreTrouble) else None
+    hints = {row.index: row for row in previous.groups}
+    patience = Patience.of(run.spec, settings, _troubled_since(previous), now)
+    groups = tuple(
+        view_group(
+            group,
+            children.attempts(group.index),
+            stored,
+            hints.get(group.index),
+            partial(judge, children, group.index, patience, settings),
+        )
+        for group in plan.groups
+    )
+    return Scene(run, plan, previous, children, groups, stored, trouble, settings, now)
+
+
+def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:
+    """The plan that the run began with; an operator that was upgraded meanwhile might draw another."""
+    if plan_json is not None:
+        try:
+            plan = Plan.from_json(plan_json)
+        except ValidationError:
+            return expand(run)
+        if plan.uid == run.metadata.uid:
+            return plan
+    return expand(run)
+
+
+def status_of(resource: Mapping[str, Any]) -> RunStatus:
+    """The status as it was last written, or an empty one where it cannot be read: it is a cache."""
+    try:
+        return RunStatus.model_validate(resource.get("status") or {})
+    except ValidationError:
+        return RunStatus()
+
+
+def condition_of(status: RunStatus, kind: ConditionType) -> Condition | None:
+    """One condition."""
+    return next((row for row in status.conditions if row.type is kind), None)
+
+
+def _troubled_since(previous: RunStatus) -> datetime | None:
+    ready = condition_of(previous, ConditionType.ENGINE_READY)
+    troubled = ready and ready.status is ConditionStatus.FALSE and ready.reason in _GRACED
+    return from_text(ready.last_transition_time) if ready and troubled else None

@@ -1,0 +1,73 @@
+"""RunStatus, put together from where everything stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specbench_api.outcome.layout import REPORT, SUMMARY
+from specbench_api.spec.conditions import GroupState, Phase
+from specbench_api.spec.status import GroupStatus, PointCounts, ResultsStatus, RunStatus
+from specbench_operator.reconcile.answer import arms_of, best_of
+from specbench_operator.reconcile.conditions import conditions_of
+from specbench_operator.reconcile.course import TERMINAL, Course
+from specbench_operator.reconcile.group import GroupView
+from specbench_operator.reconcile.held import with_gpu_seconds
+from specbench_operator.reconcile.moments import to_text
+from specbench_operator.reconcile.scene import Scene
+from specbench_operator.render.client_pod import results_uri
+
+
+def status_now(scene: Scene, course: Course) -> RunStatus:
+    """The status that this look calls for."""
+    ended = course.phase in TERMINAL and not scene.holding
+    summary = scene.stored.summary if scene.stored and course.phase is Phase.SUCCEEDED else None
+    counts = _counts(scene, summary.points_invalid if summary else 0)
+    answer: dict[str, Any] = {}
+    if summary:
+        verdict = "Trustworthy" if summary.trustworthy else "Untrustworthy"
+        answer = {"arms": arms_of(summary), "best": best_of(summary), "verdict": verdict}
+    status = RunStatus(
+        observed_generation=scene.run.metadata.generation,
+        phase=course.phase,
+        conditions=conditions_of(scene, course),
+        start_time=_start(scene),
+        completion_time=to_text(scene.now) if ended else None,
+        points=counts,
+        progress=f"{counts.measured}/{counts.total}",
+        groups=[_row(scene, view) for view in scene.groups],
+        results=_results(scene, course),
+        **answer,
+    )
+    return with_gpu_seconds(status, scene)
+
+
+def _counts(scene: Scene, invalid: int) -> PointCounts:
+    given_up = sum(len(view.group.points) - view.measured for view in scene.failed)
+    return PointCounts(total=len(scene.plan.points), measured=scene.measured, invalid=invalid, failed=given_up)
+
+
+def _row(scene: Scene, view: GroupView) -> GroupStatus:
+    row = view.to_status()
+    if view.over or view is not scene.open:
+        waits = not view.over
+        return row.model_copy(update={"state": GroupState.WAITING}) if waits else row
+    if scene.suspended:
+        update = {"state": GroupState.WAITING, "reason": "Suspended", "message": ""}
+        return row.model_copy(update=update)
+    return row.model_copy(update={"state": GroupState.STARTING}) if scene.launching is not None else row
+
+
+def _start(scene: Scene) -> str | None:
+    """When the first engine was asked for: kept, else read off the oldest engine Job, else now."""
+    if scene.previous.start_time:
+        return scene.previous.start_time
+    asked = min((job.created_at for job in scene.children.engines), default=None)
+    if asked is None:
+        return to_text(scene.now) if scene.launching is not None else None
+    return to_text(asked)
+
+
+def _results(scene: Scene, course: Course) -> ResultsStatus:
+    uri = results_uri(scene.run)
+    done = course.phase is Phase.SUCCEEDED
+    return ResultsStatus(uri=uri, summary=f"{uri}/{SUMMARY}" if done else "", report=f"{uri}/{REPORT}" if done else "")

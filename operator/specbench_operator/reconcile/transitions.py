@@ -1,0 +1,72 @@
+"""Events for people: what changed between two statuses, said once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.status import Condition, GroupStatus, RunStatus
+from specbench_operator.reconcile.judgement import joined
+from specbench_operator.reconcile.scene import condition_of
+from specbench_operator.state import Event
+
+NORMAL, WARNING = "Normal", "Warning"
+
+
+def events_between(before: RunStatus, after: RunStatus) -> tuple[Event, ...]:
+    """In the order in which they would have happened."""
+    return (*_of_admission(before, after), *_of_groups(before, after), *_of_run(before, after))
+
+
+def _of_admission(before: RunStatus, after: RunStatus) -> Iterator[Event]:
+    refused = _turned(before, after, ConditionType.VALIDATED, ConditionStatus.FALSE)
+    if refused:
+        yield Event(WARNING, "Invalid", refused.message)
+
+
+def _of_groups(before: RunStatus, after: RunStatus) -> Iterator[Event]:
+    old = {row.index: row for row in before.groups}
+    for row in after.groups:
+        known = old.get(row.index)
+        if known is None or (known.state, known.attempt) != (row.state, row.attempt):
+            yield from _of_group(row, known)
+
+
+def _of_group(row: GroupStatus, known: GroupStatus | None) -> Iterator[Event]:
+    name = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
+    told = joined((name, row.message))
+    if row.state is not GroupState.FAILED and known and row.attempt > known.attempt:
+        yield Event(WARNING, row.reason or "EngineLost", told)
+    if row.state is GroupState.STARTING:
+        yield Event(NORMAL, "EngineStarting", name)
+    elif row.state is GroupState.MEASURING:
+        yield Event(NORMAL, "EngineReady", name)
+    elif row.state is GroupState.FAILED:
+        yield Event(WARNING, row.reason or "EngineFailed", told)
+    elif row.state is GroupState.DONE and known and known.state is not GroupState.WAITING:
+        yield Event(NORMAL, "GroupMeasured", name)
+
+
+def _of_run(before: RunStatus, after: RunStatus) -> Iterator[Event]:
+    if before.phase is not after.phase and Phase.SUSPENDED in (before.phase, after.phase):
+        yield Event(NORMAL, "Suspended" if after.phase is Phase.SUSPENDED else "Resumed", after.progress)
+    durable = _turned(before, after, ConditionType.RESULTS_DURABLE, ConditionStatus.FALSE)
+    if durable:
+        yield Event(WARNING, durable.reason, durable.message)
+    finished = _turned(before, after, ConditionType.LOAD_FINISHED, ConditionStatus.TRUE)
+    if finished:
+        yield Event(NORMAL, "LoadFinished", finished.message)
+    ready = _turned(before, after, ConditionType.READY, ConditionStatus.TRUE)
+    if ready:
+        yield Event(NORMAL, "ResultsReady", joined((after.best, ready.message)))
+    doubt = _turned(before, after, ConditionType.TRUSTWORTHY, ConditionStatus.FALSE)
+    if doubt:
+        yield Event(WARNING, "Untrustworthy", joined((doubt.reason, doubt.message)))
+    stalled = _turned(before, after, ConditionType.STALLED, ConditionStatus.TRUE)
+    if stalled and after.phase is Phase.FAILED:
+        yield Event(WARNING, stalled.reason, stalled.message)
+
+
+def _turned(before: RunStatus, after: RunStatus, kind: ConditionType, status: ConditionStatus) -> Condition | None:
+    old, new = condition_of(before, kind), condition_of(after, kind)
+    return new if new and new.status is status and (old is None or old.status is not status) else None

@@ -1,0 +1,31 @@
+"""The plan as an immutable ConfigMap: what the clients of a run are given, unchanged by upgrades of the operator."""
+
+from __future__ import annotations
+
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.outcome.layout import PLAN
+from specbench_api.plan.names import ROLE_PLAN, plan_name
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.render.child import Manifest, metadata
+from specbench_operator.state import Place
+
+PLAN_BYTES_MAX = 900_000
+"""A ConfigMap holds 1 MiB, and the object around the plan must fit too."""
+
+
+def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:
+    """The ConfigMap. Raises InvalidSpec for a plan that is too large for one."""
+    text = plan.to_json()
+    size = len(text.encode())
+    if size > PLAN_BYTES_MAX:
+        message = f"its plan has {size} bytes and a ConfigMap holds {PLAN_BYTES_MAX}"
+        remedy = "split it: fewer workloads, concurrencies or repeats in one run"
+        raise InvalidSpec([Problem("spec", message, remedy)])
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(run, plan_name(run.metadata.name), Place(ROLE_PLAN)),
+        "immutable": True,
+        "data": {PLAN: text},
+    }

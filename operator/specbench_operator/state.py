@@ -1,0 +1,219 @@
+"""Observed (all that was read of a run) and Decision (all that is to be done): the two ends of `reconcile`.
+
+Plain frozen values in our own words, not the API server's: whoever decides never sees a raw Pod, so every rule of
+the operator can be tested by a table, and `cluster` and `reconcile` need not know each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.spec.status import RunStatus
+
+FINAL_POD_PHASES = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """One child, with the UID that every deletion and patch of it is fenced by."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which part of a run a child plays, as its labels say. `group` and `attempt` only for engines and clients."""
+
+    role: str
+    group: int | None = None
+    attempt: int | None = None
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """How a container ended."""
+
+    exit_code: int
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Why a container does not run yet."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of an engine, a client or a report. Its containers are reduced to the one that matters."""
+
+    ref: Ref
+    run_uid: str
+    """UID of the run that it was made for, by its label."""
+    place: Place
+    job: str
+    """Name of the Job that controls it."""
+    phase: str
+    created_at: datetime
+    reason: str = ""
+    """status.reason: Evicted, NodeShutdown, UnexpectedAdmissionError, …"""
+    message: str = ""
+    ready: bool = False
+    disrupted: str | None = None
+    """Message of its DisruptionTarget condition, if that is True."""
+    unschedulable: str | None = None
+    """The scheduler's message, if it found no node."""
+    scheduled_at: datetime | None = None
+    deleted_at: datetime | None = None
+    """deletionTimestamp: when it should be gone."""
+    waiting: Waiting | None = None
+    terminated: Terminated | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it may still hold what it was given: GPUs, memory, the node's attention."""
+        return self.phase not in FINAL_POD_PHASES
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A Job's Failed condition."""
+
+    reason: str
+    message: str
+    at: datetime
+
+
+class Scope(StrEnum):
+    """What a failure ends."""
+
+    LAUNCH = "Launch"
+    """This launch alone: the engine was lost without its fault, another may do better."""
+    GROUP = "Group"
+    """The group: another launch would end the same way. The other arms go on."""
+    RUN = "Run"
+    """The run: nothing in it can be measured until somebody changes something."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why an engine's launch is over, written as an annotation on its Job: it outlives pods and the operator."""
+
+    scope: Scope
+    reason: str
+    message: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Job:
+    """A Job of the run (or of an earlier run of the same name: `owner` tells)."""
+
+    ref: Ref
+    owner: str | None
+    """UID of its controller."""
+    place: Place
+    created_at: datetime
+    started_at: datetime | None = None
+    suspended: bool = False
+    complete: bool = False
+    failure: Failure | None = None
+    deleting: bool = False
+    verdict: Verdict | None = None
+    trouble: str = ""
+    """Its latest warning event, while it has no pod: quota, admission, service account."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will start no further pod."""
+        return self.complete or self.failure is not None
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A Service or a ConfigMap."""
+
+    ref: Ref
+    owner: str | None
+    place: Place
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What lies in S3 below the run's root."""
+
+    measured: frozenset[str] = frozenset()
+    """Hashes of points with a manifest."""
+    summary: RunSummary | None = None
+    answering: int | None = None
+    """Group whose client says in progress.json that its engine has answered a real completion."""
+
+
+@dataclass(frozen=True)
+class StoreTrouble:
+    """S3 did not answer. `refused`: it did, and said no; that heals only by somebody's hand."""
+
+    reason: str
+    message: str
+    refused: bool
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that was read of one run. Children first, S3 last: a client that is seen complete has its manifests seen."""
+
+    resource: Mapping[str, Any]
+    jobs: tuple[Job, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    things: tuple[Thing, ...] = ()
+    plan_json: str | None = None
+    """plan.json of the run's own ConfigMap."""
+    stored: Stored | StoreTrouble | None = None
+    """None: not asked, because nothing depends on it."""
+
+
+@dataclass(frozen=True)
+class StopJob:
+    """End a Job for good and write on it why. It and its last pod stay as the record; its running pods go."""
+
+    ref: Ref
+    verdict: Verdict
+    ended: bool
+    """It ended by itself: only the reason is to be written."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A Kubernetes Event for people."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done, in this order: stop, delete, apply, status, events."""
+
+    status: RunStatus
+    stop: tuple[StopJob, ...] = ()
+    delete: tuple[Ref, ...] = ()
+    apply: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[Event, ...] = ()
+    look_again_s: float | None = None
+    """When to look again even if nothing is heard."""
+    at_rest: bool = False
+    """Nothing is left to be done until the run itself changes: the relist may pass it over."""

@@ -1,0 +1,24 @@
+"""Fixtures that several test folders share. What they are made of lies in support/specbench_testing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from specbench_testing.cluster import Cluster
+from specbench_testing.runs import Definition, install_definition
+from specbench_testing.shared_cluster import borrowed_cluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A real Kubernetes: SPECBENCH_KUBECONFIG's, or hack/cluster's."""
+    with borrowed_cluster() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def crd(cluster: Cluster) -> Definition:
+    """The generated definition, installed and served."""
+    return install_definition(cluster)

@@ -1,0 +1,1 @@
+"""Builders and fixtures that more than one test folder needs."""

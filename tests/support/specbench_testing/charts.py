@@ -1,0 +1,63 @@
+"""The Helm chart, rendered by Helm itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHART = Path(__file__).resolve().parents[3] / "helm/specbench"
+KUBERNETES = "1.35.4"
+"""Helm alone takes an old version where there is no cluster to ask."""
+
+
+class ChartRefused(Exception):
+    """Helm refused; the text is what it said."""
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What a release would create."""
+
+    text: str
+
+    @property
+    def objects(self) -> list[dict[str, Any]]:
+        return [document for document in yaml.safe_load_all(self.text) if document]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind, in order."""
+        return [row for row in self.objects if row["kind"] == kind]
+
+    def one(self, kind: str) -> dict[str, Any]:
+        """The only object of a kind."""
+        (found,) = self.of_kind(kind)
+        return found
+
+
+@dataclass(frozen=True)
+class Helm:
+    """The program."""
+
+    program: Path
+
+    def template(
+        self, values: Mapping[str, Any] | None = None, *, version: str = KUBERNETES, namespace: str = "team"
+    ) -> Rendered:
+        """Render the release `bench`. Raises ChartRefused."""
+        wanted = ["--namespace", namespace, "--kube-version", version, "--values", "-"]
+        return Rendered(self.run("template", "bench", str(CHART), *wanted, stdin=json.dumps(values or {})))
+
+    def run(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
+        """Call it. Raises ChartRefused."""
+        cluster = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
+        command = [str(self.program), *arguments, *cluster]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ChartRefused(done.stderr)
+        return done.stdout

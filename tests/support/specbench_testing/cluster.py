@@ -1,0 +1,71 @@
+"""Access to a real Kubernetes for tests: requests in plain JSON, because the answer's own words are what is tested."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from kubernetes import client, config
+from specbench_cluster import Cluster as Ground
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+class Refused(Exception):
+    """The API server's answer was an error; carries its status code, and its message as text."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        super().__init__(message)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster, as its administrator.
+
+    `ground` is what hack/cluster offers beside Kubernetes itself (S3, loading images, killing components); None where
+    the cluster is somebody else's.
+    """
+
+    kubeconfig: Path
+    api: client.ApiClient = field(compare=False, repr=False)
+    ground: Ground | None = None
+
+    @classmethod
+    def at(cls, kubeconfig: Path, ground: Ground | None = None) -> Cluster:
+        """Open the cluster of a kubeconfig's current context."""
+        return cls(kubeconfig, config.new_client_from_config(str(kubeconfig)), ground)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def namespace(self, purpose: str) -> Iterator[str]:
+        """A namespace of its own, gone afterwards with all that is in it."""
+        name = f"{purpose}-{uuid.uuid4().hex[:8]}"
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        try:
+            yield name
+        finally:
+            self.call("DELETE", f"/api/v1/namespaces/{name}")
+
+    def call(
+        self, method: str, path: str, body: Any = None, *, query: Mapping[str, str] | None = None,
+        kind: str = "application/json", accept: str = "application/json",
+    ) -> Any:  # fmt: skip
+        """One request. Raises Refused, whose text is the server's message."""
+        url = f"{self.api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
+        given = self.api.configuration.auth_settings().values()
+        headers = {row["key"]: row["value"] for row in given if row["in"] == "header"}
+        headers |= {"Content-Type": kind, "Accept": accept}
+        sent = None if body is None else json.dumps(body).encode()
+        answer = self.api.rest_client.pool_manager.request(method, url, headers=headers, body=sent)
+        said = json.loads(answer.data)
+        if answer.status >= 400:
+            raise Refused(answer.status, str(said.get("message", said)))
+        return said

@@ -1,0 +1,259 @@
+"""Records out of a small world whose truth is known: acceptance, step times, and how noisy runs are.
+
+A world answers a plan's points in a closed loop, in virtual time and from a seed, and knows no lie; tests edit its
+records, counters or watch to put one in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, SelfWatch
+from specbench_api.plan.expand import expand
+from specbench_api.plan.plan import Plan, Point
+from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.run import summarise_run
+from specbench_testing.resources import run_of
+
+NS_PER_MS = 1_000_000
+CREATED = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true. Step times and acceptances by the arm's name; an arm that is not named has the defaults."""
+
+    prompts: int = 24
+    turns: int = 1
+    categories: tuple[str | None, ...] = ("code", "chat")
+    tokens: tuple[int, int] = (40, 80)
+    drafters: tuple[str, ...] = ("ngram",)
+    drafts: int = 3
+    alpha: Mapping[str, float] = field(default_factory=dict)
+    alpha_spread: float = 0.15
+    step_ms: Mapping[str, float] = field(default_factory=dict)
+    prefill_ms: float = 30.0
+    run_noise: float = 0.005
+    step_noise: float = 0.02
+    concurrency: tuple[int, ...] = (1,)
+    repeats: int = 3
+    warmup: int = 2
+    temperature: float = 0.0
+    seed: int = 1
+    edits: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def plan(self) -> Plan:
+        drafters = [{"name": name, "method": "ngram", "numSpeculativeTokens": self.drafts} for name in self.drafters]
+        for index, drafter in enumerate(drafters):
+            drafter["promptLookupMax"] = index + 2
+        told = {
+            "spec.drafters": drafters,
+            "spec.load": {"concurrency": list(self.concurrency), "repeats": self.repeats},
+            "spec.workloads[0].sampling": {"temperature": self.temperature, "seed": self.seed},
+            "spec.workloads[0].output": {"maxTokens": self.tokens[1]},
+        }
+        return expand(run_of({**told, **self.edits}))
+
+    def acceptance(self, arm: str, prompt: int) -> float:
+        """Chance that one more draft is accepted: each prompt has its own."""
+        middle = self.alpha.get(arm, 0.6)
+        shift = _rng(self.seed, "alpha", prompt).uniform(-1, 1) * self.alpha_spread
+        return float(np.clip(middle + shift, 0.0, 0.98))
+
+    def length(self, prompt: int, turn: int) -> int:
+        """Tokens of an answer: the prompt's own, whatever the arm (greedy)."""
+        low, high = self.tokens
+        return int(_rng(self.seed, "length", prompt, turn).integers(low, high + 1))
+
+    def category(self, prompt: int) -> str | None:
+        return self.categories[prompt % len(self.categories)]
+
+    def step_of(self, arm: str) -> float:
+        return self.step_ms.get(arm, 10.0 if arm == "none" else 12.0)
+
+    def records(self, point: Point) -> pd.DataFrame:
+        """All records of one point, warm-up first."""
+        return frame_of(_Loop(self, point).records())
+
+
+@dataclass
+class _Loop:
+    """One point in virtual time: C streams, each taking the next conversation when it is free."""
+
+    world: World
+    point: Point
+
+    def __post_init__(self) -> None:
+        names = (self.world.seed, "run", self.point.arm, self.point.workload, self.point.concurrency, self.point.repeat)
+        self.rng = _rng(*names)
+        self.pace = float(np.exp(self.rng.normal(0, self.world.run_noise)))
+
+    def records(self) -> list[Record]:
+        found = [self._turn(prompt, 0, 0, -(self.world.warmup - prompt) * 10**9) for prompt in range(self.world.warmup)]
+        warm = [_with(record, phase=RecordPhase.WARMUP.value, conversation_id="w") for record in found]
+        free = [0] * self.point.concurrency
+        measured: list[Record] = []
+        for prompt in range(self.world.prompts):
+            stream = int(np.argmin(free))
+            for turn in range(self.world.turns):
+                record = self._turn(prompt, turn, stream, free[stream])
+                assert record.last_token_ns is not None
+                free[stream] = record.last_token_ns + 200_000
+                measured.append(record)
+        return [*warm, *self._phased(measured, free)]
+
+    def _phased(self, records: list[Record], free: list[int]) -> list[Record]:
+        """Ramp until all streams are busy, drain as soon as one of them has nothing left."""
+        last = min(free)
+        full = self.point.concurrency - 1
+        phases = [
+            RecordPhase.RAMP if index < full else RecordPhase.DRAIN if _end(record) > last else RecordPhase.STEADY
+            for index, record in enumerate(records)
+        ]
+        return [_with(record, phase=phase.value) for record, phase in zip(records, phases, strict=True)]
+
+    def _turn(self, prompt: int, turn: int, stream: int, free_ns: int) -> Record:
+        world, arm = self.world, self.point.arm
+        tokens, drafting = world.length(prompt, turn), arm != "none"
+        accepted = self._steps(tokens - 1, world.acceptance(arm, prompt)) if drafting else [0] * (tokens - 1)
+        step_ns = world.step_of(arm) * NS_PER_MS * self.pace
+        steps = step_ns * np.exp(self.rng.normal(0, world.step_noise, len(accepted)))
+        sent = free_ns + 100_000
+        first = sent + int(world.prefill_ms * NS_PER_MS * self.pace)
+        at = [first, *(first + np.cumsum(steps).astype(int)).tolist()]
+        return Record(
+            request_id=f"{self.point.hash[:8]}-{prompt}-{turn}-{free_ns}",
+            prompt_id=f"p{prompt}",
+            category=world.category(prompt),
+            conversation_id=f"c{prompt}-{self.point.repeat}",
+            turn=turn,
+            repeat=self.point.repeat,
+            phase=RecordPhase.STEADY.value,
+            stream=stream,
+            intended_ns=free_ns,
+            sent_ns=sent,
+            first_byte_ns=first,
+            first_token_ns=first,
+            last_token_ns=at[-1],
+            chunk_ns=at,
+            chunk_tokens=[1, *(count + 1 for count in accepted)],
+            clock="user",
+            input_tokens=100,
+            output_tokens=tokens,
+            output_tokens_client=tokens,
+            steps=len(accepted),
+            draft_steps=len(accepted) if drafting else None,
+            drafted_tokens=world.drafts * len(accepted) if drafting else None,
+            accepted_tokens=sum(accepted) if drafting else None,
+            step_accepted=accepted if drafting else None,
+            acceptance_source="per_step" if drafting else None,
+            cached_tokens=0,
+            finish_reason="length" if tokens == world.tokens[1] else "stop",
+            error_class=None,
+            error=None,
+            output_sha256=sha(f"{world.seed}-{prompt}-{turn}"),
+        )
+
+    def _steps(self, tokens: int, chance: float) -> list[int]:
+        """Accepted drafts of each step, cut where the answer ends."""
+        accepted: list[int] = []
+        while tokens > 0:
+            drawn = int(np.argmin([*(self.rng.random(self.world.drafts) < chance), False]))
+            accepted.append(min(drawn, tokens - 1))
+            tokens -= accepted[-1] + 1
+        return accepted
+
+
+@dataclass(frozen=True)
+class Lies:
+    """What a test puts in. Each is given the point; records are edited as a frame of their own."""
+
+    records: Callable[[Point, pd.DataFrame], pd.DataFrame] = lambda _, frame: frame
+    counters: Callable[[Point, Counters], Counters | None] = lambda _, counters: counters
+    watch: Callable[[Point, SelfWatch], SelfWatch] = lambda _, watch: watch
+    measured: Callable[[Point], bool] = lambda _: True
+    simulated: bool = False
+
+
+HONEST = Lies()
+
+
+def point_of(world: World, point: Point, lies: Lies = HONEST) -> tuple[PointSummary, pd.DataFrame]:
+    """Measure one point of the world."""
+    honest = world.records(point)
+    frame = lies.records(point, honest)
+    watch = lies.watch(point, SelfWatch(loop_lag_p99_ms=0.4, cpu_share=0.2))
+    counters = lies.counters(point, counters_of(honest))
+    return summarise_point(world.plan, point, frame, watch, counters, simulated=lies.simulated), frame
+
+
+def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
+    """Measure and summarise the whole plan."""
+    points = [point for point in world.plan.points if lies.measured(point)]
+    measured = {point.hash: point_of(world, point, lies) for point in points}
+    frames = {key: frame for key, (_, frame) in measured.items()}
+    return summarise_run(world.plan, [summary for summary, _ in measured.values()], frames, CREATED)
+
+
+def counters_of(frame: pd.DataFrame) -> Counters:
+    """What an honest engine would count for these records, warm-up left out."""
+    rows = frame[frame["phase"] != "warmup"]
+    return Counters(
+        output_tokens=_sum(rows, "output_tokens"),
+        prompt_tokens=_sum(rows, "input_tokens"),
+        cached_tokens=_sum(rows, "cached_tokens"),
+        draft_steps=_sum(rows, "draft_steps"),
+        drafted_tokens=_sum(rows, "drafted_tokens"),
+        accepted_tokens=_sum(rows, "accepted_tokens"),
+    )
+
+
+def frame_of(records: list[Record]) -> pd.DataFrame:
+    """Records as a frame of objects: None stays None."""
+    names = list(Record.__dataclass_fields__)
+    return pd.DataFrame([[getattr(record, name) for name in names] for record in records], columns=names, dtype=object)
+
+
+def record(**changes: Any) -> Record:
+    """One plain steady record: 11 tokens in 10 steps of 10 ms, changed as asked."""
+    steps = 10
+    at = [50 * NS_PER_MS + index * 10 * NS_PER_MS for index in range(steps + 1)]
+    told: dict[str, Any] = dict.fromkeys(Record.__dataclass_fields__)
+    told |= {"request_id": "r", "prompt_id": "p", "conversation_id": "c", "turn": 0, "repeat": 0, "phase": "steady"}
+    told |= {"stream": 0, "intended_ns": 0, "sent_ns": NS_PER_MS, "first_byte_ns": at[0], "first_token_ns": at[0]}
+    told |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "clock": "user"}
+    told |= {"input_tokens": 20, "output_tokens": steps + 1, "output_tokens_client": steps + 1, "steps": steps}
+    return Record(**{**told, **changes})
+
+
+def sha(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with(record: Record, **changes: Any) -> Record:
+    return Record(**{**{name: getattr(record, name) for name in Record.__dataclass_fields__}, **changes})
+
+
+def _end(record: Record) -> int:
+    assert record.last_token_ns is not None
+    return record.last_token_ns
+
+
+def _sum(rows: pd.DataFrame, name: str) -> int | None:
+    known = rows[name].dropna()
+    return int(known.sum()) if len(known) else None
+
+
+def _rng(*names: object) -> np.random.Generator:
+    digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "little"))

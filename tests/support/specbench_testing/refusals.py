@@ -1,0 +1,272 @@
+"""Specs that must be refused, and specs that must not: one table for the API server and for `specbench validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_testing.resources import MISSING, Resource, resource
+
+DRAFTER = {"name": "other", "method": "draft_model", "model": "acme/draft"}
+WORKLOAD = {"name": "chat", "dataset": {"source": "jsonl", "uri": "other.jsonl"}}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A good spec made bad by `edits`. Both sides name `path`; the server's message holds `remedy`.
+
+    `locally` is what our own message holds where the server's schema words it otherwise. `stage` says who refuses it
+    on our side: reading the resource, or expanding it into a plan (pairs of engine and drafter).
+    """
+
+    why: str
+    edits: Mapping[str, Any]
+    path: str
+    remedy: str
+    locally: str = ""
+    stage: str = "reading"
+
+    @property
+    def resource(self) -> Resource:
+        """The bad spec."""
+        return resource(self.edits)
+
+
+def _pair(method: str, remedy: str, **fields: Any) -> Refusal:
+    drafter = {"name": "d", "method": method, **fields}
+    return Refusal(
+        f"llama-cpp cannot do {method}",
+        {"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter},
+        "drafters[",
+        remedy,
+        stage="expanding",
+    )
+
+
+REFUSALS = (
+    Refusal("a required field is missing", {"spec.model": MISSING}, "spec.model", "Required value", "field required"),
+    Refusal("a required list is missing", {"spec.workloads": MISSING}, "spec.workloads", "Required value", "required"),
+    Refusal("results are missing", {"spec.results": MISSING}, "spec.results", "Required value", "field required"),
+    Refusal("a null is no value", {"spec.load": None}, "spec.load", "Required value", "field required"),
+    Refusal("the spec is missing", {"spec": MISSING}, "spec", "Required value", "field required"),
+    Refusal("a field is mistyped", {"spec.engine.knid": "x"}, "spec.engine.knid", "unknown field", "did you mean kind"),
+    Refusal("a top field is mistyped", {"spce": {}}, "spce", "unknown field", "did you mean spec"),
+    Refusal(
+        "a field in a list is mistyped",
+        {"spec.drafters[0].numSpeculativeToken": 4},
+        "spec.drafters[0].numSpeculativeToken",
+        "unknown field",
+        "did you mean numSpeculativeTokens",
+    ),
+    Refusal(
+        "an unknown engine", {"spec.engine.kind": "vlm"}, "spec.engine.kind", '"simulator", "llama-cpp"', "'llama-cpp'"
+    ),
+    Refusal("an unknown method", {"spec.drafters[0].method": "magic"}, "spec.drafters[0].method", '"ngram"', "'ngram'"),
+    Refusal("an unknown order", {"spec.load.order": "Random"}, "spec.load.order", '"Interleaved"', "'Interleaved'"),
+    Refusal(
+        "an unknown source",
+        {"spec.workloads[0].dataset.source": "csv"},
+        "spec.workloads[0].dataset.source",
+        '"jsonl", "parquet"',
+        "'parquet'",
+    ),
+    Refusal("baseline is no boolean", {"spec.baseline": "No"}, "spec.baseline", '"Measure", "Skip"', "'Skip'"),
+    Refusal(
+        "text where a number belongs",
+        {"spec.load.repeats": "3"},
+        "spec.load.repeats",
+        "must be of type integer",
+        "valid integer",
+    ),
+    Refusal(
+        "a number where text belongs",
+        {"spec.engine.version": 1},
+        "spec.engine.version",
+        "of type string",
+        "valid string",
+    ),
+    Refusal("a boolean as text", {"spec.suspend": "no"}, "spec.suspend", "of type boolean", "valid boolean"),
+    Refusal(
+        "a scalar where a list belongs",
+        {"spec.load.concurrency": 8},
+        "spec.load.concurrency",
+        "type array",
+        "valid array",
+    ),
+    Refusal("a hole in a list", {"spec.drafters[1]": None}, "spec.drafters[1]", "type object", "object"),
+    Refusal(
+        "an empty load", {"spec.load.concurrency": []}, "spec.load.concurrency", "at least 1 items", "at least 1 item"
+    ),
+    Refusal("no workload", {"spec.workloads": []}, "spec.workloads", "at least 1 items", "at least 1 item"),
+    Refusal("nobody at work", {"spec.load.concurrency": [0]}, "spec.load.concurrency[0]", "greater than or equal to 1"),
+    Refusal(
+        "too much at once", {"spec.load.concurrency": [5000]}, "spec.load.concurrency[0]", "less than or equal to 4096"
+    ),
+    Refusal(
+        "a concurrency twice", {"spec.load.concurrency": [4, 8, 4]}, "spec.load.concurrency", "Duplicate value", "twice"
+    ),
+    Refusal(
+        "too many levels", {"spec.load.concurrency": list(range(1, 18))}, "spec.load.concurrency", "at most 16 items"
+    ),
+    Refusal("no repeats", {"spec.load.repeats": 0}, "spec.load.repeats", "greater than or equal to 1"),
+    Refusal(
+        "too hot",
+        {"spec.workloads[0].sampling": {"temperature": 2.5}},
+        "spec.workloads[0].sampling.temperature",
+        "less than or equal to 2",
+    ),
+    Refusal(
+        "no nucleus at all",
+        {"spec.workloads[0].sampling": {"topP": 0}},
+        "spec.workloads[0].sampling.topP",
+        "greater than 0",
+    ),
+    Refusal(
+        "an endless answer",
+        {"spec.workloads[0].output": {"maxTokens": 1_000_000}},
+        "spec.workloads[0].output.maxTokens",
+        "less than or equal to 131072",
+    ),
+    Refusal(
+        "a name with a space", {"spec.workloads[0].name": "my chat"}, "spec.workloads[0].name", "should match", "match"
+    ),
+    Refusal("an endless name", {"spec.drafters[0].name": "n" * 33}, "spec.drafters[0].name", "32", "32"),
+    Refusal("a model from nowhere", {"spec.model.uri": "ftp://x/y"}, "spec.model.uri", "should match", "match"),
+    Refusal(
+        "a bucket with capitals",
+        {"spec.results.s3.bucket": "Results"},
+        "spec.results.s3.bucket",
+        "should match",
+        "match",
+    ),
+    Refusal(
+        "a prefix that ends in a slash",
+        {"spec.results.s3.prefix": "a/b/"},
+        "spec.results.s3.prefix",
+        "should match",
+        "match",
+    ),
+    Refusal("a short deadline", {"spec.activeDeadlineSeconds": 5}, "spec.activeDeadlineSeconds", "than or equal to 60"),
+    Refusal(
+        "memory in words", {"spec.placement.engineResources": {"memory": "lots"}}, "memory", "should match", "match"
+    ),
+    Refusal(
+        "a variable twice",
+        {"spec.engine.env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+        "spec.engine.env",
+        "Duplicate value",
+        "used twice",
+    ),
+    Refusal(
+        "two models in one", {"spec.model.path": "/m", "spec.model.uri": "s3://b/m"}, "spec.model", "at most one of"
+    ),
+    Refusal(
+        "the baseline as a drafter",
+        {"spec.drafters[0]": {"name": "base", "method": "none"}},
+        "spec.drafters[0]",
+        "the baseline is added by itself",
+    ),
+    Refusal("the baseline's name", {"spec.drafters[0].name": "none"}, "spec.drafters[0]", "choose another"),
+    Refusal(
+        "a draft model without a model",
+        {"spec.drafters[0].method": "draft_model"},
+        "spec.drafters[0]",
+        "set model to its name or path",
+    ),
+    Refusal(
+        "eagle without a model",
+        {"spec.drafters[0].method": "eagle3"},
+        "spec.drafters[0]",
+        "set model to its name or path",
+    ),
+    Refusal("ngram with a model", {"spec.drafters[0].model": "acme/draft"}, "spec.drafters[0]", "remove model"),
+    Refusal(
+        "lookup without ngram",
+        {"spec.drafters[0]": {**DRAFTER, "promptLookupMax": 4}},
+        "spec.drafters[0]",
+        "belong to method ngram alone",
+    ),
+    Refusal(
+        "lookup the wrong way round",
+        {"spec.drafters[0].promptLookupMin": 5, "spec.drafters[0].promptLookupMax": 4},
+        "spec.drafters[0]",
+        "promptLookupMin is larger than promptLookupMax",
+    ),
+    Refusal(
+        "two drafters of one name",
+        {"spec.drafters[1]": {**DRAFTER, "name": "ngram"}},
+        "spec.drafters",
+        "Duplicate value",
+        "used twice",
+    ),
+    Refusal(
+        "two workloads of one name", {"spec.workloads[1]": WORKLOAD}, "spec.workloads", "Duplicate value", "used twice"
+    ),
+    Refusal(
+        "nothing to measure",
+        {"spec.baseline": "Skip", "spec.drafters": []},
+        "spec",
+        "nothing to measure: baseline is Skip and drafters is empty",
+    ),
+    Refusal(
+        "a model split over more GPUs than asked for",
+        {"spec.engine.tensorParallelSize": 4, "spec.placement.gpus": 2},
+        "spec",
+        "ask for as many GPUs as the model is split over",
+    ),
+    Refusal("a name too long for its children", {"metadata.name": "n" * 41}, "metadata.name", "40 characters"),
+    Refusal(
+        "a name that no Service may have", {"metadata.name": "1st"}, "metadata.name", "begin with a letter", "match"
+    ),
+    Refusal("a name with a dot", {"metadata.name": "a.b"}, "metadata.name", "begin with a letter", "match"),
+    _pair("eagle", "use draft_model or ngram", model="acme/draft"),
+    _pair("eagle3", "use draft_model or ngram", model="acme/draft"),
+    _pair("mtp", "use draft_model or ngram"),
+    _pair("medusa", "use draft_model or ngram", model="acme/draft"),
+    _pair("suffix", "use ngram"),
+)
+
+ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("the smallest run", {}),
+    ("the baseline alone", {"spec.drafters": []}),
+    ("a drafter alone", {"spec.baseline": "Skip"}),
+    ("two arms, two workloads", {"spec.drafters[1]": DRAFTER, "spec.workloads[1]": {**WORKLOAD, "name": "code"}}),
+    ("nulls are fields not given", {"spec.model.revision": None, "spec.engine.args": None, "spec.placement": None}),
+    ("a null label is no label", {"spec.placement": {"nodeSelector": {"pool": None}}}),
+    ("bounds are allowed", {"spec.load": {"concurrency": [1, 4096], "repeats": 32, "warmupRequests": 0}}),
+    ("whole numbers are numbers", {"spec.workloads[0].sampling": {"temperature": 2, "topP": 1}}),
+    ("the longest name", {"metadata.name": "n" * 40}),
+    ("a model from a claim", {"spec.model.pvc": {"claimName": "models", "path": "tiny"}}),
+    ("llama.cpp with a draft model", {"spec.engine.kind": "llama-cpp", "spec.drafters[0]": DRAFTER}),
+    (
+        "everything about placement",
+        {
+            "spec.placement": {
+                "gpus": 4,
+                "gpuResourceName": "amd.com/gpu",
+                "nodeSelector": {"gpu.product": "X"},
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                "priorityClassName": "high",
+                "serviceAccountName": "bench",
+                "imagePullSecrets": ["registry"],
+                "engineResources": {"cpu": "8", "memory": "64Gi"},
+                "clientResources": {"cpu": "500m"},
+                "clientNodeSelector": {"pool": "cpu"},
+            },
+            "spec.engine.tensorParallelSize": 4,
+        },
+    ),
+    (
+        "S3 in full",
+        {
+            "spec.results.s3": {
+                "bucket": "results",
+                "prefix": "team/a",
+                "endpoint": "http://s3:9000",
+                "region": "eu-1",
+                "credentialsSecret": "bench-s3",
+            }
+        },
+    ),
+)

@@ -1,0 +1,55 @@
+"""SpecBenchRuns as a user writes them: the smallest good one, and edits of it by path."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.run import SpecBenchRun
+
+Resource = dict[str, Any]
+
+MISSING = object()
+"""As the value of an edit: take the field away."""
+
+
+def resource(edits: Mapping[str, Any] | None = None, *, name: str = "demo", namespace: str = "default") -> Resource:
+    """The smallest run that has a drafter, edited by path: `resource({"spec.drafters[0].name": "a"})`."""
+    run: Resource = {
+        "apiVersion": "specbench.io/v1alpha1",
+        "kind": "SpecBenchRun",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "model": {"name": "acme/tiny"},
+            "engine": {"kind": "simulator"},
+            "drafters": [{"name": "ngram", "method": "ngram"}],
+            "workloads": [{"name": "chat", "dataset": {"source": "jsonl", "uri": "prompts.jsonl"}}],
+            "load": {"concurrency": [1]},
+            "results": {"s3": {"bucket": "results"}},
+        },
+    }
+    for path, value in (edits or {}).items():
+        edit(run, path, value)
+    return run
+
+
+def run_of(edits: Mapping[str, Any] | None = None, *, name: str = "demo") -> SpecBenchRun:
+    """The same as a model."""
+    return parse_run(resource(edits, name=name))
+
+
+def edit(target: Resource, path: str, value: Any) -> None:
+    """Set (or take away) what lies at `path`, making the mappings on the way."""
+    *way, last = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
+    place: Any = target
+    for part in way:
+        place = place.setdefault(part, {}) if isinstance(place, dict) else place[part]
+    if value is MISSING:
+        del place[last]
+    elif isinstance(place, list) and last == len(place):
+        place.append(copy.deepcopy(value))
+    else:
+        place[last] = copy.deepcopy(value)

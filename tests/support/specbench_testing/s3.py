@@ -1,0 +1,163 @@
+"""A real S3 server (versitygw over a folder) on 127.0.0.1, which can be stopped and started again.
+
+The program is the one that hack/cluster keeps; where it is missing it is built, which takes a minute and needs Go.
+SPECBENCH_TEST_S3=endpoint,key,secret,bucket makes the tests use another server, except those that stop it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from specbench_client.store.s3 import S3Store, s3_client
+from specbench_cluster import binaries
+from specbench_cluster.settings import Settings
+
+REGION = "us-east-1"
+_READY_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True)
+class S3Access:
+    """How a bucket is reached."""
+
+    endpoint: str
+    key: str
+    secret: str
+    bucket: str
+
+    def environment(self) -> dict[str, str]:
+        """The standard AWS environment of it, and nothing of this machine's own."""
+        return {
+            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        }
+
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make it this process's environment."""
+        for name in [name for name in os.environ if name.startswith("AWS_") and name != "AWS_CA_BUNDLE"]:
+            monkeypatch.delenv(name)
+        for name, value in self.environment().items():
+            monkeypatch.setenv(name, value)
+
+    def make_bucket(self) -> None:
+        """Create the bucket."""
+        boto3.client(
+            "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=self.key,
+            aws_secret_access_key=self.secret, config=Config(s3={"addressing_style": "path"}),
+        ).create_bucket(Bucket=self.bucket)  # fmt: skip
+
+
+def free_port() -> int:
+    """A TCP port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class S3Server:
+    """One versitygw; its objects outlive a stop."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def access(self) -> S3Access:
+        return S3Access(f"http://127.0.0.1:{self.port}", "test-key", "test-secret", "specbench-tests")
+
+    def start(self) -> None:
+        """Start, and wait until it listens."""
+        (self.folder / "objects" / self.access.bucket).mkdir(parents=True, exist_ok=True)
+        call = [
+            str(versitygw()), "--access", self.access.key, "--secret", self.access.secret, "--region", REGION,
+            "--port", f"127.0.0.1:{self.port}", "--quiet", "posix", str(self.folder / "objects"),
+        ]  # fmt: skip
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(call, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder)
+        deadline = time.monotonic() + _READY_WITHIN_S
+        while not _listens(self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"versitygw did not start: {(self.folder / 'server.log').read_text()[-2000:]}")
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        """End it, by its own pid, at once."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def versitygw() -> Path:
+    """The program; built where it is missing."""
+    cache = Settings().cache
+    tool = next(tool for tool in binaries.TOOLS if tool.name == "versitygw")
+    program = binaries.path_of(cache, tool)
+    with binaries.locked(cache / "build.lock"):
+        if not program.exists():
+            go = shutil.which("go")
+            if go is None:
+                raise RuntimeError("the tests need a real S3 server: install Go, or set SPECBENCH_TEST_S3")
+            binaries._build(go, cache, tool)
+    return program
+
+
+@pytest.fixture(scope="session")
+def s3_access(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Access]:
+    """A bucket that is there for the whole session."""
+    given = os.environ.get("SPECBENCH_TEST_S3")
+    if given:
+        yield S3Access(*given.split(","))
+        return
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.start()
+    try:
+        yield server.access
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def s3_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """A server of the test's own, to stop and to start; its access is this process's environment."""
+    folder = tmp_path / "s3"
+    folder.mkdir()
+    server = S3Server(folder)
+    server.start()
+    server.access.enter(monkeypatch)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def s3_store(s3_access: S3Access, monkeypatch: pytest.MonkeyPatch) -> S3Store:
+    """A prefix of its own in the session's bucket, with multipart from 5 MiB on."""
+    s3_access.enter(monkeypatch)
+    return S3Store(s3_client(), s3_access.bucket, f"test-{uuid.uuid4().hex[:12]}", multipart_bytes=5 * 1024 * 1024)

@@ -1,0 +1,84 @@
+"""A server that does what a script says, byte by byte: answers that no honest engine gives."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+_LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
+
+
+class Do(Enum):
+    """What a script can do besides sending bytes. A script that ends closes the connection in order."""
+
+    RESET = "reset"
+    STALL = "stall"
+
+
+Script = Sequence[bytes | Do]
+
+
+@dataclass
+class Heard:
+    """The requests that came: head and body."""
+
+    requests: list[tuple[bytes, bytes]]
+
+
+@asynccontextmanager
+async def scripted(*scripts: Script) -> AsyncIterator[tuple[str, Heard]]:
+    """Serve; the n-th connection gets the n-th script, later ones the last. Gives the URL and what was heard."""
+    heard = Heard([])
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = _LENGTH.search(head)
+            body = await reader.readexactly(int(length[1])) if length else b""
+            heard.requests.append((head, body))
+            await _perform(scripts[min(len(heard.requests), len(scripts)) - 1], writer, over)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client had enough
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}", heard
+    finally:
+        over.set()
+        server.close()
+        await server.wait_closed()
+
+
+async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:
+    for act in script:
+        if act is Do.STALL:
+            await over.wait()
+        elif act is Do.RESET:
+            linger = struct.pack("ii", 1, 0)  # close without a goodbye
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+            return
+        elif isinstance(act, bytes):
+            writer.write(act)
+            await writer.drain()
+
+
+def unused_url() -> str:
+    """An address at which nobody listens."""
+    return "http://127.0.0.1:9"
+
+
+def response(status: int, body: bytes) -> bytes:
+    """A whole answer with a length."""
+    return b"HTTP/1.1 %d X\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (status, len(body), body)

@@ -1,0 +1,100 @@
+"""One cluster for all who test on this machine: who needs it first brings it up, who leaves last takes it down.
+
+Each test process holds a lease, a file that names it by pid and start time, so that a process that was killed counts as
+gone. A cluster that was there before is used and left as it was; so is the one in SPECBENCH_KUBECONFIG. Where none can
+be had, the tests fail with what the tool says is missing; SPECBENCH_NO_CLUSTER=1 skips them instead, and says so.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from specbench_cluster import Cluster as Ground
+from specbench_cluster import ClusterError, Settings
+from specbench_cluster.binaries import build_all, locked, programs
+from specbench_cluster.cluster import to_stderr
+from specbench_cluster.processes import Process, identify
+from specbench_testing.cluster import Cluster
+
+
+@contextmanager
+def borrowed_cluster() -> Iterator[Cluster]:
+    """A running cluster; taken down afterwards if tests brought it up and no test needs it any more."""
+    _skip_where_unwanted()
+    given = os.environ.get("SPECBENCH_KUBECONFIG")
+    if given:
+        yield Cluster.at(Path(given))
+        return
+    ground = Ground()
+    try:
+        lease = _take(ground)
+    except ClusterError as error:
+        pytest.fail(f"{error}\nSPECBENCH_NO_CLUSTER=1 skips the tests that need a cluster.", pytrace=False)
+    try:
+        yield Cluster.at(ground.kubeconfig, ground)
+    finally:
+        _give_back(ground, lease)
+
+
+def program(name: str) -> Path:
+    """The file of kubectl, helm or kubeconform: the machine's own, or the one that hack/cluster builds."""
+    _skip_where_unwanted()
+    found = shutil.which(name)
+    if found:
+        return Path(found)
+    cache = Settings().cache
+    try:
+        built = programs(cache)[name]
+        return built if built.exists() else build_all(cache, to_stderr)[name]
+    except ClusterError as error:
+        pytest.fail(f"{name} is neither on PATH nor can it be built: {error}", pytrace=False)
+
+
+def _skip_where_unwanted() -> None:
+    if os.environ.get("SPECBENCH_NO_CLUSTER") == "1":
+        pytest.skip("SPECBENCH_NO_CLUSTER=1: not seen on a real Kubernetes")
+
+
+def _take(ground: Ground) -> Path:
+    folder = _leases(ground)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / "lock"):
+        if not ground.is_up():
+            _made_for_tests(ground).touch()
+        ground.up()
+        me = identify(os.getpid())
+        assert me is not None
+        lease = folder / f"{me.pid}-{me.started_ticks}.lease"
+        lease.touch()
+        return lease
+
+
+def _give_back(ground: Ground, lease: Path) -> None:
+    with locked(_leases(ground) / "lock"):
+        lease.unlink(missing_ok=True)
+        if _made_for_tests(ground).exists() and not any(_alive(other) for other in _leases(ground).glob("*.lease")):
+            ground.down()
+            _made_for_tests(ground).unlink()
+
+
+def _alive(lease: Path) -> bool:
+    pid, ticks = lease.stem.split("-")
+    alive = Process(int(pid), int(ticks)).alive
+    if not alive:
+        lease.unlink(missing_ok=True)
+    return alive
+
+
+def _leases(ground: Ground) -> Path:
+    """In the cache: the cluster's own folder goes with the cluster."""
+    return ground.settings.cache / "test-leases"
+
+
+def _made_for_tests(ground: Ground) -> Path:
+    return _leases(ground) / "made-for-tests"

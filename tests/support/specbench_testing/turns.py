@@ -1,0 +1,93 @@
+"""Turns and conversations as tests need them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import Message
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.load.turns import Turn, TurnContext, TurnResult, take_turn
+from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport.exchange import Exchange, HttpRequest, Transport
+
+NOT_RECORDED = Exchange(None, (), None, {}, 0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a workload."""
+
+    id: str
+    category: str | None = None
+    turns: tuple[tuple[Message, ...], ...] = ((Message("user", "hi"),),)
+
+
+def row(name: str, *texts: str, category: str | None = None) -> Row:
+    """A prompt of one user turn a text."""
+    return Row(name, category, tuple((Message("user", text),) for text in texts or ("hi",)))
+
+
+class Canned:
+    """A transport that always gives the same exchange, and keeps what was asked."""
+
+    def __init__(self, exchange: Exchange = NOT_RECORDED) -> None:
+        self.given = exchange
+        self.requests: list[HttpRequest] = []
+
+    async def exchange(self, request: HttpRequest) -> Exchange:
+        self.requests.append(request)
+        return self.given
+
+
+def context(
+    transport: Transport, endpoint: str = "http://127.0.0.1:9", kind: EngineKind = EngineKind.SIMULATOR
+) -> TurnContext:
+    """A point that starts at 0 on the clock."""
+    return TurnContext(
+        transport=transport,
+        dialect=DIALECTS[kind],
+        endpoint=endpoint,
+        model="simulated",
+        sampling=Sampling(),
+        output=Output(max_tokens=16),
+        repeat=1,
+        started_ns=0,
+        drafting=True,
+        request_prefix="p",
+    )
+
+
+def turn(*messages: Message, number: int = 0) -> Turn:
+    """One turn of conversation `a#0`."""
+    return Turn(3, "a#0", "a", "cat", number, messages or (Message("user", "hi"),), 2, 5, RecordPhase.STEADY)
+
+
+async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_timeout_s: float = 20.0) -> Record:
+    """The record of one turn over the real transport."""
+    async with AiohttpTransport(idle_timeout_s=idle_timeout_s) as transport:
+        return (await take_turn(context(transport, endpoint, kind), turn())).record
+
+
+async def blank() -> Record:
+    """A record of a request of which nothing is known."""
+    record = (await take_turn(context(Canned()), turn())).record
+    return replace(record, error_class=None, error=None)
+
+
+async def result_of(asked: Turn, ended_ns: int, reply: str | None = "ok", error_class: str | None = None) -> TurnResult:
+    """What taking this turn gave."""
+    record = replace(
+        await blank(),
+        request_id=f"p-{asked.conversation_index:06d}-{asked.turn}",
+        prompt_id=asked.prompt_id,
+        conversation_id=asked.conversation_id,
+        turn=asked.turn,
+        stream=asked.stream,
+        intended_ns=asked.intended_ns,
+        error_class=error_class,
+        error=error_class and "words",
+    )
+    return TurnResult(record, reply, ended_ns)

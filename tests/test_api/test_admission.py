@@ -1,0 +1,205 @@
+"""The API server itself takes the definition, and refuses what `specbench validate` refuses. Nothing here is a mock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.crdgen.resource import COLUMNS, definition
+from specbench_api.crdgen.structural import Schema, walk
+from specbench_api.errors import InvalidSpec
+from specbench_api.plan.expand import expand
+from specbench_api.spec.reading import parse_run
+from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal
+from specbench_testing.resources import MISSING, Resource, resource
+from specbench_testing.runs import Definition, Runs
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: Cluster, crd: Definition) -> Iterator[Runs]:
+    """SpecBenchRuns of a namespace of our own."""
+    with cluster.namespace("admission") as namespace:
+        yield Runs(cluster, namespace)
+
+
+def test_the_definition_is_structural_and_established(crd: Definition) -> None:
+    conditions = {row["type"]: row["status"] for row in crd.status["conditions"]}
+    assert conditions["Established"] == "True"
+    assert conditions["NamesAccepted"] == "True"
+    assert "NonStructuralSchema" not in conditions
+
+
+def test_the_server_keeps_the_definition_as_it_was_generated(crd: Definition) -> None:
+    wanted = definition()["spec"]["versions"][0]["schema"]
+    assert crd.spec["versions"][0]["schema"] == wanted
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.why)
+def test_the_server_refuses_a_bad_spec_with_its_path_and_its_remedy(refusal: Refusal, runs: Runs) -> None:
+    message = runs.refusal_of(refusal.resource)
+    assert refusal.path in message
+    assert refusal.remedy in message
+
+
+@pytest.mark.parametrize(("why", "edits"), ACCEPTED, ids=[why for why, _ in ACCEPTED])
+def test_the_server_takes_a_good_spec(why: str, edits: Mapping[str, Any], runs: Runs) -> None:
+    assert runs.try_out(resource(edits))["kind"] == "SpecBenchRun"
+
+
+def test_the_server_fills_in_the_very_defaults_of_the_models(runs: Runs) -> None:
+    stored = runs.try_out(resource())
+    assert stored["spec"] == parse_run(resource()).spec.to_dict()
+
+
+def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
+    """kstatus takes a missing status for a finished one; -1 is no generation, so it says InProgress."""
+    assert runs.create(resource(name="fresh"))["status"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.load.repeats": 9},
+        {"spec.load.concurrency[1]": 2},
+        {"spec.model.revision": "v2"},
+        {"spec.engine.args": ["--x"]},
+        {"spec.drafters[1]": {"name": "suffix", "method": "suffix"}},
+        {"spec.drafters": []},
+        {"spec.workloads[0].output": {"maxTokens": 7}},
+        {"spec.placement": {"gpus": 1}},
+        {"spec.results.s3.prefix": "elsewhere"},
+        {"spec.engine.version": "1"},
+    ],
+    ids=lambda edits: next(iter(edits)),
+)
+def test_what_is_measured_cannot_change_under_a_run(edits: Mapping[str, Any], runs: Runs) -> None:
+    runs.apply(resource(name="fixed"))
+    with pytest.raises(Refused, match="what is measured cannot change under a run"):
+        runs.apply(resource(edits, name="fixed"))
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.suspend": True},
+        {"spec.activeDeadlineSeconds": 600},
+        {"spec.startupDeadlineSeconds": 60},
+        {"spec.ttlSecondsAfterFinished": 0},
+        {"metadata.labels": {"team": "a"}},
+    ],
+    ids=lambda edits: next(iter(edits)),
+)
+def test_suspension_and_deadlines_may_change(edits: Mapping[str, Any], runs: Runs) -> None:
+    runs.apply(resource(name="living"))
+    assert runs.apply(resource(edits, name="living"))["metadata"]["name"] == "living"
+
+
+def test_applying_the_same_file_twice_changes_nothing(runs: Runs) -> None:
+    first = runs.apply(resource(name="same"))
+    assert runs.apply(resource(name="same"))["metadata"]["generation"] == first["metadata"]["generation"]
+
+
+def test_the_table_of_kubectl_shows_the_columns_that_matter(runs: Runs) -> None:
+    runs.apply(resource(name="shown"))
+    runs.set_status(
+        "shown",
+        {
+            "observedGeneration": 1,
+            "phase": "Succeeded",
+            "progress": "6/6",
+            "best": "1.83 [1.76, 1.90] ngram@8",
+            "verdict": "Trustworthy",
+            "conditions": [_ready("Finished", "all points are measured")],
+        },
+    )
+    columns, cells = runs.table("shown")
+    assert columns == ["Name", *(column["name"] for column in COLUMNS)]
+    assert cells[1:9] == [
+        "Succeeded", "6/6", "1.83 [1.76, 1.90] ngram@8", "Trustworthy", "simulator", "acme/tiny", "Finished",
+        "all points are measured",
+    ]  # fmt: skip
+
+
+def test_the_status_is_written_apart_from_the_spec(runs: Runs) -> None:
+    runs.apply(resource(name="apart"))
+    runs.apply({**resource(name="apart"), "status": {"phase": "Succeeded"}})
+    assert "phase" not in runs.get("apart")["status"]
+
+
+def test_two_conditions_of_one_type_are_refused(runs: Runs) -> None:
+    runs.apply(resource(name="twice"))
+    ready = _ready("A", "")
+    with pytest.raises(Refused, match="Duplicate value"):
+        runs.set_status("twice", {"observedGeneration": 1, "conditions": [ready, ready]})
+
+
+def _ready(reason: str, message: str) -> dict[str, Any]:
+    moment = "2026-01-01T00:00:00Z"
+    return {"type": "Ready", "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
+
+
+def _paths() -> list[str]:
+    found: list[str] = []
+
+    def note(path: str, _: Schema) -> None:
+        found.append(path.replace("[]", "[0]").replace("{}", ".key"))
+
+    walk(definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec", note)
+    return found
+
+
+WHOLE = {
+    "spec.model.pvc": {"claimName": "c", "path": "p"},
+    "spec.engine": {"kind": "simulator", "args": ["a"], "command": ["c"], "env": [{"name": "A"}]},
+    "spec.drafters[0].args": ["x"],
+    "spec.workloads[0].dataset.categories": ["c"],
+    "spec.workloads[0].sampling": {},
+    "spec.workloads[0].output": {},
+    "spec.placement": {"tolerations": [{}], "imagePullSecrets": ["s"], "nodeSelector": {}, "clientNodeSelector": {}},
+}
+VALUES = st.one_of(
+    st.just(MISSING),
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 70),
+    st.sampled_from([0.5, 2.5, -1, 5000, 3_000_000, 2**31]),
+    st.sampled_from(["", "a", "A b", "x" * 33, "x" * 5000, "1", "none", "s3://b/k", "http://h", "8Gi", "a/b", "Skip"]),
+    st.sampled_from(["ngram", "eagle", "mtp", "suffix", "llama-cpp", "parquet", "Sequential", "Exists", "NoSchedule"]),
+    st.sampled_from(
+        [[], {}, [1], [1, 1], ["a"], ["a", "a"], {"key": "v"}, {"name": "n"}, [{"name": "n"}, {"name": "n"}]]
+    ),
+)
+
+
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2))
+def test_server_and_models_agree_about_any_edit(runs: Runs, edits: dict[str, Any]) -> None:
+    try:
+        spec = resource({**WHOLE, **edits})
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return  # the edits take each other's ground away
+    assert _server_takes(spec, runs) == _models_take(spec), json.dumps(spec)
+
+
+def _server_takes(spec: Resource, runs: Runs) -> bool:
+    try:
+        runs.try_out(spec)
+    except Refused:
+        return False
+    return True
+
+
+def _models_take(spec: Resource) -> bool:
+    try:
+        expand(parse_run(spec))
+    except InvalidSpec:
+        return False
+    return True

@@ -1,0 +1,163 @@
+"""Two points are the same measurement exactly when what was declared of them is the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.plan.canonical import POINT_SCHEMA, canonical_json, canonical_point, digest
+from specbench_api.plan.expand import arms_of, expand
+from specbench_testing.resources import run_of
+
+FULL = {
+    "spec.model": {"name": "acme/tiny", "revision": "v1", "path": "/models/tiny"},
+    "spec.engine": {"kind": "simulator", "version": "1.2", "args": ["--a=b"], "env": [{"name": "A", "value": "ü"}]},
+    "spec.drafters[0]": {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 4, "promptLookupMax": 3},
+    "spec.workloads[0]": {
+        "name": "chat",
+        "dataset": {"source": "jsonl", "uri": "prompts.jsonl", "count": 8, "categories": ["qa"]},
+        "sampling": {"temperature": 0.5, "topP": 0.9, "seed": 7},
+        "output": {"maxTokens": 64},
+    },
+    "spec.load": {"concurrency": [1, 8], "requests": 16, "warmupRequests": 2, "repeats": 2},
+    "spec.placement": {"gpus": 1, "nodeSelector": {"pool": "a"}, "engineResources": {"cpu": "8"}},
+}
+PINNED = "ce85b4b8fef2727076631fa1a7b201573de7fb0649efdca002ddc9faaa94c802"
+"""Changing it makes every result of every user unknown: a new POINT_SCHEMA then, and a note in the change log."""
+
+
+def hashes(edits: dict[str, Any]) -> list[str]:
+    """Hashes of all points, in order."""
+    return [point.hash for point in expand(run_of({**FULL, **edits})).points]
+
+
+def test_the_hash_of_one_known_point_never_changes() -> None:
+    spec = run_of(FULL).spec
+    point = canonical_point(spec, arms_of(spec)[1], spec.workloads[0], 8, 1)
+    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v1"
+    assert digest(point) == PINNED
+
+
+def test_a_point_says_all_that_was_declared_and_no_more() -> None:
+    spec = run_of(FULL).spec
+    assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], 8, 1) == {
+        "schemaVersion": "specbench.io/point/v1",
+        "model": {"name": "acme/tiny", "revision": "v1", "path": "/models/tiny"},
+        "engine": {
+            "kind": "simulator",
+            "version": "1.2",
+            "tensorParallelSize": 1,
+            "args": ["--a=b"],
+            "env": [{"name": "A", "value": "ü"}],
+        },
+        "drafter": {"method": "ngram", "numSpeculativeTokens": 4, "promptLookupMax": 3, "args": []},
+        "workload": {
+            "dataset": {"source": "jsonl", "uri": "prompts.jsonl", "categories": ["qa"], "count": 8},
+            "sampling": {"temperature": 0.5, "topP": 0.9, "seed": 7},
+            "output": {"maxTokens": 64, "ignoreEos": False},
+        },
+        "load": {"concurrency": 8, "slots": 8, "requests": 16, "warmupRequests": 2},
+        "repeat": 1,
+        "hardware": {
+            "gpus": 1,
+            "gpuResourceName": "nvidia.com/gpu",
+            "nodeSelector": {"pool": "a"},
+            "engineResources": {"cpu": "8"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"metadata.name": "other"},
+        {"metadata.namespace": "other"},
+        {"spec.drafters[0].name": "renamed"},
+        {"spec.workloads[0].name": "renamed"},
+        {"spec.results.s3": {"bucket": "elsewhere", "prefix": "p"}},
+        {"spec.suspend": True},
+        {"spec.activeDeadlineSeconds": 60},
+        {"spec.startupDeadlineSeconds": 60},
+        {"spec.ttlSecondsAfterFinished": 0},
+        {"spec.placement.tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        {"spec.placement.priorityClassName": "high"},
+        {"spec.placement.serviceAccountName": "bench"},
+        {"spec.placement.clientResources": {"cpu": "4"}},
+    ],
+    ids=lambda edits: next(iter(edits)),
+)
+def test_labels_deadlines_and_whereabouts_are_not_part_of_a_point(edits: dict[str, Any]) -> None:
+    assert hashes(edits) == hashes({})
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.model.name": "acme/other"},
+        {"spec.model.revision": "v2"},
+        {"spec.engine.version": "1.3"},
+        {"spec.engine.image": "acme/engine:1"},
+        {"spec.engine.args": ["--a=c"]},
+        {"spec.engine.env": [{"name": "A", "value": "u"}]},
+        {"spec.engine.tensorParallelSize": 1, "spec.placement.gpus": 2},
+        {"spec.workloads[0].dataset.uri": "other.jsonl"},
+        {"spec.workloads[0].dataset.count": 9},
+        {"spec.workloads[0].dataset.categories": ["code"]},
+        {"spec.workloads[0].sampling.seed": 8},
+        {"spec.workloads[0].sampling.temperature": 0},
+        {"spec.workloads[0].output.maxTokens": 65},
+        {"spec.load.requests": 17},
+        {"spec.load.warmupRequests": 3},
+        {"spec.load.concurrency": [1, 9]},
+        {"spec.placement.nodeSelector": {"pool": "b"}},
+        {"spec.placement.gpuResourceName": "amd.com/gpu"},
+        {"spec.placement.engineResources": {"cpu": "9"}},
+    ],
+    ids=lambda edits: next(iter(edits)),
+)
+def test_what_is_measured_is_part_of_every_point(edits: dict[str, Any]) -> None:
+    assert not set(hashes(edits)) & set(hashes({}))
+
+
+@pytest.mark.parametrize("field", ["numSpeculativeTokens", "promptLookupMin", "promptLookupMax"])
+def test_a_drafters_knob_changes_its_own_points_and_no_baseline(field: str) -> None:
+    plan, other = (expand(run_of({**FULL, **edits})) for edits in ({}, {f"spec.drafters[0].{field}": 2}))
+    by_arm = {
+        arm: {p.hash for p in plan.points if p.arm == arm} == {p.hash for p in other.points if p.arm == arm}
+        for arm in ("none", "ngram")
+    }
+    assert by_arm == {"none": True, "ngram": False}
+
+
+def test_a_default_that_is_written_out_is_the_same_point() -> None:
+    written = {
+        "spec.workloads[0].output.ignoreEos": False,
+        "spec.engine.tensorParallelSize": 1,
+        "spec.drafters[0].args": [],
+    }
+    assert hashes(written) == hashes({})
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_the_order_of_keys_does_not_count(data: dict[str, Any]) -> None:
+    assert digest(dict(reversed(data.items()))) == digest(data)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_has_no_canonical_form(value: float) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        canonical_json({"x": value})
+
+
+def test_canonical_text_is_compact_and_keeps_its_letters() -> None:
+    assert canonical_json({"b": "ü", "a": [1, None]}) == '{"a":[1,null],"b":"ü"}'

@@ -1,0 +1,98 @@
+"""What is generated is up to date wherever it lies, and says what the models say."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from specbench_api.crdgen import engines, reference
+from specbench_api.crdgen.resource import FILE_NAME, definition, render, support_rules
+from specbench_api.launch.support import CELLS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """hack/generate as a module."""
+    monkeypatch.syspath_prepend(str(ROOT / "hack"))
+    loader = SourceFileLoader("generate", str(ROOT / "hack/generate"))
+    spec = importlib.util.spec_from_loader("generate", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_every_generated_file_is_up_to_date() -> None:
+    command = [sys.executable, "hack/generate", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_stale_and_a_missing_file_are_named_and_then_written(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = (
+        ("old.md", "specbench_api.crdgen.engines:render"),
+        ("new/page.md", "specbench_api.crdgen.reference:render"),
+    )
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    monkeypatch.setattr(generate, "FILES", files)
+    (tmp_path / "old.md").write_text("old")
+    assert generate.generate(check=True) == 1
+    told = capsys.readouterr().err
+    assert "old.md: stale" in told
+    assert "new/page.md: stale" in told
+    assert generate.generate(check=False) == 0
+    assert generate.generate(check=True) == 0
+    assert (tmp_path / "old.md").read_text() == engines.render()
+
+
+def test_a_renderer_that_fails_is_named_and_keeps_no_other_from_being_written(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = (("gone.md", "no_such_module:render"), ("page.md", "specbench_api.crdgen.engines:render"))
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
+    monkeypatch.setattr(generate, "FILES", files)
+    assert generate.generate(check=False) == 1
+    assert "gone.md: no_such_module:render failed" in capsys.readouterr().err
+    assert (tmp_path / "page.md").exists()
+
+
+def test_the_yaml_is_the_definition_and_nothing_else() -> None:
+    assert yaml.safe_load(render()) == definition()
+    assert definition()["metadata"]["name"] == "specbenchruns.specbench.io"
+    assert (ROOT / "crds" / FILE_NAME).read_text() == render()
+
+
+def test_the_api_server_knows_each_pair_that_does_not_exist() -> None:
+    missing = [pair for pair, cell in CELLS.items() if not cell.supported]
+    assert len(support_rules()) == len(missing)
+    for (kind, method), rule in zip(missing, support_rules(), strict=True):
+        assert f"'{kind}'" in rule.rule
+        assert f"'{method}'" in rule.rule
+        assert CELLS[kind, method].instead in rule.message
+
+
+def test_the_reference_names_every_field_with_its_bounds() -> None:
+    page = reference.render()
+    assert "| **`concurrency`** | list of integer |  | ≥ 1 items, ≤ 16 items, each ≥ 1, ≤ 4096 |" in page
+    assert "| `topP` | number | `1` | > 0, ≤ 1 |" in page
+    assert "| `suspend` | boolean | `false` |" in page
+    assert "| `nodeSelector` | map of string | `{}` |" in page
+    assert '| `endpoint` | string | `""` |' in page
+    assert "### `status.arms[].speedup`" in page
+
+
+def test_the_page_of_engines_says_what_to_use_instead() -> None:
+    page = engines.render()
+    assert "| `draft_model` | `--spec-type draft-simple` |" in page
+    assert "no: llama.cpp has no Medusa heads; use draft_model or ngram" in page

@@ -1,0 +1,221 @@
+"""How each engine is started, and what a user's arguments may not contradict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.launch.arguments import contradictions, flag_of
+from specbench_api.launch.launch import Launch
+from specbench_api.launch.support import CELLS, cell
+from specbench_api.launch.table import LAUNCHERS, problems_of
+from specbench_api.plan.expand import expand, launch_order
+from specbench_api.spec.drafter import NEEDS_MODEL, Method
+from specbench_api.spec.engine import EngineKind
+from specbench_testing.resources import run_of
+
+LLAMA = {"spec.engine.kind": "llama-cpp", "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"}}
+DRAFT = {"name": "small", "method": "draft_model", "model": "/m/small.gguf", "numSpeculativeTokens": 5}
+
+
+def launch_of(edits: dict[str, Any], arm: str) -> Launch:
+    """How an arm of the edited run is started."""
+    plan = expand(run_of(edits))
+    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
+
+
+def problems(edits: dict[str, Any]) -> list[str]:
+    """What planning the edited run says."""
+    with pytest.raises(InvalidSpec) as refused:
+        expand(run_of(edits))
+    return [str(problem) for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize("kind", EngineKind)
+def test_every_engine_has_a_launcher_of_its_kind(kind: EngineKind) -> None:
+    assert LAUNCHERS[kind].kind is kind
+
+
+@pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in EngineKind for method in Method])
+def test_every_pair_of_engine_and_method_has_its_cell(kind: EngineKind, method: Method) -> None:
+    found = cell(kind, method)
+    assert found.how
+    assert found.source
+    assert found.supported or found.instead
+
+
+def test_the_support_table_has_no_row_beside_the_pairs() -> None:
+    assert len(CELLS) == len(EngineKind) * len(Method)
+
+
+@pytest.mark.parametrize("kind", EngineKind)
+def test_every_engine_can_serve_without_a_drafter(kind: EngineKind) -> None:
+    assert cell(kind, Method.NONE).supported
+
+
+@pytest.mark.parametrize(("kind", "method"), [pair for pair in CELLS if pair[1] is not Method.NONE])
+def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, method: Method) -> None:
+    model = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
+    edits = {"spec.engine.kind": str(kind), "spec.drafters[0]": {"name": "d", "method": str(method), **model}}
+    found = CELLS[kind, method]
+    if found.supported:
+        assert launch_of(edits, "d").args
+    else:
+        assert problems(edits) == [
+            f"spec.drafters[d].method: {kind} cannot do {method}: {found.how} (use {found.instead})"
+        ]
+
+
+@pytest.mark.parametrize("kind", EngineKind)
+def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
+    edits = {
+        "spec.engine": {"kind": str(kind), "args": ["--x=1"], "env": [{"name": "A", "value": "1"}], "image": "i:1"}
+    }
+    baseline, drafting = (launch_of(edits, arm) for arm in ("none", "ngram"))
+    assert {"--x=1"} <= set(baseline.args) & set(drafting.args)
+    alike = [(one.image, one.port, one.command, one.env, one.health_path) for one in (baseline, drafting)]
+    assert alike[0] == alike[1]
+
+
+def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments() -> None:
+    edits = {
+        "spec.engine": {"kind": "simulator", "args": ["--step-ms=5"]},
+        "spec.drafters[0]": {
+            "name": "ngram",
+            "method": "ngram",
+            "numSpeculativeTokens": 4,
+            "args": ["--acceptance=0.7"],
+        },
+    }
+    assert launch_of(edits, "none").args == ("simulate", "--dialect", "vllm", "--drafter", "none", "--step-ms=5")
+    assert launch_of(edits, "ngram").args == (
+        "simulate", "--dialect", "vllm", "--drafter", "ngram", "--num-speculative-tokens", "4", "--acceptance=0.7",
+        "--step-ms=5",
+    )  # fmt: skip
+    assert launch_of(edits, "none").served_model == "simulated"
+
+
+def test_llama_cpp_is_started_alike_for_every_arm_up_to_the_drafter() -> None:
+    common = ("--model", "/m/tiny.gguf", "--alias", "acme/tiny", "--parallel", "4", "--metrics", "--slots")
+    edits = {**LLAMA, "spec.load.concurrency": [1, 4], "spec.drafters[1]": DRAFT}
+    assert launch_of(edits, "none").args == common
+    assert launch_of(edits, "small").args == (
+        *common, "--spec-type", "draft-simple", "--model-draft", "/m/small.gguf", "--spec-draft-n-max", "5",
+    )  # fmt: skip
+    assert launch_of(edits, "ngram").args == (
+        *common, "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "3",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ({"name": "acme/tiny"}, ("--hf-repo", "acme/tiny")),
+        ({"name": "acme/tiny", "path": "/m/t.gguf"}, ("--model", "/m/t.gguf")),
+        ({"name": "acme/tiny", "pvc": {"claimName": "c", "path": "/t.gguf"}}, ("--model", "/models/t.gguf")),
+    ],
+)
+def test_llama_cpp_finds_its_model_where_the_spec_says(model: dict[str, Any], wanted: tuple[str, str]) -> None:
+    assert launch_of({**LLAMA, "spec.model": model}, "none").args[:2] == wanted
+
+
+@pytest.mark.parametrize(
+    ("model", "flag"),
+    [
+        ("acme/draft", "--hf-repo-draft"),
+        ("/m/d.gguf", "--model-draft"),
+        ("d.gguf", "--model-draft"),
+        ("./d", "--model-draft"),
+    ],
+)
+def test_a_draft_model_is_a_file_or_a_hub_name(model: str, flag: str) -> None:
+    args = launch_of({**LLAMA, "spec.drafters[0]": {**DRAFT, "model": model}}, "small").args
+    assert args[args.index(flag) + 1] == model
+
+
+@pytest.mark.parametrize(
+    ("engine", "wanted"),
+    [
+        ({}, "ghcr.io/ggml-org/llama.cpp:server"),
+        ({"version": "b6000"}, "ghcr.io/ggml-org/llama.cpp:server-b6000"),
+        ({"version": "b6000", "image": "acme/llama:1"}, "acme/llama:1"),
+    ],
+)
+def test_an_image_that_is_given_wins_over_the_versions_default(engine: dict[str, Any], wanted: str) -> None:
+    assert launch_of({**LLAMA, "spec.engine": {"kind": "llama-cpp", **engine}}, "none").image == wanted
+
+
+def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
+    for kind in EngineKind:
+        edits = {"spec.engine": {"kind": str(kind), "command": ["/bin/my-engine", "serve"]}}
+        assert launch_of(edits, "none").command == ("/bin/my-engine", "serve")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--parallel=9"], "it is the highest value of spec.load.concurrency"),
+        (["-np", "9"], "it is the highest value of spec.load.concurrency"),
+        (["-m", "/x"], "set spec.model.path"),
+        (["-hf", "a/b"], "set spec.model.name"),
+        (["--spec-type", "draft-simple"], "set drafters[].method"),
+        (["-md", "/x"], "set drafters[].model"),
+        (["--spec-draft-model=/x"], "set drafters[].model"),
+        (["--spec-draft-n-max", "9"], "set drafters[].numSpeculativeTokens"),
+        (["--spec-ngram-simple-size-n", "9"], "set drafters[].promptLookupMax"),
+        (["--no-slots"], "it is set for every arm by specbench"),
+        (["--port", "1"], "it is set for every arm by specbench"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_argument_that_contradicts_a_managed_flag_is_an_error_with_its_field(args: list[str], says: str) -> None:
+    told = problems({**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", *args]}})
+    assert told == [f"spec.engine.args[1]: {args[0]!r} contradicts a flag that specbench manages ({says})"]
+
+
+@pytest.mark.parametrize("kind", EngineKind)
+def test_a_drafters_own_arguments_are_held_to_the_same_rules(kind: EngineKind) -> None:
+    edits = {"spec.engine.kind": str(kind), "spec.drafters[0].args": ["--host=0.0.0.0"]}
+    assert problems(edits)[0].startswith("spec.drafters[ngram].args[0]: '--host=0.0.0.0' contradicts")
+
+
+def test_llama_cpp_says_what_it_cannot_fetch_or_look_up() -> None:
+    told = problems({**LLAMA, "spec.model": {"name": "m", "uri": "s3://b/m"}, "spec.drafters[0].promptLookupMin": 2})
+    assert told == [
+        "spec.model.uri: llama-server does not fetch from a URI (use path or pvc, or the hub's name)",
+        "spec.drafters[ngram].promptLookupMin: llama.cpp looks up one length of n-gram (set promptLookupMax alone)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argument", "flag"),
+    [
+        ("--ctx-size=8192", "--ctx-size"),
+        ("--metrics", "--metrics"),
+        ("-np", "-np"),
+        ("-1", ""),
+        ("-0.5", ""),
+        ("value", ""),
+        ("a=b", ""),
+        ("", ""),
+    ],
+)
+def test_a_flag_is_told_from_a_value(argument: str, flag: str) -> None:
+    assert flag_of(argument) == flag
+
+
+@given(st.lists(st.sampled_from(["--mine", "--mine=1", "-m", "--other", "-1", "mine"])))
+def test_exactly_the_managed_flags_are_found_each_at_its_place(args: list[str]) -> None:
+    found = contradictions(["--mine"], args, "p", {"-m": "--mine"}, {})
+    wanted = [f"p[{index}]" for index, argument in enumerate(args) if argument in ("--mine", "--mine=1", "-m")]
+    assert [problem.path for problem in found] == wanted
+
+
+def test_a_pair_that_does_not_exist_hides_the_rules_of_the_engine_behind_its_own() -> None:
+    run = run_of({**LLAMA, "spec.drafters": []})
+    order = launch_order(expand(run), expand(run).arms[0])
+    assert problems_of(order) == []

@@ -1,0 +1,106 @@
+"""What a user writes is read, or refused with the path and the remedy, by the very rules of admission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from specbench_api.errors import InvalidSpec, NotYaml
+from specbench_api.plan.expand import expand
+from specbench_api.spec.reading import parse_run, read_run, read_yaml
+from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal
+from specbench_testing.resources import resource, run_of
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.why)
+def test_a_bad_spec_is_refused_with_its_path_and_its_remedy(refusal: Refusal) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        expand(parse_run(refusal.resource)) if refusal.stage == "expanding" else parse_run(refusal.resource)
+    problem = next(problem for problem in refused.value.problems if refusal.path in problem.path)
+    assert (refusal.locally or refusal.remedy).lower() in str(problem).lower()
+
+
+@pytest.mark.parametrize(("why", "edits"), ACCEPTED, ids=[why for why, _ in ACCEPTED])
+def test_a_good_spec_is_read_and_planned(why: str, edits: Mapping[str, Any]) -> None:
+    assert expand(run_of(edits)).points
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        parse_run(resource({"spec.engine.knid": 1, "spec.load.repeats": 0, "spec.results.s3.bucket": "X"}))
+    assert [problem.path for problem in refused.value.problems] == [
+        "spec.engine.knid",
+        "spec.load.repeats",
+        "spec.results.s3.bucket",
+    ]
+
+
+def test_a_field_that_resembles_nothing_is_answered_with_what_is_known_there() -> None:
+    with pytest.raises(InvalidSpec, match="known here: concurrency, requests, warmupRequests, repeats, order"):
+        parse_run(resource({"spec.load.zzzzzz": 1}))
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ({"kind": "Deployment"}, "kind: 'Deployment'"),
+        ({"apiVersion": "specbench.io/v1"}, "apiVersion: 'specbench.io/v1'"),
+    ],
+)
+def test_another_resource_is_refused_by_what_it_is(edits: Mapping[str, Any], says: str) -> None:
+    with pytest.raises(InvalidSpec, match=says):
+        parse_run(resource(edits))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "found 0 documents"),
+        ("a: 1\n---\nb: 2\n", "found 2 documents"),
+        ("- a\n", "found list"),
+        ("a: [", "not YAML"),
+        ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
+    ],
+)
+def test_text_that_is_no_single_resource_is_refused(text: str, says: str) -> None:
+    with pytest.raises(NotYaml, match=says):
+        read_yaml(text)
+
+
+def test_one_document_between_empty_ones_is_read() -> None:
+    assert read_yaml("---\n---\na: 1\n---\n") == {"a": 1}
+
+
+def test_merged_keys_are_no_keys_written_twice() -> None:
+    assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\n")["b"] == {"x": 1, "y": 2}
+
+
+def test_a_version_that_looks_like_a_date_is_text_as_kubectl_reads_it() -> None:
+    text = """
+apiVersion: specbench.io/v1alpha1
+kind: SpecBenchRun
+metadata: {name: demo}
+spec:
+  model: {name: m}
+  engine: {kind: simulator, version: 2026-01-31}
+  workloads: [{name: w, dataset: {source: jsonl, uri: p.jsonl}}]
+  load: {concurrency: [1]}
+  results: {s3: {bucket: results}}
+"""
+    assert read_run(text).spec.engine.version == "2026-01-31"
+
+
+def test_a_status_that_a_user_pastes_in_is_passed_over() -> None:
+    assert parse_run(resource({"status": {"phase": "Nonsense"}})).status is None
+
+
+def test_reading_keeps_what_the_api_server_adds_to_metadata() -> None:
+    run = parse_run(resource({"metadata.uid": "u-1", "metadata.generation": 3, "metadata.managedFields": [{}]}))
+    assert (run.metadata.uid, run.metadata.generation) == ("u-1", 3)
+
+
+def test_a_run_survives_its_own_json() -> None:
+    run = run_of({"spec.workloads[0].sampling": {"temperature": 0.5}})
+    assert type(run).from_json(run.to_json()) == run

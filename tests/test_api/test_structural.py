@@ -1,0 +1,151 @@
+"""Pydantic's schema becomes a structural one, word by word; what has no form there is an error."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
+
+import pytest
+from pydantic import BaseModel, Field, create_model
+
+from specbench_api.crdgen.structural import Schema, structural, walk
+from specbench_api.errors import NotStructural
+from specbench_api.model import ApiModel, Distinct, KeyedBy, Rule
+from specbench_api.spec.run import RunSpec
+from specbench_api.spec.status import RunStatus
+
+
+class Colour(StrEnum):
+    """What it looks like."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+class Wheel(ApiModel):
+    """One wheel."""
+
+    rules: ClassVar = (Rule("self.inches > 3", "a wheel needs more than 3 inches"),)
+
+    inches: int = 20
+    """Diameter."""
+    colour: Colour = Colour.RED
+    """Its colour."""
+
+
+def field_of(annotation: Any, default: Any = ...) -> Schema:
+    """The schema of one field of this type."""
+    model: type[BaseModel] = create_model("Car", __base__=ApiModel, field=(annotation, default))
+    return dict(structural(model)["properties"]["field"])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "default", "wanted"),
+    [
+        (int, ..., {"type": "integer"}),
+        (bool, False, {"type": "boolean", "default": False}),
+        (str | None, None, {"type": "string"}),
+        (Annotated[str, Field(max_length=3)] | None, None, {"type": "string", "maxLength": 3}),
+        (Literal["only"], "only", {"type": "string", "enum": ["only"], "default": "only"}),
+        (Literal["a", "b"], ..., {"type": "string", "enum": ["a", "b"]}),
+        (Annotated[float, Field(gt=0)], 1, {"type": "number", "default": 1, "minimum": 0, "exclusiveMinimum": True}),
+        (Annotated[float, Field(lt=9)], ..., {"type": "number", "maximum": 9, "exclusiveMaximum": True}),
+        (list[int], ..., {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "integer"}}),
+        (
+            Annotated[list[int], Distinct()],
+            ...,
+            {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}},
+        ),
+        (dict[str, str], {}, {"type": "object", "default": {}, "additionalProperties": {"type": "string"}}),
+        (
+            Annotated[dict[str, Annotated[str, Field(max_length=9)]], Field(max_length=2)],
+            ...,
+            {"type": "object", "maxProperties": 2, "additionalProperties": {"type": "string", "maxLength": 9}},
+        ),
+        (Colour, ..., {"description": "What it looks like.", "type": "string", "enum": ["red", "blue"]}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_field_is_rewritten(annotation: Any, default: Any, wanted: Schema) -> None:
+    assert field_of(annotation, default) == wanted
+
+
+def test_a_keyed_list_is_a_map_on_the_server() -> None:
+    found = field_of(Annotated[list[Wheel], KeyedBy("colour")])
+    assert (found["x-kubernetes-list-type"], found["x-kubernetes-list-map-keys"]) == ("map", ["colour"])
+
+
+def test_a_reference_is_inlined_with_its_rules() -> None:
+    assert field_of(Wheel) == {
+        "description": "One wheel.",
+        "type": "object",
+        "properties": {
+            "inches": {"description": "Diameter.", "type": "integer", "default": 20},
+            "colour": {
+                "description": "Its colour.\n\nWhat it looks like.",
+                "type": "string",
+                "enum": ["red", "blue"],
+                "default": "red",
+            },
+        },
+        "x-kubernetes-validations": [{"rule": "self.inches > 3", "message": "a wheel needs more than 3 inches"}],
+    }
+
+
+@pytest.mark.parametrize(("default", "wanted"), [(Wheel(), {}), (Wheel(inches=26), {"inches": 26})])
+def test_the_default_of_an_object_says_only_what_its_fields_do_not(default: Wheel, wanted: Schema) -> None:
+    assert field_of(Wheel, default)["default"] == wanted
+
+
+def test_a_status_has_no_defaults_because_it_holds_what_was_observed() -> None:
+    model = create_model("Car", __base__=ApiModel, wheel=(Wheel, Wheel()), count=(int, 4))
+    found: list[str] = []
+    walk(structural(model, defaults=False), "", lambda path, node: found.append(path) if "default" in node else None)
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("annotation", "says"),
+    [
+        (int | str, "a union"),
+        (Any, "needs a type"),
+        (dict[str, Any], "anything is no schema"),
+        (tuple[int, str], "prefixItems"),
+        (Annotated[int, Field(multiple_of=2)], "multipleOf"),
+        (Annotated[dict[str, str], Field(json_schema_extra={"x-custom": True})], "x-custom"),
+        (list, "needs a type"),
+        (dict, "anything is no schema"),
+    ],
+    ids=str,
+)
+def test_what_has_no_form_is_an_error_that_names_the_place(annotation: Any, says: str) -> None:
+    with pytest.raises(NotStructural, match=rf"^Car\.field.*{says}"):
+        field_of(annotation)
+
+
+@pytest.mark.parametrize("model", [RunSpec, RunStatus], ids=lambda model: model.__name__)
+def test_every_text_and_every_list_of_the_api_is_bounded(model: type[BaseModel]) -> None:
+    """Bounds are what the API server computes the cost of a CEL rule from, and what keeps an object small."""
+    unbounded: list[str] = []
+
+    def note(path: str, node: Schema) -> None:
+        bound = {"string": "maxLength", "array": "maxItems"}.get(node["type"], "type")
+        bound = "maxProperties" if "additionalProperties" in node else bound
+        if bound not in node and "enum" not in node:
+            unbounded.append(path)
+
+    walk(structural(model), "", note)
+    assert unbounded == []
+
+
+@pytest.mark.parametrize("model", [RunSpec, RunStatus], ids=lambda model: model.__name__)
+def test_every_field_of_the_api_is_described(model: type[BaseModel]) -> None:
+    silent: list[str] = []
+
+    def note(path: str, node: Schema) -> None:
+        silent.extend(
+            f"{path}.{name}" for name, field in node.get("properties", {}).items() if not field.get("description")
+        )
+
+    walk(structural(model), "", note)
+    assert silent == []

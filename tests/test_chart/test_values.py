@@ -1,0 +1,90 @@
+"""The chart's values: each is in the schema, explained, and refused where it is mistyped. Needs no Helm."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm/specbench"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+
+def leaves(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every value of the schema with its path."""
+    for name, node in schema["properties"].items():
+        if "properties" in node:
+            yield from leaves(node, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", node
+
+
+def objects(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every object of the schema that has fields."""
+    yield path, schema
+    for name, node in schema["properties"].items():
+        if "properties" in node:
+            yield from objects(node, f"{path}.{name}")
+
+
+def keys(values: dict[str, Any], schema: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Every value of values.yaml by its path, as deep as the schema goes."""
+    for name, value in values.items():
+        node = schema["properties"].get(name, {})
+        if "properties" in node:
+            yield from keys(value, node, f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+def test_the_defaults_obey_the_schema() -> None:
+    assert [error.message for error in Draft7Validator(SCHEMA).iter_errors(VALUES)] == []
+
+
+def test_every_value_has_a_default_and_an_explanation() -> None:
+    assert {path for path, _ in leaves(SCHEMA)} - {"global"} == set(keys(VALUES, SCHEMA))
+    assert [path for path, node in leaves(SCHEMA) if not node.get("description")] == []
+
+
+def test_no_object_takes_a_name_that_it_does_not_know() -> None:
+    assert [path for path, node in objects(SCHEMA) if node.get("additionalProperties") is not False] == []
+
+
+def test_the_page_of_values_names_each_with_its_default() -> None:
+    page = (CHART / "README.md").read_text()
+    assert [path for path, _ in leaves(SCHEMA) if path != "global" and f"| `{path}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"replicas": 2},
+        {"image": {"repo": "x"}},
+        {"image": {"digest": "latest"}},
+        {"watchNamespaces": "bench"},
+        {"watchNamespaces": ["Not A Name"]},
+        {"watchNamespaces": ["a", "a"]},
+        {"logLevel": "LOUD"},
+        {"workers": 0},
+        {"metrics": {"serviceMonitor": {"interval": "often"}}},
+        {"crds": {"install": "yes"}},
+        {"imagePullSecrets": ["name"]},
+    ],
+    ids=json.dumps,
+)
+def test_a_value_that_means_nothing_is_refused(edit: dict[str, Any]) -> None:
+    assert list(Draft7Validator(SCHEMA).iter_errors(edit))
+
+
+def test_the_chart_installs_the_version_that_it_lies_beside() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]

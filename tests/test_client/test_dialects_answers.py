@@ -1,0 +1,233 @@
+"""What dialects ask for, and how they read answers that are whole, odd or broken."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import Message
+from specbench_client.dialects.dialect import Ask, BadAnswer, Chunk, Dialect, Identity
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.sse import Event
+from specbench_testing.wires import Decoded, Step, as_events, llama, vllm
+
+VLLM = DIALECTS[EngineKind.SIMULATOR]
+LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
+BOTH = pytest.mark.parametrize("dialect", [VLLM, LLAMA], ids=["vllm", "llama.cpp"])
+ASK = Ask(
+    model="m",
+    messages=(Message("system", "be brief"), Message("user", "hi")),
+    sampling=Sampling(temperature=0.5, top_p=0.9, seed=1),
+    output=Output(max_tokens=32, ignore_eos=True),
+    seed=99,
+)
+THREE = Decoded((Step(), Step(2, 1)))
+
+
+def refusal(dialect: Dialect, chunks: list[dict[str, Any]], *, done: bool = True) -> tuple[ErrorClass, str]:
+    with pytest.raises(BadAnswer) as caught:
+        dialect.read(as_events(chunks, done=done), drafting=True)
+    return caught.value.error_class, str(caught.value)
+
+
+def chunks_of(dialect: Dialect) -> list[dict[str, Any]]:
+    return vllm(THREE) if dialect is VLLM else llama(THREE)
+
+
+def test_every_engine_kind_has_a_dialect_of_its_kind() -> None:
+    assert {kind: dialect.kind for kind, dialect in DIALECTS.items()} == {kind: kind for kind in EngineKind}
+
+
+@BOTH
+def test_a_body_asks_for_a_stream_with_usage_and_leaves_no_sampling_to_the_engine(dialect: Dialect) -> None:
+    body = dialect.body(ASK)
+    assert body["messages"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert body.items() >= {"model": "m", "seed": 99, "temperature": 0.5, "top_p": 0.9, "max_tokens": 32}.items()
+    assert body["ignore_eos"] is True
+    assert body["stream"] is True
+    assert body["stream_options"]["include_usage"] is True
+    assert "top_k" in body
+    json.dumps(body)
+
+
+def test_each_dialect_asks_for_what_tells_tokens_chunk_by_chunk() -> None:
+    assert VLLM.body(ASK)["stream_options"]["continuous_usage_stats"] is True
+    assert LLAMA.body(ASK)["timings_per_token"] is True
+
+
+def test_llama_is_told_not_to_keep_prompts() -> None:
+    assert LLAMA.body(ASK)["cache_prompt"] is False
+
+
+@BOTH
+def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
+    answer = dialect.read(as_events(chunks_of(dialect)), drafting=True)
+    assert answer.text == "word " * 4
+    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (7, 4, 0)
+    assert answer.finish_reason == "length"
+    assert answer.fingerprint in {"vllm-test", "b0-test"}
+    times = [chunk.ns for chunk in answer.content]
+    assert times == list(range(1, len(times) + 1)), "the role's chunk is no content"
+
+
+def test_tokens_without_text_are_content_when_the_engine_counts_them() -> None:
+    chunks = vllm(Decoded((Step(), Step())))
+    chunks[3]["choices"][0]["delta"]["content"] = ""
+    assert VLLM.read(as_events(chunks), drafting=False).content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
+
+
+def test_tokens_of_a_chunk_are_missing_where_the_engine_does_not_count_them() -> None:
+    answer = VLLM.read(as_events(vllm(THREE, continuous=False)), drafting=True)
+    assert {chunk.tokens for chunk in answer.content} == {None}
+    assert answer.output_tokens_client is None
+    assert answer.output_tokens == 4
+
+
+def test_a_llama_token_that_ends_the_text_is_counted_on_the_chunk_that_says_so() -> None:
+    answer = LLAMA.read(as_events(llama(Decoded((Step(), Step())), ends_itself=True)), drafting=False)
+    assert answer.content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
+    assert answer.finish_reason == "stop"
+
+
+def test_llama_tokens_that_never_came_are_not_made_up() -> None:
+    chunks = llama(Decoded(tuple(Step() for _ in range(9))))
+    del chunks[2:8]
+    chunks[-1]["usage"]["completion_tokens"] = 15
+    answer = LLAMA.read(as_events(chunks), drafting=False)
+    assert (answer.output_tokens, answer.output_tokens_client) == (15, 10)
+
+
+def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
+    chunks = [{name: value for name, value in chunk.items() if name != "timings"} for chunk in llama(THREE)]
+    answer = LLAMA.read(as_events(chunks), drafting=True)
+    assert answer.output_tokens_client == 4
+    assert answer.acceptance.steps is None
+
+
+@BOTH
+def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
+    chunks = chunks_of(dialect)
+    chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
+    answer = dialect.read(as_events(chunks), drafting=True)
+    assert answer.reasoning == "hm"
+    assert answer.content[0].ns == 1
+    assert "hm" not in answer.text
+
+
+@BOTH
+def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None:
+    chunks = chunks_of(dialect)
+    chunks[1]["choices"][0]["delta"]["content"] = "\ud83d"
+    chunks[2]["choices"][0]["delta"]["content"] = "\ude00"
+    assert dialect.read(as_events(chunks), drafting=True).text.startswith("😀")
+
+
+@BOTH
+def test_a_stream_without_its_end_is_truncated(dialect: Dialect) -> None:
+    assert refusal(dialect, chunks_of(dialect), done=False)[0] is ErrorClass.TRUNCATED_STREAM
+    assert refusal(dialect, [], done=False)[0] is ErrorClass.TRUNCATED_STREAM
+
+
+@BOTH
+def test_a_stream_without_usage_is_truncated(dialect: Dialect) -> None:
+    chunks = [{name: value for name, value in chunk.items() if name != "usage"} for chunk in chunks_of(dialect)]
+    assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
+
+
+@BOTH
+def test_a_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None:
+    chunks = chunks_of(dialect)
+    for chunk in chunks[:-1]:
+        chunk["choices"][0]["finish_reason"] = None
+    assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        ({"message": "EngineCore died", "code": 500}, ErrorClass.HTTP_5XX),
+        ({"message": "EngineCore died"}, ErrorClass.HTTP_5XX),
+        ({"message": "EngineCore died", "code": 400}, ErrorClass.HTTP_4XX),
+        ("EngineCore died", ErrorClass.HTTP_5XX),
+    ],
+)
+def test_an_error_in_mid_stream_is_told_in_the_engines_words(dialect: Dialect, error: Any, wanted: ErrorClass) -> None:
+    assert refusal(dialect, [*chunks_of(dialect)[:2], {"error": error}]) == (wanted, "in mid-stream: EngineCore died")
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "data",
+    [
+        *("{", "[]", "3", '{"choices": 3}', '{"choices": [3]}', '{"choices": [{"delta": 3}]}', '{"choices": [{}, {}]}'),
+        *('{"choices": [{"delta": {"content": 3}}]}', "[" * 100_000),
+    ],
+)
+def test_a_chunk_that_is_no_chunk_is_malformed(dialect: Dialect, data: str) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        dialect.read([Event(0, data), Event(1, "[DONE]")], drafting=True)
+    assert caught.value.error_class is ErrorClass.MALFORMED
+
+
+@BOTH
+def test_counts_that_go_backwards_are_malformed(dialect: Dialect) -> None:
+    chunks = chunks_of(dialect)
+    chunks[2], chunks[3] = chunks[3], chunks[2]
+    assert refusal(dialect, chunks)[0] is ErrorClass.MALFORMED
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = ["choices", "usage", "metrics", "timings", "error", "system_fingerprint"]
+CHUNKS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_size=5)
+
+
+@BOTH
+@given(strange=CHUNKS, place=st.integers(0, 6), drafting=st.booleans())
+def test_no_json_makes_a_dialect_stumble(
+    dialect: Dialect, strange: list[dict[str, Any]], place: int, drafting: bool
+) -> None:
+    chunks = chunks_of(dialect)
+    chunks[place:place] = strange
+    try:
+        answer = dialect.read(as_events(chunks), drafting=drafting)
+    except BadAnswer:
+        return
+    answer.text.encode()
+    assert answer.output_tokens is None or 0 <= answer.output_tokens <= 2**53
+
+
+@BOTH
+@given(block=st.dictionaries(st.sampled_from(
+    ["num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens", "per_step_accepted", "predicted_n", "draft_n",
+     "draft_n_accepted", "cache_n"]), st.integers(-3, 9) | st.lists(st.integers(-1, 5), max_size=4) | st.none(),
+))  # fmt: skip
+def test_no_counts_make_a_dialect_stumble_or_tell_less_than_nothing(dialect: Dialect, block: dict[str, Any]) -> None:
+    chunks = chunks_of(dialect)
+    chunks[-1]["metrics"] = {"speculative_decoding": block}
+    chunks[-1]["timings"] = block
+    acceptance = dialect.read(as_events(chunks), drafting=True).acceptance
+    told = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
+    assert all(count is None or count >= 0 for count in (*told, *(acceptance.step_accepted or ())))
+
+
+def test_identity_is_what_the_engine_says_and_missing_where_it_says_nothing() -> None:
+    models = {"data": [{"id": "smol"}]}
+    assert VLLM.identity({"/v1/models": models, "/version": {"version": "0.33.0"}}) == Identity("smol", "0.33.0")
+    assert LLAMA.identity({"/v1/models": models, "/props": {"build_info": "b1"}}) == Identity("smol", "b1")
+    for dialect in (VLLM, LLAMA):
+        strange: list[Any] = [None, [], {}, {"data": []}, {"data": [3]}, {"data": [{"id": 3}]}, 3]
+        for nothing in strange:
+            assert dialect.identity(dict.fromkeys(dialect.identity_paths, nothing)) == Identity()
+        assert dialect.identity({}) == Identity()

@@ -1,0 +1,91 @@
+"""Engines' own counters: read from their pages, and subtracted without hiding a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specbench_api.outcome.summary import Counters
+from specbench_api.spec.engine import EngineKind
+from specbench_client.dialects.counters import difference
+from specbench_client.dialects.dialect import EngineCounters
+from specbench_client.dialects.prometheus import totals
+from specbench_client.dialects.table import DIALECTS
+
+VLLM = DIALECTS[EngineKind.SIMULATOR]
+LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
+SOME = EngineCounters(100, 50, 0, 10, 30, 20, started_s=7.5)
+
+
+def page(prefix: str, label: str = "", **values: float) -> str:
+    lines = [f"# TYPE {prefix}{name} counter\n{prefix}{name}{label} {value}" for name, value in values.items()]
+    return "\n".join(lines) + "\n"
+
+
+def test_a_vllm_page_is_read_and_its_workers_are_added_up() -> None:
+    text = "process_start_time_seconds 7.5\n"
+    for worker in "01":
+        label = f'{{engine="{worker}",model_name="a b}}"}}'
+        text += page("vllm:", label, generation_tokens_total=50, prompt_tokens_total=25, prompt_tokens_cached_total=0)
+        text += page("vllm:spec_decode_", label, num_drafts_total=5.0, num_draft_tokens_total=15.0)
+        text += page("vllm:spec_decode_", label, num_accepted_tokens_total=10.0, num_drafts_created=1.7e9)
+    assert VLLM.counters(text) == SOME
+    assert VLLM.speculating(None, text) is True
+
+
+def test_a_vllm_baseline_has_no_counters_of_speculation() -> None:
+    text = page("vllm:", '{engine="0"}', generation_tokens_total=3.0)
+    assert VLLM.counters(text) == EngineCounters(output_tokens=3)
+    assert VLLM.speculating(None, text) is False
+    assert VLLM.speculating(None, "") is None
+
+
+def test_a_llama_page_is_read() -> None:
+    text = page("llamacpp:", tokens_predicted_total=100, prompt_tokens_total=50, prompt_tokens_cached_total=0)
+    text += page("llamacpp:spec_decode_", num_drafts_total=10, num_draft_tokens_total=30, num_accepted_tokens_total=20)
+    text += 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9\n'
+    assert LLAMA.counters(text) == replace(SOME, started_s=None)
+
+
+@pytest.mark.parametrize(
+    ("slots", "wanted"),
+    [
+        ([{"speculative": True}, {"speculative": True}], True),
+        ([{"speculative": True}, {"speculative": False}], False),
+        ([{"speculative": False}], False),
+        ([{}], None),
+        ([], None),
+        (None, None),
+        ({"error": "slots are off"}, None),
+    ],
+)
+def test_llama_tells_by_its_slots_whether_it_speculates(slots: object, wanted: bool | None) -> None:
+    assert LLAMA.speculating(slots, "") is wanted
+
+
+def test_lines_that_are_no_samples_are_passed_over() -> None:
+    text = 'a 1\na{x="} 3"} 2 1700000000\n\n# a 5\nb NaN\nc +Inf\nd\ne x\n{} 3\nf 1e3\n'
+    assert totals(text) == {"a": 3.0, "f": 1000.0}
+
+
+def test_a_difference_is_what_was_counted_in_between() -> None:
+    after = EngineCounters(150, 60, 0, 12, 36, 25, started_s=7.5)
+    assert difference(SOME, after) == Counters(
+        output_tokens=50, prompt_tokens=10, cached_tokens=0, draft_steps=2, drafted_tokens=6, accepted_tokens=5
+    )
+
+
+def test_what_one_side_lacks_is_missing_and_not_0() -> None:
+    assert difference(EngineCounters(output_tokens=1), EngineCounters(output_tokens=3, draft_steps=4)) == Counters(
+        output_tokens=2
+    )
+
+
+def test_a_counter_that_went_backwards_is_a_restart() -> None:
+    assert difference(SOME, replace(SOME, output_tokens=99)).restarted
+
+
+def test_another_process_is_a_restart_even_where_its_counters_are_ahead() -> None:
+    assert difference(SOME, replace(SOME, output_tokens=999, started_s=8.5)).restarted
+    assert not difference(SOME, replace(SOME, started_s=None)).restarted

@@ -1,0 +1,300 @@
+"""Driving a group: real HTTP against the simulator, into a real folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.layout import PLAN, manifest_key, summary_key
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.plan.plan import Plan
+from specbench_client.drive import DriveOptions, GroupResult, Progress, drive_group
+from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.faults import Faults, parse_faults
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.parts import PartLimits
+from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
+
+SLOW = SimulatorConfig(time_scale=1)
+"""A request takes a sixteenth of a second: a test can look into the middle of a point."""
+TWO_LOADS = {"spec.load": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 2}}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "results")
+
+
+def options_in(tmp_path: Path, attempt: str = "1-a") -> DriveOptions:
+    return DriveOptions(attempt=attempt, spool=tmp_path / "spool")
+
+
+def contents(store: FolderStore) -> dict[str, bytes | None]:
+    return {name: store.get(name) for name in store.keys("")}
+
+
+def with_faults(*faults: str) -> SimulatorConfig:
+    return SimulatorConfig(time_scale=0, faults=parse_faults(faults) if faults else Faults())
+
+
+async def drive(tmp_path: Path, plan: Plan, store: FolderStore, attempt: str = "1-a") -> list[str]:
+    """Drive the first group; ids of the requests that the engine received meanwhile."""
+    async with simulator(tmp_path / f"truth-{attempt}.jsonl") as engine:
+        await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path, attempt))
+        return engine.received()
+
+
+def driving_until(
+    plan: Plan, engine: Simulated, store: FolderStore, options: DriveOptions
+) -> tuple[asyncio.Task[GroupResult], asyncio.Future[None]]:
+    """The first group being driven, and the moment when its second point has its first record."""
+    in_second: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def look(progress: Progress) -> None:
+        if progress.point == plan.groups[0].points[1].hash and progress.requests_done and not in_second.done():
+            in_second.set_result(None)
+
+    watched = replace(options, on_progress=look, show_every_s=0.02)
+    return asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, watched)), in_second
+
+
+async def test_every_prompt_turn_has_exactly_one_record_that_the_engine_received(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=6, turns=2))
+
+    received = await drive(tmp_path, plan, store)
+
+    records = records_of(plan, store)
+    measured = records[records.phase != "warmup"]
+    asked = sorted(zip(measured.prompt_id, measured.turn, strict=True))
+    assert asked == [(f"q{number}", turn) for number in range(6) for turn in range(2)]
+    assert measured.error_class.isna().all()
+    first_completion = 1
+    assert len(received) == len(set(received)) == len(records) + first_completion
+    assert set(records.request_id) < set(received)
+
+
+async def test_the_plan_lies_in_the_root_letter_by_letter(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+
+    await drive(tmp_path, plan, store)
+
+    assert store.get(PLAN) == plan.to_json().encode()
+
+
+async def test_warm_up_comes_once_a_launch_and_never_with_the_measured_prompts(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
+
+    await drive(tmp_path, plan, store)
+
+    first, second = (records_of(plan, store, [point.hash]) for point in plan.groups[0].points)
+    assert sorted(first[first.phase == "warmup"].prompt_id) == ["warmup-0", "warmup-1"]
+    assert second[second.phase == "warmup"].empty
+    assert not set(first[first.phase == "warmup"].output_sha256) & set(first[first.phase != "warmup"].output_sha256)
+
+
+async def test_asked_for_more_requests_than_there_are_prompts_they_go_round(tmp_path: Path, store: FolderStore) -> None:
+    load = {"concurrency": [2], "repeats": 1, "warmupRequests": 0, "requests": 10}
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=4), {"spec.load": load})
+
+    await drive(tmp_path, plan, store)
+
+    counts = records_of(plan, store).prompt_id.value_counts()
+    assert counts.to_dict() == {"q0": 3, "q1": 3, "q2": 2, "q3": 2}
+
+
+async def test_the_manifest_says_what_was_seen(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+
+    await drive(tmp_path, plan, store, attempt="7-b")
+
+    (point,) = plan.groups[0].points
+    manifest = Manifest.from_json(store.get(manifest_key(point.hash)) or b"")
+    assert manifest.attempt == "7-b"
+    assert manifest.observed.launch == "0-7-b"
+    assert manifest.observed.engine_version == "simulated-0.1.0"
+    assert manifest.observed.engine_model == "simulated"
+    assert manifest.observed.prompts == 6
+    assert [file.key for file in manifest.files] == [
+        f"points/{point.hash}/records/part-7-b-00000.parquet",
+        summary_key(point.hash),
+    ]
+
+
+async def test_a_group_that_is_measured_already_asks_the_engine_nothing(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
+    await drive(tmp_path, plan, store)
+    before = contents(store)
+
+    result = await drive_group(plan, plan.groups[0], "http://127.0.0.1:9", store, options_in(tmp_path, "2-a"))
+
+    assert result.measured == ()
+    assert set(result.found) == {point.hash for point in plan.groups[0].points}
+    assert contents(store) == before
+
+
+async def test_only_the_point_without_a_manifest_is_measured_again(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
+    await drive(tmp_path, plan, store)
+    kept, lost = plan.groups[0].points
+    manifest = store.get(manifest_key(kept.hash))
+    (tmp_path / "results" / manifest_key(lost.hash)).unlink()  # as a kill just before the manifest leaves it
+
+    received = await drive(tmp_path, plan, store, attempt="2-a")
+
+    assert store.get(manifest_key(kept.hash)) == manifest
+    assert not [request for request in received if request.startswith(kept.hash[:12])]
+    records = records_of(plan, store, [lost.hash])
+    assert sorted(records[records.phase != "warmup"].prompt_id) == [f"q{number}" for number in range(6)]
+    assert len(store.keys(f"points/{lost.hash}/records/")) == 2
+
+
+async def test_a_root_of_another_plan_is_refused(tmp_path: Path, store: FolderStore) -> None:
+    prompts = write_prompts(tmp_path / "p.jsonl")
+    await drive(tmp_path, plan_of(prompts), store)
+
+    with pytest.raises(BadInput, match="another plan") as refused:
+        await drive(tmp_path, plan_of(prompts, TWO_LOADS), store)
+
+    assert refused.value.reason == "OtherPlan"
+
+
+async def test_prompts_that_changed_under_their_name_are_refused(tmp_path: Path, store: FolderStore) -> None:
+    prompts = write_prompts(tmp_path / "p.jsonl")
+    plan = plan_of(prompts, TWO_LOADS)
+    await drive(tmp_path, plan, store)
+    (tmp_path / "results" / manifest_key(plan.groups[0].points[1].hash)).unlink()
+    write_prompts(prompts, text="Tell me nothing of")
+
+    with pytest.raises(BadInput, match=r"prompts of the workload 'chat' changed from .* to .*") as refused:
+        await drive(tmp_path, plan, store, attempt="2-a")
+
+    assert refused.value.reason == "ObservedChanged"
+
+
+async def test_another_engine_than_the_one_that_measured_is_refused(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    await drive(tmp_path, plan, store)
+    path = tmp_path / "results" / manifest_key(plan.groups[0].points[0].hash)
+    path.write_text(path.read_text().replace("simulated-0.1.0", "simulated-0.0.9"))
+
+    with pytest.raises(BadInput, match=r"from 'simulated-0.0.9' to 'simulated-0.1.0'") as refused:
+        async with simulator(tmp_path / "truth.jsonl") as engine:
+            await drive_group(plan, plan.groups[1], engine.url, store, options_in(tmp_path))
+
+    assert refused.value.reason == "ObservedChanged"
+
+
+async def test_bad_prompts_are_told_before_the_engine_is_asked_anything(tmp_path: Path, store: FolderStore) -> None:
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "prompt": ""}\n')
+    plan = plan_of(tmp_path / "p.jsonl")
+
+    with pytest.raises(BadInput, match=r"p\.jsonl, line 1: prompt is empty"):
+        await drive_group(plan, plan.groups[0], "http://127.0.0.1:9", store, options_in(tmp_path))
+
+    assert store.keys() == []
+
+
+async def test_an_engine_that_refuses_a_completion_has_failed_with_its_own_words(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+
+    with pytest.raises(EngineFailed, match="EngineCore encountered an issue") as failed:
+        async with simulator(tmp_path / "truth.jsonl", with_faults("http-500")) as engine:
+            await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path))
+
+    assert failed.value.reason == "CompletionRefused"
+    assert store.keys("points/") == []
+
+
+async def test_an_engine_that_is_never_healthy_has_failed(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    options = replace(options_in(tmp_path), healthy_within_s=0.2)
+
+    with pytest.raises(EngineFailed) as failed:
+        async with simulator(tmp_path / "truth.jsonl", with_faults("never-ready")) as engine:
+            await drive_group(plan, plan.groups[0], engine.url, store, options)
+
+    assert failed.value.reason == "NeverReady"
+
+
+async def test_an_engine_that_dies_leaves_no_manifest_for_the_point_it_died_in(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=40), TWO_LOADS)
+    first, second = plan.groups[0].points
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        driving, in_second = driving_until(plan, engine, store, options_in(tmp_path))
+        await in_second
+        await engine.stop()
+        with pytest.raises(EngineFailed) as failed:
+            await driving
+
+    assert failed.value.reason == "EngineLost"
+    assert store.get(manifest_key(first.hash)) is not None
+    assert store.get(manifest_key(second.hash)) is None
+
+
+async def test_cancelled_in_the_middle_it_keeps_what_is_finished_and_goes_on_from_there(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=30), TWO_LOADS)
+    first, second = plan.groups[0].points
+    async with simulator(tmp_path / "truth-1.jsonl", SLOW) as engine:
+        options = replace(options_in(tmp_path), limits=PartLimits(rows=2))
+        driving, in_second = driving_until(plan, engine, store, options)
+        await in_second
+        driving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await driving
+    manifest = store.get(manifest_key(first.hash))
+    assert manifest is not None
+    assert store.get(manifest_key(second.hash)) is None
+
+    await drive(tmp_path, plan, store, attempt="2-a")
+
+    assert store.get(manifest_key(first.hash)) == manifest
+    records = records_of(plan, store)
+    measured = records[records.phase != "warmup"].groupby("point").prompt_id.apply(sorted)
+    everything = sorted(f"q{number}" for number in range(30))
+    assert measured[first.hash] == measured[second.hash] == everything
+
+
+async def test_the_spool_is_empty_when_all_is_stored(tmp_path: Path, store: FolderStore) -> None:
+    await drive(tmp_path, plan_of(write_prompts(tmp_path / "p.jsonl")), store)
+
+    assert list((tmp_path / "spool").rglob("*.parquet")) == []
+
+
+async def test_progress_is_called_back_and_lies_in_the_store(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), TWO_LOADS)
+    looks: list[Progress] = []
+
+    async with simulator(tmp_path / "truth.jsonl") as engine:
+        options = replace(options_in(tmp_path), on_progress=looks.append)
+        await drive_group(plan, plan.groups[0], engine.url, store, options)
+
+    assert (looks[0].points_done, looks[0].points_total, looks[0].phase) == (0, 2, "starting")
+    assert (looks[-1].points_done, looks[-1].requests_done, looks[-1].phase) == (2, 6, "done")
+    stored = json.loads(store.get("progress.json") or b"")
+    assert stored["schemaVersion"] == "specbench.io/progress/v1"
+    assert stored["pointsDone"] == 2
+
+
+async def test_results_of_the_simulator_are_marked_as_simulated(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+
+    await drive(tmp_path, plan, store)
+
+    summary = json.loads(store.get(summary_key(plan.groups[0].points[0].hash)) or b"")
+    assert summary["simulated"] is True

@@ -1,0 +1,279 @@
+"""llama.cpp's server behind llama-server's flags: what it accepts, what it refuses, and that it really serves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from specbench_client.local import llama_server
+
+ROOT = Path(__file__).parents[2]
+PROMPT = "Repeat this exactly: one two three four five six seven eight nine ten eleven twelve thirteen fourteen."
+
+
+def parse(*argv: str) -> dict[str, llama_server.Value]:
+    """Read and check a command line as `main` does, files aside."""
+    values = llama_server.parse(argv)
+    llama_server.refuse_silent_no_ops(values, {})
+    return values
+
+
+def test_flags_are_read_in_every_spelling() -> None:
+    expected = {
+        "model.path": "m.gguf",
+        "model_alias": ["smol", "demo"],
+        "n_parallel": 4,
+        "endpoint_metrics": True,
+        "endpoint_slots": False,
+        "ui": False,
+        "speculative.types": ["draft-simple"],
+        "speculative.draft.mparams.path": "d.gguf",
+        "speculative.draft.n_max": 5,
+    }
+    speculation = ("--spec-type", "draft-simple", "-md", "d.gguf", "--spec-draft-n-max", "5")
+    assert expected == parse(
+        *("-m", "m.gguf", "-a", "smol,demo", "-np", "4", "--metrics", "--no-slots", "--no-ui"), *speculation
+    )
+    assert expected == parse(
+        *("--model=m.gguf", "--alias=smol, demo", "--parallel=4", "--metrics", "--no-slots", "--no-webui"),
+        *("--spec-type=draft-simple", "--spec_draft_model=d.gguf", "--spec-draft-n-max=5"),
+    )
+
+
+@pytest.mark.parametrize("kind", ["ngram-simple", "ngram-map-k", "ngram-map-k4v"])
+def test_each_kind_of_lookup_has_its_own_knobs(kind: str) -> None:
+    field = f"speculative.{kind.replace('-', '_')}"
+    values = parse("--spec-type", kind, f"--spec-{kind}-size-n", "4", f"--spec-{kind}-size-m", "8")
+    assert values == {"speculative.types": [kind], f"{field}.size_n": 4, f"{field}.size_m": 8}
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--spec-tpye", "x"], "unknown flag --spec-tpye; the nearest known one is --spec-type "),
+        (["--ctx-sizes=1"], "unknown flag --ctx-sizes; the nearest known one is --ctx-size "),
+        (["--draft-max", "8"], "nearest known one is --spec-draft-n-max "),
+        (["model.gguf"], "unknown flag model.gguf"),
+        (["-m"], "-m needs a value"),
+        (["--metrics=1"], "--metrics takes no value"),
+        (["-c", "lots"], "-c lots: is not a whole number"),
+        (["--port", "70000"], "--port 70000: is not between 0 and 65535"),
+        (["-fa", "perhaps"], "-fa perhaps: knows no perhaps, only on, off, auto"),
+        (["--alias", ","], "--alias ,: names nothing"),
+        (["-t", "1", "--threads", "2"], "--threads is given twice"),
+        (["--slots", "--no-slots"], "--no-slots is given twice"),
+        (["--spec-type", "magic"], "--spec-type magic: knows no magic, only none, draft-simple"),
+        (["--spec-type", "none,ngram-mod"], "none cannot be combined"),
+        (["-md", "d.gguf"], "-md without --spec-type draft-simple"),
+        (["-md", "d.gguf", "--spec-type", "ngram-mod"], "-md without --spec-type draft-simple"),
+        (["--spec-type", "draft-simple"], "--spec-type draft-simple without -md FILE"),
+        (["--spec-type", "draft-eagle3,ngram-mod"], "--spec-type draft-eagle3 without -md FILE"),
+        (["--spec-draft-n-max", "4"], "--spec-draft-n-max without --spec-type draft-simple"),
+        (["--spec-ngram-simple-size-n", "4"], "--spec-ngram-simple-size-n without --spec-type ngram-simple"),
+        (["--spec-synth-len", "2.5"], "--spec-synth-len without --spec-type"),
+        (["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", "8"], "size-m (8) is below size-n (12)"),
+    ],
+)
+def test_what_cannot_be_served_is_named(argv: list[str], complaint: str) -> None:
+    with pytest.raises(llama_server.BadFlag) as caught:
+        parse(*argv)
+    assert complaint in str(caught.value)
+
+
+def test_the_extra_layers_of_mtp_need_no_file_of_their_own() -> None:
+    assert parse("--spec-type", "draft-mtp", "--spec-draft-n-max", "2")["speculative.types"] == ["draft-mtp"]
+
+
+def test_settings_in_the_environment_are_refused_because_only_the_real_server_reads_them() -> None:
+    with pytest.raises(llama_server.BadFlag, match="LLAMA_ARG_THREADS"):
+        llama_server.refuse_silent_no_ops({}, {"LLAMA_ARG_THREADS": "1", "PATH": "/bin"})
+
+
+def test_a_missing_model_ends_with_2_and_its_path(capsys: pytest.CaptureFixture[str]) -> None:
+    assert llama_server.main(["-m", "/nowhere/m.gguf"]) == 2
+    assert capsys.readouterr().err == "llama_server: -m /nowhere/m.gguf: no such file\n"
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    assert llama_server.main(["--version"]) == 2
+    assert (
+        capsys.readouterr().err == "llama_server: llama.cpp's server is an extra: pip install 'specbench[llama-cpp]'\n"
+    )
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert llama_server.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert [name for name in llama_server.BY_NAME if name not in text] == []
+
+
+def fake_library() -> Any:
+    """The shape of the wheel's parameters, for the defaults that llama-server has and the wheel has not."""
+    kinds = SimpleNamespace(COMMON_SPECULATIVE_TYPE_NONE="none", COMMON_SPECULATIVE_TYPE_NGRAM_MAP_K4V="k4v")
+    flash = SimpleNamespace(LLAMA_FLASH_ATTN_TYPE_DISABLED="disabled")
+    return SimpleNamespace(common_speculative_type=kinds, llama_flash_attn_type=flash)
+
+
+def test_llama_servers_defaults_hold_where_the_wheel_has_others() -> None:
+    params = SimpleNamespace(speculative=SimpleNamespace(), sampling=SimpleNamespace())
+    values = parse("-c", "0", "--seed", "-1", "-fa", "off", "-a", "b,a", "--spec-type", "ngram-map-k4v")
+    llama_server.configure(params, values, fake_library())
+    assert vars(params) == {
+        "port": 8080,
+        "n_ctx": 0,
+        "fit_params_min_ctx": -1,
+        "n_parallel": 4,
+        "kv_unified": True,
+        "flash_attn_type": "disabled",
+        "model_alias": {"a", "b"},
+        "sampling": SimpleNamespace(seed=2**32 - 1),
+        "speculative": SimpleNamespace(types=["none", "k4v"]),
+    }
+
+
+# -- the real server ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def models() -> dict[str, str]:
+    """The demo's target and drafter, made once a machine."""
+    script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
+    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
+    return {role: str(path) for role, path in json.loads(made.stdout).items()}
+
+
+@contextlib.contextmanager
+def launched(*argv: str) -> Iterator[subprocess.Popen[str]]:
+    """Start the server as a process; it never outlives the block."""
+    command = [sys.executable, "-m", "specbench_client.local.llama_server", *argv]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LLAMA_ARG_")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def readiness(process: subprocess.Popen[str]) -> str:
+    """Read the log up to the line that says where it listens, and return the address."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if line.startswith("llama_server: ready on "):
+            return line.removeprefix("llama_server: ready on ").strip()
+    raise AssertionError("".join(seen))
+
+
+@contextlib.asynccontextmanager
+async def serving(*argv: str) -> AsyncIterator[tuple[subprocess.Popen[str], aiohttp.ClientSession]]:
+    """A server that answered /health with 200, and a session at its address."""
+    with launched(*argv, "--port", "0", "-t", "1", "-c", "2048", "-np", "2", "--metrics", "--no-ui") as process:
+        address = await asyncio.to_thread(readiness, process)
+        async with aiohttp.ClientSession(base_url=address) as session:
+            async with session.get("/health") as answer:
+                assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+            yield process, session
+
+
+def question(**more: Any) -> dict[str, Any]:
+    fixed = {"temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "cache_prompt": False}
+    return {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": 48, **fixed, **more}
+
+
+async def streamed(session: aiohttp.ClientSession, **more: Any) -> list[dict[str, Any]]:
+    headers = {"X-Request-Id": "specbench-1"}
+    async with session.post("/v1/chat/completions", json=question(**more), headers=headers) as answer:
+        answer.raise_for_status()
+        lines = (await answer.text()).splitlines()
+    data = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert data[-1] == "[DONE]"
+    return [json.loads(event) for event in data[:-1]]
+
+
+def text_of(chunks: list[dict[str, Any]]) -> str:
+    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+
+
+@pytest.mark.engine
+def test_every_flag_sets_a_field_that_the_wheel_has() -> None:
+    library = pytest.importorskip("xllamacpp")
+    samples = {"--alias": "a", "--spec-type": "ngram-mod", "--flash-attn": "on", "--spec-synth-len": "2.5"}
+    for flag in llama_server.FLAGS:
+        name = flag.names[1] if len(flag.names) > 1 else flag.names[0]
+        params = library.CommonParams()
+        argv = [name] if flag.read is None else [name, samples.get(name, "1")]
+        llama_server.configure(params, llama_server.parse(argv), library)
+    llama_server.configure(params, llama_server.parse(["-c", "0"]), library)
+    assert (params.n_ctx, params.n_parallel, params.kv_unified) == (0, 4, True)
+
+
+@pytest.mark.engine
+async def test_drafters_draft_and_leave_the_text_as_it_is(models: dict[str, str]) -> None:
+    lookup = ["--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "8"]
+    drafter = ["--spec-type", "draft-simple", "-md", models["drafter"], "--spec-draft-n-max", "3"]
+    texts, drafted = [], []
+    for arm in ([], lookup, drafter):
+        async with serving("-m", models["target"], "--alias", "smol", *arm) as (_, session):
+            chunks = await streamed(session, timings_per_token=True)
+            async with session.get("/slots") as slots:
+                assert {slot["speculative"] for slot in await slots.json()} == {bool(arm)}
+        texts.append(text_of(chunks))
+        drafted.append((chunks[-1]["timings"].get("draft_n", 0), chunks[-1]["timings"].get("draft_n_accepted", 0)))
+        assert chunks[-1]["model"] == "smol"
+        assert chunks[-1]["usage"]["completion_tokens"] == chunks[-1]["timings"]["predicted_n"]
+    assert texts[0] == texts[1] == texts[2] != ""
+    assert drafted[0] == (0, 0)
+    assert all(0 < accepted <= proposed for proposed, accepted in drafted[1:])
+
+
+@pytest.mark.engine
+async def test_streams_run_side_by_side_and_are_counted(models: dict[str, str]) -> None:
+    async with serving("-m", models["target"]) as (_, session):
+        answers = await asyncio.gather(*(streamed(session, ignore_eos=True, max_tokens=16) for _ in range(3)))
+        async with session.get("/metrics") as metrics:
+            assert "llamacpp:tokens_predicted_total 48\n" in await metrics.text()
+    assert [answer[-1]["usage"]["completion_tokens"] for answer in answers] == [16, 16, 16]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_it_within_a_second_even_at_work(models: dict[str, str], number: signal.Signals) -> None:
+    async with serving("-m", models["target"]) as (process, session):
+        work = asyncio.create_task(streamed(session, ignore_eos=True, max_tokens=1000))
+        while True:
+            async with session.get("/slots") as slots:
+                if any(slot["is_processing"] for slot in await slots.json()):
+                    break
+        process.send_signal(number)
+        assert await asyncio.to_thread(process.wait, 1) == 0
+        with pytest.raises(aiohttp.ClientError):
+            await work
+
+
+@pytest.mark.engine
+def test_a_busy_port_is_a_clear_failure(models: dict[str, str]) -> None:
+    with socket.socket() as owner:
+        owner.bind(("127.0.0.1", 0))
+        owner.listen()
+        with launched("-m", models["target"], "--port", str(owner.getsockname()[1])) as process:
+            _, log = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "couldn't bind HTTP server socket" in log
+    assert "llama_server: it did not start" in log

@@ -1,0 +1,147 @@
+"""Client against llama.cpp's real server: its own counters are the referee of what the records say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from specbench_api.launch.launch import Order
+from specbench_api.launch.llama_cpp import LlamaCppLauncher
+from specbench_api.outcome.record import Record
+from specbench_api.outcome.summary import Counters
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.target import Target
+from specbench_api.spec.workload import Output
+from specbench_client.chat import Message
+from specbench_client.dialects.counters import difference
+from specbench_client.errors import EngineFailed
+from specbench_client.load.closed_loop import ClosedLoop, closed_loop
+from specbench_client.load.conversations import conversations
+from specbench_client.load.first_act import first_completion
+from specbench_client.load.turns import Turn, TurnContext, TurnResult, take_turn
+from specbench_client.local.process import EngineProcess
+from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport.control import Control
+from specbench_testing.turns import context, row
+
+pytestmark = pytest.mark.engine
+ROOT = Path(__file__).parents[2]
+
+ROWS = [
+    row("loop", 'Write the sentence "The quick brown fox jumps over the lazy dog." again and again.'),
+    row("talk", "Name a colour.", "Repeat that colour five times."),
+    row("emoji", "Write ten different emojis, nothing else. Like 😀🎉🚀"),
+    row("short", "Say hi."),
+]
+
+
+@dataclass
+class Site:
+    """A real engine that serves, and a context to ask it."""
+
+    context: TurnContext
+    control: Control
+
+    async def drive(self, concurrency: int) -> tuple[list[Record], Counters]:
+        """All rows, and what the engine itself counted meanwhile."""
+        records: list[Record] = []
+        dialect = self.context.dialect
+
+        async def ask(turn: Turn) -> TurnResult:
+            return await take_turn(self.context, turn)
+
+        async def alive() -> bool:
+            return await self.control.healthy(dialect.health_path)
+
+        before = dialect.counters(await self.control.text(dialect.metrics_path))
+        await closed_loop(ClosedLoop(concurrency, ask, records.append, alive), conversations(ROWS))
+        after = dialect.counters(await self.control.text(dialect.metrics_path))
+        return records, difference(before, after)
+
+    async def speculating(self) -> bool | None:
+        dialect = self.context.dialect
+        path = dialect.state_path or ""
+        return dialect.speculating((await self.control.documents([path]))[path], "")
+
+
+@pytest.fixture(scope="session")
+def models() -> dict[str, str]:
+    """The demo's target and drafter, made once a machine."""
+    script = [sys.executable, str(ROOT / "hack" / "models" / "demo_model")]
+    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
+    return {role: str(path) for role, path in json.loads(made.stdout).items()}
+
+
+def arms(drafter: str) -> dict[str, Drafter | None]:
+    return {
+        "none": None,
+        "ngram": Drafter(name="ngram", method=Method.NGRAM, num_speculative_tokens=8),
+        "draft": Drafter(name="draft", method=Method.DRAFT_MODEL, model=drafter, num_speculative_tokens=3),
+    }
+
+
+@asynccontextmanager
+async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterator[Site]:
+    engine = Engine(kind=EngineKind.LLAMA_CPP, args=["--threads", "1", "--ctx-size", "4096"])
+    drafter = arms(models["drafter"])[arm]
+    launch = LlamaCppLauncher().launch(Order(engine, Target(name="smol", path=models["target"]), drafter, slots=2))
+    async with (
+        EngineProcess(launch, folder, folder / "engine.log") as process,
+        AiohttpTransport() as transport,
+        Control(process.url) as control,
+    ):
+        await control.wait_healthy(launch.health_path, deadline_s=60)
+        asked = context(transport, process.url, EngineKind.LLAMA_CPP)
+        asked = replace(asked, model="smol", drafting=drafter is not None, output=Output(max_tokens=48))
+        yield Site(asked, control)
+
+
+@pytest.mark.parametrize("arm", ["none", "ngram", "draft"])
+async def test_records_add_up_to_what_the_engine_counted(arm: str, models: dict[str, str], tmp_path: Path) -> None:
+    async with serving(models, arm, tmp_path) as site:
+        assert await site.speculating() is (arm != "none")
+        await first_completion(site.context, [Message("user", "hi")])
+        records, counted = await site.drive(concurrency=2)
+    assert [record.error for record in records if record.error] == []
+    assert len(records) == len(ROWS) + 1
+    for record in records:
+        assert record.output_tokens == record.output_tokens_client
+        assert record.steps is not None
+        assert record.cached_tokens == 0
+    assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
+    assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
+    if arm == "none":
+        assert {record.drafted_tokens for record in records} == {None}
+        return
+    assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
+    by_step = [record for record in records if record.step_accepted is not None]
+    assert len(by_step) >= len(records) - 1, "only the emojis, whose tokens are held back, may hide their steps"
+    # The engine counts drafts that were accepted beyond the answer's end; the records do not: at most k a request.
+    accepted = sum(record.accepted_tokens or 0 for record in records)
+    assert counted.accepted_tokens is not None
+    assert accepted <= counted.accepted_tokens <= accepted + 8 * len(records)
+    assert counted.draft_steps is not None
+    assert sum(record.draft_steps or 0 for record in by_step) <= counted.draft_steps
+
+
+async def test_greedy_text_is_the_baselines_text_at_one_stream(models: dict[str, str], tmp_path: Path) -> None:
+    texts = []
+    for arm in ("none", "ngram"):
+        async with serving(models, arm, tmp_path) as site:
+            records, _ = await site.drive(concurrency=1)
+        texts.append([(record.prompt_id, record.turn, record.output_sha256) for record in records])
+    assert texts[0] == texts[1]
+
+
+async def test_a_refused_completion_is_told_in_the_engines_words(models: dict[str, str], tmp_path: Path) -> None:
+    async with serving(models, "none", tmp_path) as site:
+        with pytest.raises(EngineFailed, match=r"http_4xx.*context"):
+            await first_completion(site.context, [Message("user", "word " * 9000)])

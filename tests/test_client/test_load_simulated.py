@@ -1,0 +1,184 @@
+"""Client against the simulator over a real socket: records say what the engine did, and faults are named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from specbench_api.outcome.record import Record
+from specbench_api.spec.workload import Output
+from specbench_client.chat import Message
+from specbench_client.dialects.counters import difference
+from specbench_client.dialects.dialect import Identity
+from specbench_client.errors import EngineFailed
+from specbench_client.load.budget import FailureBudget
+from specbench_client.load.closed_loop import ClosedLoop, closed_loop
+from specbench_client.load.conversations import conversations
+from specbench_client.load.first_act import first_completion
+from specbench_client.load.turns import Turn, TurnContext, TurnResult, take_turn
+from specbench_client.simulator import (
+    Engine,
+    Method,
+    Server,
+    SimulatorConfig,
+    TruthFile,
+    choose_dialect,
+    drafter,
+    parse_faults,
+)
+from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport.control import Control
+from specbench_testing.turns import Row, context, row
+
+FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
+DRAFTERS = {"eagle3": drafter(Method.EAGLE3, 3), "ngram": drafter(Method.NGRAM, 4), "suffix": drafter(Method.SUFFIX, 8)}
+ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
+
+
+@dataclass
+class Site:
+    """A simulator that serves, a context to ask it, and where the truth is written."""
+
+    context: TurnContext
+    control: Control
+    truth_file: Path
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        lines = [json.loads(line) for line in self.truth_file.read_text().splitlines()]
+        return {line["request_id"]: line for line in lines}
+
+    async def drive(self, rows: list[Row], concurrency: int = 3) -> list[Record]:
+        records: list[Record] = []
+
+        async def ask(turn: Turn) -> TurnResult:
+            return await take_turn(self.context, turn)
+
+        async def alive() -> bool:
+            return await self.control.healthy("/health")
+
+        loop = ClosedLoop(concurrency, ask, records.append, alive, budget=FailureBudget(share=1))
+        await closed_loop(loop, conversations(rows))
+        return records
+
+
+@asynccontextmanager
+async def simulated(
+    folder: Path, config: SimulatorConfig, *faults: str, idle_timeout_s: float = 20
+) -> AsyncIterator[Site]:
+    config = replace(config, faults=parse_faults(faults))
+    truth = folder / "truth.jsonl"
+    app = Server(Engine(config), choose_dialect("vllm", config), TruthFile(truth)).application()
+    async with (
+        TestServer(app, shutdown_timeout=0.1) as server,
+        AiohttpTransport(idle_timeout_s=idle_timeout_s) as transport,
+        Control(str(server.make_url(""))) as control,
+    ):
+        asked = context(transport, str(server.make_url("")))
+        asked = replace(asked, output=Output(max_tokens=48), drafting=config.drafter.speculates)
+        yield Site(asked, control, truth)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+async def test_records_tell_step_by_step_what_the_engine_really_did(name: str, tmp_path: Path) -> None:
+    async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS[name])) as site:
+        records = await site.drive(ROWS)
+    assert len(records) == len(ROWS) + 2
+    for record in records:
+        truth = site.truth[record.request_id]
+        steps = zip(truth["step_drafted"], truth["step_accepted"], strict=True)
+        assert record.error_class is None
+        assert record.output_tokens == record.output_tokens_client == truth["output_tokens"]
+        assert record.draft_steps == truth["draft_steps"]
+        assert record.drafted_tokens == truth["drafted_tokens"]
+        assert record.steps == truth["steps"]
+        assert record.accepted_tokens == truth["accepted_tokens"]
+        assert record.step_accepted == [accepted for drafted, accepted in steps if drafted]
+
+
+async def test_no_time_in_a_record_is_before_what_caused_it(tmp_path: Path) -> None:
+    async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"])) as site:
+        records = await site.drive(ROWS)
+    for record in records:
+        assert record.chunk_ns
+        assert record.sent_ns is not None
+        assert record.first_byte_ns is not None
+        assert record.intended_ns <= record.sent_ns <= record.first_byte_ns <= record.chunk_ns[0]
+        assert (record.first_token_ns, record.last_token_ns) == (record.chunk_ns[0], record.chunk_ns[-1])
+        sent_ns = site.truth[record.request_id]["sent_ns"]
+        assert all(seen >= sent for seen, sent in zip(record.chunk_ns, sent_ns, strict=True))
+
+
+async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(tmp_path: Path) -> None:
+    texts = []
+    for config in (FAST, replace(FAST, drafter=DRAFTERS["eagle3"])):
+        async with simulated(tmp_path, config) as site:
+            records = await site.drive(ROWS)
+        texts.append({record.request_id: record.output_sha256 for record in records})
+        if not config.drafter.speculates:
+            assert all(record.steps == (record.output_tokens or 0) - 1 for record in records)
+            assert {record.drafted_tokens for record in records} == {None}
+    assert texts[0] == texts[1]
+
+
+async def test_the_engines_counters_agree_with_the_records(tmp_path: Path) -> None:
+    async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"])) as site:
+        dialect = site.context.dialect
+        await first_completion(site.context, [Message("user", "hi")])
+        before = dialect.counters(await site.control.text(dialect.metrics_path))
+        records = await site.drive(ROWS)
+        page = await site.control.text(dialect.metrics_path)
+        identity = dialect.identity(await site.control.documents(dialect.identity_paths))
+    counted = difference(before, dialect.counters(page))
+    assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
+    assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
+    assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
+    assert counted.draft_steps == sum(record.draft_steps or 0 for record in records)
+    assert not counted.restarted
+    assert dialect.speculating(None, page) is True
+    assert identity == Identity("simulated", "simulated-0.1.0")
+
+
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [
+        ("reset-after=2", "reset"),
+        ("stall=2", "timeout"),
+        ("http-500", "http_5xx"),
+        ("malformed-sse=2", "malformed"),
+        ("never-ready", "http_5xx"),
+    ],
+)
+async def test_each_fault_of_the_wire_has_its_class(fault: str, wanted: str, tmp_path: Path) -> None:
+    async with simulated(tmp_path, FAST, fault, idle_timeout_s=0.1) as site:
+        records = await site.drive([row("talk", "one", "two")], concurrency=1)
+        with pytest.raises(EngineFailed):
+            await first_completion(site.context, [Message("user", "hi")])
+    assert [record.error_class for record in records] == [wanted, "skipped_after_error"]
+    assert records[0].error
+
+
+async def test_lies_about_counts_are_recorded_as_they_are_told(tmp_path: Path) -> None:
+    async with simulated(tmp_path, FAST, "miscount=3", "prompt-cache=0.5") as site:
+        record = (await site.drive(ROWS[:1]))[0]
+    assert record.output_tokens == (record.output_tokens_client or 0) + 3
+    assert record.cached_tokens
+    assert record.error_class is None
+
+
+async def test_merged_chunks_still_give_every_token_and_every_drafting_step(tmp_path: Path) -> None:
+    async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"]), "merge-chunks=4") as site:
+        records = await site.drive(ROWS)
+    for record in records:
+        truth = site.truth[record.request_id]
+        assert record.output_tokens_client == truth["output_tokens"]
+        assert record.steps == truth["steps"]
+        assert record.step_accepted == truth["step_accepted"]
+    assert max(max(record.chunk_tokens or [0]) for record in records) > 4

@@ -1,0 +1,105 @@
+"""``specbench simulate`` as a process: its address, its files, and the ways it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from specbench_client.cli.simulate import simulate
+from specbench_client.simulator import FAULTS
+
+BODY = json.dumps({"temperature": 0, "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]})
+COMMAND = [sys.executable, "-c", "from specbench_client.cli.simulate import simulate; simulate()"]
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], http.client.HTTPConnection]]:
+    """Start the command on a free port; it is ready when it has said where it listens."""
+    files = ["--port-file", str(folder / "port"), "--truth", str(folder / "truth.jsonl")]
+    command = [*COMMAND, "--port", "0", "--time-scale", "0", *files, *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "listening on http://127.0.0.1:" in process.stderr.readline()
+            connection = http.client.HTTPConnection("127.0.0.1", int((folder / "port").read_text()), timeout=30)
+            yield process, connection
+            connection.close()
+        finally:
+            process.kill()
+
+
+def ask(connection: http.client.HTTPConnection) -> int:
+    connection.request("POST", "/v1/chat/completions", BODY)
+    response = connection.getresponse()
+    response.read()
+    return response.status
+
+
+def test_it_serves_until_sigterm(tmp_path: Path) -> None:
+    """Port 0 takes a free port and writes it down; the truth is flushed; SIGTERM ends it well."""
+    with running(tmp_path, "--drafter", "ngram", "-k", "3") as (process, connection):
+        assert ask(connection) == 200
+        assert json.loads((tmp_path / "truth.jsonl").read_text())["model"] == "simulated"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_sigterm_does_not_wait_for_a_stalled_stream(tmp_path: Path) -> None:
+    """A stream that will never end is cut when its grace is over."""
+    with running(tmp_path, "--fault", "stall=0") as (process, connection):
+        connection.request("POST", "/v1/chat/completions", BODY.replace("{", '{"stream": true, ', 1))
+        assert connection.getresponse().status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_crash_exits_1_and_loses_no_truth(tmp_path: Path) -> None:
+    """The answer before the crash arrives, and so does its truth."""
+    with running(tmp_path, "--fault", "crash-after=1") as (process, connection):
+        assert ask(connection) == 200
+        assert process.wait(timeout=30) == 1
+    assert len((tmp_path / "truth.jsonl").read_text().splitlines()) == 1
+
+
+def test_oom_is_a_sigkill(tmp_path: Path) -> None:
+    """The client is left in the middle of its request."""
+    with running(tmp_path, "--fault", "oom") as (process, connection):
+        with pytest.raises(ConnectionError):
+            ask(connection)
+        assert process.wait(timeout=30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--dialect", "sglang"], "not in this version"),
+        (["--drafter", "eagle3", "-k", "65"], "give 1 to"),
+        (["-k", "3"], "proposes nothing"),
+        (["--fault", "nonsense"], "no fault is called"),
+        (["--acceptance", "2"], "between 0 and 1"),
+        (["--prompts", "/nowhere.jsonl"], "nowhere"),
+        (["--truth", "/nowhere/truth.jsonl"], "nowhere"),
+        (["--host", "203.0.113.1", "--port", "0"], "cannot listen"),
+    ],
+)
+def test_what_cannot_be_started_is_bad_input(arguments: list[str], word: str) -> None:
+    """Exit 2, nothing started, and the message says what is wrong."""
+    result = CliRunner().invoke(simulate, arguments)
+    assert result.exit_code == 2
+    assert word in result.stderr
+
+
+def test_help_teaches_by_example_and_names_every_fault() -> None:
+    """Somebody who reads only this can start."""
+    text = CliRunner().invoke(simulate, ["--help"]).output
+    assert "specbench simulate --port 8000" in text
+    assert [fault for fault in FAULTS if f"  {fault}" not in text] == []

@@ -1,0 +1,278 @@
+"""Every fault of the simulator does what its help says, and the truth file keeps telling the truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+
+from specbench_client.simulator import (
+    FAULTS,
+    Engine,
+    Fault,
+    Method,
+    Server,
+    SimulatorConfig,
+    TruthFile,
+    choose_dialect,
+    drafter,
+    parse_faults,
+)
+
+PATH = "/v1/chat/completions"
+BODY = {
+    "temperature": 0,
+    "max_tokens": 24,
+    "ignore_eos": True,
+    "messages": [{"role": "user", "content": "Say a long hello to every one"}],
+}
+STREAM = {**BODY, "stream": True, "stream_options": {"include_usage": True}}
+EAGLE = drafter(Method.EAGLE3, 3)
+
+
+class Clock:
+    """A monotonic clock that stands still until told otherwise."""
+
+    now_ns = 1
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Bench:
+    """A running faulty server and a client."""
+
+    def __init__(self, client: TestClient[Any, Any], truth: Path, exits: list[int]) -> None:
+        self.client = client
+        self.exits = exits
+        self._truth = truth
+
+    async def stream(self) -> list[dict[str, Any]]:
+        async with self.client.post(PATH, json=STREAM) as response:
+            events = (await response.text()).split("\n\n")
+        return [json.loads(one.removeprefix("data: ")) for one in events[:-2]]
+
+    async def whole(self) -> Any:
+        async with self.client.post(PATH, json=BODY) as response:
+            return await response.json()
+
+    async def status(self, path: str = "/health") -> int:
+        async with self.client.get(path) as response:
+            return response.status
+
+    async def counter(self, name: str) -> float:
+        async with self.client.get("/metrics") as response:
+            lines = (await response.text()).splitlines()
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in lines
+            if line.startswith((f"vllm:{name}_total{{", f"vllm:{name}{{"))
+        )
+
+    def truth(self) -> dict[str, Any]:
+        line: dict[str, Any] = json.loads(self._truth.read_text().splitlines()[-1])
+        assert line["output_tokens"] == 1 + sum(accepted + 1 for accepted in line["step_accepted"])
+        return line
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Path:
+    return tmp_path / "truth.jsonl"
+
+
+@asynccontextmanager
+async def faulty(truth: Path, *faults: str, clock: Clock | None = None) -> AsyncIterator[Bench]:
+    config = SimulatorConfig(time_scale=0, drafter=EAGLE, faults=parse_faults(faults))
+    engine = Engine(config, clock=clock) if clock else Engine(config)
+    exits: list[int] = []
+    server = Server(engine, choose_dialect("vllm", config), TruthFile(truth), exits.append)
+    async with TestClient(TestServer(server.application())) as client:
+        yield Bench(client, truth, exits)
+
+
+def texts(chunks: list[dict[str, Any]]) -> list[str]:
+    contents = [chunk["choices"][0]["delta"]["content"] for chunk in chunks if chunk["choices"]]
+    return [content for content in contents if content]
+
+
+async def test_merge_chunks_puts_several_steps_in_one(truth: Path) -> None:
+    """A chunk has more than k+1 tokens somewhere; the steps stay what they were."""
+    async with faulty(truth, "merge-chunks=4") as bench:
+        merged = texts(await bench.stream())
+    assert max(len(text.split()) for text in merged) > 4
+    line = bench.truth()
+    assert len(merged) == len(line["sent_ns"]) < line["steps"]
+    assert len("".join(merged).split()) == 24
+
+
+async def test_truncate_shortens_silently(truth: Path) -> None:
+    """Half the tokens, and the reason says stop."""
+    async with faulty(truth, "truncate") as bench:
+        answer = await bench.whole()
+    assert answer["usage"]["completion_tokens"] == bench.truth()["output_tokens"] == 12
+    assert answer["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_miscount_reports_tokens_that_were_not_sent(truth: Path) -> None:
+    """Usage is three too many; the truth is not."""
+    async with faulty(truth, "miscount") as bench:
+        *chunks, usage = await bench.stream()
+    assert usage["usage"]["completion_tokens"] == 27
+    assert len("".join(texts(chunks)).split()) == bench.truth()["output_tokens"] == 24
+
+
+async def test_diverge_changes_greedy_text_under_speculation(truth: Path) -> None:
+    """The first half agrees with an honest engine's, the second does not."""
+    async with faulty(truth) as honest, faulty(truth, "diverge") as liar:
+        right, wrong = [(await bench.whole())["choices"][0]["message"]["content"].split() for bench in (honest, liar)]
+    assert right[:12] == wrong[:12]
+    assert all(one != other for one, other in zip(right[12:], wrong[12:], strict=True))
+
+
+async def test_never_draft_starts_happily_and_speculates_nothing(truth: Path) -> None:
+    """The counters exist and stay 0; the block says no steps; every step emits one token."""
+    async with faulty(truth, "never-draft") as bench:
+        block = (await bench.whole())["metrics"]["speculative_decoding"]
+        assert await bench.counter("spec_decode_num_drafts") == 0
+    assert (block["num_spec_steps"], block["mean_acceptance_length"], block["num_spec_tokens"]) == (0, None, 3)
+    assert (bench.truth()["steps"], bench.truth()["drafted_tokens"]) == (23, 0)
+
+
+async def test_prompt_cache_reports_hits(truth: Path) -> None:
+    """Usage and counters tell of cached tokens."""
+    async with faulty(truth, "prompt-cache=0.5") as bench:
+        details = (await bench.whole())["usage"]["prompt_tokens_details"]
+        assert await bench.counter("prefix_cache_hits") == await bench.counter("prompt_tokens_cached") == 3
+    assert details["cached_tokens"] == 3
+
+
+async def test_slow_start_is_unready_for_its_seconds(truth: Path) -> None:
+    """Everything is 503 before, and served after."""
+    clock = Clock()
+    async with faulty(truth, "slow-start=30", clock=clock) as bench:
+        clock.now_ns += 29 * 10**9
+        assert [await bench.status(), await bench.status("/v1/models")] == [503, 503]
+        assert (await bench.whole())["error"]["code"] == 503
+        clock.now_ns += 10**9
+        assert await bench.status() == 200
+        assert "choices" in await bench.whole()
+
+
+async def test_never_ready_is_never_ready(truth: Path) -> None:
+    """Not even after a day."""
+    clock = Clock()
+    async with faulty(truth, "never-ready", clock=clock) as bench:
+        clock.now_ns += 86_400 * 10**9
+        assert await bench.status() == 503
+
+
+async def test_crash_after_exits_when_so_many_were_answered(truth: Path) -> None:
+    """The N-th answer still arrives whole."""
+    async with faulty(truth, "crash-after=2") as bench:
+        await bench.whole()
+        assert bench.exits == []
+        assert (await bench.stream())[-1]["usage"]["completion_tokens"] == 24
+        assert await bench.status() == 200
+        assert bench.exits == [1]
+
+
+async def test_oom_kills_while_serving(truth: Path) -> None:
+    """The process would be gone before the second request is read."""
+    async with faulty(truth, "oom=1") as bench:
+        await bench.whole()
+        assert bench.exits == []
+        await bench.whole()
+        assert bench.exits == [137]
+
+
+async def test_reset_drops_the_connection_in_the_middle(truth: Path) -> None:
+    """Three content chunks arrive, then the connection breaks; the truth is of what had left."""
+    async with faulty(truth, "reset-after=3") as bench:
+        with pytest.raises(aiohttp.ClientError):
+            await bench.stream()
+        with pytest.raises(aiohttp.ClientError):
+            await bench.whole()
+        assert await bench.counter("num_requests_running") == 0
+    assert (bench.truth()["finish_reason"], len(bench.truth()["sent_ns"])) == ("abort", 3)
+
+
+async def test_stall_falls_silent_and_stays_open(truth: Path) -> None:
+    """After three chunks nothing comes although the engine has long finished; health is fine."""
+    async with faulty(truth, "stall=3") as bench, bench.client.post(PATH, json=STREAM) as response:
+        for _ in range(4):  # the role and three chunks
+            await response.content.readuntil(b"\n\n")
+        while not await bench.counter("request_success"):
+            pass
+        assert await bench.status() == 200
+        assert not response.content.at_eof()
+        response.close()
+    assert (bench.truth()["finish_reason"], len(bench.truth()["sent_ns"])) == ("abort", 3)
+
+
+async def test_http_500_has_its_probability(truth: Path) -> None:
+    """Always at 1; sometimes and repeatably at 0.5."""
+    async with faulty(truth, "http-500") as bench:
+        assert (await bench.whole())["error"]["type"] == "InternalServerError"
+    faults = parse_faults(("http-500=0.5",))
+    refused = [faults.refuses(0, index) for index in range(1000)]
+    assert 400 < sum(refused) < 600
+    assert refused == [faults.refuses(0, index) for index in range(1000)]
+
+
+async def test_malformed_sse_cuts_one_chunk(truth: Path) -> None:
+    """The second content chunk is no JSON; what follows is."""
+    async with faulty(truth, "malformed-sse=2") as bench, bench.client.post(PATH, json=STREAM) as response:
+        events = (await response.text()).split("\n\n")
+    broken = []
+    for index, one in enumerate(events[:-2]):
+        try:
+            json.loads(one.removeprefix("data: "))
+        except json.JSONDecodeError:
+            broken.append(index)
+    assert broken == [2]  # the role chunk is number 0
+
+
+async def test_restart_counters_loses_what_was_counted(truth: Path) -> None:
+    """Totals fall back to 0 once, and count on from there."""
+    async with faulty(truth, "restart-counters=2") as bench:
+        seen = []
+        for _ in range(3):
+            await bench.whole()
+            seen.append(await bench.counter("generation_tokens"))
+    assert seen == [24, 0, 24]
+
+
+def test_throttle_slows_steps_with_engine_time() -> None:
+    """A fifth for every second, up to tenfold."""
+    faults = parse_faults(("throttle=0.2",))
+    assert [faults.slowdown(seconds) for seconds in (0, 5, 1000)] == [1, 2, 10]
+
+
+class BrokenClock(Clock):
+    """Tells the time once."""
+
+    def __call__(self) -> int:
+        if self.now_ns > 1:
+            raise RuntimeError("no time")
+        self.now_ns += 1
+        return self.now_ns
+
+
+async def test_a_bug_in_the_loop_ends_the_process(truth: Path) -> None:
+    """A dead loop must not leave its clients waiting for ever."""
+    async with faulty(truth, clock=BrokenClock()) as bench:
+        assert await bench.status() == 500
+        assert bench.exits == [1]
+
+
+def test_every_fault_has_a_test_and_a_line_of_help() -> None:
+    """A new fault without either breaks here."""
+    source = Path(__file__).read_text()
+    assert set(FAULTS) == set(Fault)
+    assert [fault for fault in Fault if f'"{fault}' not in source] == []

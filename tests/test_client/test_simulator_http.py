@@ -1,0 +1,313 @@
+"""The simulator on the wire: vLLM's words key for key, its counters, its errors, and the truth beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+
+from specbench_client.simulator import (
+    Acceptance,
+    Categories,
+    ConfigError,
+    Engine,
+    Method,
+    Server,
+    SimulatorConfig,
+    TruthFile,
+    choose_dialect,
+    drafter,
+)
+
+# The shapes of vLLM 0.32's chunks as a real engine sent them, by hand: keys in order, nested ones after their parent.
+ROLE_CHUNK = (
+    "id object created model choices[index delta{role content} logprobs finish_reason] prompt_token_ids prompt_text"
+)
+TEXT_CHUNK = "id object created model choices[index delta{content} logprobs finish_reason token_ids]"
+LAST_CHUNK = "id object created model choices[index delta{content} logprobs finish_reason stop_reason token_ids]"
+USAGE = "usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details{cached_tokens created_cache_tokens}}"
+TIMING = "time_to_first_token_ms generation_time_ms queue_time_ms mean_itl_ms tokens_per_second"
+SPECULATION = (
+    "speculative_decoding{mean_acceptance_length draft_acceptance_rate acceptance_histogram num_spec_steps "
+    "num_accepted_draft_tokens num_draft_tokens num_spec_tokens per_step_accepted per_step_drafted}"
+)
+USAGE_CHUNK = f"id object created model choices {USAGE} system_fingerprint metrics{{{TIMING} {SPECULATION}}}"
+BASELINE_USAGE_CHUNK = f"id object created model choices {USAGE} system_fingerprint metrics{{{TIMING}}}"
+
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=drafter(Method.EAGLE3, 3))
+BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
+HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
+STREAM = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
+
+Client = TestClient[Any, Any]
+
+
+@asynccontextmanager
+async def serving(
+    config: SimulatorConfig, truth: Path | None = None, known: Categories | None = None
+) -> AsyncIterator[Client]:
+    server = Server(Engine(config, known), choose_dialect("vllm", config), TruthFile(truth) if truth else None)
+    async with TestClient(TestServer(server.application())) as client:
+        yield client
+
+
+def shape(value: Any) -> str:
+    """Return the keys of a JSON value in the notation above."""
+    if isinstance(value, dict):
+        return " ".join(key + _inside(one) for key, one in value.items())
+    return shape(value[0]) if isinstance(value, list) and value and isinstance(value[0], dict) else ""
+
+
+def _inside(value: Any) -> str:
+    inner = shape(value)
+    return "" if not inner else f"[{inner}]" if isinstance(value, list) else f"{{{inner}}}"
+
+
+async def events(response: ClientResponse) -> list[dict[str, Any]]:
+    """Return a stream's events; the last must be [DONE]."""
+    *data, done, rest = (await response.text()).split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    return [json.loads(one.removeprefix("data: ")) for one in data]
+
+
+async def ask(client: Client, body: dict[str, Any], path: str = "/v1/chat/completions") -> Any:
+    async with client.post(path, json=body) as response:
+        assert response.status == 200
+        return await (events(response) if body.get("stream") else response.json())
+
+
+async def samples(client: Client) -> dict[str, float]:
+    async with client.get("/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+def text_of(chunks: list[dict[str, Any]]) -> str:
+    return "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks if chunk["choices"])
+
+
+async def test_a_stream_has_the_shape_of_vllms() -> None:
+    """Role, one chunk a step, the reason on the last, usage with the request's own statistics."""
+    async with serving(EAGLE) as client:
+        first, *middle, last, usage = await ask(client, STREAM)
+    assert shape(first) == ROLE_CHUNK
+    assert {shape(chunk) for chunk in middle} == {TEXT_CHUNK}
+    assert shape(last) == LAST_CHUNK
+    assert shape(usage) == USAGE_CHUNK
+    assert {chunk["object"] for chunk in (first, *middle, last, usage)} == {"chat.completion.chunk"}
+    assert usage["choices"] == []
+
+
+async def test_the_baseline_tells_nothing_of_speculation() -> None:
+    """No block in the usage chunk, no counters, one token a chunk."""
+    async with serving(BASELINE) as client:
+        _, *chunks, usage = await ask(client, STREAM)
+        counters = await samples(client)
+    assert shape(usage) == BASELINE_USAGE_CHUNK
+    assert all(len(text_of([chunk]).split()) == 1 for chunk in chunks)
+    assert not any("spec_decode" in name for name in counters)
+
+
+async def test_chunks_are_steps_and_the_block_says_so() -> None:
+    """Each chunk after the first holds accepted + 1 tokens, save the last, which is cut; usage counts what was sent."""
+    async with serving(EAGLE) as client:
+        _, first, *chunks, usage = await ask(client, {**STREAM, "max_tokens": 30, "ignore_eos": True})
+    block = usage["metrics"]["speculative_decoding"]
+    sizes = [len(text_of([chunk]).split()) for chunk in chunks]
+    assert len(text_of([first]).split()) == 1
+    assert sizes[:-1] == [accepted + 1 for accepted in block["per_step_accepted"]][:-1]
+    assert sizes[-1] <= block["per_step_accepted"][-1] + 1
+    assert usage["usage"]["completion_tokens"] == 1 + sum(sizes) == 30
+    assert block["per_step_drafted"] == [3] * len(sizes)
+    assert block["mean_acceptance_length"] == pytest.approx(1 + block["num_accepted_draft_tokens"] / len(sizes))
+    assert sum(j * n for j, n in enumerate(block["acceptance_histogram"])) == block["num_accepted_draft_tokens"]
+
+
+async def test_usage_comes_only_where_asked_for() -> None:
+    """No include_usage, no usage chunk; continuous usage is on every chunk and cumulative."""
+    async with serving(EAGLE) as client:
+        plain = await ask(client, {**HELLO, "stream": True})
+        options = {"include_usage": True, "continuous_usage_stats": True}
+        *running, last = await ask(client, {**STREAM, "stream_options": options})
+    assert not any("usage" in chunk for chunk in plain)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in running]
+    assert counts[:2] == [0, 1]
+    assert counts == sorted(counts)
+    assert counts[-1] == last["usage"]["completion_tokens"]
+    assert list(running[0]["usage"]) == [
+        "prompt_tokens",
+        "total_tokens",
+        "completion_tokens",
+        "completion_tokens_details",
+    ]
+
+
+async def test_greedy_text_is_the_same_for_every_drafter_streamed_or_not() -> None:
+    """Speculation changes how tokens come, never which."""
+    texts = []
+    for method, depth in ((Method.NONE, 0), (Method.NGRAM, 4), (Method.SUFFIX, 8), (Method.DRAFT_MODEL, 3)):
+        async with serving(SimulatorConfig(time_scale=0, drafter=drafter(method, depth))) as client:
+            texts.append(text_of(await ask(client, STREAM)))
+            texts.append((await ask(client, HELLO))["choices"][0]["message"]["content"])
+    assert len(set(texts)) == 1
+
+
+async def test_sampled_text_follows_the_requests_seed() -> None:
+    """At a temperature above 0 the seed decides, and without one no two answers agree."""
+    warm = {**HELLO, "temperature": 0.8, "max_tokens": 20, "ignore_eos": True}
+    async with serving(BASELINE) as client:
+        bodies = [{**warm, "seed": 1}, {**warm, "seed": 1}, {**warm, "seed": 2}, warm, warm]
+        one, again, *others = [(await ask(client, body))["choices"][0]["message"]["content"] for body in bodies]
+    assert one == again
+    assert len({one, *others}) == 4
+
+
+async def test_completions_speak_their_own_form() -> None:
+    """Text instead of deltas, no role chunk, 16 tokens unless asked; prompts as text or as token ids."""
+    body = {"temperature": 0, "prompt": "Once upon a time", "ignore_eos": True}
+    usage = {"stream": True, "stream_options": {"include_usage": True}}
+    async with serving(EAGLE) as client:
+        whole = await ask(client, body, "/v1/completions")
+        *chunks, last = await ask(client, {**body, **usage}, "/v1/completions")
+        ids = await ask(client, {**body, "prompt": [5, 6, 7], "return_token_ids": True}, "/v1/completions")
+    assert whole["object"] == chunks[0]["object"] == "text_completion"
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == whole["choices"][0]["text"]
+    assert whole["usage"]["completion_tokens"] == last["usage"]["completion_tokens"] == 16
+    assert (whole["usage"]["prompt_tokens"], ids["usage"]["prompt_tokens"]) == (4, 3)
+    assert len(ids["choices"][0]["token_ids"]) == 16
+
+
+async def test_counters_add_up_to_what_the_requests_said() -> None:
+    """Prometheus' totals are the sums over requests, accepted by position included."""
+    async with serving(EAGLE) as client:
+        bodies = [{**HELLO, "messages": [{"role": "user", "content": f"number {i}"}]} for i in range(4)]
+        answers = [await ask(client, body) for body in bodies]
+        found = await samples(client)
+    labels = '{engine="0",model_name="simulated"}'
+    blocks = [answer["metrics"]["speculative_decoding"] for answer in answers]
+    for counter, key in (
+        ("drafts", "num_spec_steps"),
+        ("draft_tokens", "num_draft_tokens"),
+        ("accepted_tokens", "num_accepted_draft_tokens"),
+    ):
+        assert found[f"vllm:spec_decode_num_{counter}_total{labels}"] == sum(block[key] for block in blocks)
+    name = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="simulated",position="%d"}'
+    histogram = [sum(column) for column in zip(*(block["acceptance_histogram"] for block in blocks), strict=True)]
+    assert [found[name % position] for position in range(3)] == [
+        sum(histogram[position + 1 :]) for position in range(3)
+    ]
+    assert found[f"vllm:generation_tokens_total{labels}"] == sum(
+        answer["usage"]["completion_tokens"] for answer in answers
+    )
+    assert found[f"vllm:prompt_tokens_total{labels}"] == found[f"vllm:prefix_cache_queries_total{labels}"] == 8
+    assert found[f"vllm:num_requests_running{labels}"] == found[f"vllm:num_requests_waiting{labels}"] == 0
+    assert sum(value for name, value in found.items() if name.startswith("vllm:request_success_total")) == 4
+    assert found[f"vllm:e2e_request_latency_seconds_count{labels}"] == 4
+
+
+async def test_every_answer_says_that_it_is_simulated() -> None:
+    """Header, model, fingerprint; the request's id comes back."""
+    async with serving(EAGLE) as client:
+        async with client.post("/v1/chat/completions", json=STREAM, headers={"X-Request-Id": "mine"}) as response:
+            chunks = await events(response)
+            headers = response.headers
+        async with client.get("/v1/models") as response:
+            models = await response.json()
+            assert response.headers["X-Specbench-Simulated"] == "true"
+    assert (headers["X-Specbench-Simulated"], headers["X-Request-Id"]) == ("true", "mine")
+    assert {(chunk["id"], chunk["model"]) for chunk in chunks} == {("chatcmpl-mine", "simulated")}
+    assert chunks[-1]["system_fingerprint"].startswith("simulated-")
+    assert models["data"][0]["id"] == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "word"),
+    [
+        ("/v1/chat/completions", {**HELLO, "model": "gpt-9"}, 404, "does not exist"),
+        ("/v1/chat/completions", {"model": "simulated"}, 400, "messages"),
+        ("/v1/chat/completions", {**HELLO, "max_tokens": 0}, 400, "max_tokens"),
+        ("/v1/chat/completions", {**HELLO, "max_tokens": 40_000}, 400, "maximum context length"),
+        ("/v1/chat/completions", {**HELLO, "n": 2}, 400, "n=2"),
+        ("/v1/chat/completions", {**HELLO, "stream_options": {}}, 400, "stream=True"),
+        ("/v1/completions", {"prompt": ""}, 400, "prompt"),
+        ("/v1/completions", {"prompt": ["a", "b"]}, 400, "one prompt"),
+        ("/v1/completions", "no object", 400, "body"),
+        ("/v2/completions", {}, 404, "Not Found"),
+    ],
+)
+async def test_bad_requests_get_vllms_error_object(path: str, body: Any, status: int, word: str) -> None:
+    """Status, and an error with message, type, param and code."""
+    async with serving(BASELINE) as client, client.post(path, json=body) as response:
+        error = (await response.json())["error"]
+    assert (response.status, error["code"]) == (status, status)
+    assert list(error) == ["message", "type", "param", "code"]
+    assert word in error["message"]
+
+
+async def test_a_body_that_is_not_json_is_refused() -> None:
+    """As JSON decode error, not as a crash."""
+    async with serving(BASELINE) as client, client.post("/v1/completions", data=b"{") as response:
+        assert (response.status, "JSON decode error" in await response.text()) == (400, True)
+
+
+async def test_the_truth_is_what_was_delivered(tmp_path: Path) -> None:
+    """One line a request, exact; what the wire reported stands beside it; stamps one a chunk, in order."""
+    file = tmp_path / "truth.jsonl"
+    known = Categories({"Say hello": "greeting"})
+    config = SimulatorConfig(
+        time_scale=0, drafter=drafter(Method.NGRAM, 4), acceptance=Acceptance({"default": (0.0,), "greeting": (1.0,)})
+    )
+    bodies = [
+        {**STREAM, "max_tokens": 23, "ignore_eos": True},
+        {**HELLO, "messages": [{"role": "user", "content": "Other"}]},
+    ]
+    async with serving(config, file, known) as client:
+        usage = (await ask(client, bodies[0]))[-1]
+        other = await ask(client, bodies[1])
+        greeting, unknown = [json.loads(line) for line in file.read_text().splitlines()]
+    block = usage["metrics"]["speculative_decoding"]
+    assert greeting["output_tokens"] == 23 == 1 + sum(accepted + 1 for accepted in greeting["step_accepted"])
+    assert greeting["steps"] == len(greeting["step_accepted"]) == len(greeting["sent_ns"]) - 1
+    assert greeting["accepted_tokens"] == sum(greeting["step_accepted"])
+    assert greeting["reported"]["step_accepted"] == block["per_step_accepted"]
+    assert greeting["reported"]["accepted_tokens"] >= greeting["accepted_tokens"]
+    assert [greeting["category"], unknown["category"], greeting["model"]] == ["greeting", "default", "simulated"]
+    assert greeting["received_ns"] <= greeting["sent_ns"][0]
+    assert greeting["sent_ns"] == sorted(greeting["sent_ns"])
+    assert usage["id"] == f"chatcmpl-{greeting['request_id']}"
+    assert unknown["output_tokens"] == other["usage"]["completion_tokens"]
+    assert (unknown["accepted_tokens"], len(unknown["sent_ns"])) == (0, 1)
+
+
+async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
+    """Its request stops running, is counted as aborted, and its truth is what had left."""
+    file = tmp_path / "truth.jsonl"
+    config = SimulatorConfig(max_num_seqs=1)
+    aborted = 'vllm:request_success_total{engine="0",finished_reason="abort",model_name="simulated"}'
+    async with serving(config, file) as client:
+        async with client.post(
+            "/v1/chat/completions", json={**STREAM, "max_tokens": 30_000, "ignore_eos": True}
+        ) as response:
+            await response.content.readuntil(b"token_ids")
+            response.close()
+        # The only seat is taken: this answer comes once the one who left has been forgotten.
+        await ask(client, {**HELLO, "max_tokens": 1})
+        assert (await samples(client))[aborted] == 1
+        first, second = [json.loads(line) for line in file.read_text().splitlines()]
+    assert first["finish_reason"] == "abort"
+    assert first["output_tokens"] == 1 + sum(accepted + 1 for accepted in first["step_accepted"])
+    assert second["output_tokens"] == 1
+
+
+def test_dialects_of_later_versions_are_refused_by_name() -> None:
+    """Not in this version is another message than never heard of."""
+    with pytest.raises(ConfigError, match="not in this version"):
+        choose_dialect("sglang", BASELINE)
+    with pytest.raises(ConfigError, match="no dialect"):
+        choose_dialect("tgi", BASELINE)

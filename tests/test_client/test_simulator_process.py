@@ -1,0 +1,318 @@
+"""The simulator's pure core: draft-and-verify, batching, text, and the notations it is configured with."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_client.simulator import (
+    Categories,
+    ConfigError,
+    Drafter,
+    Faults,
+    Method,
+    SimulatorConfig,
+    StepCost,
+    drafter,
+    parse_acceptance,
+    parse_faults,
+    read_categories,
+)
+from specbench_client.simulator.ask import Prompt
+from specbench_client.simulator.batch import Batch, Sequence
+from specbench_client.simulator.config import StepLoad
+from specbench_client.simulator.process import Generation, StepOutcome, accept
+from specbench_client.simulator.text import VOCABULARY, Wanted, compose, count_tokens, render
+
+DRAFTERS = st.builds(
+    Drafter,
+    method=st.just(Method.NGRAM),
+    num_speculative_tokens=st.integers(1, 8),
+    match_probability=st.floats(0, 1),
+    variable_length=st.booleans(),
+) | st.just(Drafter())
+
+
+def all_steps(output_tokens: int, how: Drafter, probability: float, seed: int) -> list[StepOutcome]:
+    conditional = (probability,) * how.num_speculative_tokens
+    generation = Generation(output_tokens, how, conditional, Random(seed))
+    steps = []
+    while not generation.finished:
+        steps.append(generation.advance())
+    return steps
+
+
+@given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
+def test_every_output_token_is_the_prefills_or_a_steps(n: int, how: Drafter, probability: float, seed: int) -> None:
+    """The truth line's identity: output = 1 + the sum of (delivered accepted + 1)."""
+    prefill, *steps = all_steps(n, how, probability, seed)
+    assert prefill == StepOutcome(tokens=1, prefill=True)
+    assert n == 1 + sum(step.delivered_accepted + 1 for step in steps)
+    assert all(step.delivered_accepted <= step.accepted <= step.drafted <= how.num_speculative_tokens for step in steps)
+
+
+@given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
+def test_only_the_last_step_is_cut(n: int, how: Drafter, probability: float, seed: int) -> None:
+    """vLLM's over-count can only be in the last step, and is at most the drafts of it."""
+    for step in all_steps(n, how, probability, seed)[1:-1]:
+        assert step.delivered_accepted == step.accepted
+
+
+def test_the_over_count_exists() -> None:
+    """A drafter that is always right overshoots: accepted is counted before the cut."""
+    steps = all_steps(7, drafter(Method.MTP, 4), 1.0, seed=0)
+    assert [(step.tokens, step.accepted) for step in steps] == [(1, 0), (5, 4), (1, 4)]
+
+
+def test_acceptance_is_the_configured_one_by_position() -> None:
+    """Conditional acceptance at each position lies within four standard errors of the configured probability."""
+    conditional = (0.8, 0.6, 0.4)
+    rng = Random(7)
+    counts = [accept(rng, 3, conditional) for _ in range(20_000)]
+    for position, probability in enumerate(conditional):
+        reached = sum(one >= position for one in counts)
+        estimate = sum(one > position for one in counts) / reached
+        assert abs(estimate - probability) < 4 * math.sqrt(probability * (1 - probability) / reached)
+
+
+def test_a_look_up_drafter_has_steps_without_drafts() -> None:
+    """The share of steps with drafts is the match probability within four standard errors."""
+    steps = all_steps(20_000, drafter(Method.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
+    share = sum(step.drafted > 0 for step in steps) / len(steps)
+    assert abs(share - 0.3) < 4 * math.sqrt(0.21 / len(steps))
+
+
+def test_suffix_drafts_vary_in_length() -> None:
+    """Suffix decoding proposes as far as its match goes: 1 to k."""
+    drafted = {step.drafted for step in all_steps(2_000, drafter(Method.SUFFIX, 4), 0.5, seed=3)[1:]}
+    assert drafted == {0, 1, 2, 3, 4}
+
+
+def sequence(tokens: int = 50, prompt: int = 10, depth: int = 0) -> Sequence:
+    how = drafter(Method.MTP, depth) if depth else Drafter()
+    return Sequence(prompt, prompt, Generation(tokens, how, (0.5,) * depth, Random(0)))
+
+
+def batch(cost: StepCost | None = None, faults: Faults | None = None, max_num_seqs: int = 256) -> Batch:
+    return Batch(max_num_seqs, cost or StepCost(), (faults or Faults()).slowdown)
+
+
+def second_step_ms(streams: int, depth: int = 0) -> float:
+    several = batch()
+    for _ in range(streams):
+        several.add(sequence(depth=depth))
+    several.step()
+    return several.step().duration_ms
+
+
+def test_a_step_gets_longer_with_concurrency_and_with_drafts() -> None:
+    """A larger batch verifies more tokens; drafts multiply them."""
+    alone, eight, drafting = second_step_ms(1), second_step_ms(8), second_step_ms(8, depth=4)
+    assert alone < eight < drafting
+    assert alone == pytest.approx(5.0, abs=0.2)
+
+
+def test_the_cost_is_the_documented_sum() -> None:
+    """Base plus every term, each with its own coefficient."""
+    cost = StepCost(1, 10, 100, 1000, 10_000)
+    load = StepLoad(batch_tokens=2, kv_tokens=3, draft_depth=4, prefill_tokens=5)
+    assert cost.milliseconds(load) == 1 + 20 + 300 + 4000 + 50_000
+
+
+def test_waiting_requests_are_admitted_in_order_when_others_finish() -> None:
+    """Never more than max_num_seqs run; the queue is first in, first out."""
+    several = batch(max_num_seqs=2)
+    one, two, three, four = sequence(1), sequence(2), sequence(2), sequence(2)
+    for each in (one, two, three, four):
+        several.add(each)
+    assert several.step().admitted == (one, two)
+    several.retire()
+    assert several.step().admitted == (three,)
+    several.retire()
+    assert several.step().admitted == (four,)
+    several.retire()
+    several.step()
+    several.retire()
+    assert several.idle
+
+
+def test_a_dropped_request_is_served_no_more() -> None:
+    """Dropping works while waiting, while running, and when the request is gone already."""
+    several = batch(max_num_seqs=1)
+    one, two = sequence(), sequence()
+    several.add(one)
+    several.add(two)
+    several.step()
+    for each in (one, two, two):
+        several.drop(each)
+    assert several.idle
+
+
+def test_prefill_costs_only_what_is_not_cached() -> None:
+    """The step that admits pays for the prompt tokens it computes, and decodes nothing for the newcomer."""
+    several = batch(StepCost(0, 1, 0, 0, 1))
+    several.add(Sequence(100, 10, Generation(5, Drafter(), (), Random(0))))
+    first = several.step()
+    assert first.load == StepLoad(batch_tokens=0, kv_tokens=0, draft_depth=0, prefill_tokens=10)
+    assert several.step().load == StepLoad(batch_tokens=1, kv_tokens=101, draft_depth=0, prefill_tokens=0)
+
+
+def test_throttling_slows_later_steps() -> None:
+    """The same load takes longer and longer, up to the bound."""
+    several = batch(StepCost(1000, 0, 0, 0, 0), parse_faults(("throttle=0.5",)))
+    several.add(sequence())
+    durations = [several.step().duration_ms for _ in range(20)]
+    assert durations[:2] == [1000, 1500]
+    assert durations[-1] == 10_000
+
+
+WANTED = Wanted(model="simulated", prompt="What is a step?", max_tokens=400)
+
+
+@given(st.text(), st.integers(0, 5))
+def test_text_depends_on_prompt_and_seed_alone(prompt: str, seed: int) -> None:
+    """Asked twice, the same words; one word is one token."""
+    wanted = Wanted(model="simulated", prompt=prompt, max_tokens=400)
+    answer = compose(wanted, seed=seed, mean_tokens=20)
+    assert answer == compose(wanted, seed=seed, mean_tokens=20)
+    assert render(answer.words, first=True).split() == list(answer.words)
+
+
+def test_other_prompts_seeds_models_and_samples_say_other_things() -> None:
+    """Each part of the identity changes the text."""
+    variants = [
+        compose(
+            Wanted(model=model, prompt=prompt, max_tokens=400, ignore_eos=True, sample=sample),
+            seed=seed,
+            mean_tokens=20,
+        )
+        for model, prompt, sample, seed in (
+            ("a", "p", None, 0),
+            ("b", "p", None, 0),
+            ("a", "q", None, 0),
+            ("a", "p", "7", 0),
+            ("a", "p", None, 1),
+        )
+    ]
+    assert len({answer.words for answer in variants}) == len(variants)
+
+
+def test_the_answer_ends_naturally_or_at_its_limit() -> None:
+    """A shorter limit cuts the very same text; ignore_eos goes on past its end; min_tokens holds."""
+    natural = compose(WANTED, seed=0, mean_tokens=20)
+    assert natural.finish_reason == "stop"
+    count = len(natural.words)
+    cut = compose(Wanted("simulated", WANTED.prompt, count - 1), seed=0, mean_tokens=20)
+    assert (cut.words, cut.finish_reason) == (natural.words[:-1], "length")
+    longer = compose(Wanted("simulated", WANTED.prompt, 400, ignore_eos=True), seed=0, mean_tokens=20)
+    assert (longer.words[:count], len(longer.words), longer.finish_reason) == (natural.words, 400, "length")
+    at_least = compose(Wanted("simulated", WANTED.prompt, 400, min_tokens=300), seed=0, mean_tokens=20)
+    assert len(at_least.words) == 300
+
+
+def test_natural_lengths_have_the_configured_mean() -> None:
+    """The mean over prompts is the one asked for, within four standard errors."""
+    lengths = [len(compose(Wanted("m", str(i), 10_000), seed=0, mean_tokens=60).words) for i in range(500)]
+    assert abs(sum(lengths) / 500 - 60) < 4 * 30 / math.sqrt(500)
+
+
+def test_words_are_tokens() -> None:
+    """No word is twice in the vocabulary; prompts count words and are never empty."""
+    assert len(set(VOCABULARY)) == len(VOCABULARY)
+    assert (count_tokens("one two  three\nfour"), count_tokens("")) == (4, 1)
+
+
+def test_acceptance_notation() -> None:
+    """By category, by position, the last position repeating, unknown categories by default."""
+    acceptance = parse_acceptance("default=0.7, coding=0.8/0.6")
+    assert acceptance.positions("coding", 4) == (0.8, 0.6, 0.6, 0.6)
+    assert acceptance.positions("poetry", 2) == (0.7, 0.7)
+    assert parse_acceptance("0.8/0.5").positions("default", 2) == (0.8, 0.5)
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "x", "coding=0.5", "0.5,0.6", "default=0.5,=0.3", "0.5/"])
+def test_impossible_acceptance_is_refused(text: str) -> None:
+    """Each says what is wrong instead of guessing."""
+    with pytest.raises(ConfigError, match="acceptance"):
+        parse_acceptance(text)
+
+
+@pytest.mark.parametrize(
+    ("method", "depth", "match"),
+    [(Method.NGRAM, 0, None), (Method.NONE, 2, None), (Method.MTP, 65, None), (Method.NGRAM, 2, 1.5)],
+)
+def test_impossible_drafters_are_refused(method: Method, depth: int, match: float | None) -> None:
+    """No drafter without drafts, no drafts without a drafter."""
+    with pytest.raises(ConfigError):
+        drafter(method, depth, match)
+
+
+@pytest.mark.parametrize("text", ["nonsense", "truncate=2", "miscount=x", "never-ready=3", "stall=-1"])
+def test_impossible_faults_are_refused(text: str) -> None:
+    """A fault that would silently do nothing would make its test worthless."""
+    with pytest.raises(ConfigError, match="fault"):
+        parse_faults((text,))
+
+
+def test_a_fault_is_given_once() -> None:
+    """Two values for one fault are a mistake."""
+    with pytest.raises(ConfigError, match="twice"):
+        parse_faults(("stall", "stall=4"))
+
+
+@pytest.mark.parametrize("wrong", [{"max_num_seqs": 0}, {"time_scale": -1.0}, {"output_mean_tokens": 0.0}])
+def test_impossible_engines_are_refused(wrong: dict[str, float]) -> None:
+    """Bad numbers stop the start, not a request."""
+    with pytest.raises(ConfigError):
+        SimulatorConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_negative_costs_are_refused() -> None:
+    """Time does not run backwards."""
+    with pytest.raises(ConfigError, match="per_kv_ms"):
+        StepCost(per_kv_ms=-1)
+
+
+def test_categories_are_found_by_any_of_a_rows_forms(tmp_path: Path) -> None:
+    """Prompt, turns and messages; the latest known turn decides; unknown text is default."""
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(
+        '{"id": 1, "category": "coding", "prompt": "sort"}\n\n'
+        '{"question_id": 2, "category": "chat", "turns": ["hello", "and then"]}\n'
+        '{"id": 3, "category": "math", "messages": [{"role": "system", "content": "s"}, '
+        '{"role": "user", "content": "1+1"}]}\n'
+        '{"id": 4, "prompt": "bare"}\n'
+    )
+    known = read_categories(file)
+    found = [known.of(Prompt("", (text,), 1)) for text in ("sort", "hello", "and then", "1+1", "bare", "s", "?")]
+    assert found == ["coding", "chat", "chat", "math", "default", "default", "default"]
+    assert known.of(Prompt("", ("sort", "hello"), 2)) == "chat"
+    assert Categories().of(Prompt("", (), 1)) == "default"
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"id": 1}'])
+def test_a_bad_prompts_line_is_named(tmp_path: Path, line: str) -> None:
+    """The message has the line's number."""
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(f'{{"prompt": "x"}}\n{line}\n')
+    with pytest.raises(ConfigError, match="line 2"):
+        read_categories(file)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 12), st.integers(0, 3))
+def test_a_batch_serves_everybody_to_the_end(streams: int, depth: int) -> None:
+    """Whatever the order, each request gets exactly its tokens."""
+    several = batch(max_num_seqs=3)
+    everybody = [sequence(tokens=5 + index, depth=depth) for index in range(streams)]
+    for each in everybody:
+        several.add(each)
+    while not several.idle:
+        several.step()
+        several.retire()
+    assert [each.generation.produced for each in everybody] == [5 + index for index in range(streams)]

@@ -1,0 +1,122 @@
+"""The rules of a store: one suite for the folder and for S3, each the real thing."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from specbench_client.errors import NotDurable
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.store import Store
+
+BIG = bytes(range(256)) * 50_000  # 12.8 MB: three parts of a multipart upload
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return FolderStore(tmp_path / "results") if request.param == "folder" else request.getfixturevalue("s3_store")
+
+
+def test_what_was_put_can_be_got(store: Store) -> None:
+    store.put("a/b.json", b"{}")
+
+    assert store.get("a/b.json") == b"{}"
+
+
+def test_nothing_is_got_where_nothing_is(store: Store) -> None:
+    store.put("a/b.json", b"{}")
+
+    assert store.get("a/c.json") is None
+    assert store.get("a") is None
+    assert store.get("a/b.json/c") is None
+
+
+def test_an_empty_object_is_an_object(store: Store) -> None:
+    store.put("empty", b"")
+
+    assert store.get("empty") == b""
+
+
+def test_the_same_content_may_be_put_again(store: Store) -> None:
+    store.put("plan.json", b"same")
+    store.put("plan.json", b"same")
+
+    assert store.get("plan.json") == b"same"
+
+
+def test_other_content_is_a_conflict_and_changes_nothing(store: Store) -> None:
+    store.put("plan.json", b"first")
+
+    with pytest.raises(NotDurable, match="exists already with other content") as refused:
+        store.put("plan.json", b"second")
+
+    assert refused.value.reason == "Conflict"
+    assert store.get("plan.json") == b"first"
+
+
+def test_a_large_object_arrives_whole(store: Store) -> None:
+    store.put("big.parquet", BIG)
+
+    assert store.get("big.parquet") == BIG
+
+
+def test_a_large_object_is_created_once_too(store: Store) -> None:
+    store.put("big.parquet", BIG)
+    store.put("big.parquet", BIG)
+
+    with pytest.raises(NotDurable) as refused:
+        store.put("big.parquet", BIG[::-1])
+
+    assert refused.value.reason == "Conflict"
+    assert store.get("big.parquet") == BIG
+
+
+def test_of_many_writers_at_once_exactly_one_wins(store: Store) -> None:
+    def attempt(number: int) -> str:
+        try:
+            store.put("manifest.json", b"%d" % number)
+        except NotDurable as refused:
+            return refused.reason
+        return "won"
+
+    with ThreadPoolExecutor(8) as writers:
+        outcomes = list(writers.map(attempt, range(8)))
+
+    assert sorted(outcomes) == ["Conflict"] * 7 + ["won"]
+    assert store.get("manifest.json") == b"%d" % outcomes.index("won")
+
+
+def test_replace_creates_and_replaces(store: Store) -> None:
+    store.replace("progress.json", b"1")
+    store.replace("progress.json", b"2")
+
+    assert store.get("progress.json") == b"2"
+
+
+def test_keys_are_listed_by_prefix_and_sorted(store: Store) -> None:
+    for key in ("points/b/manifest.json", "points/a/records/part-0.parquet", "plan.json", "pointless.json"):
+        store.put(key, b"x")
+
+    assert store.keys("points/") == ["points/a/records/part-0.parquet", "points/b/manifest.json"]
+    assert store.keys("point") == ["pointless.json", "points/a/records/part-0.parquet", "points/b/manifest.json"]
+    assert store.keys() == sorted(["plan.json", "pointless.json", *store.keys("points/")])
+    assert store.keys("nothing/") == []
+
+
+def test_more_keys_than_one_page_of_a_listing_are_listed(store: Store) -> None:
+    with ThreadPoolExecutor(16) as writers:
+        list(writers.map(lambda number: store.put(f"many/{number:04d}", b""), range(1005)))
+
+    assert len(store.keys("many/")) == 1005
+
+
+def test_a_store_below_a_prefix_sees_its_own_keys(store: Store) -> None:
+    below = store.below("runs/local/x/1")
+    below.put("plan.json", b"p")
+
+    assert store.get("runs/local/x/1/plan.json") == b"p"
+    assert below.keys() == ["plan.json"]
+    assert below.uri("plan.json") == store.uri("runs/local/x/1/plan.json")
+    assert below.uri() == store.uri("runs/local/x/1")

@@ -1,0 +1,48 @@
+"""Requests beside the measurement: they wait for health with a deadline, and say what they saw."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_client.errors import EngineFailed
+from specbench_client.transport.control import Control, Unanswered
+from specbench_testing.scripted_server import Do, response, scripted, unused_url
+
+OK = [response(200, b'{"status": "ok"}')]
+STARTING = [response(503, b'{"error": {"message": "Loading model"}}')]
+
+
+async def test_an_engine_that_becomes_healthy_is_waited_for() -> None:
+    async with scripted(STARTING, [], STARTING, OK) as (url, heard), Control(url) as control:
+        await control.wait_healthy("/health", deadline_s=30)
+    assert len(heard.requests) == 4
+
+
+async def test_an_engine_that_never_becomes_healthy_is_named_with_its_last_words() -> None:
+    async with scripted(STARTING) as (url, _), Control(url) as control:
+        with pytest.raises(EngineFailed, match="Loading model") as caught:
+            await control.wait_healthy("/health", deadline_s=0)
+    assert caught.value.reason == "NeverReady"
+
+
+async def test_health_is_a_yes_or_a_no() -> None:
+    async with scripted(OK, STARTING, [Do.RESET]) as (url, _), Control(url) as control:
+        assert [await control.healthy("/health") for _ in range(3)] == [True, False, False]
+    async with Control(unused_url()) as control:
+        assert not await control.healthy("/health")
+
+
+async def test_an_engine_that_hangs_is_not_healthy() -> None:
+    async with scripted([Do.STALL]) as (url, _), Control(url, timeout_s=0.05) as control:
+        assert not await control.healthy("/health")
+
+
+async def test_a_page_that_is_not_there_raises_with_the_address_and_the_words() -> None:
+    async with scripted([response(404, b"not here")]) as (url, _), Control(url) as control:
+        with pytest.raises(Unanswered, match="/metrics: HTTP 404: not here"):
+            await control.text("/metrics")
+
+
+async def test_documents_are_missing_where_they_are_not_to_be_had() -> None:
+    async with scripted(OK, [response(404, b"")], [response(200, b"no json")]) as (url, _), Control(url) as control:
+        assert await control.documents(["/a", "/b", "/c"]) == {"/a": {"status": "ok"}, "/b": None, "/c": None}

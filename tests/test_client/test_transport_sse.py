@@ -1,0 +1,70 @@
+"""Server-sent events: the same however the bytes were cut, timed by the read that completed them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_client.transport.exchange import Arrival
+from specbench_client.transport.sse import Event, MalformedStream, events
+from specbench_testing.wires import arrivals
+
+LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
+DATA = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=3)
+
+
+def data_of(body: bytes, *cuts: int) -> list[str]:
+    return [event.data for event in events(arrivals(body, cuts))]
+
+
+@given(st.lists(DATA, max_size=5), LINE_ENDS, st.lists(st.integers(0, 400), max_size=30))
+def test_events_are_the_same_for_every_way_of_cutting_the_bytes(
+    wanted: list[list[str]], end: str, cuts: list[int]
+) -> None:
+    body = "".join("".join(f"data: {line}{end}" for line in lines) + end for lines in wanted).encode()
+    assert data_of(body, *cuts) == ["\n".join(lines) for lines in wanted]
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=10))
+def test_any_bytes_are_events_or_a_malformed_stream(body: bytes, cuts: list[int]) -> None:
+    outcomes = []
+    for places in ([], cuts):
+        try:
+            outcomes.append(data_of(body, *places))
+        except MalformedStream as error:
+            outcomes.append([str(error)])
+    assert outcomes[0] == outcomes[1]
+
+
+def test_an_event_is_timed_by_the_read_that_completed_it() -> None:
+    reads = [Arrival(10, b"data: a"), Arrival(20, b"\n"), Arrival(30, b"\ndata: b\n\nda"), Arrival(40, b"ta: c\n\n")]
+    assert events(reads) == [Event(30, "a"), Event(30, "b"), Event(40, "c")]
+
+
+def test_comments_other_fields_and_events_without_data_are_passed_over() -> None:
+    assert data_of(b": keep-alive\n\nevent: ping\nid: 1\nretry: 3\n\ndata: x\n\n") == ["x"]
+
+
+def test_one_space_after_the_colon_is_not_data_and_a_second_one_is() -> None:
+    assert data_of(b"data:a\n\ndata: a\n\ndata:  a \n\n") == ["a", "a", " a "]
+
+
+def test_a_byte_order_mark_is_passed_over() -> None:
+    assert data_of(b"\xef\xbb\xbfdata: x\n\n") == ["x"]
+
+
+@pytest.mark.parametrize("rest", [b"data: {", b"data: x", b"data: x\n"])
+def test_what_follows_the_last_blank_line_is_no_event(rest: bytes) -> None:
+    assert data_of(b"data: x\n\n" + rest) == ["x"]
+
+
+@pytest.mark.parametrize("rest", [b"data: [DONE]", b"data: [DONE]\n", b"data:[DONE]"])
+def test_an_end_mark_needs_no_blank_line(rest: bytes) -> None:
+    assert data_of(b"data: x\n\n" + rest) == ["x", "[DONE]"]
+
+
+@pytest.mark.parametrize("body", [b"<html>\n\n", b'{"error": "no"}\n', b"data: \xff\xfe\n\n", b"error: {}\n\n"])
+def test_what_is_no_event_stream_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedStream):
+        data_of(body)

@@ -1,0 +1,321 @@
+"""A run from its creation to its answer, and what a user may do to it on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.plan.names import plan_name
+from specbench_api.spec.conditions import ConditionType, GroupState, Phase
+from specbench_operator.state import Place, Ref
+from specbench_testing.operator import AWAY, NO_BUCKET, World, figure, operator_run, summary_of
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def finished(world: World) -> World:
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    world.finish_report()
+    world.settle()
+    return world
+
+
+def test_a_new_run_gets_its_plan_one_engine_and_one_service(world: World) -> None:
+    decision = world.look()
+    assert [(item["kind"], item["metadata"]["name"]) for item in decision.apply] == [
+        ("ConfigMap", plan_name("demo")),
+        ("Service", "demo-g0-0"),
+        ("Job", "demo-g0-0"),
+    ]
+    assert decision.status.phase is Phase.STARTING
+    assert decision.status.start_time == "2026-01-02T12:00:00Z"
+    assert world.states() == [GroupState.STARTING, GroupState.WAITING]
+    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.said(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    assert world.said(ConditionType.RECONCILING) == ("True", "Starting")
+    assert world.said(ConditionType.STALLED)[0] == "False"
+
+
+def test_the_client_starts_only_when_the_engine_is_ready(world: World) -> None:
+    world.look()
+    world.start_pod(world.engine())
+    assert world.look().apply == ()
+    world.change_pod(world.engine(), ready=True)
+    assert [item["metadata"]["name"] for item in world.look().apply] == [world.client()]
+    assert world.status.phase is Phase.RUNNING
+
+
+def test_an_engine_counts_as_ready_when_its_first_completion_is_known(world: World) -> None:
+    world.look()
+    world.serve()
+    world.look()
+    assert world.said(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    world.answering = 0
+    world.look()
+    assert world.said(ConditionType.ENGINE_READY) == ("True", "Serving")
+    world.trouble = AWAY
+    world.look()
+    assert world.said(ConditionType.ENGINE_READY) == ("True", "Serving")
+
+
+def test_a_finished_client_releases_the_engine_before_the_next_is_launched(world: World) -> None:
+    world.look()
+    world.serve()
+    world.finish_client()
+    decision = world.look()
+    assert {ref.name for ref in decision.delete} == {world.engine()}
+    assert decision.apply == ()
+    assert world.states()[0] is GroupState.DONE
+    assert world.look().apply == (), "its pod is still there"
+    assert world.condition(ConditionType.RECONCILING).reason == "WaitingForRelease"
+    world.reap()
+    assert [item["metadata"]["name"] for item in world.look().apply] == [world.engine(1), world.engine(1)]
+    assert world.launched == ["demo-g0-0", "demo-g1-0"]
+
+
+def test_the_report_is_made_when_all_groups_are_done_and_its_summary_becomes_the_status(world: World) -> None:
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    assert world.report in world.jobs
+    assert world.status.phase is Phase.ANALYSING
+    assert world.said(ConditionType.LOAD_FINISHED) == ("True", "Finished")
+    world.finish_report()
+    world.settle()
+    status = world.status
+    assert (status.phase, status.progress, status.verdict) == (Phase.SUCCEEDED, "2/2", "Trustworthy")
+    assert status.best == "ngram 1.83x at concurrency 1"
+    assert [(row.arm, row.speedup_text) for row in status.arms] == [("none", ""), ("ngram", "1.83 [1.76, 1.90]")]
+    assert status.arms[1].ttft_ms is not None
+    assert (status.arms[1].ttft_ms.p50, status.arms[1].ttft_ms.p99, status.arms[1].output_tps) == (12.5, None, None)
+    assert status.results is not None
+    assert status.results.report.endswith("/report.html")
+    assert status.completion_time is not None
+    for kind in (ConditionType.READY, ConditionType.TRUSTWORTHY, ConditionType.RESULTS_DURABLE):
+        assert world.said(kind)[0] == "True"
+    assert world.said(ConditionType.RECONCILING)[0] == world.said(ConditionType.STALLED)[0] == "False"
+
+
+def test_people_are_told_once_of_each_step(world: World) -> None:
+    finished(world)
+    world.settle()
+    assert [event.reason for event in world.events] == [
+        *("EngineStarting", "EngineReady", "GroupMeasured"),
+        *("EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished"),
+        "ResultsReady",
+    ]
+
+
+def test_numbers_that_cannot_be_trusted_end_ready_and_untrustworthy_with_the_worst_finding(world: World) -> None:
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    finding = Finding(check="NeverDrafted", severity=Severity.INVALID, message="0 tokens were drafted")
+    world.finish_report(summary_of(world.plan, 2, speedup=figure(1.01, 0.9, 1.1), finding=finding))
+    world.settle()
+    assert world.said(ConditionType.READY) == ("True", "Finished")
+    assert world.said(ConditionType.TRUSTWORTHY) == ("False", "NeverDrafted")
+    assert "0 tokens were drafted" in world.condition(ConditionType.TRUSTWORTHY).message
+    assert (world.status.verdict, world.status.best) == ("Untrustworthy", "")
+    assert world.status.arms[1].speedup_text == "indistinguishable"
+    assert "Untrustworthy" in {event.reason for event in world.events}
+
+
+def test_groups_that_are_measured_in_s3_are_never_launched(world: World) -> None:
+    world.measured = {point.hash for point in world.plan.groups[0].points}
+    world.settle()
+    assert world.launched == [world.engine(1)]
+    assert world.states() == [GroupState.DONE, GroupState.STARTING]
+
+
+def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: World) -> None:
+    finished(world)
+    fresh = World(measured=world.measured, summary=world.summary)
+    fresh.settle()
+    assert fresh.launched == []
+    assert fresh.report not in fresh.jobs
+    assert fresh.status.phase is Phase.SUCCEEDED
+    assert fresh.status.arms == world.status.arms
+
+
+def test_a_summary_older_than_the_measurements_is_made_anew(world: World) -> None:
+    world.measured = {point.hash for point in world.plan.points}
+    world.summary = summary_of(world.plan, 1)
+    world.settle()
+    assert world.report in world.jobs
+    assert world.status.phase is Phase.ANALYSING
+
+
+def test_a_finished_run_is_left_alone_until_its_children_have_outlived_their_time(world: World) -> None:
+    finished(world)
+    before = world.observed()
+    decision = world.look()
+    assert world.observed() == before
+    assert decision.at_rest
+    assert decision.look_again_s == pytest.approx(86_400, abs=60)
+    world.pass_time(86_400)
+    world.settle()
+    assert (world.jobs, world.things) == ({}, {})
+    assert world.status.phase is Phase.SUCCEEDED
+    assert world.look().look_again_s is None
+
+
+def test_a_finished_run_is_not_measured_again_when_its_results_are_deleted(world: World) -> None:
+    finished(world)
+    world.measured.clear()
+    world.jobs.clear()
+    world.settle()
+    assert len(world.launched) == 2
+
+
+def test_a_finished_run_follows_its_generation_so_that_tools_see_it_as_current(world: World) -> None:
+    finished(world)
+    world.run["metadata"]["generation"] = 2
+    world.look()
+    assert world.status.observed_generation == 2
+    assert {row.observed_generation for row in world.status.conditions} == {2}
+
+
+def test_suspending_gives_the_gpus_back_and_resuming_goes_on_where_it_was(world: World) -> None:
+    world.settle()
+    world.measure(0)
+    world.serve(1)
+    world.run["spec"]["suspend"] = True
+    decision = world.look()
+    assert {ref.name for ref in decision.delete} == {world.engine(1), world.client(1)}
+    assert world.status.phase is Phase.SUSPENDED
+    assert world.said(ConditionType.RECONCILING)[0] == world.said(ConditionType.READY)[0] == "False"
+    assert world.states() == [GroupState.DONE, GroupState.WAITING]
+    world.settle()
+    world.run["spec"]["suspend"] = False
+    world.settle()
+    assert world.launched[-1] == world.engine(1)
+    assert world.group(1).attempt == 0, "it was not lost: nobody's fault is counted"
+    assert {"Suspended", "Resumed"} <= {event.reason for event in world.events}
+
+
+def test_a_run_that_is_created_suspended_creates_nothing() -> None:
+    world = World(operator_run({"spec.suspend": True}))
+    assert world.look().apply == ()
+    assert world.status.phase is Phase.SUSPENDED
+
+
+def test_a_run_that_is_being_deleted_is_left_to_the_garbage_collector(world: World) -> None:
+    world.settle()
+    world.run["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
+    decision = world.look()
+    assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
+
+
+def test_children_of_an_older_run_of_the_same_name_are_waited_for_and_never_touched(world: World) -> None:
+    world.older_run_left(world.engine(), Place("engine", 0, 0))
+    decision = world.look()
+    assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
+    assert decision.look_again_s == 5
+    assert world.said(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")
+    assert "Job demo-g0-0" in world.condition(ConditionType.RECONCILING).message
+    del world.jobs[world.engine()]
+    world.settle()
+    assert world.launched == [world.engine()]
+
+
+@pytest.mark.parametrize(("trouble", "said"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))])
+def test_no_engine_is_launched_while_s3_does_not_answer(world: World, trouble: object, said: tuple[str, str]) -> None:
+    world.trouble = trouble  # type: ignore[assignment]
+    decision = world.look()
+    assert [item["kind"] for item in decision.apply] == ["ConfigMap"]
+    assert decision.look_again_s == 15
+    assert world.said(ConditionType.RESULTS_DURABLE) == said
+    assert world.said(ConditionType.RECONCILING)[0] == "True"
+    assert world.status.phase is Phase.PENDING
+    world.trouble = None
+    world.settle()
+    assert world.launched == [world.engine()]
+
+
+def test_an_engine_at_work_goes_on_while_s3_is_away_and_is_released_when_its_client_is_done(world: World) -> None:
+    world.settle()
+    world.serve()
+    world.trouble = AWAY
+    decision = world.look()
+    assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
+    world.finish_client()
+    assert Ref("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.look().delete
+    world.settle()
+    assert world.launched == [world.engine()]
+    assert world.states()[0] is GroupState.MEASURING
+    world.trouble = None
+    world.settle()
+    assert world.states()[0] is GroupState.DONE
+
+
+def test_the_report_waits_for_s3(world: World) -> None:
+    world.settle()
+    world.measure(0)
+    world.serve(1)
+    world.finish_client(1)
+    world.look()
+    world.trouble = AWAY
+    world.settle()
+    assert world.report not in world.jobs
+    assert world.status.phase is Phase.ANALYSING
+    assert world.said(ConditionType.RECONCILING) == ("True", "S3Away")
+
+
+def test_a_plan_survives_an_operator_that_would_draw_another(world: World) -> None:
+    world.settle()
+    assert world.plan_json is not None
+    world.plan_json = world.plan_json.replace(world.plan.groups[0].points[0].hash, "0" * 64)
+    world.measured = {"0" * 64}
+    world.settle()
+    assert world.states()[0] is GroupState.DONE
+
+
+def test_a_deleted_client_a_deleted_service_and_a_deleted_plan_are_simply_applied_again(world: World) -> None:
+    world.settle()
+    world.serve()
+    world.lose_job(world.client())
+    world.reap()
+    world.things.clear()
+    world.plan_json = None
+    kinds = [(item["kind"], item["metadata"]["name"]) for item in world.look().apply]
+    assert kinds == [("ConfigMap", "demo-plan"), ("Service", world.engine()), ("Job", world.client())]
+
+
+def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> None:
+    world.settle()
+    world.start_pod(world.engine())
+    world.pass_time(30)
+    world.change_pod(world.engine(), ready=True)
+    world.look()
+    assert world.status.gpu_seconds_held == 2 * 30
+    world.pass_time(20)
+    world.look()
+    assert world.status.gpu_seconds_held == 60, "the sum alone is not worth a write every few seconds"
+    world.pass_time(40)
+    world.look()
+    world.look()
+    assert world.status.gpu_seconds_held == 2 * 90
+    world.end_pod(world.engine(), 1, ran_s=10)
+    world.pass_time(600)
+    world.settle()
+    assert world.status.gpu_seconds_held == 2 * 100
+
+
+def test_a_run_without_gpus_holds_none(world: World) -> None:
+    world = World(operator_run({"spec.placement": {}}))
+    finished(world)
+    assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
+
+
+def test_an_unreadable_status_is_a_lost_status(world: World) -> None:
+    world.settle()
+    world.run["status"] = {"phase": "Dancing"}
+    world.settle()
+    assert world.status.phase is Phase.STARTING
+    assert world.launched == [world.engine()]

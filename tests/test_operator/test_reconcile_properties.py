@@ -1,0 +1,184 @@
+"""Whatever happens in whatever order: never two engines, never another run's children, never two minds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from specbench_api.outcome.ending import Exit
+from specbench_api.plan.names import ROLE_ENGINE
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_operator.reconcile.run import decide
+from specbench_operator.state import Decision, Job, Place
+from specbench_testing.operator import AWAY, NO_BUCKET, OLDER_UID, UID, World, operator_run, waiting
+
+FATES = (
+    "start", "ready", "wait", "crash", "oom", "evict", "delete pod", "delete engine", "delete client", "delete things",
+    "finish", "client lost", "client refused", "client bad", "client not durable", "report", "report fails",
+    "s3 away", "s3 refuses", "s3 back", "suspend", "resume", "status lost", "seconds", "minutes", "hours", "reap",
+    "older run", "older run gone", "results deleted",
+)  # fmt: skip
+
+
+def live(world: World, role: str) -> list[Job]:
+    return [job for job in world.jobs.values() if job.place.role == role and job.owner == UID and not job.ended]
+
+
+def engines(world: World) -> list[Job]:
+    return live(world, ROLE_ENGINE)
+
+
+def with_pod(world: World, jobs: list[Job]) -> list[str]:
+    """Names of those that have a living pod."""
+    held = {pod.job for pod in world.pods.values() if pod.alive and pod.deleted_at is None}
+    return [job.ref.name for job in jobs if job.ref.name in held]
+
+
+def befall(world: World, fate: str) -> None:
+    """One thing that may happen in a cluster; nothing where it cannot happen now."""
+    on_pods = {
+        "ready": {"ready": True, "waiting": None, "phase": "Running"},
+        "wait": waiting("ImagePullBackOff"),
+        "evict": {"phase": "Failed", "reason": "Evicted", "ready": False},
+        "delete pod": {"deleted_at": world.now + timedelta(seconds=5)},
+    }
+    running, clients = with_pod(world, engines(world)), with_pod(world, live(world, "client"))
+    if fate == "start":
+        for job in [*engines(world), *live(world, "client"), *live(world, "report")]:
+            if not [pod for pod in world.pods.values() if pod.job == job.ref.name]:
+                world.start_pod(job.ref.name, ready=job.place.role != ROLE_ENGINE)
+    elif fate in on_pods and running:
+        world.change_pod(running[0], **on_pods[fate])
+    elif fate in ("crash", "oom") and running:
+        world.crash(running[0], 137, reason="OOMKilled" if fate == "oom" else "Error")
+    elif fate == "delete engine" and engines(world):
+        world.lose_job(engines(world)[0].ref.name)
+    elif fate == "delete client" and clients:
+        world.lose_job(clients[0])
+    elif fate.startswith("client ") and clients:
+        place = world.jobs[clients[0]].place
+        code, reason = {
+            "client lost": (Exit.ENGINE_FAILED, "EngineLost"),
+            "client refused": (Exit.ENGINE_FAILED, "CompletionRefused"),
+            "client bad": (Exit.BAD_INPUT, "BadInput"),
+            "client not durable": (Exit.NOT_DURABLE, "S3Away"),
+        }[fate]
+        world.fail_client(code, reason, group=place.group or 0, attempt=place.attempt or 0)
+    elif fate == "finish" and clients:
+        place = world.jobs[clients[0]].place
+        world.finish_client(place.group or 0, place.attempt or 0)
+    elif fate == "report" and with_pod(world, live(world, "report")):
+        world.finish_report()
+    elif fate == "report fails" and with_pod(world, live(world, "report")):
+        world.crash(world.report, 1)
+    else:
+        befall_elsewhere(world, fate)
+
+
+def befall_elsewhere(world: World, fate: str) -> None:
+    if fate == "delete things":
+        world.things.clear()
+        world.plan_json = None
+    elif fate in ("s3 away", "s3 refuses", "s3 back"):
+        world.trouble = {"s3 away": AWAY, "s3 refuses": NO_BUCKET, "s3 back": None}[fate]
+    elif fate in ("suspend", "resume"):
+        world.run["spec"]["suspend"] = fate == "suspend"
+    elif fate == "status lost":
+        world.run.pop("status", None)
+    elif fate in ("seconds", "minutes", "hours"):
+        world.pass_time({"seconds": 3, "minutes": 90, "hours": 2000}[fate])
+    elif fate == "reap":
+        world.reap()
+    elif fate == "older run" and "demo-g0-9" not in world.jobs:
+        world.older_run_left("demo-g0-9", Place(ROLE_ENGINE, 0, 9))
+    elif fate == "older run gone":
+        world.jobs.pop("demo-g0-9", None)
+    elif fate == "results deleted":
+        world.measured.clear()
+
+
+def check(world: World, decision: Decision) -> None:
+    """What must hold of every decision."""
+    holding = [pod for pod in world.pods.values() if pod.alive and pod.place.role == ROLE_ENGINE]
+    fresh = [pod for pod in holding if pod.deleted_at is None or world.now < pod.deleted_at + timedelta(seconds=120)]
+    launches = [item for item in decision.apply if is_engine_job(item)]
+    assert len(launches) <= 1
+    if launches:
+        assert not engines(world), "another engine may still start"
+        assert not fresh, "another engine holds GPUs"
+        assert world.trouble is None, "nobody knows what is measured already"
+    touched = {ref.uid for ref in decision.delete} | {stop.ref.uid for stop in decision.stop}
+    foreign = {job.ref.uid for job in world.jobs.values() if job.owner == OLDER_UID}
+    assert not touched & foreign
+    assert all(item["metadata"]["ownerReferences"][0]["uid"] == UID for item in decision.apply)
+    rows = {row.type: row for row in decision.status.conditions}
+    assert set(rows) == set(ConditionType)
+    both = {rows[ConditionType.RECONCILING].status, rows[ConditionType.STALLED].status}
+    assert both != {ConditionStatus.TRUE}
+    assert (decision.status.phase is Phase.SUCCEEDED) is (rows[ConditionType.READY].status is ConditionStatus.TRUE)
+
+
+def is_engine_job(manifest: object) -> bool:
+    assert isinstance(manifest, dict)
+    return manifest["kind"] == "Job" and manifest["metadata"]["labels"]["specbench.io/role"] == ROLE_ENGINE
+
+
+def step(world: World) -> None:
+    observed = world.observed()
+    decision = decide(observed, world.settings, world.now)
+    assert decision == decide(observed, world.settings, world.now), "the same was decided differently"
+    check(world, decision)
+    world.follow(decision)
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=40))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_no_order_of_events_brings_two_engines_or_touches_another_run(fates: list[str]) -> None:
+    world = World(operator_run({"spec.load": {"concurrency": [1], "repeats": 2}}))
+    step(world)
+    for fate in fates:
+        befall(world, fate)
+        step(world)
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=25))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_run_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
+    world = World()
+    for fate in fates:
+        step(world)
+        befall(world, fate)
+    for fate in ("s3 back", "resume", "older run gone"):
+        befall(world, fate)
+    for _ in range(12):
+        for fate in ("reap", "start", "ready", "finish", "report", "seconds", "minutes"):
+            befall(world, fate)
+            step(world)
+    assert world.status.phase in (Phase.SUCCEEDED, Phase.FAILED)
+    assert world.status.completion_time is not None
+    assert not engines(world)
+
+
+@pytest.mark.parametrize("state", list(GroupState))
+def test_a_status_that_lies_about_groups_does_no_harm(state: GroupState) -> None:
+    world = World()
+    world.settle()
+    rows = [replace_row(row, state) for row in world.run["status"]["groups"]]
+    world.run["status"]["groups"] = rows
+    step(world)
+    assert len(world.launched) == 1
+
+
+def replace_row(row: dict[str, object], state: GroupState) -> dict[str, object]:
+    return {**row, "state": state, "attempt": 2}
+
+
+def test_another_runs_job_in_place_of_the_plan_is_not_adopted() -> None:
+    world = World()
+    world.older_run_left("demo-report", Place("report"))
+    world.jobs["demo-report"] = replace(world.jobs["demo-report"], owner=None)
+    step(world)
+    assert world.launched == []

@@ -1,0 +1,163 @@
+"""Manifests, each compared entire: nothing slips into a pod unseen.
+
+SPECBENCH_REWRITE_GOLDEN=1 rewrites the files, and the tests fail all the same: a rewrite is read before it is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from specbench_api.plan.expand import expand
+from specbench_api.plan.names import client_name
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.run import NAME_MAX, SpecBenchRun
+from specbench_operator.render.client_job import client_job
+from specbench_operator.render.engine_job import engine_job
+from specbench_operator.render.plan_config import plan_config
+from specbench_operator.render.report_job import report_job
+from specbench_operator.render.service import engine_service
+from specbench_testing.operator import SETTINGS, operator_run
+
+GOLDEN = Path(__file__).parent / "golden"
+SMALL: dict[str, Any] = {"spec.placement": {}}
+FULL: dict[str, Any] = {
+    "spec.model": {"name": "acme/tiny", "pvc": {"claimName": "models", "path": "tiny.gguf"}},
+    "spec.engine": {
+        "kind": "llama-cpp",
+        "version": "b6000",
+        "args": ["--ctx-size=8192"],
+        "env": [{"name": "GGML_CUDA_GRAPHS", "value": "1"}],
+        "tensorParallelSize": 2,
+    },
+    "spec.drafters[0].numSpeculativeTokens": 5,
+    "spec.load": {"concurrency": [1, 8], "repeats": 1},
+    "spec.placement": {
+        "gpus": 2,
+        "nodeSelector": {"nvidia.com/gpu.product": "H100"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "priorityClassName": "bench",
+        "serviceAccountName": "bench-client",
+        "imagePullSecrets": ["registry"],
+        "engineResources": {"cpu": "16", "memory": "64Gi"},
+        "clientResources": {"cpu": "4", "memory": "4Gi"},
+        "clientNodeSelector": {"pool": "cpu"},
+    },
+    "spec.results": {
+        "s3": {
+            "bucket": "results",
+            "prefix": "team/a",
+            "endpoint": "http://s3.storage:9000",
+            "region": "eu-west-1",
+            "credentialsSecret": "bench-s3",
+        },
+    },
+    "spec.activeDeadlineSeconds": 3600,
+    "spec.startupDeadlineSeconds": 601,
+}
+
+
+def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
+    run = parse_run(operator_run(edits))
+    return run, expand(run)
+
+
+def _engine(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return engine_job(run, plan, plan.groups[1], 2, SETTINGS)
+
+
+def _service(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return engine_service(run, plan, plan.groups[1], 2)
+
+
+def _client(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return client_job(run, plan, plan.groups[1], 2, SETTINGS)
+
+
+def _report(edits: Mapping[str, Any]) -> Any:
+    return report_job(given(edits)[0], SETTINGS)
+
+
+def _plan(edits: Mapping[str, Any]) -> Any:
+    return plan_config(*given(edits))
+
+
+MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
+    "engine-simulator": (_engine, SMALL),
+    "engine-llama-cpp": (_engine, FULL),
+    "service-simulator": (_service, SMALL),
+    "service-llama-cpp": (_service, FULL),
+    "client-small": (_client, SMALL),
+    "client-full": (_client, FULL),
+    "report-small": (_report, SMALL),
+    "report-full": (_report, FULL),
+    "plan": (_plan, SMALL),
+}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_is_as_its_golden_file_says(name: str) -> None:
+    render, edits = MANIFESTS[name]
+    file = GOLDEN / f"{name}.yaml"
+    text = yaml.safe_dump(render(edits), sort_keys=False, width=120)
+    if os.environ.get("SPECBENCH_REWRITE_GOLDEN") == "1":
+        before = file.read_text() if file.exists() else ""
+        file.write_text(text)
+        assert before == text, f"{file.name} was rewritten: read it, then run again without SPECBENCH_REWRITE_GOLDEN"
+    assert yaml.safe_load(file.read_text()) == yaml.safe_load(text)
+    assert file.read_text() == text
+
+
+def test_there_is_no_golden_file_without_a_manifest() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == set(MANIFESTS)
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_rendering_twice_gives_the_same(name: str) -> None:
+    render, edits = MANIFESTS[name]
+    assert render(edits) == render(edits)
+
+
+def test_the_longest_name_of_a_run_still_gives_names_that_a_service_may_have() -> None:
+    assert len(client_name("n" * NAME_MAX, 511, 9)) <= 63
+
+
+def pods() -> list[Any]:
+    return [
+        render(edits)["spec"]["template"]["spec"]
+        for render, edits in MANIFESTS.values()
+        if render is not _plan and render is not _service
+    ]
+
+
+@pytest.mark.parametrize("pod", pods())
+def test_no_pod_has_any_right_on_the_cluster(pod: dict[str, Any]) -> None:
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["restartPolicy"] == "Never"
+    assert "hostNetwork" not in pod
+
+
+@pytest.mark.parametrize("pod", pods())
+def test_our_own_image_runs_under_pod_security_restricted(pod: dict[str, Any]) -> None:
+    container = pod["containers"][0]
+    if container["image"] != SETTINGS.client_image:
+        pytest.skip("another project's image")
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+@pytest.mark.parametrize("pod", pods())
+def test_no_secret_is_on_a_command_line(pod: dict[str, Any]) -> None:
+    container = pod["containers"][0]
+    text = " ".join([*container.get("command", []), *container["args"]])
+    assert "AWS" not in text
+    assert "KEY" not in text
