@@ -30,7 +30,9 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_client.drive import DriveOptions, Progress, conclude, drive_group
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, ClientError, Interrupted
 from specbench_client.store.locate import open_store
 from specbench_client.store.store import Store
@@ -124,6 +126,8 @@ def report(plan_file: Path, results: str) -> Termination:
     \b
       specbench-client report --plan plan.json --results s3://bench/runs
     """  # noqa: D301 -- \b is click's, and must be the real character
+    from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
+
     plan = read_plan(plan_file)
     summary = conclude(plan, _run_store(plan, results))
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.verdict}"

@@ -237,8 +237,9 @@ def env_of(rendered: Rendered) -> dict[str, str]:
 
 
 def try_out(cluster: Cluster, thing: dict[str, Any]) -> bool:
-    """Apply without doing it. Raises Refused for a field that Kubernetes does not know or take."""
+    """Apply without doing it (but for the account that pods name). Raises Refused for what Kubernetes does not take."""
     path = PATHS[thing["kind"]].format(thing["metadata"].get("namespace"))
-    query = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "specbench-tests", "force": "true"}
+    query = {"fieldValidation": "Strict", "fieldManager": "specbench-tests", "force": "true"}
+    query |= {} if thing["kind"] == "ServiceAccount" else {"dryRun": "All"}
     cluster.call("PATCH", f"{path}/{thing['metadata']['name']}", thing, query=query, kind=APPLY)
     return True

@@ -12,7 +12,9 @@ import pytest
 from specbench_api.outcome.layout import PLAN, manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.plan import Plan
-from specbench_client.drive import DriveOptions, GroupResult, Progress, drive_group
+from specbench_client.drive.group import GroupResult, drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.faults import Faults, parse_faults
@@ -20,8 +22,7 @@ from specbench_client.store.folder import FolderStore
 from specbench_client.store.parts import PartLimits
 from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
 
-SLOW = SimulatorConfig(time_scale=1)
-"""A request takes a sixteenth of a second: a test can look into the middle of a point."""
+SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
 TWO_LOADS = {"spec.load": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 2}}
 
 
@@ -292,9 +293,7 @@ async def test_progress_is_called_back_and_lies_in_the_store(tmp_path: Path, sto
 
 
 async def test_results_of_the_simulator_are_marked_as_simulated(tmp_path: Path, store: FolderStore) -> None:
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
-
-    await drive(tmp_path, plan, store)
+    await drive(tmp_path, plan := plan_of(write_prompts(tmp_path / "p.jsonl")), store)
 
     summary = json.loads(store.get(summary_key(plan.groups[0].points[0].hash)) or b"")
     assert summary["simulated"] is True

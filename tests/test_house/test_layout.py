@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_no_room_is_called_by_a_name_that_says_nothing() -> None:
 
 def test_the_wheel_holds_three_packages_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(
-        ["uv", "build", "--wheel", "--no-build-isolation", "--out-dir", str(tmp_path), "--quiet", str(ROOT)], check=True
+        [Path(sys.executable).with_name("uv"), "build", "--wheel", "--no-build-isolation", "--out-dir", str(tmp_path), "--quiet", str(ROOT)], check=True
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()

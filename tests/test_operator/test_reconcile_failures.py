@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_operator.reconcile.held import EVERY_S
@@ -225,14 +226,14 @@ def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: World
 
 
 @pytest.mark.parametrize("how", LOSSES)
-def test_three_losses_are_enough(world: World, how: str) -> None:
+def test_three_losses_are_enough(world: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for attempt in range(3):
         world.serve(0, attempt)
         world.look()
         if attempt < 2:
             world.lose_job(world.engine(0, attempt))
             world.settle()
-    world.engine = lambda group=0, attempt=2: f"demo-g{group}-{attempt if not group else 0}"  # type: ignore[method-assign,misc]
+    monkeypatch.setattr(world, "engine", lambda: "demo-g0-2")
     LOSSES[how](world)
     world.settle()
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "EngineLost")

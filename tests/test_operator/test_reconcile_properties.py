@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from specbench_api.outcome.ending import Exit
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
@@ -39,13 +40,41 @@ def with_pod(world: World, jobs: list[Job]) -> list[str]:
 
 def befall(world: World, fate: str) -> None:
     """One thing that may happen in a cluster; nothing where it cannot happen now."""
+    clients, reports = with_pod(world, live(world, "client")), with_pod(world, live(world, "report"))
+    if fate.startswith("client ") and clients:
+        befall_client(world, fate, world.jobs[clients[0]].place)
+    elif fate == "finish" and clients:
+        place = world.jobs[clients[0]].place
+        world.finish_client(place.group or 0, place.attempt or 0)
+    elif fate == "delete client" and clients:
+        world.lose_job(clients[0])
+    elif fate == "report" and reports:
+        world.finish_report()
+    elif fate == "report fails" and reports:
+        world.crash(world.report, 1)
+    else:
+        befall_engine(world, fate)
+        befall_elsewhere(world, fate)
+
+
+def befall_client(world: World, fate: str, place: Place) -> None:
+    code, reason = {
+        "client lost": (Exit.ENGINE_FAILED, "EngineLost"),
+        "client refused": (Exit.ENGINE_FAILED, "CompletionRefused"),
+        "client bad": (Exit.BAD_INPUT, "BadInput"),
+        "client not durable": (Exit.NOT_DURABLE, "S3Away"),
+    }[fate]
+    world.fail_client(code, reason, group=place.group or 0, attempt=place.attempt or 0)
+
+
+def befall_engine(world: World, fate: str) -> None:
     on_pods = {
         "ready": {"ready": True, "waiting": None, "phase": "Running"},
         "wait": waiting("ImagePullBackOff"),
         "evict": {"phase": "Failed", "reason": "Evicted", "ready": False},
         "delete pod": {"deleted_at": world.now + timedelta(seconds=5)},
     }
-    running, clients = with_pod(world, engines(world)), with_pod(world, live(world, "client"))
+    running = with_pod(world, engines(world))
     if fate == "start":
         for job in [*engines(world), *live(world, "client"), *live(world, "report")]:
             if not [pod for pod in world.pods.values() if pod.job == job.ref.name]:
@@ -56,26 +85,6 @@ def befall(world: World, fate: str) -> None:
         world.crash(running[0], 137, reason="OOMKilled" if fate == "oom" else "Error")
     elif fate == "delete engine" and engines(world):
         world.lose_job(engines(world)[0].ref.name)
-    elif fate == "delete client" and clients:
-        world.lose_job(clients[0])
-    elif fate.startswith("client ") and clients:
-        place = world.jobs[clients[0]].place
-        code, reason = {
-            "client lost": (Exit.ENGINE_FAILED, "EngineLost"),
-            "client refused": (Exit.ENGINE_FAILED, "CompletionRefused"),
-            "client bad": (Exit.BAD_INPUT, "BadInput"),
-            "client not durable": (Exit.NOT_DURABLE, "S3Away"),
-        }[fate]
-        world.fail_client(code, reason, group=place.group or 0, attempt=place.attempt or 0)
-    elif fate == "finish" and clients:
-        place = world.jobs[clients[0]].place
-        world.finish_client(place.group or 0, place.attempt or 0)
-    elif fate == "report" and with_pod(world, live(world, "report")):
-        world.finish_report()
-    elif fate == "report fails" and with_pod(world, live(world, "report")):
-        world.crash(world.report, 1)
-    else:
-        befall_elsewhere(world, fate)
 
 
 def befall_elsewhere(world: World, fate: str) -> None:
@@ -123,7 +132,7 @@ def check(world: World, decision: Decision) -> None:
 
 def is_engine_job(manifest: object) -> bool:
     assert isinstance(manifest, dict)
-    return manifest["kind"] == "Job" and manifest["metadata"]["labels"]["specbench.io/role"] == ROLE_ENGINE
+    return (manifest["kind"], manifest["metadata"]["labels"]["specbench.io/role"]) == ("Job", ROLE_ENGINE)
 
 
 def step(world: World) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from specbench_api.plan.expand import expand
 from specbench_api.plan.names import client_name
 from specbench_api.plan.plan import Plan

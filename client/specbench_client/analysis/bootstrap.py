@@ -87,8 +87,8 @@ def draws(layout: Layout, seed: int, resamples: int) -> Iterator[tuple[Values, V
         prompts = np.zeros((size, layout.prompts))
         for stratum in range(layout.strata):
             members = np.flatnonzero(layout.stratum_of == stratum)
-            prompts[:, members] = _multinomial(rng, members.size, size)
-        yield _multinomial(rng, layout.repeats, size), prompts
+            prompts[:, members] = _drawn(rng, members.size, size)
+        yield _drawn(rng, layout.repeats, size), prompts
 
 
 def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int, resamples: int = RESAMPLES) -> Values:
@@ -150,5 +150,8 @@ def describe(layout: Layout, resamples: int = RESAMPLES) -> str:
     )
 
 
-def _multinomial(rng: np.random.Generator, units: int, size: int) -> Values:
-    return rng.multinomial(units, np.full(units, 1 / units), size=size).astype(np.float64)
+def _drawn(rng: np.random.Generator, units: int, size: int) -> Values:
+    """How often each unit comes up when as many as there are get drawn with replacement, `size` times over."""
+    rows = np.arange(size)[:, np.newaxis] * units
+    picks = (rng.integers(0, units, size=(size, units)) + rows).ravel()
+    return np.bincount(picks, minlength=size * units).reshape(size, units).astype(np.float64)

@@ -147,9 +147,7 @@ def _percentile_intervals(rows: pd.DataFrame, measure: Measure, seed: int) -> di
     return found
 
 
-def _weighted_percentiles(
-    values: Values, layout: Layout, percents: tuple[int, ...], chance: tuple[int, int]
-) -> Values:
+def _weighted_percentiles(values: Values, layout: Layout, percents: tuple[int, ...], chance: tuple[int, int]) -> Values:
     """Resamples × percentiles; `chance`: the seed and how many resamples."""
     order = np.argsort(values, kind="stable")
     found = []

@@ -1,8 +1,4 @@
-"""The composition root of a measurement: one engine group driven into a store, and the run's answer made from it."""
+"""The composition root of a measurement: `group` drives one engine group into a store, `conclude` makes the answer.
 
-from specbench_client.drive.conclude import conclude
-from specbench_client.drive.group import GroupResult, drive_group
-from specbench_client.drive.options import Clock, DriveOptions
-from specbench_client.drive.progress import Progress
-
-__all__ = ["Clock", "DriveOptions", "GroupResult", "Progress", "conclude", "drive_group"]
+Nothing is imported here: concluding takes plots and statistics, seconds that a client which only drives need not spend.
+"""

@@ -13,8 +13,8 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import specbench_client
 from specbench_api.outcome.manifest import Observed
@@ -56,78 +56,85 @@ async def drive_group(
     """
     stop = threading.Event()
     try:
-        return await _drive(plan, group, endpoint, (store, stop), options)
+        return await _Drive(plan, group, endpoint, store, options, stop).run()
     finally:
         stop.set()  # no thread waits for a store any longer than we do
 
 
-async def _drive(
-    plan: Plan, group: EngineGroup, endpoint: str, where: tuple[Store, threading.Event], options: DriveOptions
-) -> GroupResult:
-    store, stop = where
-    prompts = await asyncio.to_thread(_prompts, plan, group, options)
-    hasty = Patience(deadline_s=min(options.patience_s, CLAIM_PATIENCE_S), pause_s=stop.wait)
-    await asyncio.to_thread(claim, plan, PatientStore(store, hasty))
-    patient = PatientStore(store, replace(hasty, deadline_s=options.patience_s))
-    points = PointStore(patient, options.spool, options.limits)
-    found = await asyncio.to_thread(points.measured, [point.hash for point in group.points])
-    todo = [point for point in group.points if point.hash not in found]
-    keeper = ProgressKeeper(group, len(found), options.clock.monotonic_ns)
-    if todo:
-        async with _shown(keeper, store, options), _launched(plan, group, endpoint, options) as launch:
-            await first_act(launch, options.clock.monotonic_ns, f"g{group.index}-{options.attempt}")
-            observed = {name: _observed(launch, group, had, options) for name, had in prompts.items()}
-            await asyncio.to_thread(_refuse_changed, plan, points, observed)
-            measurement = Measurement(launch, points, options, keeper)
-            for point in todo:
-                _log.info("measuring %s", point.model_dump_json())
-                prompted, seen = prompts[point.workload], observed[point.workload]
-                await measurement.measure(point, prompted, seen, warm_up=point is todo[0])
-            keeper.phase = "done"
-    return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
+@dataclass(frozen=True)
+class _Drive:
+    """One call of `drive_group`. Blocking work is done in threads; `stop` ends their waiting."""
 
+    plan: Plan
+    group: EngineGroup
+    endpoint: str
+    store: Store
+    options: DriveOptions
+    stop: threading.Event
 
-def _prompts(plan: Plan, group: EngineGroup, options: DriveOptions) -> dict[str, Prompts]:
-    names = dict.fromkeys(point.workload for point in group.points)
-    return {name: load_prompts(plan.workload(name).dataset, options.base_dir, options.fetch) for name in names}
+    async def run(self) -> GroupResult:
+        prompts = await asyncio.to_thread(self._prompts)
+        await asyncio.to_thread(claim, self.plan, self._patient(min(self.options.patience_s, CLAIM_PATIENCE_S)))
+        points = PointStore(self._patient(self.options.patience_s), self.options.spool, self.options.limits)
+        found = await asyncio.to_thread(points.measured, [point.hash for point in self.group.points])
+        todo = [point for point in self.group.points if point.hash not in found]
+        keeper = ProgressKeeper(self.group, len(found), self.options.clock.monotonic_ns)
+        if todo:
+            async with _shown(keeper, self.store, self.options) as board, self._launched() as launch:
+                observed = await self._met(launch, points, prompts)
+                measurement = Measurement(launch, points, self.options, keeper)
+                for point in todo:
+                    _log.info("measuring %s", point.model_dump_json())
+                    prompted, seen = prompts[point.workload], observed[point.workload]
+                    await measurement.measure(point, prompted, seen, warm_up=point is todo[0])
+                    await board.show(stored=False)
+                keeper.phase = "done"
+        return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
 
+    async def _met(self, launch: Launch, points: PointStore, prompts: Mapping[str, Prompts]) -> dict[str, Observed]:
+        """The first completion, and what is seen by workload, compared with what the run saw before."""
+        await first_act(launch, self.options.clock.monotonic_ns, f"g{self.group.index}-{self.options.attempt}")
+        observed = {name: self._observed(launch, had) for name, had in prompts.items()}
+        manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
+        refuse_changed(self.plan, manifests, observed)
+        return observed
 
-def _observed(launch: Launch, group: EngineGroup, prompts: Prompts, options: DriveOptions) -> Observed:
-    return Observed(
-        dataset_fingerprint=prompts.fingerprint,
-        prompts=len(prompts.rows),
-        engine_version=launch.identity.version,
-        engine_model=launch.identity.model,
-        client_version=specbench_client.__version__,
-        launch=f"{group.index}-{options.attempt}",
-    )
+    def _patient(self, deadline_s: float) -> PatientStore:
+        return PatientStore(self.store, Patience(deadline_s=deadline_s, pause_s=self.stop.wait))
 
+    def _prompts(self) -> dict[str, Prompts]:
+        names = dict.fromkeys(point.workload for point in self.group.points)
+        base_dir, fetch = self.options.base_dir, self.options.fetch
+        return {name: load_prompts(self.plan.workload(name).dataset, base_dir, fetch) for name in names}
 
-def _refuse_changed(plan: Plan, points: PointStore, observed: Mapping[str, Observed]) -> None:
-    refuse_changed(plan, points.manifests([point.hash for point in plan.points]), observed)
+    def _observed(self, launch: Launch, prompts: Prompts) -> Observed:
+        return Observed(
+            dataset_fingerprint=prompts.fingerprint,
+            prompts=len(prompts.rows),
+            engine_version=launch.identity.version,
+            engine_model=launch.identity.model,
+            client_version=specbench_client.__version__,
+            launch=f"{self.group.index}-{self.options.attempt}",
+        )
+
+    @asynccontextmanager
+    async def _launched(self) -> AsyncIterator[Launch]:
+        arm = self.plan.arm(self.group.arm)
+        dialect = self.options.dialect or DIALECTS[self.plan.engine.kind]
+        async with Control(self.endpoint) as control, self.options.transport() as transport:
+            await control.wait_healthy(dialect.health_path, self.options.healthy_within_s)
+            identity, model = await identify(control, dialect), served_model(self.plan, arm)
+            yield Launch(self.plan, arm, self.endpoint.rstrip("/"), model, dialect, transport, control, identity)
 
 
 @asynccontextmanager
-async def _launched(plan: Plan, group: EngineGroup, endpoint: str, options: DriveOptions) -> AsyncIterator[Launch]:
-    arm = plan.arm(group.arm)
-    dialect = options.dialect or DIALECTS[plan.engine.kind]
-    async with AsyncExitStack() as stack:
-        control = await stack.enter_async_context(Control(endpoint))
-        transport = await stack.enter_async_context(options.transport())
-        await control.wait_healthy(dialect.health_path, options.healthy_within_s)
-        identity = await identify(control, dialect)
-        model = served_model(plan, arm)
-        yield Launch(plan, arm, endpoint.rstrip("/"), model, dialect, transport, control, identity)
-
-
-@asynccontextmanager
-async def _shown(keeper: ProgressKeeper, store: Store, options: DriveOptions) -> AsyncIterator[None]:
+async def _shown(keeper: ProgressKeeper, store: Store, options: DriveOptions) -> AsyncIterator[_Board]:
     """Show progress meanwhile, and once more at a good end."""
     writer = ThreadPoolExecutor(1, "progress")  # one thread: an older look never replaces a newer one
     board = _Board(keeper, store, options, writer)
     showing = asyncio.create_task(board.show_on())
     try:
-        yield
+        yield board
         await board.show(stored=True)
     finally:
         showing.cancel()

@@ -90,12 +90,12 @@ def total(values: Values) -> float | None:
     return float(known.sum()) if known.size else None
 
 
-def _objects(values: list[object]) -> NDArray[np.object_]:
-    """One object a row; numpy must not make a matrix of equally long lists."""
+def _objects(values: list[object]) -> pd.Series:
+    """One object a row, None staying None: pandas would make NaN of it, numpy a matrix of equally long lists."""
     column = np.empty(len(values), dtype=np.object_)
     for index, value in enumerate(values):
         column[index] = value
-    return column
+    return pd.Series(column, dtype=object)
 
 
 def _text(value: object) -> str | None:

@@ -73,10 +73,14 @@ def value_of(cell: Cell, name: str) -> float | None:
     return figure.value if figure else None
 
 
+def _ms(value: float | None) -> str:
+    return number(value, 0 if value is not None and value >= 100 else 1)
+
+
 def _percentiles(name: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
         found = [value_of(cell, f"{name}_p{percent}") for percent in (50, 95, 99)]
-        return DASH if found[0] is None else " / ".join(number(value, 1) for value in found)
+        return DASH if found[0] is None else " / ".join(_ms(value) for value in found)
 
     return text
 
@@ -89,7 +93,7 @@ def _acceptance(cell: Cell) -> str:
 def _two(name: str) -> Callable[[Cell], str]:
     def text(cell: Cell) -> str:
         found = [value_of(cell, f"{name}_p{percent}") for percent in (50, 99)]
-        return DASH if found[0] is None else "/".join(number(value, 0 if (value or 0) >= 100 else 1) for value in found)
+        return DASH if found[0] is None else "/".join(_ms(value) for value in found)
 
     return text
 

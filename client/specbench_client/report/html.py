@@ -59,7 +59,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         columns=columns_of(summary),
         groups=grouped(summary.findings),
         categories=_categories(summary),
-        plots=[Markup(svg) for svg in svgs(summary)],  # noqa: S704 -- made by matplotlib, which escapes text
+        plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text
         definitions=_definitions(summary),
         arms=_arms(plan),
         number=number,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -24,20 +25,31 @@ PALETTE = ("#3b82f6", "#e8710a", "#16a34a", "#c026d3", "#dc2626", "#0e9aa7", "#a
 BASELINE_COLOUR = "#8a8f98"
 PANEL_INCHES = (6.4, 3.4)
 COLUMNS = 2
+LEGEND_COLUMNS = 5
 
 Draw = Callable[[Axes, Sequence[Cell], dict[str, str]], None]
 
 
 def png(summary: RunSummary) -> bytes:
     """Return the plot of speed-up by concurrency as PNG."""
-    canvas = _draw(summary, "Speed-up over the paired baseline", _speedup, ink="#1f2328")
+    ink = "#1f2328"
+    canvas = _draw(summary, _speedup, ink=ink)
+    canvas.suptitle(f"{summary.name}: speed-up over the paired baseline{_mark(summary)}", color=ink, fontsize=11)
     canvas.set_facecolor("white")
     target = io.BytesIO()
     canvas.savefig(target, format="png", dpi=110)
     return target.getvalue()
 
 
-def svgs(summary: RunSummary) -> list[str]:
+@dataclass(frozen=True)
+class Plot:
+    """One plot of the page; the title stands in the page, where it wraps."""
+
+    title: str
+    svg: str
+
+
+def svgs(summary: RunSummary) -> list[Plot]:
     """Return the page's plots, each where there is something to draw."""
     found = []
     if any(_known(cell.speedup) for cell in summary.cells):
@@ -53,16 +65,20 @@ _AL = "acceptance_length_emitted_pooled"
 _TPOT = "tpot_ms_p50"
 
 
-def _svg(summary: RunSummary, title: str, draw: Draw) -> str:
+def _svg(summary: RunSummary, title: str, draw: Draw) -> Plot:
     with mpl.rc_context({"svg.hashsalt": f"specbench/{title}", "svg.fonttype": "none"}):
-        canvas = _draw(summary, title, draw, ink=INK)
+        canvas = _draw(summary, draw, ink=INK)
         target = io.StringIO()
         canvas.savefig(target, format="svg", metadata={"Date": None, "Creator": None})
     text = target.getvalue()
-    return text[text.index("<svg") :].replace(INK, "currentColor")
+    return Plot(title + _mark(summary), text[text.index("<svg") :].replace(INK, "currentColor"))
 
 
-def _draw(summary: RunSummary, title: str, draw: Draw, *, ink: str) -> Canvas:
+def _mark(summary: RunSummary) -> str:
+    return " (simulated, not a measurement)" if summary.simulated else ""
+
+
+def _draw(summary: RunSummary, draw: Draw, *, ink: str) -> Canvas:
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells)) or [""]
     across = min(COLUMNS, len(workloads))
     down = -(-len(workloads) // across)
@@ -74,13 +90,13 @@ def _draw(summary: RunSummary, title: str, draw: Draw, *, ink: str) -> Canvas:
         _dress(axes, ink)
         draw(axes, [cell for cell in summary.cells if cell.workload == workload], colours)
         if len(workloads) > 1:
-            axes.set_title(workload, color=ink, fontsize=10)
+            axes.set_title(workload, color=ink, fontsize=10, loc="right")
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, labelcolor=ink, fontsize=9)
+            many = len(axes.get_legend_handles_labels()[0])
+            above = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": min(many, LEGEND_COLUMNS)}
+            axes.legend(frameon=False, labelcolor=ink, fontsize=9, borderaxespad=0.2, **above)
     for axes in list(panels)[len(workloads) :]:
         axes.set_visible(False)
-    mark = " (simulated, not a measurement)" if summary.simulated else ""
-    canvas.suptitle(title + mark, color=ink, fontsize=11)
     return canvas
 
 

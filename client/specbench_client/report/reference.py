@@ -32,7 +32,7 @@ Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats
 
 - **Bootstrap**: {bootstrap.RESAMPLES} resamples of repeats, then of prompts (the same prompts come back in every
   repeat, so one draw of prompts serves all repeats of a resample), within categories where each has at least
-  {bootstrap.STRATUM_MIN} prompts. Percentiles of the resamples, expanded for few prompts by t / z × √(n / (n − strata)).
+  {bootstrap.STRATUM_MIN} prompts. Percentiles, expanded for few prompts by t / z × √(n / (n − strata)).
 - **t over repeats**, from three repeats on: what the machine did from run to run. Requests that run together share
   steps, so prompts alone understate the noise.
 - The **wider** of the two is reported, and named in the figure's `method`; speed-ups on the log ratio.
@@ -72,7 +72,7 @@ def render() -> str:
         _CHECKS,
         *_section("Of one point", POINT_CHECKS),
         *_section("Of a cell and its paired baseline", CELL_CHECKS),
-        f"#### {BASELINE_INVALID}\n\nInvalid. The baseline of the comparison is.\n\n- *What to do:* {_BASELINE_REMEDY}\n",
+        f"#### {BASELINE_INVALID}\n\nInvalid. The baseline itself is.\n\n- *What to do:* {_BASELINE_REMEDY}\n",
         *_section("Of the run", RUN_CHECKS),
     ]
     return "\n".join(parts).rstrip() + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
@@ -21,7 +22,8 @@ def rich_table(summary: RunSummary) -> Table:
     table = Table(title=title, caption=summary.verdict, caption_justify="left")
     columns = terminal_columns(summary)
     for column in columns:
-        table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold", no_wrap=column.numeric)
+        side: JustifyMethod = "right" if column.numeric else "left"
+        table.add_column(column.title, justify=side, overflow="fold", no_wrap=column.numeric)
     for cell in summary.cells:
         style = "" if cell.valid else _STYLES[Severity.INVALID]
         table.add_row(*(Text(column.text(cell)) for column in columns), style=style)

@@ -69,10 +69,11 @@ class PatientStore:
                     raise
                 now = patience.monotonic_s()
                 started = now if started is None else started
-                if now + pause > started + patience.deadline_s:
+                left = started + patience.deadline_s - now
+                if left <= 0:
                     waited = f"{self._store.uri(what)}: given up after {now - started:.0f} s: {refused}"
                     raise NotDurable(waited, Refusal.AWAY) from refused
-                _log.warning("%s: asking again in %.1f s: %s", self._store.uri(what), pause, refused)
-                if patience.pause_s(pause):
+                _log.warning("%s: asking again in %.1f s: %s", self._store.uri(what), min(pause, left), refused)
+                if patience.pause_s(min(pause, left)):
                     raise
             pause = min(pause * 2, patience.longest_pause_s)

@@ -23,8 +23,11 @@ from botocore.exceptions import (
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import Refusal
 
-# Servers have many names for it (versitygw: XAdminUserNotFound); the status is the same, but for these.
-_CREDENTIALS = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AuthorizationHeaderMalformed"})
+# Servers have many names for it; nearly all come with 401 or 403, but not these (the first is versitygw's, with 404).
+_CREDENTIALS = frozenset({
+    "XAdminUserNotFound", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "TokenRefreshRequired",
+    "AuthorizationHeaderMalformed",
+})  # fmt: skip
 _FULL = frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "XAmzQuotaExceeded", "507"})
 _AWAY = frozenset({"SlowDown", "Throttling", "RequestTimeout", "RequestTimeoutException", "TooManyRequests", "429"})
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError)

@@ -74,7 +74,7 @@ def path_of(cache: Path, tool: Tool) -> Path:
 def programs(cache: Path) -> dict[str, Path]:
     """Every name a program is called by, and its file."""
     files = {tool.name: path_of(cache, tool) for tool in TOOLS}
-    return {**{name: files["node"] for name in NODE_NAMES}, **{n: f for n, f in files.items() if n != "node"}}
+    return {**dict.fromkeys(NODE_NAMES, files["node"]), **{n: f for n, f in files.items() if n != "node"}}
 
 
 def build_all(cache: Path, progress: Callable[[str], None]) -> dict[str, Path]:

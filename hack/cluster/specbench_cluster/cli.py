@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cluster = Cluster(_settings(arguments))
         handler: Callable[[Cluster, argparse.Namespace], int] = arguments.handler
         return handler(cluster, arguments)
-    except (ClusterError, ValueError) as failed:
+    except (ClusterError, ValueError, PermissionError) as failed:
         print(f"cluster: {failed}", file=sys.stderr)
         return 1
 
@@ -69,7 +69,7 @@ def _add_life(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         type=int,
         action="append",
         metavar="PORT",
-        help="a further TCP port of the host that pods may reach (repeatable)",
+        help="a further TCP port of the host that pods may reach (repeatable; when the cluster is made)",
     )
     up.set_defaults(handler=_up)
     commands.add_parser("down", help="end everything, remove every trace").set_defaults(handler=_down)

@@ -1,11 +1,12 @@
 """Runs programs of the system to their end, and turns their failure into an error that says why."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from specbench_cluster.errors import CommandFailed, StartFailed
+from specbench_cluster.errors import CommandFailed, RequirementMissing, StartFailed
 
 #: Administration programs live in sbin, which a user's PATH often lacks.
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -21,8 +22,17 @@ def run(
 ) -> str:
     """Return the standard output; raise CommandFailed with the end of both streams.
 
-    With `log`, both streams go there instead as they come (long builds), and the result is empty.
+    Without `env` it is the caller's own, with sbin on its PATH. With `log`, both streams go
+    there as they come (long builds), and the result is empty.
     """
+    env = env if env is not None else {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{SEARCH_PATH}"}
+    try:
+        return _run(argv, stdin, env, cwd, log)
+    except FileNotFoundError as absent:
+        raise RequirementMissing([f"the program {absent.filename}"]) from absent
+
+
+def _run(argv: Sequence[str], stdin: str | None, env: Mapping[str, str], cwd: Path | None, log: Path | None) -> str:
     if log is not None:
         with log.open("ab") as sink:
             done = subprocess.run(

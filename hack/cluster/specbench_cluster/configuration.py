@@ -3,6 +3,7 @@
 Kubernetes reads JSON wherever it reads YAML, so the standard library suffices.
 """
 
+import base64
 import json
 import secrets
 from collections.abc import Mapping
@@ -31,7 +32,10 @@ def users(node: str) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def kubeconfig(settings: Settings, user: str, token: str, authority_pem: str) -> dict[str, Any]:
     """A kubeconfig that stands alone: it may be copied anywhere, also into a Secret."""
-    cluster = {"server": settings.api_url, "certificate-authority-data": _base64(authority_pem)}
+    cluster = {
+        "server": settings.api_url,
+        "certificate-authority-data": base64.b64encode(authority_pem.encode()).decode(),
+    }
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -40,12 +44,6 @@ def kubeconfig(settings: Settings, user: str, token: str, authority_pem: str) ->
         "contexts": [{"name": "specbench", "context": {"cluster": "specbench", "user": user}}],
         "current-context": "specbench",
     }
-
-
-def _base64(text: str) -> str:
-    from base64 import b64encode
-
-    return b64encode(text.encode()).decode()
 
 
 def kubelet(settings: Settings) -> dict[str, Any]:
@@ -101,7 +99,7 @@ def proxy(settings: Settings) -> dict[str, Any]:
 
 
 def containerd(settings: Settings) -> str:
-    """containerd's configuration (version 2, which 1.6 reads and newer ones convert)."""
+    """Configuration of containerd (version 2, which 1.6 reads and newer ones convert)."""
     home = settings.state / "containerd"
     plugins = next((folder for folder in CNI_FOLDERS if (folder / "bridge").exists()), CNI_FOLDERS[0])
     return f"""version = 2

@@ -15,7 +15,7 @@ from specbench_cluster.settings import API_PORT, BRIDGE, DNS_PORT, S3_PORT, Sett
 _PREFIXES = ("KUBE-", "CNI-", "SPECBENCH-")
 #: One family each for IPv4 and IPv6; kube-proxy writes its canaries into both.
 _FAMILIES = ("iptables", "ip6tables")
-ALL_TABLES: Mapping[str, Sequence[str]] = {f: ("filter", "nat", "mangle", "raw", "security") for f in _FAMILIES}
+ALL_TABLES: Mapping[str, Sequence[str]] = dict.fromkeys(_FAMILIES, ("filter", "nat", "mangle", "raw", "security"))
 
 
 def _save(family: str) -> str:

@@ -9,6 +9,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from specbench_cluster import firewall
 from specbench_cluster.commands import run, wait_until
@@ -43,11 +44,10 @@ def boot_id() -> str:
 
 def prepare(settings: Settings) -> None:
     """Record the host as it is, then make it ready; raise ForeignCluster before changing anything."""
-    _refuse_foreign(settings)
-    record = settings.records / "host.json"
-    if not record.exists():
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps(_observe(), indent=2))
+    refuse_foreign(settings)
+    if _recorded(settings) is None:
+        settings.host_record.parent.mkdir(parents=True, exist_ok=True)
+        settings.host_record.write_text(json.dumps(_observe(), indent=2))
     for folder in FIXED_FOLDERS:
         Path(folder).mkdir(parents=True, exist_ok=True)
     for mount in cgroup_mounts():
@@ -57,6 +57,14 @@ def prepare(settings: Settings) -> None:
     with suppress(FileNotFoundError):  # no bridge filter in this kernel: then bridged packets need no rule
         _sysctl("net/bridge/bridge-nf-call-iptables").write_text("1")
     firewall.confine_pods(settings)
+
+
+def _recorded(settings: Settings) -> dict[str, Any] | None:
+    """The host before the cluster; None when nothing is recorded, or of an earlier boot, which undid it all."""
+    if not settings.host_record.exists():
+        return None
+    before: dict[str, Any] = json.loads(settings.host_record.read_text())
+    return before if before["boot_id"] == boot_id() else None
 
 
 def _observe() -> dict[str, object]:
@@ -74,7 +82,8 @@ def bridge_owner() -> str | None:
     return (folder / "ifalias").read_text().strip() if folder.exists() else None
 
 
-def _refuse_foreign(settings: Settings) -> None:
+def refuse_foreign(settings: Settings) -> None:
+    """Raise ForeignCluster where another cluster of ours, or any Kubernetes of somebody else, is at work."""
     owner = bridge_owner()
     if owner not in (None, str(settings.state)):
         raise ForeignCluster(
@@ -103,8 +112,7 @@ def restore(settings: Settings) -> None:
     owner = bridge_owner()
     if owner not in (None, str(settings.state)):
         return  # the ground belongs to another cluster, ours left none of it
-    record = settings.records / "host.json"
-    before = json.loads(record.read_text()) if record.exists() else None
+    before = _recorded(settings)
     if owner is not None or before is not None:
         firewall.remove_chains(before["firewall_tables"] if before else firewall.ALL_TABLES)
     if owner is not None:
@@ -112,6 +120,7 @@ def restore(settings: Settings) -> None:
     remove_cgroups()
     if before is not None:
         _restore_recorded(before["sysctls"], before["missing_folders"])
+    settings.host_record.unlink(missing_ok=True)
 
 
 def _restore_recorded(sysctls: dict[str, str], folders: list[str]) -> None:
@@ -137,8 +146,10 @@ def _cgroups() -> list[Path]:
     return [Path(folder) for root in roots for folder, _, _ in os.walk(root, topdown=False)]
 
 
-def kill_pods() -> None:
+def kill_pods(settings: Settings) -> None:
     """End every process in the cluster's cgroups, and return when none is left."""
+    if bridge_owner() not in (None, str(settings.state)):
+        return  # the pods of another cluster
 
     def none_left() -> bool:
         pids = set()

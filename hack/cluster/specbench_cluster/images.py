@@ -55,7 +55,7 @@ class Images:
         """Build an image and return its archive, which `Cluster.load_image` takes."""
         requirements.require(requirements.IMAGES, self._progress)
         with locked(self._home / "lock"):
-            self._write_policy()
+            self._write_settings()
             if build.base_image is not None and not self._has(build.base_image):
                 self._make_base(build.base_image)
             self._progress(f"building image {build.tag}")
@@ -64,9 +64,12 @@ class Images:
 
     def _buildah(self, *arguments: str, log: Path | None = None) -> str:
         storage = [f"--root={self._home}/storage", f"--runroot={self._home}/run", "--storage-driver=overlay"]
-        return run([*_PRIVATE, "buildah", *storage, *arguments], log=log)
+        env = {**os.environ, "CONTAINERS_CONF": f"{self._home}/containers.conf"}
+        return run([*_PRIVATE, "buildah", *storage, *arguments], log=log, env=env)
 
-    def _write_policy(self) -> None:
+    def _write_settings(self) -> None:
+        # Else buildah leaves a lock file in /etc/cni.
+        (self._home / "containers.conf").write_text(f'[network]\nnetwork_config_dir = "{self._home}/cni"\n')
         # Nothing is pulled; buildah asks for a policy even to copy what it has just made.
         policy = {"default": [{"type": "insecureAcceptAnything"}]}
         (self._home / "policy.json").write_text(json.dumps(policy))

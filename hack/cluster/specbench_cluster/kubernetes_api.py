@@ -11,6 +11,8 @@ from typing import Any
 from specbench_cluster.errors import ClusterError
 from specbench_cluster.settings import Settings
 
+_NEVER = "1970-01-01T00:00:00Z"
+
 
 class ApiRefused(ClusterError):
     """The API server could not be reached, or said no; `code` is None when it could not."""
@@ -22,9 +24,10 @@ class ApiRefused(ClusterError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The node as the scheduler sees it."""
+    """The node as the scheduler sees it; `reported`: the kubelet has spoken since `await_report`."""
 
     ready: bool
+    reported: bool
     gpus: int
 
 
@@ -43,19 +46,33 @@ class KubernetesApi:
         if found is None:
             return None
         status = found["status"]
-        ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
-        return Node(ready, int(status.get("allocatable", {}).get("nvidia.com/gpu", "0")))
+        said: dict[str, Any] = next((c for c in status.get("conditions", []) if c["type"] == "Ready"), {})
+        reported = said.get("lastHeartbeatTime") != _NEVER
+        return Node(
+            said.get("status") == "True", reported, int(status.get("allocatable", {}).get("nvidia.com/gpu", "0"))
+        )
 
-    def give_gpus(self) -> None:
+    def await_report(self) -> None:
+        """Forget when the kubelet reported last, so that its next report can be told from its last.
+
+        Call it before a kubelet is started: what it does on registering (zero the GPUs) is over
+        when it has reported. Without a node there is nothing to forget.
+        """
+        if self.node() is not None:
+            condition = {"type": "Ready", "lastHeartbeatTime": _NEVER}
+            path = f"/api/v1/nodes/{self._settings.node}/status"
+            self._call("PATCH", path, {"status": {"conditions": [condition]}})
+
+    def give_gpus(self, gpus: int, product: str) -> None:
         """Write GPUs and their product into the node, as a device plugin and feature discovery would.
 
         A kubelet keeps extended resources that it does not manage through its syncs, but
         zeroes them when it registers: call this again after every start of the kubelet.
         """
-        amount = {"nvidia.com/gpu": str(self._settings.gpus)}
+        amount = {"nvidia.com/gpu": str(gpus)}
         path = f"/api/v1/nodes/{self._settings.node}"
         self._call("PATCH", f"{path}/status", {"status": {"capacity": amount, "allocatable": amount}})
-        labels = {"nvidia.com/gpu.product": self._settings.gpu_product, "nvidia.com/gpu.present": "true"}
+        labels = {"nvidia.com/gpu.product": product, "nvidia.com/gpu.present": "true"}
         self._call("PATCH", path, {"metadata": {"labels": labels}})
 
     def pods_can_be_made(self) -> bool:
@@ -76,7 +93,10 @@ class KubernetesApi:
             f"{self._settings.api_url}{path}",
             method=method,
             data=json.dumps(body).encode() if body else None,
-            headers={"Authorization": f"Bearer {self._token}", "Content-Type": "application/merge-patch+json"},
+            headers={
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/strategic-merge-patch+json",
+            },
         )
         try:
             with urllib.request.urlopen(request, timeout=10, context=self._context) as answer:  # noqa: S310

@@ -43,7 +43,7 @@ def pip_access(environment: Mapping[str, str], files: tuple[Path, ...]) -> PipAc
 
 
 def machine_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """pip's files on this machine, weakest first."""
+    """Settings files of pip on this machine, weakest first."""
     home = Path(environment.get("HOME", "/root"))
     found = [Path(PIP_CONF), home / ".pip" / "pip.conf", home / ".config" / "pip" / "pip.conf"]
     return (*found, Path(environment["PIP_CONFIG_FILE"])) if environment.get("PIP_CONFIG_FILE") else tuple(found)

@@ -55,9 +55,7 @@ def identify(pid: int) -> Process | None:
 def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:
     """Start a daemon, its output appended to `log`, and write its `record`."""
     call = ["/bin/sh", "-c", _DETACH, "sh", str(log), *argv]
-    said = subprocess.run(
-        call, env=env, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True, cwd="/"
-    )
+    said = subprocess.run(call, env=env, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True, cwd="/")
     process = identify(int(said.stdout))
     if process is None:
         raise StartFailed(f"{argv[0]} ended at once; see {log}")

@@ -73,8 +73,13 @@ class Settings:
 
     @property
     def records(self) -> Path:
-        """What was started and what the host looked like before: all that `down` needs."""
+        """What was started and what was asked for: all that `down` and `status` need of a cluster."""
         return self.state / "records"
+
+    @property
+    def host_record(self) -> Path:
+        """What the host looked like before; in the cache, so that it outlives a state folder deleted by hand."""
+        return self.cache / "host-before.json"
 
     @property
     def containerd_socket(self) -> Path:

@@ -81,9 +81,6 @@ def _environment(s3: S3) -> list[Manifest]:
         "HOME": "/tmp",  # noqa: S108 - the only writable place for other people's caches
         "AWS_REGION": s3.region,
         "AWS_DEFAULT_REGION": s3.region,
-        # Servers other than AWS do not all know the checksums that newer SDKs add by themselves; ours are explicit.
-        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
-        "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         **({"AWS_ENDPOINT_URL_S3": s3.endpoint} if s3.endpoint else {}),
     }
     secret = s3.credentials_secret

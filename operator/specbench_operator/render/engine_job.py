@@ -93,7 +93,7 @@ def _container(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifes
         "imagePullPolicy": settings.image_pull_policy,
         **({"command": list(launch.command)} if launch.command else {}),
         "args": [*launch.args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
-        **({"env": [{"name": name, "value": value} for name, value in launch.env.items()]} if launch.env else {}),
+        **_environment(launch),
         "ports": [{"name": "http", "containerPort": launch.port}],
         **limits(placement.engine_resources, gpus),
         "startupProbe": _probe(launch, _startup_failures(run.spec.startup_deadline_seconds)),
@@ -102,6 +102,12 @@ def _container(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifes
         "securityContext": dict(THEIRS if launch.image else OURS),
         "volumeMounts": mounts,
     }
+
+
+def _environment(launch: Launch) -> Manifest:
+    ours = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable place in our own image
+    rows = [{"name": name, "value": value} for name, value in (ours | dict(launch.env)).items()]
+    return {"env": rows} if rows else {}
 
 
 def _probe(launch: Launch, failures: int) -> Manifest:

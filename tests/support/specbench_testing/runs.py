@@ -45,7 +45,7 @@ def install_definition(cluster: Cluster) -> Definition:
 
 
 def _served(cluster: Cluster, stored: dict[str, Any]) -> bool:
-    conditions = {row["type"]: row["status"] for row in stored.get("status", {}).get("conditions", [])}
+    conditions = {row["type"]: row["status"] for row in stored.get("status", {}).get("conditions") or []}
     if conditions.get("Established") != "True":
         return False
     try:  # the server begins to answer a moment after it says so

@@ -65,7 +65,7 @@ def _take(ground: Ground) -> Path:
     folder = _leases(ground)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "lock"):
-        if not ground.is_up():
+        if not ground.status().up:
             _made_for_tests(ground).touch()
         ground.up()
         me = identify(os.getpid())

@@ -1,0 +1,96 @@
+"""Everything about one run, read in one go: the run, its children, their pods, and last of all S3.
+
+The order is what makes it safe without a lock: a client that is seen complete finished before S3 was listed, so a
+manifest that is missing then is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.layout import PLAN
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_PLAN
+from specbench_api.spec.reading import parse_run
+from specbench_operator.cluster.api import Api
+from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, RUN, SERVICE
+from specbench_operator.cluster.results import Results
+from specbench_operator.cluster.views import job_of, owner_of, pod_of, thing_of
+from specbench_operator.errors import Retry
+from specbench_operator.state import Job, Observed, Pod, Stored, StoreTrouble
+
+SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
+"""Of every child, and of nothing else in the cluster: what is watched and listed."""
+
+
+class Observer:
+    """Reads; changes nothing."""
+
+    def __init__(self, api: Api, results: Results) -> None:
+        self._api = api
+        self._results = results
+
+    def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
+        """All runs, for the relist."""
+        return list(self._api.list(RUN, namespace))
+
+    def observe(self, namespace: str, name: str) -> Observed | None:
+        """One run, or None where there is none. Raises Retry."""
+        resource = self._api.get(RUN, namespace, name)
+        if resource is None:
+            return None
+        if resource["metadata"].get("deletionTimestamp"):
+            return Observed(resource)
+        selector = f"{SELECTOR},{LABEL_RUN}={name}"
+        jobs = self._api.list(JOB, namespace, labels=selector)
+        pods = tuple(pod_of(raw) for raw in self._api.list(POD, namespace, labels=selector))
+        services = self._api.list(SERVICE, namespace, labels=selector)
+        plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
+        things = (*(thing_of(SERVICE, raw) for raw in services), *(thing_of(CONFIG_MAP, raw) for raw in plans))
+        return Observed(
+            resource=resource,
+            jobs=tuple(self._job(raw, pods) for raw in jobs),
+            pods=pods,
+            things=things,
+            plan_json=_plan(plans, resource["metadata"]["uid"]),
+            stored=self._stored(resource),
+        )
+
+    def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
+        """A Job; where it has no pod although it should, with the latest warning that says why."""
+        job = job_of(raw)
+        podless = not any(pod.job == job.ref.name for pod in pods)
+        if not podless or job.ended or job.suspended or job.verdict:
+            return job
+        return job_of(raw, self._trouble(raw["metadata"]["namespace"], job.ref.uid))
+
+    def _trouble(self, namespace: str, uid: str) -> str:
+        fields = f"involvedObject.uid={uid},type=Warning"
+        try:
+            warnings = self._api.list(EVENT, namespace, fields=fields)
+        except Retry as error:
+            if error.reason == "Forbidden":  # it explains a Job that does not start, and decides nothing
+                return ""
+            raise
+        latest = max(warnings, key=_said_at, default=None)
+        return str(latest.get("message", "")) if latest else ""
+
+    def _stored(self, resource: Mapping[str, Any]) -> Stored | StoreTrouble | None:
+        """S3, unless the run has ended or cannot be read: then nothing depends on it."""
+        if (resource.get("status") or {}).get("completionTime"):
+            return None
+        try:
+            run = parse_run(resource)
+        except InvalidSpec:
+            return None
+        return self._results.read(run)
+
+
+def _plan(plans: list[dict[str, Any]], uid: str) -> str | None:
+    ours = (raw for raw in plans if owner_of(raw) == uid and thing_of(CONFIG_MAP, raw).place.role == ROLE_PLAN)
+    return next((raw.get("data", {}).get(PLAN) for raw in ours), None)
+
+
+def _said_at(event: Mapping[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")

@@ -1,0 +1,160 @@
+"""Raw Jobs, Pods, Services and ConfigMaps → the words of `state`. What Kubernetes leaves out becomes a default here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from specbench_api import GROUP
+from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
+from specbench_operator.state import Failure, Job, Place, Pod, Ref, Scope, Terminated, Thing, Verdict, Waiting
+
+VERDICT = f"{GROUP}/verdict"
+"""Annotation of an engine's Job: why its launch is over."""
+
+Raw = Mapping[str, Any]
+
+
+def job_of(raw: Raw, trouble: str = "") -> Job:
+    """A Job."""
+    meta, status = raw["metadata"], raw.get("status", {})
+    conditions = _true_conditions(status)
+    failed = conditions.get("Failed") or conditions.get("FailureTarget")
+    return Job(
+        ref=_ref("Job", meta),
+        owner=owner_of(raw),
+        place=place_of(meta),
+        created_at=_needed(meta["creationTimestamp"]),
+        started_at=moment(status.get("startTime")),
+        suspended=bool(raw.get("spec", {}).get("suspend", False)),
+        complete="Complete" in conditions or "SuccessCriteriaMet" in conditions,
+        failure=_failure(failed, meta) if failed else None,
+        deleting="deletionTimestamp" in meta,
+        verdict=verdict_of(meta),
+        trouble=trouble,
+    )
+
+
+def pod_of(raw: Raw) -> Pod:
+    """A pod. Only its first container matters: ours have one, and injected ones are not what is measured."""
+    meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
+    conditions = {row["type"]: row for row in status.get("conditions", [])}
+    container = _container(spec, status)
+    scheduled = conditions.get("PodScheduled", {})
+    return Pod(
+        ref=_ref("Pod", meta),
+        run_uid=meta.get("labels", {}).get(LABEL_RUN_UID, ""),
+        place=place_of(meta),
+        job=_controller(raw).get("name", ""),
+        phase=status.get("phase", "Pending"),
+        created_at=_needed(meta["creationTimestamp"]),
+        reason=status.get("reason", ""),
+        message=status.get("message", ""),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        disrupted=_message_if_true(conditions.get("DisruptionTarget")),
+        unschedulable=scheduled.get("message", "") if scheduled.get("reason") == "Unschedulable" else None,
+        scheduled_at=moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
+        deleted_at=moment(meta.get("deletionTimestamp")),
+        waiting=_waiting(container.get("state", {}).get("waiting")),
+        terminated=_terminated(container.get("state", {}).get("terminated")),
+    )
+
+
+def thing_of(kind: str, raw: Raw) -> Thing:
+    """A Service or a ConfigMap."""
+    meta = raw["metadata"]
+    return Thing(_ref(kind, meta), owner_of(raw), place_of(meta), "deletionTimestamp" in meta)
+
+
+def place_of(meta: Raw) -> Place:
+    """The part that its labels give it."""
+    labels = meta.get("labels", {})
+    return Place(labels.get(LABEL_ROLE, ""), _number(labels.get(LABEL_GROUP)), _number(labels.get(LABEL_ATTEMPT)))
+
+
+def owner_of(raw: Raw) -> str | None:
+    """UID of the controller."""
+    return _controller(raw).get("uid")
+
+
+def verdict_of(meta: Raw) -> Verdict | None:
+    """The verdict on a launch. One that cannot be read ends the launch all the same: somebody wrote it for a reason."""
+    text = meta.get("annotations", {}).get(VERDICT)
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+        return Verdict(Scope(data["scope"]), str(data["reason"]), str(data["message"]), _needed(data["at"]))
+    except (ValueError, KeyError, TypeError):
+        return Verdict(Scope.GROUP, "Stopped", str(text), _needed(meta["creationTimestamp"]))
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """As the annotation has it."""
+    data = {
+        "scope": verdict.scope,
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "at": verdict.at.isoformat(timespec="seconds"),
+    }
+    return json.dumps(data)
+
+
+def moment(text: str | None) -> datetime | None:
+    """RFC 3339 → aware datetime."""
+    return datetime.fromisoformat(text) if text else None
+
+
+def _needed(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _ref(kind: str, meta: Raw) -> Ref:
+    return Ref(kind, meta["name"], meta["uid"])
+
+
+def _controller(raw: Raw) -> Raw:
+    owners: Sequence[Raw] = raw["metadata"].get("ownerReferences", [])
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _true_conditions(status: Raw) -> dict[str, Raw]:
+    return {row["type"]: row for row in status.get("conditions", []) if row.get("status") == "True"}
+
+
+def _failure(condition: Raw, meta: Raw) -> Failure:
+    at = moment(condition.get("lastTransitionTime")) or _needed(meta["creationTimestamp"])
+    return Failure(condition.get("reason", ""), condition.get("message", ""), at)
+
+
+def _container(spec: Raw, status: Raw) -> Raw:
+    name = next((row["name"] for row in spec.get("containers", [])), None)
+    return next((row for row in status.get("containerStatuses", []) if row["name"] == name), {})
+
+
+def _message_if_true(condition: Raw | None) -> str | None:
+    if condition is None or condition.get("status") != "True":
+        return None
+    return str(condition.get("message") or condition.get("reason") or "disrupted")
+
+
+def _waiting(state: Raw | None) -> Waiting | None:
+    return Waiting(state.get("reason", ""), state.get("message", "")) if state is not None else None
+
+
+def _terminated(state: Raw | None) -> Terminated | None:
+    if state is None:
+        return None
+    return Terminated(
+        exit_code=int(state["exitCode"]),
+        reason=state.get("reason", ""),
+        message=state.get("message", ""),
+        started_at=moment(state.get("startedAt")),
+        finished_at=moment(state.get("finishedAt")),
+    )

@@ -1,0 +1,125 @@
+"""Observe → decide → act → patch status once; and what an error means, here and nowhere else.
+
+Changed     somebody wrote in between: look again at once, that is no error
+Retry       said in status, looked at again with backoff
+Stop        said in status as Stalled, looked at again with backoff
+else        a bug of ours: logged with its traceback, counted, looked at again with backoff
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from specbench_operator.cluster.act import Actor
+from specbench_operator.cluster.observe import Observer
+from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.handlers.queue import Key, WorkQueue
+from specbench_operator.reconcile.refused import hindered
+from specbench_operator.reconcile.run import decide
+from specbench_operator.reconcile.scene import status_of
+from specbench_operator.settings import Settings
+from specbench_operator.state import Observed
+from specbench_operator.telemetry import Telemetry
+
+CHANGED_AGAIN_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`resting`: the version of the run at which nothing is left to be done, if that is so."""
+
+    look_again_s: float | None = None
+    resting: str | None = None
+
+
+def wall_clock() -> datetime:
+    """Now, in UTC."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class Reconciler:
+    """One run at a time, in whichever thread it is called from."""
+
+    observer: Observer
+    actor: Actor
+    settings: Settings
+    telemetry: Telemetry
+    now: Callable[[], datetime] = wall_clock
+
+    def reconcile(self, key: Key) -> Outcome:
+        """Look at a run once. Raises OperatorError after having said it in status."""
+        began = time.monotonic()
+        try:
+            observed = self.observer.observe(*key)
+            return Outcome() if observed is None else self._follow(observed)
+        finally:
+            self.telemetry.reconciled(time.monotonic() - began)
+
+    def _follow(self, observed: Observed) -> Outcome:
+        now, resource = self.now(), observed.resource
+        decision = decide(observed, self.settings, now)
+        try:
+            self.actor.act(resource, decision)
+        except Changed:
+            raise
+        except OperatorError as error:
+            self.actor.tell(resource, hindered(resource, error, now))
+            raise
+        if self.actor.tell(resource, decision.status):
+            self.telemetry.wrote(status_of(resource), decision.status)
+            self.actor.announce(resource, decision.events, now)
+            return Outcome(decision.look_again_s)
+        version = resource["metadata"]["resourceVersion"] if decision.at_rest else None
+        return Outcome(decision.look_again_s, version)
+
+
+class Workers:
+    """Takes runs from the queue, and knows which of them rest."""
+
+    def __init__(self, queue: WorkQueue, reconciler: Reconciler) -> None:
+        self._queue = queue
+        self._reconciler = reconciler
+        self._resting: dict[Key, str] = {}
+
+    def rests(self, key: Key, version: str) -> bool:
+        """Whether a run in this version needs no further look."""
+        return self._resting.get(key) == version
+
+    async def work(self) -> None:
+        """Work for ever."""
+        while True:
+            await self.work_once()
+
+    async def work_once(self) -> None:
+        """One piece of work."""
+        key = await self._queue.get()
+        try:
+            outcome = await asyncio.to_thread(self._reconciler.reconcile, key)
+        except Changed:
+            self._queue.done(key, CHANGED_AGAIN_S)
+        except OperatorError as error:
+            self._failed(key, type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001 - a bug of ours must not end the operator: it is said, and tried again
+            self._failed(key, "Bug", error)
+        else:
+            self._rest(key, outcome.resting)
+            self._queue.done(key, outcome.look_again_s)
+
+    def _failed(self, key: Key, kind: str, error: Exception) -> None:
+        self._reconciler.telemetry.failed(kind)
+        wait_s = self._queue.failed(key)
+        bug = error if kind == "Bug" else None
+        _log.error("%s/%s: %s: %s; again in %.0f s", *key, kind, error, wait_s, exc_info=bug)
+
+    def _rest(self, key: Key, version: str | None) -> None:
+        if version is None:
+            self._resting.pop(key, None)
+        else:
+            self._resting[key] = version

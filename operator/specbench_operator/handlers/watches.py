@@ -1,0 +1,74 @@
+"""kopf's watches: every event of a run or of its Jobs and pods puts the run's name on the queue, and does no more.
+
+Only `on.event`: it needs no finalizer, no annotation and no memory. What kopf would retry or remember is done by the
+queue and by reading again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import kopf
+
+from specbench_api import GROUP, VERSION
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
+from specbench_operator.cluster.kinds import RUN_PLURAL
+from specbench_operator.cluster.observe import SELECTOR
+from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.handlers.queue import WorkQueue
+from specbench_operator.settings import Settings
+from specbench_operator.telemetry import Telemetry
+
+WATCH_S = 300
+"""A watch is renewed so often, whatever the server's own limit is."""
+_CHILDREN = (("batch", "v1", "jobs"), ("", "v1", "pods"))
+
+
+def registry_of(queue: WorkQueue, liveness: Liveness, telemetry: Telemetry) -> kopf.OperatorRegistry:
+    """Handlers in a registry of their own: importing this module registers nothing."""
+    registry = kopf.OperatorRegistry()
+
+    async def on_run(name: str, namespace: str | None, body: kopf.Body, **_: Any) -> None:
+        key = (namespace or "", name)
+        telemetry.watched(time.time())
+        liveness.watched(key, str(body["metadata"].get("resourceVersion", "")))
+        queue.add(key)
+
+    async def on_child(namespace: str | None, labels: kopf.Labels, **_: Any) -> None:
+        telemetry.watched(time.time())
+        if LABEL_RUN in labels:
+            queue.add((namespace or "", labels[LABEL_RUN]))
+
+    async def on_probe(**_: Any) -> dict[str, int]:
+        ailment = liveness.ailment()
+        if ailment:
+            raise kopf.PermanentError(ailment)
+        return {"queued": queue.depth}
+
+    def on_login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_via_client(**kwargs)
+
+    kopf.on.event(GROUP, VERSION, RUN_PLURAL, registry=registry)(on_run)
+    for group, version, plural in _CHILDREN:
+        marked = {LABEL_MANAGED: MANAGER}
+        kopf.on.event(group, version, plural, labels=marked, registry=registry, id=f"on_{plural}")(on_child)
+    kopf.on.probe(id="specbench", registry=registry)(on_probe)
+    kopf.on.login(registry=registry)(on_login)
+    return registry
+
+
+def kopf_settings(settings: Settings) -> kopf.OperatorSettings:
+    """Kopf as we want it: fixed resources, server-side filters, every request bounded."""
+    chosen = kopf.OperatorSettings()
+    chosen.scanning.disabled = True
+    chosen.posting.level = logging.WARNING
+    chosen.networking.request_timeout = settings.request_timeout_s
+    chosen.networking.connect_timeout = settings.request_timeout_s
+    chosen.watching.server_timeout = WATCH_S
+    chosen.watching.client_timeout = WATCH_S + settings.request_timeout_s
+    chosen.watching.connect_timeout = settings.request_timeout_s
+    for child in _CHILDREN:
+        chosen.watching.label_selectors[child] = SELECTOR
+    return chosen

@@ -1,0 +1,71 @@
+"""What the operator says of itself, for Prometheus. Logs are JSON on stderr and are set up in `__main__`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import prometheus_client
+
+from specbench_api.spec.conditions import Phase
+from specbench_api.spec.status import RunStatus
+
+_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Telemetry:
+    """The metrics, in a registry of their own so that tests (and two operators in one process) do not share them."""
+
+    def __init__(self) -> None:
+        registry = prometheus_client.CollectorRegistry()
+        self.registry = registry
+        self._runs = prometheus_client.Gauge("specbench_runs", "Runs by phase.", ["phase"], registry=registry)
+        self._reconcile = prometheus_client.Histogram(
+            "specbench_reconcile_seconds", "One reconciliation.", buckets=_BUCKETS, registry=registry
+        )
+        self._errors = prometheus_client.Counter(
+            "specbench_reconcile_errors_total", "Reconciliations that ended in an error.", ["kind"], registry=registry
+        )
+        self._gpu_seconds = prometheus_client.Counter(
+            "specbench_gpu_seconds_held_total", "GPUs times seconds held by engine pods.", registry=registry
+        )
+        self._points = prometheus_client.Counter(
+            "specbench_points_measured_total", "Points that got a manifest.", registry=registry
+        )
+        self._watch = prometheus_client.Gauge(
+            "specbench_last_watch_event_timestamp_seconds", "When a watch last told anything.", registry=registry
+        )
+        self._depth = prometheus_client.Gauge(
+            "specbench_queue_depth", "Runs that wait to be reconciled.", registry=registry
+        )
+
+    def serve(self, port: int) -> None:
+        """Answer /metrics, from a thread of its own."""
+        prometheus_client.start_http_server(port, registry=self.registry)
+
+    def reconciled(self, seconds: float) -> None:
+        """A reconciliation ended, however."""
+        self._reconcile.observe(seconds)
+
+    def failed(self, kind: str) -> None:
+        """A reconciliation ended in an error: Retry, Stop or Bug."""
+        self._errors.labels(kind).inc()
+
+    def wrote(self, before: RunStatus, after: RunStatus) -> None:
+        """A status was written: what it added is counted, so that a restart counts nothing twice."""
+        self._gpu_seconds.inc(max(after.gpu_seconds_held - before.gpu_seconds_held, 0))
+        self._points.inc(max(after.points.measured - before.points.measured, 0))
+
+    def watched(self, timestamp_s: float) -> None:
+        """A watch told something."""
+        self._watch.set(timestamp_s)
+
+    def counted(self, phases: Iterable[str]) -> None:
+        """The phases of all runs there are."""
+        counts = Counter(phases)
+        for phase in Phase:
+            self._runs.labels(str(phase)).set(counts[str(phase)])
+
+    def follow_depth(self, depth: Callable[[], float]) -> None:
+        """How deep the queue is, asked when Prometheus asks."""
+        self._depth.set_function(depth)

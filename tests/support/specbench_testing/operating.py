@@ -1,0 +1,222 @@
+"""The operator as a process of its own, with exactly the rights that the chart gives it, beside a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from specbench_api import API_VERSION
+from specbench_api.crdgen.resource import PLURAL
+from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.resources import Resource
+from specbench_testing.runs import Runs
+from specbench_testing.s3 import free_port
+
+PATIENCE_S = 90.0
+ACCOUNT = "specbench-operator"
+_RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RULES: list[dict[str, list[str]]] = [
+    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns/status"], "verbs": ["patch"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "list", "patch"]},
+]
+"""All that the operator may do, in the namespaces that it watches and nowhere else."""
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], why: str = "", within_s: float = PATIENCE_S) -> T:
+    """What `look` gives as soon as it is true. Raises AssertionError with what it gave last."""
+    deadline = time.monotonic() + within_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"{why or 'it did not come about'} within {within_s} s: {found!r}"
+        time.sleep(0.1)
+    return found
+
+
+@dataclass
+class Site:
+    """A namespace with the operator's account in it."""
+
+    cluster: Cluster
+    namespace: str
+
+    def __post_init__(self) -> None:
+        self.runs = Runs(self.cluster, self.namespace)
+        self._make(f"{self._core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
+        rbac = f"{_RBAC}/namespaces/{self.namespace}"
+        self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": RULES})
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
+        subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
+        self._make(f"{rbac}/rolebindings", {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
+
+    @property
+    def _core(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}"
+
+    def _make(self, path: str, body: Mapping[str, Any]) -> Any:
+        return self.cluster.call("POST", path, body)
+
+    def secret(self, name: str, **data: str) -> None:
+        """A Secret."""
+        self._make(f"{self._core}/secrets", {"metadata": {"name": name}, "stringData": data})
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """The administrator's kubeconfig with the operator's token instead of his certificate."""
+        spec = {"spec": {"expirationSeconds": 3600}}
+        token = self._make(f"{self._core}/serviceaccounts/{ACCOUNT}/token", spec)["status"]["token"]
+        given = yaml.safe_load(self.cluster.kubeconfig.read_text())
+        given["users"] = [{"name": user["name"], "user": {"token": token}} for user in given["users"]]
+        file = folder / "operator.kubeconfig"
+        file.write_text(yaml.safe_dump(given))
+        return file
+
+    def items(self, kind: str, role: str = "") -> list[Resource]:
+        """Children of one kind and role, oldest first."""
+        root = f"/apis/batch/v1/namespaces/{self.namespace}" if kind == "jobs" else self._core
+        query = {"labelSelector": f"specbench.io/role={role}" if role else "app.kubernetes.io/managed-by=specbench"}
+        found = self.cluster.call("GET", f"{root}/{kind}", query=query)["items"]
+        return sorted(found, key=lambda item: (item["metadata"]["creationTimestamp"], item["metadata"]["name"]))
+
+    def names(self, kind: str, role: str = "") -> list[str]:
+        """Their names."""
+        return [item["metadata"]["name"] for item in self.items(kind, role)]
+
+    def has(self, kind: str, name: str) -> bool:
+        """Whether there is a child of this name."""
+        return name in self.names(kind)
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete as kubectl does: in the background."""
+        root = f"/apis/batch/v1/namespaces/{self.namespace}" if kind == "jobs" else self._core
+        self.cluster.call("DELETE", f"{root}/{kind}/{name}", {"propagationPolicy": "Background"})
+
+    def delete_run(self, name: str) -> None:
+        """Delete a run, and wait until it is gone; its children may still be there."""
+        path = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}/{name}"
+        self.cluster.call("DELETE", path, {"propagationPolicy": "Background"})
+        eventually(lambda: not self.exists(name), "the run is still there")
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a run."""
+        try:
+            self.runs.get(name)
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            return False
+        return True
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Of a run; empty while there is none."""
+        return dict(self.runs.get(name).get("status", {}))
+
+    def said(self, name: str, kind: str) -> tuple[str, str]:
+        """A condition's status and reason."""
+        rows = {row["type"]: row for row in self.status(name).get("conditions", [])}
+        return (rows[kind]["status"], rows[kind]["reason"]) if kind in rows else ("", "")
+
+    def message(self, name: str, kind: str) -> str:
+        """A condition's message."""
+        rows = {row["type"]: row for row in self.status(name).get("conditions", [])}
+        return str(rows[kind]["message"])
+
+    def phase(self, name: str) -> str:
+        """A run's phase."""
+        return str(self.status(name).get("phase", ""))
+
+    def reaches(self, name: str, phase: str, within_s: float = PATIENCE_S) -> dict[str, Any]:
+        """Wait for a phase, and give the status in which it was reached."""
+        eventually(lambda: self.phase(name) == phase, f"{name} is not {phase}: {self.status(name)}", within_s)
+        return self.status(name)
+
+    def reasons(self) -> set[str]:
+        """Reasons of the Events about runs."""
+        query = {"fieldSelector": "involvedObject.kind=SpecBenchRun"}
+        found = self.cluster.call("GET", f"{self._core}/events", query=query)["items"]
+        return {event["reason"] for event in found}
+
+
+@dataclass
+class OperatorProcess:
+    """`python -m specbench_operator`, started and ended by its own pid."""
+
+    site: Site
+    folder: Path
+    image: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self._kubeconfig = self.site.kubeconfig(self.folder)
+        self.liveness, self.metrics = free_port(), free_port()
+
+    @property
+    def log(self) -> Path:
+        """Its stderr, all starts in one."""
+        return self.folder / "operator.log"
+
+    def start(self) -> OperatorProcess:
+        """Start, and wait until it is alive."""
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPECBENCH_"))},
+            "KUBECONFIG": str(self._kubeconfig),
+            "SPECBENCH_NAMESPACES": self.site.namespace,
+            "SPECBENCH_CLIENT_IMAGE": self.image,
+            "SPECBENCH_LIVENESS_PORT": str(self.liveness),
+            "SPECBENCH_METRICS_PORT": str(self.metrics),
+            **self.settings,
+        }
+        with self.log.open("ab") as log:
+            call = [sys.executable, "-m", "specbench_operator"]
+            self.process = subprocess.Popen(call, env=environment, stdout=log, stderr=log, cwd=self.folder)
+        eventually(lambda: self.ended is not None or self.healthy(), "the operator does not get alive")
+        assert self.ended is None, self.log.read_text()[-4000:]
+        return self
+
+    @property
+    def ended(self) -> int | None:
+        """Its exit code, once it has ended."""
+        return self.process.poll() if self.process else None
+
+    def healthy(self) -> bool:
+        """What the kubelet would be told."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.liveness}/healthz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def metric(self, name: str) -> str:
+        """Lines of /metrics that begin with a name."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=5) as answer:
+            return "\n".join(line for line in answer.read().decode().splitlines() if line.startswith(name))
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End it; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        code = self.process.wait(timeout=30)
+        self.process = None
+        return code
+
+    def bugs(self) -> list[str]:
+        """Log lines that tell of a bug of ours."""
+        rows = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [str(row) for row in rows if "Traceback" in str(row)]

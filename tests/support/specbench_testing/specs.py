@@ -1,0 +1,56 @@
+"""Builders of specs: a small valid run, and what a test wants different in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CATEGORIES = ("coding", "math", "writing", "extraction")
+
+
+def prompts_file(folder: Path, count: int = 8, two_turns: int = 2) -> Path:
+    """A prompts file of `count` rows over four categories, the first `two_turns` of them with two turns."""
+    rows = []
+    for number in range(count):
+        category = CATEGORIES[number % len(CATEGORIES)]
+        question = f"Question {number} about {category}: what would you do with {number + 3} of them, and why?"
+        asked = {"turns": [question, "And what next?"]} if number < two_turns else {"prompt": question}
+        rows.append({"id": f"{category}-{number}", "category": category, **asked})
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def simulated_run(**spec: Any) -> dict[str, Any]:
+    """A run on a fast simulator: baseline and one drafter; keywords replace fields of the spec."""
+    return {
+        "apiVersion": "specbench.io/v1alpha1",
+        "kind": "SpecBenchRun",
+        "metadata": {"name": "small"},
+        "spec": {
+            "model": {"name": "simulated"},
+            "engine": {"kind": "simulator", "args": ["--time-scale=0.05", "--output-mean=40"]},
+            "drafters": [{"name": "eagle3", "method": "eagle3", "model": "e", "args": ["--acceptance=0.7"]}],
+            "workloads": [
+                {
+                    "name": "mixed",
+                    "dataset": {"source": "jsonl", "uri": "prompts.jsonl"},
+                    "output": {"maxTokens": 48},
+                }
+            ],
+            "load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
+            "results": {"s3": {"bucket": "bench-results"}},
+            **spec,
+        },
+    }
+
+
+def write_run(folder: Path, resource: dict[str, Any]) -> Path:
+    """The run as a file, with its prompts beside it."""
+    prompts_file(folder)
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(resource))
+    return path

@@ -1,0 +1,95 @@
+"""A point's summary: exact acceptance, counts, and what the client could not watch filled in from the records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specbench_api.outcome.summary import SelfWatch
+from specbench_client.analysis.point import summarise_point
+from specbench_client.metrics.frame import steady, tidy
+from specbench_testing.records import Lies, World, frame_of, point_of, record
+
+WORLD = World(prompts=30, concurrency=(3,), repeats=1)
+BASELINE, NGRAM = WORLD.plan.points
+
+
+def test_the_acceptance_length_is_exactly_the_worlds() -> None:
+    summary, frame = point_of(WORLD, NGRAM)
+    rows = [row for row in frame.to_dict("records") if row["phase"] == "steady"]
+    steps = sum(len(row["step_accepted"]) for row in rows)
+    accepted = sum(sum(row["step_accepted"]) for row in rows)
+    assert summary.figures["acceptance_length_emitted_pooled"].value == pytest.approx(1 + accepted / steps, abs=1e-12)
+    assert summary.figures["acceptance_length_verified_pooled"].value == pytest.approx(1 + accepted / steps, abs=1e-12)
+    assert summary.figures["acceptance_rate"].value == pytest.approx(accepted / (WORLD.drafts * steps), abs=1e-12)
+    each = [1 + np.mean(row["step_accepted"]) for row in rows]
+    assert summary.figures["acceptance_length_emitted_mean"].value == pytest.approx(np.mean(each), abs=1e-12)
+
+
+def test_step_time_and_throughput_are_near_the_worlds() -> None:
+    summary, _ = point_of(WORLD, NGRAM)
+    assert summary.figures["step_ms_mean"].value == pytest.approx(12, rel=0.02)
+    tpot, flowing = summary.figures["tpot_ms_pooled"].value, summary.figures["stream_tps"].value
+    assert tpot is not None
+    assert flowing is not None
+    assert summary.figures["output_tps"].value == pytest.approx(3 * flowing, rel=0.1)
+
+
+def test_counts_leave_out_warm_up_and_tell_steady_from_all() -> None:
+    summary, frame = point_of(WORLD, BASELINE)
+    assert summary.counts.requests == 30 == len(frame) - WORLD.warmup
+    assert summary.counts.steady_requests == len(steady(tidy(frame))) < 30
+    assert summary.counts.output_tokens == sum(frame["output_tokens"][WORLD.warmup :])
+    assert (summary.counts.prompts, summary.counts.conversations, summary.counts.failed_requests) == (30, 30, 0)
+
+
+def test_a_world_without_lies_has_no_findings() -> None:
+    for point in WORLD.plan.points:
+        assert point_of(WORLD, point)[0].findings == []
+
+
+def test_what_the_client_did_not_watch_is_read_from_the_records() -> None:
+    summary, _ = point_of(WORLD, BASELINE)
+    watch = summary.self_watch
+    assert watch.reached_concurrency == pytest.approx(3, rel=0.02)
+    assert watch.duration_s is not None
+    assert watch.steady_share is not None
+    assert 0.5 < watch.steady_share < 1
+
+
+def test_what_the_client_did_watch_is_believed() -> None:
+    seen = SelfWatch(reached_concurrency=2.9, duration_s=7.0, steady_share=0.5)
+    summary, _ = point_of(WORLD, BASELINE, Lies(watch=lambda *_: seen))
+    assert summary.self_watch == seen
+
+
+def test_a_point_of_which_every_request_failed_is_summarised_all_the_same() -> None:
+    failed = frame_of([record(error_class="refused", sent_ns=None, last_token_ns=None) for _ in range(4)])
+    summary = summarise_point(WORLD.plan, NGRAM, failed, SelfWatch(), None, simulated=False)
+    assert summary.counts.failed_requests == 4
+    assert {figure.value for figure in summary.figures.values()} == {None}
+    assert {finding.check for finding in summary.findings} == {"RequestsFailed", "NoSteadyState"}
+
+
+def test_no_records_at_all_are_no_steady_state() -> None:
+    summary = summarise_point(WORLD.plan, NGRAM, frame_of([]), SelfWatch(), None, simulated=True)
+    assert summary.counts.requests == 0
+    assert summary.simulated
+    assert [finding.check for finding in summary.findings] == ["NoSteadyState"]
+
+
+def test_figures_tell_where_they_come_from() -> None:
+    summary, _ = point_of(WORLD, NGRAM)
+    assert summary.figures["ttft_ms_p50"].source == "client"
+    assert summary.figures["acceptance_rate"].source == "engine (per_step)"
+    assert summary.figures["tpot_ms_p50"].source == "both"
+
+
+def test_a_points_figures_have_no_interval_for_it_is_only_a_part() -> None:
+    summary, _ = point_of(WORLD, NGRAM)
+    assert all(figure.interval is None for figure in summary.figures.values())
+
+
+def test_the_summary_survives_its_journey_through_json() -> None:
+    summary, _ = point_of(WORLD, NGRAM)
+    assert type(summary).from_json(summary.to_json()) == summary

@@ -1,0 +1,164 @@
+"""A run's answer: cells in order, comparisons with the paired baseline, and what happens when parts are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.plan.plan import Point
+from specbench_client.analysis.run import summarise_run
+from specbench_testing.records import CREATED, Lies, World, point_of, run_of_world
+
+QUIET = World(prompts=40, repeats=3)
+
+
+def cell(summary: RunSummary, arm: str, concurrency: int = 1) -> Cell:
+    return next(each for each in summary.cells if (each.arm, each.concurrency) == (arm, concurrency))
+
+
+def fail(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.assign(error_class="http_5xx")
+
+
+def test_a_known_speedup_is_inside_the_interval() -> None:
+    summary = run_of_world(QUIET)
+    found = cell(summary, "ngram")
+    length, rate = found.figures["acceptance_length_emitted_pooled"].value, found.tpot_speedup
+    assert length is not None
+    assert rate is not None
+    assert rate.interval is not None
+    assert rate.interval.low < length * 10 / 12 < rate.interval.high
+    assert rate.value == pytest.approx(length * 10 / 12, rel=0.01)
+    assert found.speedup is not None
+    assert found.speedup.value is not None
+    assert rate.value is not None
+    assert found.speedup.value < rate.value, "the prefill is not sped up"
+
+
+def test_cells_come_by_workload_and_load_with_the_baseline_first_and_uncompared() -> None:
+    summary = run_of_world(World(prompts=20, concurrency=(2, 1), repeats=1, drafters=("ngram", "suffix")))
+    assert [(each.concurrency, each.arm) for each in summary.cells] == [
+        (load, arm) for load in (1, 2) for arm in ("none", "ngram", "suffix")
+    ]
+    assert cell(summary, "none").speedup is None
+    assert summary.points_total == summary.points_measured == 6
+    assert summary.created == CREATED
+
+
+def test_the_same_records_give_the_same_summary_to_the_byte() -> None:
+    world = World(prompts=12, repeats=2)
+    assert run_of_world(world).to_json() == run_of_world(world).to_json()
+    assert RunSummary.from_json(run_of_world(world).to_json()) == run_of_world(world)
+
+
+def test_every_record_is_asked_for_once() -> None:
+    asked: list[str] = []
+
+    class Lazy(Mapping[str, pd.DataFrame]):
+        def __getitem__(self, key: str) -> pd.DataFrame:
+            asked.append(key)
+            return measured[key][1]
+
+        def __iter__(self) -> Iterator[str]:
+            return iter(measured)
+
+        def __len__(self) -> int:
+            return len(measured)
+
+    world = World(prompts=8, repeats=2, concurrency=(1, 2))
+    measured = {point.hash: point_of(world, point) for point in world.plan.points}
+    summarise_run(world.plan, [summary for summary, _ in measured.values()], Lazy(), CREATED)
+    assert sorted(asked) == sorted(point.hash for point in world.plan.points)
+
+
+def test_a_skipped_baseline_leaves_no_speedup_and_no_failure() -> None:
+    summary = run_of_world(World(prompts=24, edits={"spec.baseline": "Skip"}))
+    assert [each.speedup for each in summary.cells] == [None]
+    assert "no baseline was asked for" in summary.verdict
+    assert summary.trustworthy
+
+
+def test_a_baseline_that_was_not_measured_is_missing_not_equal() -> None:
+    summary = run_of_world(QUIET, Lies(measured=lambda point: point.arm != "none"))
+    assert cell(summary, "ngram").speedup is None
+    assert "not comparable" in summary.verdict
+    assert len(summary.missing) == 3
+    assert not summary.trustworthy
+
+
+def test_an_arm_that_lost_a_point_is_compared_in_the_repeats_that_it_has() -> None:
+    summary = run_of_world(QUIET, Lies(measured=lambda point: (point.arm, point.repeat) != ("ngram", 1)))
+    found = cell(summary, "ngram")
+    assert len(found.points) == 2
+    assert found.speedup is not None
+    assert "80 pairs" in found.speedup.definition
+    assert [finding.check for finding in summary.findings] == ["MissingPoints"]
+
+
+def test_nothing_measured_is_said_and_is_not_trustworthy() -> None:
+    summary = run_of_world(QUIET, Lies(measured=lambda _: False))
+    assert summary.cells == []
+    assert summary.points_measured == 0
+    assert summary.verdict == "nothing was measured; not trustworthy (MissingPoints)"
+
+
+def test_an_invalid_baseline_breaks_the_comparisons_but_not_the_arms_points() -> None:
+    lies = Lies(records=lambda point, frame: fail(point, frame) if point.arm == "none" else frame)
+    summary = run_of_world(QUIET, lies)
+    assert not cell(summary, "ngram").valid
+    assert "BaselineInvalid" in cell(summary, "ngram").findings
+    assert summary.points_invalid == 3
+
+
+def test_an_invalid_point_of_an_arm_leaves_the_other_arms_alone() -> None:
+    world = World(prompts=24, drafters=("ngram", "suffix"))
+    lies = Lies(records=lambda point, frame: fail(point, frame) if (point.arm, point.repeat) == ("ngram", 0) else frame)
+    summary = run_of_world(world, lies)
+    assert (cell(summary, "ngram").valid, cell(summary, "suffix").valid) == (False, True)
+    assert summary.points_invalid == 1
+    assert not summary.trustworthy
+
+
+def test_categories_are_compared_each_and_one_prompt_gives_no_interval() -> None:
+    world = World(prompts=13, categories=("code",) * 12 + ("odd",))
+    by_category = cell(run_of_world(world), "ngram").by_category
+    assert sorted(by_category) == ["code", "odd"]
+    assert by_category["code"]["speedup"].interval is not None
+    assert by_category["odd"]["speedup"].value is not None
+    assert by_category["odd"]["speedup"].interval is None
+    assert by_category["odd"]["speedup"].n == 1
+
+
+def test_prompts_without_a_category_are_in_the_cell_and_in_no_category() -> None:
+    summary = run_of_world(World(prompts=12, categories=("code", None, "chat")))
+    assert sorted(cell(summary, "ngram").by_category) == ["chat", "code"]
+    assert run_of_world(World(prompts=12, categories=(None,))).cells[1].by_category == {}
+
+
+def test_one_repeat_gives_intervals_that_name_what_they_lack() -> None:
+    found = cell(run_of_world(World(prompts=24, repeats=1)), "ngram").speedup
+    assert found is not None
+    assert found.interval is not None
+    assert "one run" in found.interval.method
+
+
+def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
+    def other_words(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(output_sha256=[f"{point.arm}{index}" for index in range(len(frame))])
+
+    world = World(prompts=24, turns=2, temperature=1.0)
+    summary = run_of_world(world, Lies(records=other_words))
+    found = cell(summary, "ngram").speedup
+    assert found is not None
+    assert "72 later turns unpaired" in found.definition
+    assert [finding.check for finding in summary.findings] == ["UnpairedRequests"]
+    assert summary.trustworthy
+
+
+def test_identical_conversations_are_compared_in_all_turns() -> None:
+    found = cell(run_of_world(World(prompts=24, turns=2)), "ngram").speedup
+    assert found is not None
+    assert "144 pairs" in found.definition

@@ -1,0 +1,172 @@
+"""The paired speed-up recovers a known truth, and its interval holds it about as often as it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+
+TOKENS = 50
+BASE_MS = 10.0
+ARM_STEP_MS = 12.0
+LENGTHS = (1.4, 2.6)
+"""Acceptance lengths are uniform between these over prompts; time a token is step time / acceptance length."""
+TRUTH = BASE_MS / (ARM_STEP_MS * np.log(LENGTHS[1] / LENGTHS[0]) / (LENGTHS[1] - LENGTHS[0]))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A small experiment: prompts drawn anew, runs that are faster or slower as a whole, requests that jitter."""
+
+    prompts: int = 15
+    repeats: int = 3
+    run_noise: float = 0.0
+    jitter: float = 0.01
+    spread: bool = True
+    categories: int = 1
+
+    def pairs(self, seed: int) -> Pairs:
+        rng = np.random.default_rng(seed)
+        prompt = np.tile(np.arange(self.prompts), self.repeats)
+        repeat = np.repeat(np.arange(self.repeats), self.prompts)
+        lengths = rng.uniform(*LENGTHS, self.prompts) if self.spread else np.full(self.prompts, ARM_STEP_MS / BASE_MS)
+        runs = np.exp(rng.normal(0, self.run_noise, (2, self.repeats)))
+        noise = np.exp(rng.normal(0, self.jitter, (2, prompt.size)))
+        pace = {
+            BASELINE: BASE_MS * runs[0][repeat] * noise[0],
+            ARM: ARM_STEP_MS / lengths[prompt] * runs[1][repeat] * noise[1],
+        }
+        return pairs_of(prompt, repeat, pace, [f"c{each % self.categories}" for each in prompt])
+
+
+def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray], category: list[str]) -> Pairs:
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
+    columns |= {"pass": 0, "turn": 0.0}
+    for side, ms in pace.items():
+        told = {"category": category, "tokens": float(TOKENS), "intended_ns": 0.0, "first_token_ns": ms * 1e6}
+        told |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
+        columns |= {f"{name}{side}": value for name, value in told.items()}
+    rows = pd.DataFrame(columns)
+    return Pairs(rows, len(rows), 0)
+
+
+def bounds(compared: Compared) -> tuple[float, float]:
+    assert compared.figure.interval is not None
+    return compared.figure.interval.low, compared.figure.interval.high
+
+
+def coverage(experiment: Experiment, truth: float, experiments: int = 200) -> float:
+    held = 0
+    for seed in range(experiments):
+        low, high = bounds(speedup(SPEEDUP, experiment.pairs(seed), seed=0))
+        held += low <= truth <= high
+    return held / experiments
+
+
+@pytest.mark.parametrize("name", [SPEEDUP, TPOT_SPEEDUP])
+def test_a_known_speedup_is_recovered(name: str) -> None:
+    found = speedup(name, Experiment(prompts=2000, repeats=1).pairs(3), seed=0)
+    assert found.figure.value == pytest.approx(TRUTH, rel=0.01)
+    assert found.figure.n == 2000
+
+
+def test_it_is_the_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
+    pace = {ARM: np.array([5.0, 10.0]), BASELINE: np.array([10.0, 40.0])}
+    found = speedup(SPEEDUP, pairs_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"]), seed=0)
+    assert found.figure.value == pytest.approx(50 / 15)
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        Experiment(repeats=1),
+        Experiment(repeats=3),
+        Experiment(repeats=3, run_noise=0.05),
+        Experiment(repeats=5, run_noise=0.2, prompts=10),
+        Experiment(repeats=3, run_noise=0.03, prompts=6),
+        Experiment(repeats=3, prompts=15, categories=3),
+    ],
+    ids=["one run", "quiet runs", "noisy runs", "very noisy runs", "few prompts", "categories"],
+)
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(experiment: Experiment) -> None:
+    assert coverage(experiment, TRUTH) >= 0.90
+
+
+def test_intervals_are_not_wide_for_the_sake_of_it() -> None:
+    assert coverage(Experiment(repeats=1, prompts=40), TRUTH) <= 0.99
+    low, high = bounds(speedup(SPEEDUP, Experiment(repeats=1, prompts=40).pairs(1), seed=0))
+    assert high / low < 1.25
+
+
+def test_without_a_difference_a_claim_is_rare() -> None:
+    same = Experiment(spread=False, run_noise=0.03, jitter=0.05)
+    claims = 0
+    for seed in range(200):
+        found = speedup(SPEEDUP, same.pairs(seed), seed=0)
+        low, high = bounds(found)
+        assert found.p_value is not None
+        assert (found.p_value < 0.05) == (not low <= 1 <= high)
+        claims += not low <= 1 <= high
+    assert claims <= 0.08 * 200
+
+
+def test_noise_between_runs_widens_the_interval_and_is_named() -> None:
+    quiet = speedup(SPEEDUP, Experiment(spread=False).pairs(1), seed=0).figure.interval
+    noisy = speedup(SPEEDUP, Experiment(spread=False, run_noise=0.1).pairs(1), seed=0).figure.interval
+    assert quiet is not None
+    assert noisy is not None
+    assert noisy.high - noisy.low > 2 * (quiet.high - quiet.low)
+    assert noisy.method.startswith("t, unit: repeat")
+
+
+def test_repeats_of_the_same_prompts_do_not_pass_for_more_prompts() -> None:
+    once = bounds(speedup(SPEEDUP, Experiment(repeats=1, jitter=0.0).pairs(1), seed=0))
+    often = bounds(speedup(SPEEDUP, Experiment(repeats=8, jitter=0.0).pairs(1), seed=0))
+    assert np.log(often[1] / often[0]) == pytest.approx(np.log(once[1] / once[0]), rel=0.1)
+
+
+def test_one_prompt_gives_a_value_without_an_interval() -> None:
+    found = speedup(SPEEDUP, Experiment(prompts=1).pairs(1), seed=0)
+    assert found.figure.value is not None
+    assert found.figure.interval is None
+    assert found.p_value is None
+
+
+def test_two_prompts_give_an_interval_that_admits_how_little_it_knows() -> None:
+    low, high = bounds(speedup(SPEEDUP, Experiment(prompts=2).pairs(1), seed=0))
+    assert high / low > 2
+
+
+def test_one_run_says_that_the_noise_between_runs_is_not_in_its_interval() -> None:
+    interval = speedup(SPEEDUP, Experiment(repeats=1).pairs(1), seed=0).figure.interval
+    assert interval is not None
+    assert "noise between runs is not in it" in interval.method
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_nearly_the_same() -> None:
+    pairs = Experiment().pairs(1)
+    first, again, other = (bounds(speedup(SPEEDUP, pairs, seed=seed)) for seed in (0, 0, 1))
+    assert first == again
+    assert first == pytest.approx(other, rel=0.02)
+
+
+def test_no_pairs_give_no_value_and_unpaired_turns_are_told() -> None:
+    pairs = Experiment().pairs(1)
+    none = speedup(SPEEDUP, Pairs(pairs.rows[:0], 5, 0), seed=0)
+    assert none.figure.value is None
+    assert none.figure.n == 0
+    told = speedup(SPEEDUP, Pairs(pairs.rows, 50, 5), seed=0)
+    assert "5 later turns unpaired" in told.figure.definition
+    assert "45 pairs" in told.figure.definition
+
+
+def test_a_pair_with_a_missing_time_is_left_out_on_both_sides() -> None:
+    pairs = Experiment(prompts=6, repeats=1).pairs(1)
+    rows = pairs.rows.copy()
+    rows.loc[0, "last_token_ns" + ARM] = np.nan
+    assert speedup(SPEEDUP, Pairs(rows, 6, 0), seed=0).figure.n == 5

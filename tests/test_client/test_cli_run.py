@@ -1,0 +1,145 @@
+"""`specbench run` as a user meets it: real processes, a real folder, exit codes and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specbench_testing.specs import simulated_run, write_run
+
+SPECBENCH = str(Path(sys.executable).with_name("specbench"))
+FINISHED = (0, 3)
+
+
+def specbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SPECBENCH, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode in FINISHED, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def records(results: Path) -> pd.DataFrame:
+    return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet")))
+
+
+def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+    assert {(cell["arm"], cell["concurrency"]) for cell in summary["cells"]} == {("none", 2), ("eagle3", 2)}
+    measured = records(tmp_path / "out").query("phase != 'warmup'")
+    assert len(measured) == 2 * (8 + 2)  # two arms; eight prompts, two of them with a second turn
+    assert measured.error_class.isna().all()
+
+
+def test_the_acceptance_length_equals_the_simulators_own_truth(tmp_path: Path) -> None:
+    truth_file = tmp_path / "truth.jsonl"
+    drafter = {"name": "eagle3", "method": "eagle3", "model": "e", "args": ["--acceptance=0.7", f"--truth={truth_file}"]}
+    file = write_run(tmp_path, simulated_run(drafters=[drafter]))
+    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+    truth = pd.read_json(truth_file, lines=True).set_index("request_id")
+    measured = records(tmp_path / "out").set_index("request_id")
+    seen = measured[measured.accepted_tokens.notna()]
+    assert len(seen) >= 10
+    expected = truth.loc[seen.index]
+    for column in ("output_tokens", "steps", "accepted_tokens"):
+        assert seen[column].astype(int).tolist() == expected[column].tolist(), column
+
+
+def test_a_second_run_measures_nothing_again_and_says_the_same(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    arguments = ("run", str(file), "--results", "out", "--output", "json")
+    first = answer(specbench(*arguments, cwd=tmp_path))
+    manifests = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("manifest.json")}
+    second = answer(specbench(*arguments, cwd=tmp_path))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("manifest.json")} == manifests
+    assert {**first, "created": ""} == {**second, "created": ""}
+
+
+def test_a_changed_spec_gets_a_place_of_its_own(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    for tokens in (16, 24):
+        setting = f"spec.workloads[0].output.maxTokens={tokens}"
+        answer(specbench("run", str(file), "--results", "out", "--output", "json", "--set", setting, cwd=tmp_path))
+    assert len(list((tmp_path / "out/runs/local/small").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("crash-after=3", "Crashed"), ("oom=3", "OOMKilled"), ("never-ready", "NeverReady")]
+)
+def test_an_engine_that_fails_ends_its_arm_and_the_others_are_kept(tmp_path: Path, fault: str, reason: str) -> None:
+    drafter = {"name": "bad", "method": "eagle3", "model": "e", "args": [f"--fault={fault}"]}
+    file = write_run(tmp_path, simulated_run(drafters=[drafter], startupDeadlineSeconds=5))
+    done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert reason in done.stderr
+    assert [cell["arm"] for cell in json.loads(done.stdout)["cells"]] == ["none"]
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run(engine={"kind": "simulator", "args": ["--time-scale=0.3"]}))
+    arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not list((tmp_path / "out").rglob("manifest.json")):
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    kept = {path: path.read_bytes() for path in (tmp_path / "out").rglob("manifest.json")}
+    assert kept
+    answer(specbench(*arguments[1:], cwd=tmp_path))
+    assert {path: path.read_bytes() for path in kept} == kept
+    assert len(list((tmp_path / "out").rglob("manifest.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("spec.engine.kind=vllm", "spec.engine.kind"),
+        ("spec.load.concurency=[1]", "did you mean concurrency?"),
+        ("spec.workloads[0].dataset.uri=nowhere.jsonl", "nowhere.jsonl"),
+        ("spec.workloads[0].dataset.categories=[cooking]", "cooking"),
+        ("spec.engine.args=[--drafter=none]", "contradicts"),
+        ("spec.engine.args=[--no-such-flag]", "no-such-flag"),
+    ],
+)
+def test_bad_input_is_named_with_its_place(tmp_path: Path, setting: str, words: str) -> None:
+    file = write_run(tmp_path, simulated_run())
+    done = specbench("run", str(file), "--results", "out", "--set", setting, cwd=tmp_path)
+    assert done.returncode in (2, 4), done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_prints_one_document_with_every_command_line(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    done = specbench("plan", str(file), "--output", "json", cwd=tmp_path)
+    plan = json.loads(done.stdout)
+    assert plan["estimate"] == {"launches": 2, "points": 2, "requests": 20, "outputTokensAtMost": 960}
+    assert plan["commands"]["eagle3"][1:3] == ["simulate", "--dialect"]
+
+
+def test_report_shows_a_finished_run_in_every_format(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+    starts = {"json": "{", "markdown": "", "csv": "", "html": "<!doctype html>"}
+    for output, start in starts.items():
+        done = specbench("report", "out", "--output", output, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(start)
+        assert "eagle3" in done.stdout
+    assert specbench("report", "out", "--output", "png", "--to", "a.png", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_report_of_an_empty_folder_says_what_to_give(tmp_path: Path) -> None:
+    done = specbench("report", str(tmp_path), cwd=tmp_path)
+    assert (done.returncode, "no run lies here" in done.stderr) == (2, True)

@@ -1,0 +1,120 @@
+"""The run's answer, made from what really lies in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.layout import manifest_key
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.drive.conclude import conclude
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import Clock, DriveOptions
+from specbench_client.errors import NotDurable
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.drafters import Method, drafter
+from specbench_client.store.folder import FolderStore
+from specbench_testing.driving import plan_of, simulator, write_prompts
+
+DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
+CLOCK = Clock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
+
+
+async def drive(plan: Plan, groups: int, tmp_path: Path) -> FolderStore:
+    """The first groups of the plan measured, each with the engine that it asks for."""
+    store = FolderStore(tmp_path / "results")
+    for group in plan.groups[:groups]:
+        wanted = plan.arm(group.arm).drafter
+        drafting = drafter(Method(wanted.method), 3) if wanted else drafter(Method.NONE, 0)
+        config = SimulatorConfig(time_scale=0, drafter=drafting)
+        async with simulator(tmp_path / f"truth-{group.index}.jsonl", config) as engine:
+            options = DriveOptions(attempt=f"{group.index}", spool=tmp_path / "spool")
+            await drive_group(plan, group, engine.url, store, options)
+    return store
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    load = {"concurrency": [2], "repeats": 2, "warmupRequests": 1}
+    return plan_of(write_prompts(tmp_path / "p.jsonl", count=8), {"spec.load": load})
+
+
+def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, tmp_path: Path) -> None:
+    store = asyncio.run(drive(plan, len(plan.groups), tmp_path))
+
+    summary = conclude(plan, store, CLOCK)
+
+    assert (summary.points_measured, summary.points_total, summary.missing) == (4, 4, [])
+    assert RunSummary.from_json(store.get("summary.json") or b"") == summary
+    assert summary.created == "2030-01-02T03:04:05.000Z"
+    assert summary.simulated
+    assert b"<html" in (store.get("report.html") or b"")
+    assert len((store.get("results.csv") or b"").splitlines()) == 1 + len(summary.cells)
+    provenance = json.loads(store.get("provenance.json") or b"")
+    assert provenance["engineVersions"] == ["simulated-0.1.0"]
+    assert len(provenance["points"]) == 4
+
+
+def test_points_without_a_manifest_are_named(plan: Plan, tmp_path: Path) -> None:
+    store = asyncio.run(drive(plan, 1, tmp_path))
+    measured = {point.hash for point in plan.groups[0].points}
+
+    summary = conclude(plan, store, CLOCK)
+
+    assert set(summary.missing) == {point.hash for point in plan.points} - measured
+    assert summary.points_measured == len(measured)
+    assert not summary.trustworthy
+
+
+def test_the_answer_can_be_made_again_when_more_is_measured(plan: Plan, tmp_path: Path) -> None:
+    store = asyncio.run(drive(plan, 1, tmp_path))
+    conclude(plan, store, CLOCK)
+    asyncio.run(drive(plan, len(plan.groups), tmp_path))
+
+    summary = conclude(plan, store, CLOCK)
+
+    assert summary.missing == []
+    assert RunSummary.from_json(store.get("summary.json") or b"") == summary
+
+
+def test_a_run_of_which_nothing_is_measured_has_an_answer_that_says_so(plan: Plan, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "results")
+
+    summary = conclude(plan, store, CLOCK)
+
+    assert summary.points_measured == 0
+    assert len(summary.missing) == 4
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("records/*.parquet", cut),
+        ("records/*.parquet", Path.unlink),
+        ("summary.json", cut),
+        ("summary.json", Path.unlink),
+        ("manifest.json", cut),
+    ],
+)
+def test_nothing_is_concluded_from_damaged_files(
+    name: str, damage: Callable[[Path], None], plan: Plan, tmp_path: Path
+) -> None:
+    store = asyncio.run(drive(plan, 1, tmp_path))
+    manifest = tmp_path / "results" / manifest_key(plan.groups[0].points[0].hash)
+    damage(next(manifest.parent.glob(name)))
+
+    with pytest.raises(NotDurable) as refused:
+        conclude(plan, store, CLOCK)
+
+    assert refused.value.reason == "Damaged"
+    assert not [key for key in DERIVED if store.get(key)]

@@ -1,0 +1,150 @@
+"""Driving a group into a real S3 server, which goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.layout import manifest_key
+from specbench_client.drive.conclude import conclude
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
+from specbench_client.errors import NotDurable
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.store.locate import open_store
+from specbench_client.store.parts import PartLimits
+from specbench_client.store.s3 import S3Store
+from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
+from specbench_testing.s3 import S3Access, S3Server, free_port
+
+SLOW = SimulatorConfig(time_scale=1)
+
+
+def options_in(tmp_path: Path) -> DriveOptions:
+    return DriveOptions(attempt="1", spool=tmp_path / "spool", limits=PartLimits(rows=2), show_every_s=0.02)
+
+
+async def until(event: asyncio.Event) -> None:
+    async with asyncio.timeout(60):
+        await event.wait()
+
+
+async def test_a_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3Store, tmp_path: Path) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12))
+
+    for group in plan.groups:
+        async with simulator(tmp_path / f"truth-{group.index}.jsonl") as engine:
+            await drive_group(plan, group, engine.url, s3_store, options_in(tmp_path))
+
+    summary = await asyncio.to_thread(conclude, plan, s3_store)
+    assert summary.missing == []
+    records = records_of(plan, s3_store)
+    assert len(records[records.phase != "warmup"]) == 24
+    assert len(s3_store.keys("points/")) > 12  # many parts, and none got lost
+    assert s3_store.get("report.html") is not None
+
+
+async def test_s3_that_goes_away_in_the_middle_and_comes_back_costs_nothing(
+    s3_server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=40))
+    store = open_store(f"s3://{s3_server.access.bucket}/p")
+    (point,) = plan.groups[0].points
+    begun, nearly_done = asyncio.Event(), asyncio.Event()
+
+    def look(progress: Progress) -> None:
+        if progress.phase == "measuring" and progress.requests_done >= 3:
+            begun.set()
+        if progress.requests_done == progress.requests_total > 0:
+            nearly_done.set()
+
+    options = replace(options_in(tmp_path), on_progress=look)
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        driving = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await until(begun)
+        s3_server.stop()
+        await until(nearly_done)  # the measurement goes on; its parts wait in the spool
+        waiting = list((tmp_path / "spool").rglob("*.parquet"))
+        assert not driving.done()
+        await asyncio.to_thread(s3_server.start)
+        await driving
+
+    assert len(waiting) > 10
+    assert "asking again" in caplog.text
+    records = records_of(plan, store)
+    assert sorted(records[records.phase != "warmup"].prompt_id) == sorted(f"q{number}" for number in range(40))
+    assert set(records.request_id) < set(engine.received())
+    assert not list((tmp_path / "spool").rglob("*.parquet"))
+    assert store.get(manifest_key(point.hash)) is not None
+
+
+async def test_s3_that_stays_away_ends_the_group_and_commits_nothing(s3_server: S3Server, tmp_path: Path) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=10))
+    store = open_store(f"s3://{s3_server.access.bucket}/p")
+    begun = asyncio.Event()
+
+    def look(progress: Progress) -> None:
+        if progress.phase == "measuring" and progress.requests_done:
+            begun.set()
+
+    options = replace(options_in(tmp_path), on_progress=look, patience_s=0.2)
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        driving = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await until(begun)
+        s3_server.stop()
+        with pytest.raises(NotDurable) as refused:
+            await driving
+
+    assert refused.value.reason == "S3Away"
+    await asyncio.to_thread(s3_server.start)
+    assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
+
+
+async def test_an_interrupt_is_not_held_up_by_an_s3_that_is_away(s3_server: S3Server, tmp_path: Path) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=6))
+    store = open_store(f"s3://{s3_server.access.bucket}/p")
+    storing = asyncio.Event()
+
+    def look(progress: Progress) -> None:
+        if progress.phase == "measuring":
+            s3_server.stop()
+        if progress.phase == "storing":
+            storing.set()
+
+    options = replace(options_in(tmp_path), on_progress=look, patience_s=600)
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        driving = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await until(storing)
+        driving.cancel()
+        async with asyncio.timeout(30):
+            with pytest.raises(asyncio.CancelledError):
+                await driving
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"bucket": "no-such-bucket"}, "BucketMissing"),
+        ({"secret": "WRONG"}, "CredentialsRefused"),
+        ({"key": "WRONG"}, "CredentialsRefused"),
+        ({"endpoint": f"http://127.0.0.1:{free_port()}"}, "S3Away"),
+    ],
+)
+async def test_a_store_that_refuses_is_told_before_the_engine_is_asked_anything(
+    wrong: dict[str, str], reason: str, s3_access: S3Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = replace(s3_access, **wrong)
+    access.enter(monkeypatch)
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+
+    async with simulator(tmp_path / "truth.jsonl") as engine:
+        store = open_store(f"s3://{access.bucket}/p")
+        with pytest.raises(NotDurable) as refused:
+            await drive_group(plan, plan.groups[0], engine.url, store, replace(options_in(tmp_path), patience_s=0.1))
+        assert engine.received() == []
+
+    assert refused.value.reason == reason

@@ -1,0 +1,150 @@
+"""`specbench-client`: what it leaves behind on every way out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from specbench_api.outcome.layout import run_root
+from specbench_api.plan.plan import Plan
+from specbench_client import job
+from specbench_client.drive.options import DriveOptions
+from specbench_client.job import run_program
+from specbench_testing.driving import plan_of, write_prompts
+from specbench_testing.s3 import S3Access
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> Iterator[None]:
+    """A program sets up its process; here the process is pytest's."""
+    handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
+    yield
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    signal.signal(signal.SIGTERM, on_term)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    return plan
+
+
+def drive_args(tmp_path: Path, **changed: str) -> list[str]:
+    given = {
+        "plan": str(tmp_path / "plan.json"),
+        "group": "0",
+        "attempt": "1",
+        "endpoint": "http://127.0.0.1:9",
+        "results": str(tmp_path / "results"),
+        "termination-log": str(tmp_path / "ended"),
+        **changed,
+    }
+    return ["drive", *(word for name, value in given.items() for word in (f"--{name}", value))]
+
+
+def ended(tmp_path: Path) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads((tmp_path / "ended").read_text())
+    return said
+
+
+def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert run_program(["--help"]) == 0
+    assert run_program(["drive", "--help"]) == 0
+
+    told = capsys.readouterr().out
+    assert "specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint" in told
+    assert "AWS_ENDPOINT_URL_S3" in told
+    assert "5 results not durable" in told
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason", "said"),
+    [
+        ({"plan": "missing.json"}, "PlanUnreadable", "missing.json: No such file"),
+        ({"group": "7"}, "BadInput", "--group 7: the plan has the groups 0 to 1"),
+        ({"group": "one"}, "BadInput", "'one' is not a valid integer"),
+        ({"attempt": "../1"}, "BadInput", "--attempt '../1'"),
+        ({"results": "ftp://x"}, "BadInput", "results cannot be kept at ftp://"),
+        ({"nonsense": "1"}, "BadInput", "No such option"),
+    ],
+)
+def test_bad_input_ends_with_2_and_says_what(
+    changed: dict[str, str], reason: str, said: str, plan: Plan, tmp_path: Path
+) -> None:
+    assert run_program(drive_args(tmp_path, **changed)) == 2
+
+    assert (ended(tmp_path)["code"], ended(tmp_path)["reason"]) == (2, reason)
+    assert said in ended(tmp_path)["message"]
+
+
+def test_a_plan_that_is_none_ends_with_2(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"name": "half"}')
+
+    assert run_program(drive_args(tmp_path)) == 2
+    assert ended(tmp_path)["reason"] == "PlanUnreadable"
+
+
+def test_an_engine_that_is_not_there_ends_with_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
+
+    assert run_program(drive_args(tmp_path)) == 4
+    assert ended(tmp_path)["reason"] == "NeverReady"
+
+
+def test_a_bucket_that_is_not_there_ends_with_5(
+    plan: Plan, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+
+    assert run_program(drive_args(tmp_path, results="s3://no-such-bucket/p")) == 5
+    assert ended(tmp_path)["reason"] == "BucketMissing"
+
+
+def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def bug(*_: object) -> NoReturn:
+        raise KeyError("bug")
+
+    monkeypatch.setattr(job, "drive_group", bug)
+
+    assert run_program(drive_args(tmp_path)) == 1
+
+    assert (ended(tmp_path)["code"], ended(tmp_path)["reason"]) == (1, "Bug")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert any("KeyError" in line.get("exception", "") for line in lines)
+
+
+def test_without_a_place_for_it_the_ending_is_only_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "TERMINATION_LOG", tmp_path / "nowhere")
+
+    assert run_program(["drive"]) == 2
+
+    assert not (tmp_path / "nowhere").exists()
+    assert "Missing option" in json.loads(capsys.readouterr().err.splitlines()[-1])["message"]
+
+
+def test_a_termination_log_that_cannot_be_written_changes_no_exit_code(tmp_path: Path) -> None:
+    assert run_program(["report", f"--termination-log={tmp_path}"]) == 2
+
+
+def test_a_report_of_nothing_measured_is_written_and_ends_with_0(plan: Plan, tmp_path: Path) -> None:
+    arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
+
+    assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 0
+
+    root = tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
+    assert (root / "summary.json").exists()
+    assert ended(tmp_path)["reason"] == "Reported"
+    assert ended(tmp_path)["measured"] == 0

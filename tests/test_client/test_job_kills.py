@@ -1,0 +1,165 @@
+"""The client's process ended in the middle of a point, and started again: nothing is lost, nothing measured twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.plan.plan import Plan
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.store.locate import open_store
+from specbench_client.store.store import Store
+from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
+from specbench_testing.s3 import S3Access
+
+LOADS = {"spec.load": {"concurrency": [1, 2, 4], "repeats": 1, "warmupRequests": 2}}
+PROMPTS, TURNS = 12, 2
+SLOW = SimulatorConfig(time_scale=0.3)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs of `specbench-client drive` as processes, all with the same arguments, as a Job's pods have them."""
+
+    plan: Plan
+    folder: Path
+    results: str
+
+    @property
+    def store(self) -> Store:
+        return open_store(self.results).below(run_root(self.plan.namespace, self.plan.name, self.plan.uid))
+
+    async def start(self, engine: Simulated) -> asyncio.subprocess.Process:
+        (self.folder / "plan.json").write_text(self.plan.to_json())
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "specbench_client.job", "drive", "--plan", self.folder / "plan.json", "--group", "0",
+            "--attempt", "1", "--endpoint", engine.url, "--results", self.results,
+            "--termination-log", self.folder / "ended", stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "TMPDIR": str(self.folder)},
+        )  # fmt: skip
+
+    def ended(self) -> dict[str, object]:
+        said: dict[str, object] = json.loads((self.folder / "ended").read_text())
+        return said
+
+
+async def in_point(plan: Plan, index: int, engine: Simulated) -> None:
+    """Return when the engine has answered five measured requests of this point."""
+    start = plan.groups[0].points[index].hash[:12]
+    async with asyncio.timeout(60):
+        while sum(request.startswith(start) for request in engine.received()) < 5:  # noqa: ASYNC110 -- seen in a file
+            await asyncio.sleep(0.01)
+
+
+async def finish(process: asyncio.subprocess.Process) -> int:
+    async with asyncio.timeout(120):
+        _, log = await process.communicate()
+    sys.stderr.write(log.decode())
+    return process.returncode if process.returncode is not None else -1
+
+
+def assert_everything_was_measured_once(job: Job, engine: Simulated) -> None:
+    records = records_of(job.plan, job.store, [point.hash for point in job.plan.groups[0].points])
+    measured = records[records.phase != "warmup"]
+    asked = Counter(zip(measured.point, measured.prompt_id, measured.turn, strict=True))
+    points = [point.hash for point in job.plan.groups[0].points]
+    everything = {(point, f"q{n}", turn) for point in points for n in range(PROMPTS) for turn in range(TURNS)}
+    assert set(asked) == everything
+    assert set(asked.values()) == {1}
+    assert measured.error_class.isna().all()
+    received = Counter(engine.received())
+    assert set(received.values()) == {1}
+    assert set(records.request_id) <= set(received)
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return plan_of(write_prompts(tmp_path / "p.jsonl", count=PROMPTS, turns=TURNS), LOADS)
+
+
+@pytest.mark.parametrize("where", ["folder", "s3"])
+async def test_killed_in_the_middle_of_a_point_it_goes_on_at_that_point(
+    where: str, plan: Plan, tmp_path: Path, s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_access.enter(monkeypatch)
+    results = str(tmp_path / "results") if where == "folder" else f"s3://{s3_access.bucket}/kills-{tmp_path.name}"
+    job = Job(plan, tmp_path, results)
+    first, second, _ = plan.groups[0].points
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        process = await job.start(engine)
+        await in_point(plan, 1, engine)
+        process.send_signal(signal.SIGKILL)
+        assert await finish(process) == -signal.SIGKILL
+        assert job.store.get(manifest_key(second.hash)) is None
+        manifest = job.store.get(manifest_key(first.hash))
+        of_first = [request for request in engine.received() if request.startswith(first.hash[:12])]
+
+        assert await finish(await job.start(engine)) == 0
+
+        assert manifest is not None
+        assert job.store.get(manifest_key(first.hash)) == manifest
+        assert [request for request in engine.received() if request.startswith(first.hash[:12])] == of_first
+        assert_everything_was_measured_once(job, engine)
+    assert job.ended() == {
+        "code": 0, "reason": "Measured", "message": "group 0: 2 points measured, 1 were measured already", "measured": 3
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_interrupted_it_says_so_and_goes_on_when_it_is_started_again(
+    number: signal.Signals, plan: Plan, tmp_path: Path
+) -> None:
+    job = Job(plan, tmp_path, str(tmp_path / "results"))
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        process = await job.start(engine)
+        await in_point(plan, 1, engine)
+        process.send_signal(number)
+        assert await finish(process) == 130
+        assert (job.ended()["code"], job.ended()["reason"], job.ended()["measured"]) == (130, "Interrupted", 1)
+
+        assert await finish(await job.start(engine)) == 0
+
+        assert_everything_was_measured_once(job, engine)
+
+
+async def test_an_engine_that_dies_ends_with_4_and_keeps_the_finished_points(plan: Plan, tmp_path: Path) -> None:
+    job = Job(plan, tmp_path, str(tmp_path / "results"))
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        process = await job.start(engine)
+        await in_point(plan, 1, engine)
+        await engine.stop()
+        assert await finish(process) == 4
+
+    assert (job.ended()["code"], job.ended()["reason"], job.ended()["measured"]) == (4, "EngineLost", 1)
+
+
+@pytest.mark.chaos
+async def test_killed_ten_times_at_any_moment_it_still_measures_everything_once(plan: Plan, tmp_path: Path) -> None:
+    job = Job(plan, tmp_path, str(tmp_path / "results"))
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        for kill in range(10):
+            process = await job.start(engine)
+            answered = len(engine.received())
+            async with asyncio.timeout(60):
+                while process.returncode is None and len(engine.received()) < answered + kill:  # noqa: ASYNC110 -- same
+                    await asyncio.sleep(0.005)
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+            await finish(process)
+
+        assert await finish(await job.start(engine)) == 0
+
+        assert_everything_was_measured_once(job, engine)

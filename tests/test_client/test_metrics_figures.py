@@ -1,0 +1,178 @@
+"""Every figure against numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.record import Record
+from specbench_client.metrics import acceptance, latency, length, pace
+from specbench_client.metrics.frame import tidy
+from specbench_client.metrics.metric import Measure, Percentile, Ratio
+from specbench_client.metrics.positions import by_position, conditional, joint
+from specbench_client.metrics.table import MEASURES, PERCENTILE_FIGURES, RATIOS
+from specbench_client.metrics.window import in_flight, steady_window, window_tokens
+from specbench_testing.records import NS_PER_MS, frame_of, record
+
+
+def rows_of(*records: Record) -> pd.DataFrame:
+    return tidy(frame_of(list(records)))
+
+
+def ms(value: float) -> int:
+    return int(value * NS_PER_MS)
+
+
+@pytest.mark.parametrize(
+    ("measure", "expected"),
+    [
+        (latency.TTFT_MS, 50.0),
+        (latency.TTFT_SENT_MS, 49.0),
+        (latency.E2E_MS, 150.0),
+        (latency.E2E_SENT_MS, 149.0),
+        (pace.TPOT_MS, 10.0),
+        (pace.STEP_MS, 10.0),
+        (pace.USER_TPS, 100.0),
+    ],
+)
+def test_a_plain_request_has_the_times_one_reads_off_it(measure: Measure, expected: float) -> None:
+    assert measure.values(rows_of(record())).tolist() == pytest.approx([expected])
+
+
+def test_latency_runs_from_the_intended_time_so_a_late_client_shows() -> None:
+    late = rows_of(record(intended_ns=-ms(20)))
+    assert latency.TTFT_MS.values(late).tolist() == [70.0]
+    assert latency.TTFT_SENT_MS.values(late).tolist() == [49.0]
+
+
+def test_time_per_token_divides_by_tokens_never_by_chunks() -> None:
+    merged = rows_of(record(chunk_ns=[ms(50), ms(150)], chunk_tokens=[1, 10], steps=4))
+    assert pace.TPOT_MS.values(merged).tolist() == [10.0]
+    assert pace.STEP_MS.values(merged).tolist() == [25.0]
+
+
+@pytest.mark.parametrize("tokens", [0, 1, None])
+def test_an_answer_of_fewer_than_two_tokens_has_no_pace(tokens: int | None) -> None:
+    short = rows_of(record(output_tokens=tokens, output_tokens_client=tokens, steps=0))
+    for measure in pace.MEASURES:
+        assert math.isnan(measure.values(short)[0])
+    assert pace.TPOT_MS_POOLED.value(short) is None
+
+
+def test_pooled_pace_weighs_by_tokens_and_the_mean_by_requests() -> None:
+    rows = rows_of(record(), record(output_tokens=2, last_token_ns=ms(80)))
+    assert pace.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)
+    assert pace.TPOT_MS.values(rows).mean() == pytest.approx(20)
+    assert pace.STREAM_TPS.value(rows) == pytest.approx(13 / 0.230)
+
+
+def test_acceptance_lengths_in_both_definitions_and_both_weightings() -> None:
+    first = record(output_tokens=11, steps=4, accepted_tokens=7, drafted_tokens=12)
+    second = record(output_tokens=5, steps=4, accepted_tokens=0, drafted_tokens=12)
+    rows = rows_of(first, second)
+    assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(14 / 8)
+    assert acceptance.EMITTED_MEAN.value(rows) == pytest.approx((10 / 4 + 4 / 4) / 2)
+    assert acceptance.VERIFIED_POOLED.value(rows) == pytest.approx(1 + 7 / 8)
+    assert acceptance.VERIFIED_MEAN.value(rows) == pytest.approx((1 + 7 / 4 + 1) / 2)
+    assert acceptance.RATE.value(rows) == pytest.approx(7 / 24)
+
+
+def test_without_steps_there_is_no_acceptance_length_not_even_for_a_baseline() -> None:
+    rows = rows_of(record(steps=None))
+    assert [ratio.value(rows) for ratio in acceptance.RATIOS] == [None] * 5
+
+
+def test_a_baseline_that_tells_its_steps_has_length_one() -> None:
+    assert [ratio.value(rows_of(record())) for ratio in acceptance.RATIOS] == [1.0, 1.0, 1.0, 1.0, None]
+
+
+def test_draft_counts_left_out_because_nothing_was_drafted_do_not_raise_the_verified_length() -> None:
+    drafted = record(output_tokens=11, steps=5, accepted_tokens=5, drafted_tokens=10)
+    silent = record(output_tokens=11, steps=10, accepted_tokens=None, drafted_tokens=None)
+    rows = rows_of(drafted, silent)
+    assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(20 / 15)
+    assert acceptance.VERIFIED_POOLED.value(rows) == pytest.approx(1 + 5 / 15)
+    assert acceptance.RATE.value(rows) == pytest.approx(0.5)
+
+
+def test_an_unknown_acceptance_is_not_taken_for_none_accepted() -> None:
+    rows = rows_of(record(output_tokens=11, steps=5, accepted_tokens=None))
+    assert acceptance.VERIFIED_POOLED.value(rows) is None
+
+
+def test_a_drafter_that_drafted_nothing_has_no_rate_rather_than_zero() -> None:
+    assert acceptance.RATE.value(rows_of(record(drafted_tokens=0, accepted_tokens=0))) is None
+
+
+def test_positions_joint_and_conditional() -> None:
+    rows = rows_of(record(step_accepted=[3, 1, 0]), record(step_accepted=[1]), record(step_accepted=None))
+    assert [joint(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert [conditional(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 3, 1.0])
+    assert conditional(5).value(rows) is None
+
+
+def test_without_any_step_there_are_no_positions() -> None:
+    assert by_position(rows_of(record()), 3) == ()
+    assert len(by_position(rows_of(record(step_accepted=[1])), 3)) == 6
+
+
+def test_lengths_and_cached_share() -> None:
+    rows = rows_of(record(cached_tokens=5), record(cached_tokens=None))
+    assert length.CACHED_SHARE.value(rows) == pytest.approx(0.25)
+    assert length.INPUT_TOKENS.values(rows).tolist() == [20, 20]
+
+
+@pytest.mark.parametrize("figure", RATIOS, ids=lambda figure: str(figure.name))
+def test_no_row_gives_no_ratio(figure: Ratio) -> None:
+    assert figure.value(rows_of()) is None
+
+
+@pytest.mark.parametrize("figure", PERCENTILE_FIGURES, ids=lambda figure: str(figure.name))
+def test_no_row_gives_no_percentile(figure: Percentile) -> None:
+    assert figure.value(rows_of()) is None
+
+
+def test_percentiles_are_those_of_the_known_values() -> None:
+    rows = rows_of(*(record(first_token_ns=ms(at)) for at in range(1, 101)), record(first_token_ns=None))
+    by_percent = {each.percent: each.value(rows) for each in PERCENTILE_FIGURES if each.measure is latency.TTFT_MS}
+    assert by_percent == pytest.approx({50: 50.5, 95: 95.05, 99: 99.01})
+
+
+def test_names_are_unique_and_everything_is_explained() -> None:
+    names = [*(ratio.name for ratio in RATIOS), *(percentile.name for percentile in PERCENTILE_FIGURES)]
+    assert len(names) == len(set(names))
+    assert all(ratio.unit and ratio.definition and ratio.missing for ratio in RATIOS)
+    assert all(measure.unit and measure.definition and measure.missing for measure in MEASURES)
+
+
+def streams() -> pd.DataFrame:
+    """Ramp 0-100 ms, steady 40-140 ms, drain 120-220 ms: each ten chunks of one token, 10 ms apart from its start."""
+
+    def one(phase: str, start: int, **changes: object) -> Record:
+        at = [ms(start + 10 * index) for index in range(1, 11)]
+        times = {"intended_ns": ms(start), "sent_ns": ms(start), "first_token_ns": at[0], "last_token_ns": at[-1]}
+        return record(phase=phase, chunk_ns=at, chunk_tokens=[1] * 10, output_tokens=10, **times, **changes)
+
+    return rows_of(one("ramp", 0), one("steady", 40), one("drain", 120))
+
+
+def test_throughput_counts_what_arrived_inside_the_steady_window_whoever_asked_for_it() -> None:
+    rows = streams()
+    window = steady_window(rows)
+    assert window is not None
+    assert (window.start_ns, window.end_ns) == (ms(40), ms(140))
+    assert window_tokens(rows, window) == 7 + 10 + 2
+    assert in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
+
+
+def test_tokens_of_chunks_that_do_not_tell_are_spread_over_the_answer() -> None:
+    untold = streams().assign(chunk_tokens=None, tokens=20.0)
+    window = steady_window(untold)
+    assert window is not None
+    assert window_tokens(untold, window) == pytest.approx(2 * (7 + 10 + 2))
+
+
+def test_without_a_steady_request_there_is_no_window() -> None:
+    assert steady_window(rows_of(record(phase="ramp"), record(error_class="reset"))) is None

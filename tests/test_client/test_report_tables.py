@@ -1,0 +1,105 @@
+"""Tables for people and spreadsheets: missing is a dash or empty, and a simulation says so everywhere."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.report.tables import csv, markdown, rich_table
+from specbench_testing.records import Lies, World, run_of_world
+
+WORLD = World(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
+SUMMARY = run_of_world(WORLD)
+SIMULATED = run_of_world(WORLD, Lies(simulated=True))
+BROKEN = run_of_world(
+    WORLD, Lies(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame)
+)
+NOTHING = run_of_world(WORLD, Lies(measured=lambda _: False))
+SKIPPED = run_of_world(World(prompts=20, edits={"spec.baseline": "Skip"}))
+
+
+def on_screen(summary: RunSummary, width: int = 120) -> str:
+    console = Console(file=io.StringIO(), width=width, record=True)
+    console.print(rich_table(summary))
+    return console.export_text()
+
+
+def table(summary: RunSummary) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(csv(summary)))
+
+
+@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, BROKEN, NOTHING, SKIPPED])
+def test_every_summary_can_be_shown(summary: RunSummary) -> None:
+    assert summary.name in on_screen(summary)
+    assert summary.verdict in markdown(summary)
+    assert csv(summary).endswith("\n")
+
+
+def test_the_terminal_shows_speedup_with_interval_and_verdict() -> None:
+    text, found = on_screen(SUMMARY, 200), SUMMARY.cells[1].speedup
+    assert found is not None
+    assert found.interval is not None
+    assert f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]" in text
+    assert SUMMARY.verdict in text
+
+
+def test_a_table_fits_a_hundred_and_ten_columns_without_breaking_numbers() -> None:
+    lines = on_screen(SUMMARY, 110).splitlines()
+    assert max(len(line) for line in lines) <= 110
+    assert sum("│ ngram" in line for line in lines) == 2
+
+
+def test_markdown_is_a_table_with_as_many_cells_in_each_line() -> None:
+    lines = [line for line in markdown(SUMMARY).splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(SUMMARY.cells)
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_findings_come_with_what_to_do() -> None:
+    text = markdown(BROKEN)
+    assert "**RequestsFailed** (Invalid)" in text
+    assert "*What to do:*" in text
+
+
+def test_an_invalid_cell_is_called_so_where_its_speedup_would_stand() -> None:
+    assert "invalid" in markdown(BROKEN)
+    assert "invalid" not in markdown(SUMMARY)
+
+
+def test_what_holds_one_is_called_indistinguishable() -> None:
+    equal = World(prompts=20, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02)
+    assert "indistinguishable" in markdown(run_of_world(equal)).split("|", 1)[1]
+
+
+def test_a_simulation_says_so_in_every_form() -> None:
+    assert "not a measurement" in on_screen(SIMULATED)
+    assert "> **Simulated." in markdown(SIMULATED)
+    assert table(SIMULATED)["simulated"].tolist() == [True] * 4
+    assert "imulated" not in on_screen(SUMMARY) + markdown(SUMMARY)
+
+
+def test_csv_has_one_row_a_cell_and_leaves_missing_values_empty() -> None:
+    rows = table(SUMMARY)
+    assert rows[["arm", "concurrency"]].to_numpy().tolist() == [["none", 1], ["ngram", 1], ["none", 2], ["ngram", 2]]
+    baseline, ngram = rows.iloc[0], rows.iloc[1]
+    assert pd.isna(baseline["speedup"])
+    assert pd.isna(baseline["acceptance_rate"])
+    assert SUMMARY.cells[1].speedup is not None
+    assert ngram["speedup"] == pytest.approx(SUMMARY.cells[1].speedup.value)
+    assert ngram["speedup_low"] < ngram["speedup"] < ngram["speedup_high"]
+
+
+def test_csv_of_nothing_has_no_rows() -> None:
+    assert csv(NOTHING).strip() == ""
+
+
+def test_several_workloads_get_a_column_of_their_own() -> None:
+    assert "Workload" not in markdown(SUMMARY)
+    two = {"spec.workloads[1]": {"name": "edit", "dataset": {"source": "jsonl", "uri": "edit.jsonl"}}}
+    summary = run_of_world(World(prompts=20, edits=two))
+    assert "| Workload |" in markdown(summary)
+    assert "ngram on edit is" in summary.verdict

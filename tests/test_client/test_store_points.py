@@ -1,0 +1,247 @@
+"""Records, parts, summaries and manifests in a store."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from specbench_api.outcome.layout import manifest_key, summary_key
+from specbench_api.outcome.manifest import Manifest, Observed
+from specbench_api.outcome.record import Record
+from specbench_api.outcome.summary import Counts, PointSummary, SelfWatch
+from specbench_client.errors import NotDurable
+from specbench_client.store.columns import SCHEMA, to_frame, to_parquet
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.parts import PartLimits, PartsWriter
+from specbench_client.store.patience import Patience, PatientStore
+from specbench_client.store.point import PointStore, Span
+from specbench_client.store.store import Refusal
+from specbench_testing.stores import Obstinate
+
+POINT = "a" * 64
+SPAN = Span(5, "2030-01-01T00:00:00.000Z", "2030-01-01T00:01:00.000Z")
+OBSERVED = Observed(dataset_fingerprint="f", prompts=3, client_version="0", launch="0-1")
+FULL = Record(
+    request_id="r0", prompt_id="q0", category="qa", conversation_id="q0#0", turn=0, repeat=0, phase="steady", stream=1,
+    intended_ns=1, sent_ns=2, first_byte_ns=3, first_token_ns=4, last_token_ns=9_007_199_254_740_993,
+    chunk_ns=[4, 5, 6], chunk_tokens=[1, 2, 3], clock="user", input_tokens=7, output_tokens=6, output_tokens_client=6,
+    steps=3, draft_steps=2, drafted_tokens=6, accepted_tokens=3, step_accepted=[1, 2], acceptance_source="per_step",
+    cached_tokens=0, finish_reason="stop", error_class=None, error=None, output_sha256="s",
+)  # fmt: skip
+FAILED = dataclasses.replace(
+    FULL, request_id="r1", sent_ns=None, first_byte_ns=None, first_token_ns=None, last_token_ns=None, chunk_ns=None,
+    chunk_tokens=None, input_tokens=None, output_tokens=None, output_tokens_client=None, steps=None, draft_steps=None,
+    drafted_tokens=None, accepted_tokens=None, step_accepted=None, acceptance_source=None, cached_tokens=None,
+    finish_reason=None, error_class="refused", error="nobody listens", output_sha256=None, category=None,
+)  # fmt: skip
+
+
+def record(number: int) -> Record:
+    return dataclasses.replace(FULL, request_id=f"r{number}", prompt_id=f"q{number}")
+
+
+def summary_of(requests: int = 1) -> PointSummary:
+    return PointSummary(
+        hash=POINT, arm="none", workload="chat", concurrency=1, repeat=0, simulated=True,
+        counts=Counts(requests=requests), figures={}, self_watch=SelfWatch(),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def points(tmp_path: Path) -> PointStore:
+    return PointStore(FolderStore(tmp_path / "results"), tmp_path / "spool", PartLimits(rows=2))
+
+
+@pytest.fixture
+def writer(points: PointStore) -> Iterator[PartsWriter]:
+    writer = points.open(POINT, "1-a")
+    yield writer
+    writer.abandon(5)
+
+
+def committed(points: PointStore, attempt: str = "1-a", numbers: range = range(3)) -> Manifest:
+    writer = points.open(POINT, attempt)
+    for number in numbers:
+        writer.add(record(number))
+    return points.commit(summary_of(), attempt, writer.flush(), SPAN, OBSERVED)
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_columns_of_a_part_are_the_records_own_in_their_order() -> None:
+    assert SCHEMA.names == [field.name for field in dataclasses.fields(Record)]
+    assert str(SCHEMA.field("chunk_ns").type) == "list<item: int64>"
+    assert not SCHEMA.field("intended_ns").nullable
+    assert SCHEMA.field("sent_ns").nullable
+
+
+def test_a_record_survives_parquet_and_missing_stays_missing() -> None:
+    frame = to_frame([to_parquet([FULL]), to_parquet([FAILED])])
+
+    assert list(frame.request_id) == ["r0", "r1"]
+    assert frame.last_token_ns[0] == FULL.last_token_ns
+    assert list(frame.step_accepted[0]) == [1, 2]
+    assert frame.cached_tokens[0] == 0
+    missing = [name for name in SCHEMA.names if getattr(FAILED, name) is None]
+    assert frame.loc[[1], missing].isna().to_numpy().all()
+
+
+def test_no_parts_are_an_empty_frame_with_all_columns() -> None:
+    assert list(to_frame([]).columns) == SCHEMA.names
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: PartsWriter) -> None:
+    for number in range(5):
+        writer.add(record(number))
+
+    files = writer.flush()
+
+    assert [file.key for file in files] == [f"points/{POINT}/records/part-1-a-0000{n}.parquet" for n in range(3)]
+    assert [file.rows for file in files] == [2, 2, 1]
+    assert [points.store.get(file.key) is not None for file in files] == [True] * 3
+    assert list(writer.frame().request_id) == ["r0", "r1", "r2", "r3", "r4"]
+
+
+def test_a_part_is_stored_when_its_time_is_up_though_nothing_comes(tmp_path: Path) -> None:
+    store = Obstinate(FolderStore(tmp_path / "results"), [])
+    writer = PartsWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1000, seconds=0.01))
+    writer.add(record(0))
+
+    assert store.stored.wait(60)  # no flush: only time closes it
+    assert [file.rows for file in writer.flush()] == [1]
+
+
+def test_no_records_are_no_parts(writer: PartsWriter) -> None:
+    assert writer.flush() == []
+    assert writer.frame().empty
+
+
+def test_a_store_that_is_away_for_a_while_gets_every_part_in_order(tmp_path: Path) -> None:
+    folder = FolderStore(tmp_path / "results")
+    obstinate = Obstinate(folder, [("00000", Refusal.AWAY)] * 3)
+    patient = PatientStore(obstinate, Patience(pause_s=lambda _: False))
+    writer = PartsWriter(patient, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
+    for number in range(3):
+        writer.add(record(number))
+
+    assert [file.key[-13:-8] for file in writer.flush()] == ["00000", "00001", "00002"]
+    assert len(folder.keys()) == 3
+
+
+def test_a_part_that_cannot_be_stored_is_raised_by_flush_and_by_the_next_record(tmp_path: Path) -> None:
+    store = Obstinate(FolderStore(tmp_path / "results"), [("00000", Refusal.CREDENTIALS_REFUSED)])
+    writer = PartsWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
+    writer.add(record(0))
+
+    with pytest.raises(NotDurable) as refused:
+        writer.flush()
+    with pytest.raises(NotDurable):
+        writer.add(record(1))
+
+    assert refused.value.reason == "CredentialsRefused"
+
+
+def test_a_spool_that_cannot_be_written_is_not_durable(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("a file in its place")
+    writer = PartsWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
+    writer.add(record(0))
+
+    with pytest.raises(NotDurable, match="spool"):
+        writer.flush()
+
+
+# -- commit and reading ------------------------------------------------------------------------------------------------
+
+
+def test_without_a_manifest_there_is_no_result(points: PointStore, writer: PartsWriter) -> None:
+    writer.add(record(0))
+    writer.flush()
+
+    assert points.measured([POINT]) == set()
+    assert points.manifest(POINT) is None
+
+
+def test_a_committed_point_is_measured_and_can_be_read(points: PointStore) -> None:
+    manifest = committed(points)
+
+    assert points.measured([POINT, "b" * 64]) == {POINT}
+    assert points.manifests([POINT, "b" * 64]) == {POINT: manifest}
+    assert points.read_summary(manifest) == summary_of()
+    assert list(points.read_records(manifest).prompt_id) == ["q0", "q1", "q2"]
+    assert manifest.started_monotonic_ns == SPAN.started_monotonic_ns
+
+
+def test_parts_of_a_killed_attempt_are_ignored_and_never_met(points: PointStore) -> None:
+    killed = points.open(POINT, "1-a")
+    killed.add(record(7))
+    killed.flush()
+    points.store.put(summary_key(POINT), b"of the killed attempt")
+
+    manifest = committed(points, attempt="2-b")
+
+    assert list(points.read_records(manifest).prompt_id) == ["q0", "q1", "q2"]
+    assert points.read_summary(manifest) == summary_of()
+    assert len(points.store.keys(f"points/{POINT}/records/part-1-a")) == 1
+
+
+def test_a_point_is_committed_once(points: PointStore) -> None:
+    first = committed(points)
+    writer = points.open(POINT, "2-b")
+    writer.add(record(9))
+
+    with pytest.raises(NotDurable) as refused:
+        points.commit(summary_of(requests=9), "2-b", writer.flush(), SPAN, OBSERVED)
+
+    assert refused.value.reason == "Conflict"
+    assert points.manifest(POINT) == first
+    assert points.read_summary(first) == summary_of()
+
+
+@pytest.mark.parametrize("key", [summary_key(POINT), f"points/{POINT}/records/part-1-a-00001.parquet"])
+@pytest.mark.parametrize("damage", ["gone", "changed"])
+def test_damage_is_named_and_nothing_is_read_from_it(key: str, damage: str, points: PointStore, tmp_path: Path) -> None:
+    manifest = committed(points)
+    path = tmp_path / "results" / key
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+
+    read = points.read_summary if key == summary_key(POINT) else points.read_records
+    with pytest.raises(NotDurable, match=path.name) as refused:
+        read(manifest)
+
+    assert refused.value.reason == "Damaged"
+    assert "to have the point measured again" in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"hash": 3}'])
+def test_a_manifest_that_cannot_be_read_is_damage_and_not_a_missing_point(content: bytes, points: PointStore) -> None:
+    points.store.put(manifest_key(POINT), content)
+
+    with pytest.raises(NotDurable) as refused:
+        points.manifest(POINT)
+
+    assert refused.value.reason == "Damaged"
+
+
+def test_a_manifest_of_another_point_is_damage(points: PointStore) -> None:
+    manifest = committed(points)
+    points.store.put(manifest_key("b" * 64), manifest.to_json().encode())
+
+    with pytest.raises(NotDurable, match="belongs to the point"):
+        points.manifest("b" * 64)
+
+
+def test_a_part_is_plain_parquet_that_others_can_read(points: PointStore, tmp_path: Path) -> None:
+    (part, *_) = committed(points).files
+
+    assert pq.read_table(tmp_path / "results" / part.key).schema.names == SCHEMA.names

@@ -1,0 +1,234 @@
+"""Each lie of a single point is put into honest records, and found; beside it stands the honest twin that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import Counters, SelfWatch
+from specbench_api.plan.plan import Point
+from specbench_testing.records import Lies, World, point_of
+
+WORLD = World(prompts=24, concurrency=(3,), repeats=1, turns=1)
+TALKS = World(prompts=24, concurrency=(3,), repeats=1, turns=2)
+
+
+def found(lies: Lies, arm: str = "ngram", world: World = WORLD) -> list[Finding]:
+    point = next(each for each in world.plan.points if each.arm == arm)
+    return point_of(world, point, lies)[0].findings
+
+
+def names(findings: list[Finding]) -> list[tuple[str, Severity]]:
+    return [(finding.check, finding.severity) for finding in findings]
+
+
+def columns(**values: Any) -> Lies:
+    """Each value is a constant, or a function of the row's number and the row."""
+
+    def edit(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        rows = frame.copy()
+        for name, value in values.items():
+            told = [value(index, row) if callable(value) else value for index, (_, row) in enumerate(frame.iterrows())]
+            rows[name] = pd.Series(told, index=rows.index, dtype=object)
+        return rows
+
+    return Lies(records=edit)
+
+
+def counters(**values: Any) -> Lies:
+    return Lies(counters=lambda _, honest: honest.model_copy(update=values))
+
+
+def watch(**values: Any) -> Lies:
+    return Lies(watch=lambda _, honest: honest.model_copy(update=values))
+
+
+def untold(_: Point, __: Counters) -> None:
+    return None
+
+
+INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
+
+
+def test_a_finding_names_its_point_and_carries_its_number() -> None:
+    point = WORLD.plan.points[1]
+    finding = found(watch(cpu_share=0.95))[0]
+    assert (finding.arm, finding.workload, finding.concurrency, finding.point) == ("ngram", "chat", 3, point.hash)
+    assert (finding.value, finding.threshold) == (0.95, 0.8)
+
+
+def test_a_drafter_that_never_drafts_is_found() -> None:
+    nothing = columns(drafted_tokens=0, accepted_tokens=0, step_accepted=None)
+    lies = Lies(records=nothing.records, counters=lambda _, told: told.model_copy(update={"drafted_tokens": 0}))
+    assert names(found(lies)) == [("NeverDrafted", INVALID)]
+    assert found(lies, arm="none") == []
+
+
+def test_counters_alone_can_tell_that_it_never_drafts() -> None:
+    hidden = columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+    lies = Lies(records=hidden.records, counters=lambda _, told: told.model_copy(update={"drafted_tokens": 0}))
+    assert names(found(lies)) == [("NeverDrafted", INVALID)]
+    assert found(hidden) == [], "the counters know of drafts"
+
+
+def test_an_engine_that_tells_nothing_leaves_a_doubt() -> None:
+    hidden = columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+    assert names(found(Lies(records=hidden.records, counters=untold))) == [("NeverDrafted", DOUBT)]
+
+
+def test_requests_that_drafted_nothing_and_leave_their_counts_out_are_no_lie() -> None:
+    some = columns(drafted_tokens=lambda index, row: None if index % 2 else row["drafted_tokens"])
+    assert found(Lies(records=some.records, counters=untold)) == []
+
+
+def test_usage_that_counts_more_than_was_sent_is_found() -> None:
+    lies = columns(output_tokens=lambda _, row: row["output_tokens"] + 3)
+    assert names(found(lies)) == [("TokenCountMismatch", INVALID)] * 2, "against the chunks and against the counters"
+    assert names(found(Lies(records=lies.records, counters=untold))) == [("TokenCountMismatch", INVALID)]
+
+
+def test_an_end_token_that_only_one_side_counts_is_no_lie() -> None:
+    assert found(columns(output_tokens_client=lambda _, row: row["output_tokens"] - 1)) == []
+
+
+def test_a_counter_that_lacks_tokens_is_found() -> None:
+    assert names(found(counters(output_tokens=900))) == [("TokenCountMismatch", INVALID)]
+
+
+def test_a_missing_client_count_is_not_held_against_the_engine() -> None:
+    assert found(columns(output_tokens_client=None, chunk_tokens=None)) == []
+
+
+def test_prompts_from_a_cache_are_found_in_records_and_in_counters() -> None:
+    assert names(found(columns(cached_tokens=90))) == [("PromptCacheHit", INVALID)]
+    hidden = columns(cached_tokens=None)
+    lies = Lies(records=hidden.records, counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000}))
+    assert names(found(lies)) == [("PromptCacheHit", INVALID)]
+
+
+def test_a_start_token_that_is_kept_and_a_history_that_is_reused_are_no_lies() -> None:
+    assert found(columns(cached_tokens=1)) == []
+    reused = columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0)
+    assert found(reused, world=TALKS) == []
+    hidden = Lies(
+        records=columns(cached_tokens=None).records,
+        counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000}),
+    )
+    assert found(hidden, world=TALKS) == [], "counters cannot tell first turns from later ones"
+
+
+@pytest.mark.parametrize("reached", [2.0, 2.69])
+def test_a_load_that_was_not_reached_is_found(reached: float) -> None:
+    assert names(found(watch(reached_concurrency=reached))) == [("ConcurrencyNotReached", INVALID)]
+    assert found(watch(reached_concurrency=2.8)) == []
+
+
+def test_a_load_that_the_records_belie_is_found_without_a_watch() -> None:
+    def slow_client(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(last_token_ns=frame["sent_ns"] + (frame["last_token_ns"] - frame["sent_ns"]) // 2)
+
+    assert ("ConcurrencyNotReached", INVALID) in names(found(Lies(records=slow_client)))
+
+
+def test_failed_requests_are_found_and_named_by_class() -> None:
+    lies = columns(error_class=lambda index, _: "http_5xx" if index % 8 == 7 else None)
+    assert names(found(lies)) == [("RequestsFailed", INVALID)]
+    assert "3 of 24 requests failed (3 http_5xx)" in found(lies)[0].message
+
+
+def test_one_failure_among_hundreds_is_a_note() -> None:
+    many = World(prompts=150, concurrency=(1,), repeats=1, tokens=(5, 9))
+    lies = columns(error_class=lambda index, _: "reset" if index == 20 else None)
+    assert names(found(lies, world=many)) == [("RequestsFailed", NOTE)]
+
+
+def test_turns_skipped_after_an_error_count_once_with_it() -> None:
+    lies = columns(
+        error_class=lambda index, row: None if index < 40 else ("skipped_after_error" if row["turn"] else "timeout")
+    )
+    findings = found(lies, world=TALKS)
+    assert names(findings) == [("RequestsFailed", INVALID)]
+    assert findings[0].message == "5 of 43 requests failed (5 timeout), and 5 later turns were not asked"
+
+
+@pytest.mark.parametrize(
+    ("lag", "share", "expected"), [(400.0, 0.1, 1), (0.5, 0.95, 1), (400.0, 0.95, 2), (4.9, 0.8, 0)]
+)
+def test_a_client_that_cannot_keep_up_is_found(lag: float, share: float, expected: int) -> None:
+    findings = found(watch(loop_lag_p99_ms=lag, cpu_share=share))
+    assert names(findings) == [("ClientSaturated", INVALID)] * expected
+
+
+def test_lateness_is_judged_by_the_length_of_requests() -> None:
+    long = World(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
+    assert found(watch(loop_lag_p99_ms=30.0), world=long) == []
+    assert names(found(watch(loop_lag_p99_ms=30.0))) == [("ClientSaturated", INVALID)]
+
+
+def merged(_: int, row: Any) -> list[int]:
+    return [sum(row["chunk_tokens"][at : at + 4]) for at in range(0, len(row["chunk_tokens"]), 4)]
+
+
+@pytest.mark.parametrize("arm", ["none", "ngram"])
+def test_merged_chunks_are_found(arm: str) -> None:
+    lies = columns(chunk_tokens=merged, chunk_ns=lambda _, row: row["chunk_ns"][3::4] or row["chunk_ns"][-1:])
+    assert names(found(lies, arm=arm)) == [("ChunksMerged", DOUBT)]
+
+
+def test_merged_chunks_are_found_where_chunks_do_not_tell_their_tokens() -> None:
+    lies = columns(chunk_tokens=None, chunk_ns=lambda _, row: row["chunk_ns"][::8])
+    assert names(found(lies)) == [("ChunksMerged", DOUBT)]
+
+
+def test_a_character_of_several_tokens_now_and_then_is_no_lie() -> None:
+    rare = columns(chunk_tokens=lambda index, row: [2, *row["chunk_tokens"][2:]] if index == 9 else row["chunk_tokens"])
+    assert found(rare, arm="none") == []
+
+
+def test_an_engine_that_restarted_is_found_and_its_counters_are_not_used() -> None:
+    assert names(found(counters(restarted=True, output_tokens=5))) == [("EngineRestarted", INVALID)]
+
+
+def test_a_point_without_a_steady_state_is_found() -> None:
+    few = World(prompts=6, concurrency=(3,), repeats=1)
+    assert names(found(Lies(), world=few)) == [("NoSteadyState", INVALID)]
+    lies = columns(phase=lambda index, _: "ramp" if index < 20 else "drain")
+    assert ("NoSteadyState", INVALID) in names(found(lies))
+
+
+def test_foreign_traffic_is_found() -> None:
+    assert names(found(counters(output_tokens=5000))) == [("ForeignTraffic", INVALID)]
+
+
+def test_tokens_of_our_own_failed_requests_are_not_foreign() -> None:
+    broken = columns(
+        error_class=lambda index, _: "reset" if index == 10 else None,
+        output_tokens=lambda index, row: None if index == 10 else row["output_tokens"],
+    )
+    assert names(found(broken)) == [("RequestsFailed", INVALID)]
+
+
+def test_an_engine_without_counters_is_not_suspected() -> None:
+    assert found(Lies(counters=untold)) == []
+    assert found(Lies(counters=lambda *_: Counters(drafted_tokens=5))) == []
+    assert found(Lies(watch=lambda *_: SelfWatch())) == []
+
+
+EDITS: list[Callable[[], Lies]] = [
+    lambda: columns(input_tokens=None, cached_tokens=None),
+    lambda: columns(steps=None, draft_steps=None, step_accepted=None),
+    lambda: columns(chunk_ns=None, chunk_tokens=None),
+    lambda: columns(category=None, finish_reason=None, output_sha256=None),
+    lambda: columns(step_accepted=lambda _, row: np.array(row["step_accepted"]) if row["step_accepted"] else None),
+    lambda: columns(error_class=float("nan"), error=float("nan")),
+]
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_what_an_engine_does_not_tell_raises_no_finding(edit: Callable[[], Lies]) -> None:
+    assert found(edit()) == []

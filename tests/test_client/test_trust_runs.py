@@ -1,0 +1,109 @@
+"""What is wrong with a run as a whole; and fifty honest runs of which nothing is said."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_client.trust import checks
+from specbench_client.trust.check import Check
+from specbench_client.trust.table import CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+from specbench_testing.records import Lies, World, run_of_world
+
+INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
+ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)
+
+
+def found(world: World, lies: Lies | None = None) -> list[tuple[str, Severity]]:
+    return [(finding.check, finding.severity) for finding in findings(world, lies)]
+
+
+def findings(world: World, lies: Lies | None = None) -> list[Finding]:
+    return run_of_world(world, lies or Lies()).findings
+
+
+def small(**edits: Any) -> World:
+    return World(prompts=20, edits=edits)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "expected"), [(4, [("FewPrompts", DOUBT)]), (12, [("FewPrompts", NOTE)]), (20, [])]
+)
+def test_few_prompts_are_noted_and_very_few_doubted(prompts: int, expected: list[tuple[str, Severity]]) -> None:
+    assert found(World(prompts=prompts)) == expected
+
+
+@pytest.mark.parametrize(
+    ("repeats", "expected"), [(1, [("TooFewRepeats", NOTE)]), (2, [("TooFewRepeats", NOTE)]), (3, [])]
+)
+def test_too_few_repeats_are_noted(repeats: int, expected: list[tuple[str, Severity]]) -> None:
+    assert found(World(prompts=20, repeats=repeats)) == expected
+
+
+def test_arms_one_after_the_other_are_noted() -> None:
+    load = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
+    assert found(small(**{"spec.load": load})) == [("NotInterleaved", NOTE)]
+    alone = small(**{"spec.load": load, "spec.baseline": "Skip"})
+    assert found(alone) == [], "one arm has nothing to be interleaved with"
+
+
+def test_one_repeat_cannot_be_interleaved() -> None:
+    load = {"concurrency": [1], "repeats": 1, "order": "Sequential"}
+    assert found(small(**{"spec.load": load})) == [("TooFewRepeats", NOTE)]
+
+
+def test_text_past_its_end_is_noted() -> None:
+    seen = findings(small(**{"spec.workloads[0].output": {"maxTokens": 80, "ignoreEos": True}}))
+    assert [(each.check, each.severity, each.workload) for each in seen] == [("IgnoreEos", NOTE, "chat")]
+
+
+def test_arguments_of_one_arm_alone_are_noted() -> None:
+    drafter = {"name": "ngram", "method": "ngram", "args": ["--seed=7"]}
+    seen = findings(small(**{"spec.drafters": [drafter]}))
+    assert [(each.check, each.arm) for each in seen] == [("HiddenDifference", "ngram")]
+    assert "--seed=7" in seen[0].message
+
+
+def test_a_simulation_is_noted_and_stays_trustworthy_as_one() -> None:
+    summary = run_of_world(small(), Lies(simulated=True))
+    assert [finding.check for finding in summary.findings] == ["Simulated"]
+    assert summary.simulated
+    assert summary.trustworthy
+
+
+def test_missing_points_are_doubted_and_named() -> None:
+    lies = Lies(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2))
+    seen = findings(small(), lies)
+    assert [(each.check, each.severity) for each in seen] == [("MissingPoints", DOUBT)]
+    assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen[0].message
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_an_honest_run_raises_no_alarm(seed: int) -> None:
+    load, noise = (1, 2, 4)[seed % 3], (0.002, 0.01)[seed % 2]
+    categories = (("code", "chat"), (None,))[seed % 2]
+    world = World(20 + 3 * load, 1 + seed // 2 % 2, categories, seed=seed, concurrency=(load,), run_noise=noise)
+    summary = run_of_world(world)
+    assert summary.findings == []
+    assert summary.trustworthy
+    assert summary.points_invalid == 0
+
+
+def test_every_file_of_the_room_is_a_check_in_the_table() -> None:
+    files = [module.name for module in pkgutil.iter_modules(checks.__path__)]
+    told = {importlib.import_module(f"{checks.__name__}.{name}").CHECK.name for name in files}
+    assert told == {check.name for check in ALL}
+    assert len(files) == len(ALL)
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda check: str(check.name))
+def test_every_check_has_a_name_for_status_and_says_what_to_do(check: Any) -> None:
+    assert re.fullmatch(r"[A-Z][A-Za-z]{2,62}", check.name)
+    assert check.severities
+    assert all(text.strip() for text in (check.says, check.threshold, check.argument, check.remedy))
+    assert REMEDIES[check.name] == check.remedy

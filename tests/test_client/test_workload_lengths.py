@@ -1,0 +1,53 @@
+"""Prompt lengths: measured where the ruler is at hand, and otherwise missing with the reason."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from specbench_client.chat import Message
+from specbench_client.workload.lengths import measure_lengths
+from specbench_client.workload.reading import Prompt
+
+PROMPT = Prompt("q", "qa", ((Message("system", "a b"), Message("user", "c d e")), (Message("user", "f"),)))
+
+
+class Words:
+    """An encoding with a token a word."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return [0 for _ in text.split()]
+
+
+def test_a_prompt_is_as_long_as_all_its_messages() -> None:
+    assert measure_lengths([PROMPT], Words).tokens == {"q": 6}
+
+
+def test_without_the_table_lengths_are_missing_and_the_network_is_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+    lengths = measure_lengths([PROMPT])
+
+    assert lengths.tokens is None
+    assert "set TIKTOKEN_CACHE_DIR" in (lengths.reason or "")
+
+
+def test_a_damaged_table_is_named_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "fb374d419588a4632f3f557e76b4b70aebbca790"
+    table.write_bytes(b"half a table")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+
+    lengths = measure_lengths([PROMPT])
+
+    assert lengths.tokens is None
+    assert "its SHA-256 is another" in (lengths.reason or "")
+    assert table.read_bytes() == b"half a table"

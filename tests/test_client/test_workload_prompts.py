@@ -1,0 +1,282 @@
+"""Prompts files: what is read, what is selected, and what is refused with its line."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbench_api.spec.workload import Dataset, Source
+from specbench_client.chat import Message
+from specbench_client.errors import BadInput
+from specbench_client.store.locate import read_object
+from specbench_client.store.s3 import S3Store
+from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_testing.s3 import S3Access
+
+Row = dict[str, Any]
+
+
+def row(number: int, **columns: Any) -> Row:
+    return {"id": f"q{number}", "category": "qa", "prompt": f"What is {number}?", **columns}
+
+
+def without(row: Row, name: str) -> Row:
+    return {key: value for key, value in row.items() if key != name}
+
+
+def load(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> Prompts:
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows))
+    return load_prompts(Dataset(**{"source": "jsonl", "uri": "p.jsonl", **declared}), tmp_path)
+
+
+def refusal(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> str:
+    with pytest.raises(BadInput) as refused:
+        load(tmp_path, rows, **declared)
+    return str(refused.value)
+
+
+def user(*texts: str) -> tuple[tuple[Message, ...], ...]:
+    return tuple((Message("user", text),) for text in texts)
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_one_turn_turns_are_several_and_messages_are_one_with_its_history(tmp_path: Path) -> None:
+    history = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Why?"},
+    ]
+    rows = [
+        row(0),
+        {"id": 1, "category": "chat", "turns": ["First", "Second"]},
+        {"id": "m", "messages": history, "difficulty": "hard"},
+    ]
+
+    prompts = load(tmp_path, rows)
+
+    assert [prompt.id for prompt in prompts.rows] == ["q0", "1", "m"]
+    assert [prompt.category for prompt in prompts.rows] == ["qa", "chat", None]
+    assert prompts.rows[0].turns == user("What is 0?")
+    assert prompts.rows[1].turns == user("First", "Second")
+    assert prompts.rows[2].turns == (tuple(Message(**message) for message in history),)
+    assert prompts.turns == 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-01-01 10:00:00",
+        "12",
+        "null",
+        " leading and trailing \n",
+        "a\u2028b\x0bc\x85d",
+        "名前 🙂",
+        "Tab\there",
+        "\ufeffx",
+    ],
+)
+def test_a_prompt_arrives_letter_by_letter(text: str, tmp_path: Path) -> None:
+    assert load(tmp_path, [row(0, prompt=text), row(1)]).rows[0].turns == user(text)
+
+
+def test_spec_bench_rows_are_read_as_they_are_published(tmp_path: Path) -> None:
+    rows = [{"question_id": 81, "category": "writing", "turns": ["Compose.", "Rewrite."], "reference": ["x"]}]
+
+    (prompt,) = load(tmp_path, rows, source="spec-bench").rows
+
+    assert (prompt.id, prompt.category, prompt.turns) == ("81", "writing", user("Compose.", "Rewrite."))
+
+
+def test_parquet_and_json_lines_of_the_same_rows_are_the_same_prompts(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        {"id": "a", "category": "qa", "turns": ["2024-01-01", "More"], "messages": None},
+        {"id": "b", "category": None, "turns": None, "messages": [{"role": "user", "content": "Hi"}]},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+
+    parquet = load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), tmp_path)
+
+    assert parquet == load(tmp_path, rows)
+
+
+def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(row(0)).encode() + b"\r\n\r\n\n")
+
+    assert len(load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path).rows) == 1
+
+
+def test_a_column_that_first_shows_up_late_is_read(tmp_path: Path) -> None:
+    rows = [row(number, prompt="x" * 10_000) for number in range(1100)]  # 11 MB: past any builder's first chunk
+    rows.append({"id": "late", "turns": ["a", "b"], "category": "late"})
+
+    assert load(tmp_path, rows).rows[-1].turns == user("a", "b")
+
+
+def test_nothing_asks_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("a connection was tried")
+
+    pq.write_table(pa.Table.from_pylist([row(0)]), tmp_path / "p.parquet")
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+    assert len(load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), tmp_path).rows) == 1
+
+
+def test_prompts_are_fetched_from_s3(s3_store: S3Store, s3_access: S3Access, tmp_path: Path) -> None:
+    s3_store.put("p.jsonl", json.dumps(row(0)).encode())
+
+    dataset = Dataset(source=Source.JSONL, uri=s3_store.uri("p.jsonl"))
+
+    assert load_prompts(dataset, tmp_path, read_object).rows[0].id == "q0"
+
+
+def test_a_fault_in_a_fetched_file_names_the_object(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"^s3://b/p\.jsonl, line 1: not JSON"):
+        load_prompts(Dataset(source=Source.JSONL, uri="s3://b/p.jsonl"), tmp_path, lambda _: b"oops")
+
+
+# -- selection ---------------------------------------------------------------------------------------------------------
+
+
+def categories(prompts: Prompts) -> list[str]:
+    return [f"{prompt.category}-{prompt.id}" for prompt in prompts.rows]
+
+
+MIXED = [row(number, category="aaabbbc"[number]) for number in range(7)]
+
+
+def test_only_the_asked_categories_are_used(tmp_path: Path) -> None:
+    assert categories(load(tmp_path, MIXED, categories=["c", "a"])) == ["a-q0", "a-q1", "a-q2", "c-q6"]
+
+
+def test_a_count_is_spread_over_the_categories_in_the_files_order(tmp_path: Path) -> None:
+    assert categories(load(tmp_path, MIXED, count=5)) == ["a-q0", "a-q1", "b-q3", "b-q4", "c-q6"]
+
+
+def test_a_fault_outside_the_asked_categories_does_not_matter(tmp_path: Path) -> None:
+    rows = [row(0), row(1, category="licensed", prompt="")]
+
+    assert len(load(tmp_path, rows, categories=["qa"]).rows) == 1
+
+
+def test_an_unknown_category_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    said = refusal(tmp_path, MIXED, categories=["a", "z"])
+
+    assert said == "p.jsonl: has no category 'z'; there are: a, b, c"
+
+
+def test_more_prompts_than_there_are_is_refused(tmp_path: Path) -> None:
+    assert "count asks for 8 prompts and there are 7" in refusal(tmp_path, MIXED, count=8)
+
+
+def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) -> None:
+    same = load(tmp_path, [row(0, note="x"), row(1)])
+
+    assert load(tmp_path, [row(0), row(1)]).fingerprint == same.fingerprint
+    for rows in ([row(1), row(0)], [row(0)], [row(0), row(1, prompt="?")], [row(0), row(1, category="x")]):
+        assert load(tmp_path, rows).fingerprint != same.fingerprint
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (without(row(1), "id"), "line 2: the column id is missing"),
+        (
+            {"question_id": 1, "turns": ["a"]},
+            "line 2: the column id is missing: the row has question_id, so set source",
+        ),
+        (row(1, id=""), "line 2: id is ''"),
+        (row(1, id=1.5), "line 2: id is 1.5"),
+        (row(1, id=True), "line 2: id is True"),
+        (row(0), "line 2: the id 'q0' is that of line 1 too"),
+        (row(1, category=3), "line 2: category is 3"),
+        (without(row(1), "prompt"), "line 2: one of prompt, turns, messages is needed, found none"),
+        (row(1, turns=["x"]), "line 2: one of prompt, turns, messages is needed, found prompt and turns"),
+        (row(1, prompt=""), "line 2: prompt is empty"),
+        (row(1, prompt=" \n"), "line 2: prompt is empty"),
+        (row(1, prompt=["x"]), "line 2: prompt is a list: give a text"),
+        ({"id": "x", "turns": []}, "line 2: turns is a list: give a list with at least one element"),
+        ({"id": "x", "turns": "x"}, "line 2: turns is a str: give a list"),
+        ({"id": "x", "turns": ["a", None]}, "line 2: turns[1] is missing"),
+        ({"id": "x", "turns": ["a", ""]}, "line 2: turns[1] is empty"),
+        ({"id": "x", "messages": ["hi"]}, "line 2: messages[0] is a str: give an object with role and content"),
+        ({"id": "x", "messages": [{"role": "tool", "content": "x"}]}, "line 2: messages[0].role is 'tool'"),
+        ({"id": "x", "messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content is a list"),
+        (
+            {"id": "x", "messages": [{"role": "user", "content": "a", "name": "Bob"}]},
+            "has 'name', which would not be sent",
+        ),
+        ({"id": "x", "messages": [{"role": "assistant", "content": "a"}]}, "the last of messages is the assistant's"),
+        (
+            row(1, prompt="FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING X"),
+            "is a placeholder",
+        ),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line_and_its_remedy(bad: Row, said: str, tmp_path: Path) -> None:
+    assert said in refusal(tmp_path, [row(0), bad])
+
+
+def test_of_many_bad_rows_the_first_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, [row(number, prompt="") for number in range(9)]).splitlines()
+
+    assert len(lines) == 6
+    assert lines[-1] == "and 4 more of 9 rows"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "holds no rows"),
+        (b"\n\n", "holds no rows"),
+        (b'{"id": "a"', "line 1: not JSON"),
+        (b'{"id": "a", "prompt": "x"}\n{"id": oops}\n', "line 2: not JSON: Expecting value at column 8"),
+        (b'[{"id": "a"}]', "line 1: a JSON list, where one object a line is needed"),
+        (b'{"id": "a", "prompt": "\xff"}', "line 1: not UTF-8"),
+        (b"\x1f\x8b\x08\x00", "is compressed"),
+    ],
+)
+def test_a_file_that_is_no_json_lines_is_refused_with_the_line(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_bytes(content)
+
+    with pytest.raises(BadInput) as refused:
+        load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
+
+    assert said in str(refused.value)
+
+
+def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.parquet").write_bytes(b"no parquet at all")
+
+    with pytest.raises(BadInput, match="cannot be read as Parquet"):
+        load_prompts(Dataset(source=Source.PARQUET, uri="p.parquet"), tmp_path)
+
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("missing.jsonl", "there is no such file"),
+        (".", "there is no such file"),
+        ("https://example.com/p.jsonl", "download the file first"),
+        ("s3://bucket/p.jsonl", "S3 is not at hand here"),
+    ],
+)
+def test_a_file_that_is_not_there_is_refused_with_what_to_write(uri: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=said):
+        load_prompts(Dataset(source=Source.JSONL, uri=uri), tmp_path)

@@ -1,0 +1,147 @@
+"""The cluster tool against a real cluster of its own making (about a minute once the programs are built).
+
+Shares the cluster of all tests; what breaks components runs only while nobody else uses it.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specbench_cluster import Build, Cluster, cli
+from specbench_testing.cluster import Cluster as Kubernetes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800), pytest.mark.xdist_group("cluster-tool")]
+
+BASE = "docker.io/library/python:3.11-slim-bookworm"
+IMAGE = "docker.io/library/cluster-tool-probe:1"
+#: Resolves a Service, asks the API server through it, speaks to S3, and fails to leave the cluster.
+PROBE = """
+import socket, ssl, sys, urllib.error, urllib.request
+assert socket.gethostbyname("kubernetes.default.svc.cluster.local") == "10.96.0.1"
+trust = ssl.create_default_context(cafile="/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
+assert urllib.request.urlopen("https://kubernetes.default.svc/version", context=trust).status == 200
+try:
+    urllib.request.urlopen(sys.argv[1], timeout=5)
+except urllib.error.HTTPError as refused:
+    assert refused.code == 403, refused.code
+for address in (("192.0.2.1", 80), ("10.244.0.1", 10250)):
+    try:
+        socket.create_connection(address, timeout=5)
+    except ConnectionRefusedError:
+        continue
+    raise SystemExit(f"reached {address}")
+print("all well")
+"""
+
+
+@pytest.fixture(scope="module")
+def ground(cluster: Kubernetes) -> Cluster:
+    if cluster.ground is None:
+        pytest.skip("SPECBENCH_KUBECONFIG is somebody else's cluster: the tool has not made it")
+    return cluster.ground
+
+
+@pytest.fixture
+def alone(ground: Cluster) -> Cluster:
+    """The cluster, while no other test process uses it: their requests would fail with its components."""
+    leases = (ground.settings.cache / "test-leases").glob("*.lease")
+    if any(int(lease.stem.partition("-")[0]) != os.getpid() for lease in leases):
+        pytest.skip("another test process uses the cluster")
+    return ground
+
+
+@pytest.fixture(scope="module")
+def kubectl(ground: Cluster) -> Callable[..., str]:
+    def call(*arguments: str, stdin: str | None = None) -> str:
+        argv = [str(ground.settings.programs / "kubectl"), f"--kubeconfig={ground.kubeconfig}", *arguments]
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return call
+
+
+def pod(name: str, endpoint: str, gpus: int) -> str:
+    container = {
+        "name": "probe",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["-c", PROBE, endpoint],
+        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+    }
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def test_the_node_is_ready_and_has_its_gpus(kubectl: Callable[..., str]) -> None:
+    """What the scheduler counts with is there, and labelled."""
+    node = json.loads(kubectl("get", "nodes", "-o", "json"))["items"][0]
+    assert {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "True"
+    assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+    assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "SPECBENCH-FAKE-GPU"
+
+
+def test_up_again_changes_nothing(ground: Cluster) -> None:
+    before = ground.status().components
+    assert ground.up().status().components == before
+
+
+def test_status_says_so(ground: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["status", "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["up"] is True
+    assert found["kubeconfig"] == str(ground.kubeconfig)
+
+
+def test_a_built_image_runs_as_a_pod_and_reaches_what_it_may(
+    ground: Cluster, kubectl: Callable[..., str], tmp_path: Path
+) -> None:
+    """Build, load, schedule with GPUs, resolve, call the API and S3; and nothing beyond."""
+    (tmp_path / "Dockerfile").write_text('ARG BASE\nFROM ${BASE}\nUSER 65532\nENTRYPOINT ["python"]\n')
+    build = Build(tmp_path, tmp_path / "Dockerfile", IMAGE, base_image=BASE, arguments={"BASE": BASE})
+    assert ground.load_image(ground.build_image(build)) == [IMAGE]
+    try:
+        kubectl("apply", "-f", "-", stdin=pod("cluster-tool-probe", ground.s3.endpoint, 8))
+        kubectl("wait", "pod/cluster-tool-probe", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+        assert kubectl("logs", "cluster-tool-probe") == "all well\n"
+    finally:
+        kubectl("delete", "pod", "cluster-tool-probe", "--ignore-not-found", "--now")
+
+
+@pytest.mark.parametrize("name", ["kube-apiserver", "kubelet"])
+def test_a_killed_component_comes_back(alone: Cluster, kubectl: Callable[..., str], name: str) -> None:
+    """Also the kubelet, which zeroes the GPUs of a node that it registers anew."""
+    before = alone.status().components[name]
+    alone.kill(name)
+    assert not alone.status().up
+    alone.start(name)
+    found = alone.status()
+    assert found.up
+    assert found.components[name] != before
+    assert json.loads(kubectl("get", "nodes", "-o", "json"))["items"]
+
+
+def test_stored_objects_survive_a_restart_of_s3(alone: Cluster) -> None:
+    """A crash of the store loses no object that it had acknowledged."""
+    boto3 = pytest.importorskip("boto3")
+    s3 = alone.s3
+    client = boto3.client(
+        "s3",
+        endpoint_url=s3.endpoint,
+        aws_access_key_id=s3.access_key,
+        aws_secret_access_key=s3.secret_key,
+        region_name=s3.region,
+    )
+    try:
+        client.put_object(Bucket=s3.bucket, Key="cluster-tool/a", Body=b"kept", ChecksumAlgorithm="SHA256")
+        alone.kill("versitygw")
+        alone.start("versitygw")
+        assert client.get_object(Bucket=s3.bucket, Key="cluster-tool/a")["Body"].read() == b"kept"
+        with pytest.raises(client.exceptions.ClientError, match="PreconditionFailed"):
+            client.put_object(Bucket=s3.bucket, Key="cluster-tool/a", Body=b"again", IfNoneMatch="*")
+    finally:
+        client.close()

@@ -1,0 +1,264 @@
+"""The operator beside a real Kubernetes: what no table can promise of API server, Job controller and kubelet.
+
+Here no image of ours is needed: engines that fail in every real way, and the life of the operator itself. The whole
+way to an answer is in `test_whole_run.py`.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_cluster.configuration import PAUSE_IMAGE
+from specbench_testing.cluster import Cluster
+from specbench_testing.operating import OperatorProcess, Site, eventually
+from specbench_testing.resources import Resource, resource
+from specbench_testing.runs import Definition
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("operator-on-cluster")]
+
+NO_IMAGE = "registry.invalid/specbench:none"
+QUICK = {
+    "SPECBENCH_IMAGE_PULL_GRACE_S": "2",
+    "SPECBENCH_RELIST_S": "5",
+    "SPECBENCH_CLIENT_START_DEADLINE_S": "5",
+}
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition) -> Iterator[Site]:
+    with cluster.namespace("operator") as namespace:
+        yield Site(cluster, namespace)
+
+
+@pytest.fixture
+def operator(site: Site, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(site, tmp_path, NO_IMAGE, QUICK).start()
+    try:
+        yield process
+        assert process.bugs() == []
+    finally:
+        if process.process:
+            process.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def bucket(site: Site) -> dict[str, Any]:
+    """Where results go: the S3 beside the cluster, with its Secret in the namespace."""
+    ground = site.cluster.ground
+    if ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed")
+    site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
+    return {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
+
+
+Make = Callable[..., Resource]
+
+
+@pytest.fixture
+def make(site: Site, bucket: dict[str, Any]) -> Make:
+    """Create a run of two arms, edited."""
+
+    def create(edits: dict[str, Any] | None = None, name: str = "demo") -> Resource:
+        given = {
+            "spec.load": {"concurrency": [1], "repeats": 1},
+            "spec.engine.image": PAUSE_IMAGE,
+            "spec.results": {"s3": bucket},
+            "spec.startupDeadlineSeconds": 600,
+            **(edits or {}),
+        }
+        return site.runs.create(resource(given, name=name))
+
+    return create
+
+
+def test_an_image_that_is_not_there_fails_each_arm_and_leaves_no_pod(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.engine.image": NO_IMAGE, "spec.placement": {"gpus": 4}})
+    status = site.reaches("demo", "Failed")
+    assert [row["reason"] for row in status["groups"]] == ["ImagePullFailed"] * 2
+    assert site.said("demo", "Stalled") == ("True", "ImagePullFailed")
+    assert "registry.invalid" in site.message("demo", "Stalled")
+    assert site.said("demo", "Reconciling")[0] == "False"
+    eventually(lambda: not site.names("pods", "engine"), "the engines' pods are still there")
+    assert site.names("jobs", "engine") == ["demo-g0-0", "demo-g1-0"], "the record stays"
+    assert site.names("services") == []
+    assert status["gpuSecondsHeld"] > 0
+    assert {"EngineStarting", "ImagePullFailed"} <= site.reasons()
+    eventually(lambda: site.status("demo").get("completionTime"), "it does not come to an end")
+
+
+def test_an_engine_that_finds_no_node_is_told_in_the_schedulers_words(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"gpus": 64}, "spec.startupDeadlineSeconds": 8})
+    eventually(lambda: site.said("demo", "EngineReady") == ("False", "Unschedulable"), "Unschedulable is not said")
+    assert "nvidia.com/gpu" in site.message("demo", "EngineReady")
+    status = site.reaches("demo", "Failed")
+    assert [row["reason"] for row in status["groups"]] == ["Unschedulable"] * 2
+    assert status["gpuSecondsHeld"] == 0
+
+
+def test_a_program_that_cannot_be_started_is_a_config_error(site: Site, operator: OperatorProcess, make: Make) -> None:
+    make({"spec.engine.command": ["no-such-program"]})
+    status = site.reaches("demo", "Failed")
+    assert [row["reason"] for row in status["groups"]] == ["ConfigError"] * 2
+    assert "no-such-program" in status["groups"][0]["message"]
+
+
+def test_an_engine_that_never_answers_is_never_ready(site: Site, operator: OperatorProcess, make: Make) -> None:
+    make({"spec.startupDeadlineSeconds": 5})
+    status = site.reaches("demo", "Failed")
+    assert [row["reason"] for row in status["groups"]] == ["NeverReady"] * 2
+    eventually(lambda: not site.names("pods", "engine"), "the engines' pods are still there")
+
+
+def test_a_namespace_whose_quota_is_spent_is_told(site: Site, operator: OperatorProcess, make: Make) -> None:
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/resourcequotas", quota)
+    make()
+    eventually(lambda: "quota" in site.message("demo", "EngineReady"), "the quota is not told")
+
+
+def test_a_spec_that_admission_cannot_judge_is_refused_within_seconds_and_creates_nothing(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.engine.args": ["--port=1"]})
+    site.reaches("demo", "Invalid")
+    assert site.said("demo", "Validated") == ("False", "InvalidSpec")
+    assert "spec.engine.args[0]" in site.message("demo", "Validated")
+    assert site.names("jobs") == site.names("services") == site.names("configmaps") == []
+    assert "Invalid" in site.reasons()
+
+
+def test_deleting_a_run_frees_its_gpus_also_while_the_operator_is_dead(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"gpus": 8}})
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    operator.end(signal.SIGKILL)
+    site.delete_run("demo")
+    eventually(lambda: not site.names("pods") and not site.names("jobs"), "the children outlive their run")
+    assert site.names("services") == site.names("configmaps") == []
+
+
+def test_an_operator_that_was_killed_carries_on_and_makes_nothing_twice(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make()
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    before = site.items("jobs")[0]["metadata"]["uid"]
+    operator.end(signal.SIGKILL)
+    operator.start()
+    site.runs.apply({**resource(), "spec": {**site.runs.get("demo")["spec"], "startupDeadlineSeconds": 5}})
+    status = site.reaches("demo", "Failed")
+    assert [row["attempt"] for row in status["groups"]] == [0, 0]
+    jobs = site.items("jobs", "engine")
+    assert [job["metadata"]["name"] for job in jobs] == ["demo-g0-0", "demo-g1-0"]
+    assert jobs[0]["metadata"]["uid"] == before
+
+
+def test_a_run_that_is_made_again_waits_for_what_the_old_one_left(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make()
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    old = {job["metadata"]["uid"] for job in site.items("jobs")}
+    site.delete_run("demo")
+    uid = make()["metadata"]["uid"]
+
+    def owners() -> set[str]:
+        return {job["metadata"]["ownerReferences"][0]["uid"] for job in site.items("jobs", "engine")}
+
+    eventually(lambda: owners() == {uid}, "the new run has no engine of its own")
+    assert not old & {job["metadata"]["uid"] for job in site.items("jobs")}
+
+
+def test_a_stranger_in_a_childs_place_is_told_and_left_alone(site: Site, operator: OperatorProcess, make: Make) -> None:
+    stranger = {"metadata": {"name": "demo-g0-0"}, "spec": {"ports": [{"port": 80}]}}
+    site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/services", stranger)
+    make()
+    eventually(lambda: site.said("demo", "Reconciling") == ("True", "NameTaken"), "the stranger is not told")
+    assert site.names("jobs") == []
+    site.delete("services", "demo-g0-0")
+    eventually(lambda: site.names("jobs", "engine"), "it does not go on when the stranger is gone")
+
+
+WRONG_S3 = {
+    "BucketMissing": ("False", {"bucket": "nowhere-at-all"}),
+    "SecretMissing": ("False", {"credentialsSecret": "nowhere"}),
+    "S3Away": ("Unknown", {"endpoint": "http://127.0.0.1:9"}),
+}
+
+
+@pytest.mark.parametrize("reason", WRONG_S3)
+def test_without_s3_no_engine_is_launched_and_the_reason_is_told(
+    site: Site, operator: OperatorProcess, make: Make, bucket: dict[str, Any], reason: str
+) -> None:
+    status, wrong = WRONG_S3[reason]
+    make({"spec.results": {"s3": {**bucket, **wrong}}})
+    eventually(lambda: site.said("demo", "ResultsDurable") == (status, reason), f"{reason} is not told")
+    assert site.names("jobs") == []
+    assert site.said("demo", "Reconciling") == ("True", reason)
+    before = site.runs.get("demo")["metadata"]["resourceVersion"]
+    time.sleep(6)
+    assert site.runs.get("demo")["metadata"]["resourceVersion"] == before, "status is written again and again"
+
+
+def test_an_engine_job_that_somebody_deletes_is_launched_again_three_times_in_all(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make()
+    for attempt in range(3):
+        name = f"demo-g0-{attempt}"
+        eventually(partial(site.has, "jobs", name), f"{name} was not launched")
+        site.delete("jobs", name)
+    eventually(lambda: site.status("demo")["groups"][0]["reason"] == "EngineLost", "it is launched for ever")
+    eventually(lambda: site.names("jobs", "engine") == ["demo-g1-0"], "the other arm does not go on")
+    eventually(lambda: len(site.names("pods", "engine")) == 1, "a pod was left behind")
+
+
+def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, make: Make) -> None:
+    make({"spec.placement": {"gpus": 8}})
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
+    site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind="application/merge-patch+json")
+    site.reaches("demo", "Suspended")
+    eventually(lambda: not site.names("pods") and not site.names("jobs"), "the GPUs are still held")
+    site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind="application/merge-patch+json")
+    eventually(lambda: site.names("jobs", "engine") == ["demo-g0-0"], "it does not go on")
+    assert site.status("demo")["groups"][0]["attempt"] == 0
+
+
+def test_children_of_a_finished_run_go_when_their_time_is_over_and_the_run_stays(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.startupDeadlineSeconds": 5, "spec.ttlSecondsAfterFinished": 3})
+    site.reaches("demo", "Failed")
+    eventually(lambda: not site.names("jobs") and not site.names("configmaps"), "the children outlive their time")
+    assert site.phase("demo") == "Failed"
+
+
+def test_runs_beside_each_other_do_not_wait_for_each_other(site: Site, operator: OperatorProcess, make: Make) -> None:
+    for name in ("one", "two", "three"):
+        make({"spec.startupDeadlineSeconds": 30}, name=name)
+    eventually(lambda: len(site.names("jobs", "engine")) == 3, "not every run has its engine")
+
+
+def test_the_operator_ends_well_when_asked_and_tells_its_metrics_before(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.startupDeadlineSeconds": 5})
+    site.reaches("demo", "Failed")
+    eventually(lambda: 'specbench_runs{phase="Failed"} 1.0' in operator.metric("specbench_runs"), "no metrics")
+    assert "_count 0.0" not in operator.metric("specbench_reconcile_seconds_count")
+    assert float(operator.metric("specbench_last_watch_event_timestamp_seconds").split()[-1]) > time.time() - 120
+    assert operator.healthy()
+    assert operator.end(signal.SIGTERM) == 0

@@ -1,0 +1,226 @@
+"""What the operator reads in a real S3, and what it makes of an S3 that does not give it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.results import Results
+from specbench_operator.errors import Retry
+from specbench_operator.state import Stored, StoreTrouble
+from specbench_testing.operator import UID, operator_run, summary_of
+from specbench_testing.s3 import S3Server, free_port
+
+PREFIX = "team/a"
+ROOT = f"{PREFIX}/{run_root('default', 'demo', UID)}"
+SECRET = "bench-s3"  # the name of one
+
+
+@dataclass
+class Bench:
+    """A real S3 with a run in it, and an API server of which only Secrets are asked."""
+
+    server: S3Server
+    secrets: dict[str, Any] = field(default_factory=dict)
+    refusal: Retry | None = None
+
+    def __post_init__(self) -> None:
+        access = self.server.access
+        self.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": access.key, "AWS_SECRET_ACCESS_KEY": access.secret}
+        api: Any = self
+        self.results = Results(api, timeout_s=5)
+        self.client = boto3.client(
+            "s3",
+            endpoint_url=access.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id=access.key,
+            aws_secret_access_key=access.secret,
+            config=Config(s3={"addressing_style": "path"}),
+        )
+
+    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """As the API server."""
+        assert (kind, namespace) == ("Secret", "default")
+        if self.refusal:
+            raise self.refusal
+        data: Mapping[str, str] | None = self.secrets.get(name)
+        if data is None:
+            return None
+        return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}}
+
+    def run(self, **s3: Any) -> SpecBenchRun:
+        """The run, with changes to where its results are."""
+        access = self.server.access
+        given = {
+            "bucket": access.bucket,
+            "prefix": PREFIX,
+            "endpoint": access.endpoint,
+            "credentialsSecret": SECRET,
+            **s3,
+        }
+        kept = {key: value for key, value in given.items() if value is not None}
+        return parse_run(operator_run({"spec.results": {"s3": kept}}))
+
+    def put(self, key: str, data: str = "{}") -> None:
+        """An object below the run's root."""
+        self.client.put_object(Bucket=self.server.access.bucket, Key=f"{ROOT}/{key}", Body=data.encode())
+
+    def look(self, **s3: Any) -> Stored:
+        """A look that succeeds."""
+        found = self.results.read(self.run(**s3))
+        assert isinstance(found, Stored), found
+        return found
+
+    def trouble(self, **s3: Any) -> StoreTrouble:
+        """A look that does not."""
+        found = self.results.read(self.run(**s3))
+        assert isinstance(found, StoreTrouble), found
+        return found
+
+
+@pytest.fixture
+def bench(s3_server: S3Server) -> Bench:
+    return Bench(s3_server)
+
+
+def test_an_empty_root_holds_nothing(bench: Bench) -> None:
+    assert bench.look() == Stored()
+
+
+def test_only_points_with_a_manifest_are_measured(bench: Bench) -> None:
+    bench.put("points/aaaa/records/part-0-00000.parquet")
+    bench.put("points/bbbb/records/part-0-00000.parquet")
+    bench.put(manifest_key("bbbb"))
+    assert bench.look().measured == {"bbbb"}
+    bench.put(manifest_key("aaaa"))
+    assert bench.look().measured == {"aaaa", "bbbb"}
+
+
+def test_results_that_are_deleted_are_not_remembered(bench: Bench) -> None:
+    bench.put(manifest_key("bbbb"))
+    assert bench.look().measured == {"bbbb"}
+    bench.client.delete_object(Bucket=bench.server.access.bucket, Key=f"{ROOT}/{manifest_key('bbbb')}")
+    assert bench.look().measured == frozenset()
+
+
+def test_a_run_sees_neither_another_run_nor_another_prefix(bench: Bench) -> None:
+    other = ROOT.replace(UID, "another")
+    bench.client.put_object(Bucket=bench.server.access.bucket, Key=f"{other}/{manifest_key('bbbb')}", Body=b"{}")
+    assert bench.look() == Stored()
+    bench.put(manifest_key("aaaa"))
+    assert bench.look(prefix="") == Stored()
+
+
+def test_the_summary_is_read_and_read_anew_when_it_changes(bench: Bench) -> None:
+    from specbench_api.plan.expand import expand
+
+    plan = expand(bench.run())
+    bench.put("summary.json", summary_of(plan, 1).to_json())
+    first = bench.look().summary
+    assert first is not None
+    assert first.points_measured == 1
+    bench.put("summary.json", summary_of(plan, 2).to_json())
+    assert bench.look().summary == summary_of(plan, 2)
+
+
+def test_a_summary_of_another_version_is_trouble_that_a_person_must_see(bench: Bench) -> None:
+    bench.put("summary.json", '{"schemaVersion": "specbench.io/run-summary/v9"}')
+    trouble = bench.trouble()
+    assert (trouble.reason, trouble.refused) == ("SummaryUnreadable", True)
+
+
+@pytest.mark.parametrize(
+    ("progress", "answering"),
+    [
+        ({"group": 3, "phase": "starting"}, None),
+        ({"group": 3, "phase": "warmup"}, 3),
+        ({"group": 3, "phase": "done"}, 3),
+        ({"phase": "warmup"}, None),
+        ([], None),
+    ],
+)
+def test_an_engine_has_answered_when_its_client_is_past_its_start(
+    bench: Bench, progress: Any, answering: object
+) -> None:
+    bench.put("progress.json", json.dumps(progress))
+    assert bench.look().answering == answering
+
+
+def test_a_bucket_that_does_not_exist_is_named(bench: Bench) -> None:
+    trouble = bench.trouble(bucket="nowhere-at-all")
+    assert (trouble.reason, trouble.refused) == ("BucketMissing", True)
+    assert "nowhere-at-all" in trouble.message
+
+
+def test_wrong_credentials_are_named(bench: Bench) -> None:
+    bench.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": "wrong", "AWS_SECRET_ACCESS_KEY": "wrong"}
+    trouble = bench.trouble()
+    assert (trouble.reason, trouble.refused) == ("CredentialsRefused", True)
+
+
+def test_a_server_that_is_away_is_waited_for_and_found_again(bench: Bench) -> None:
+    bench.put(manifest_key("bbbb"))
+    bench.server.stop()
+    trouble = bench.trouble()
+    assert (trouble.reason, trouble.refused) == ("S3Away", False)
+    assert trouble == bench.trouble(), "the same words each time, or status would never come to rest"
+    bench.server.start()
+    assert bench.look().measured == {"bbbb"}
+
+
+def test_an_address_where_nothing_listens_is_away(bench: Bench) -> None:
+    assert bench.trouble(endpoint=f"http://127.0.0.1:{free_port()}").reason == "S3Away"
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "SecretMissing"),
+        ({}, "SecretIncomplete"),
+        ({"AWS_ACCESS_KEY_ID": "a"}, "SecretIncomplete"),
+        ({"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": ""}, "SecretIncomplete"),
+    ],
+)
+def test_a_secret_that_does_not_serve_is_named_with_what_it_lacks(bench: Bench, data: Any, reason: str) -> None:
+    bench.secrets = {SECRET: data} if data is not None else {}
+    trouble = bench.trouble()
+    assert (trouble.reason, trouble.refused) == (reason, True)
+    assert SECRET in trouble.message
+
+
+def test_a_secret_that_may_not_be_read_is_named_with_the_right_that_lacks(bench: Bench) -> None:
+    bench.refusal = Retry("Forbidden", "secrets is forbidden")
+    assert bench.trouble().reason == "SecretForbidden"
+
+
+def test_an_api_server_that_is_away_is_not_taken_for_s3(bench: Bench) -> None:
+    bench.refusal = Retry("ApiUnreachable", "refused")
+    with pytest.raises(Retry):
+        bench.results.read(bench.run())
+
+
+def test_without_a_secret_the_operators_own_identity_is_used(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.put(manifest_key("bbbb"))
+    assert bench.look(credentialsSecret=None).measured == {"bbbb"}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    fresh = replace(bench)
+    assert fresh.trouble(credentialsSecret=None).reason == "CredentialsMissing"
+
+
+def test_memory_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_operator.cluster.results.REMEMBERED", 1)
+    bench.put(manifest_key("bbbb"))
+    assert bench.look().measured == {"bbbb"}
+    assert bench.look(prefix="").measured == frozenset()
+    assert bench.look().measured == {"bbbb"}

@@ -1,0 +1,137 @@
+"""Raw objects as the API server gives them → our words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from specbench_operator.cluster.views import VERDICT, job_of, pod_of, thing_of, verdict_text
+from specbench_operator.state import Place, Scope, Terminated, Verdict, Waiting
+
+AT = "2026-01-02T12:00:00Z"
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+LABELS = {
+    "specbench.io/role": "engine",
+    "specbench.io/group": "3",
+    "specbench.io/attempt": "1",
+    "specbench.io/run-uid": "u",
+}
+
+
+def meta(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "demo-g3-1",
+        "namespace": "default",
+        "uid": "child",
+        "creationTimestamp": AT,
+        "labels": LABELS,
+        "ownerReferences": [{"uid": "other"}, {"uid": "u", "name": "demo", "controller": True}],
+        **more,
+    }
+
+
+def condition(kind: str, status: str = "True", **more: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "lastTransitionTime": AT, **more}
+
+
+def raw_job(*conditions: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {"metadata": meta(**more), "status": {"conditions": list(conditions), "startTime": AT}}
+
+
+def raw_pod(*conditions: dict[str, str], state: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    statuses = [{"name": "sidecar", "state": {"running": {}}}, {"name": "engine", "state": state or {}}]
+    return {
+        "metadata": meta(ownerReferences=[{"uid": "j", "name": "demo-g3-1", "controller": True}]),
+        "spec": {"containers": [{"name": "engine"}, {"name": "sidecar"}]},
+        "status": {"phase": "Pending", "conditions": list(conditions), "containerStatuses": statuses, **more},
+    }
+
+
+def test_a_fresh_job() -> None:
+    job = job_of({"metadata": meta()}, "exceeded quota")
+    assert (job.owner, job.place, job.created_at) == ("u", Place("engine", 3, 1), NOON)
+    assert (job.ended, job.suspended, job.deleting, job.trouble) == (False, False, False, "exceeded quota")
+    assert job.started_at is None
+
+
+@pytest.mark.parametrize("kind", ["Complete", "SuccessCriteriaMet"])
+def test_a_complete_job(kind: str) -> None:
+    assert job_of(raw_job(condition(kind))).complete
+
+
+@pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
+def test_a_failed_job(kind: str) -> None:
+    job = job_of(raw_job(condition(kind, reason="BackoffLimitExceeded", message="no")))
+    assert job.ended
+    assert job.failure is not None
+    assert (job.failure.reason, job.failure.message, job.failure.at) == ("BackoffLimitExceeded", "no", NOON)
+
+
+def test_a_condition_that_is_false_says_nothing() -> None:
+    assert not job_of(raw_job(condition("Complete", "False"), condition("Failed", "False"))).ended
+
+
+def test_a_suspended_job_that_is_being_deleted() -> None:
+    job = job_of({**raw_job(deletionTimestamp=AT), "spec": {"suspend": True}})
+    assert job.suspended
+    assert job.deleting
+
+
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    verdict = Verdict(Scope.LAUNCH, "EngineLost", "gone", NOON)
+    assert job_of(raw_job(annotations={VERDICT: verdict_text(verdict)})).verdict == verdict
+
+
+@pytest.mark.parametrize("text", ["by hand", "{}", '{"scope": "World"}', "[]"])
+def test_a_verdict_that_cannot_be_read_ends_the_launch_all_the_same(text: str) -> None:
+    verdict = job_of(raw_job(annotations={VERDICT: text})).verdict
+    assert verdict == Verdict(Scope.GROUP, "Stopped", text, NOON)
+
+
+def test_a_job_without_labels_or_owner_is_nobodys() -> None:
+    job = job_of({"metadata": meta(labels={}, ownerReferences=[])})
+    assert (job.owner, job.place) == (None, Place(""))
+
+
+def test_a_pod_that_finds_no_node() -> None:
+    pod = pod_of(raw_pod(condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")))
+    assert (pod.unschedulable, pod.scheduled_at, pod.ready, pod.alive) == ("0/1 nodes", None, False, True)
+    assert (pod.run_uid, pod.job) == ("u", "demo-g3-1")
+
+
+def test_a_pod_that_is_ready_and_only_its_own_container_counts() -> None:
+    pod = pod_of(raw_pod(condition("PodScheduled"), condition("Ready"), state={"running": {}}, phase="Running"))
+    assert (pod.scheduled_at, pod.ready, pod.waiting, pod.terminated) == (NOON, True, None, None)
+
+
+def test_a_pod_whose_container_waits() -> None:
+    pod = pod_of(raw_pod(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}}))
+    assert pod.waiting == Waiting("ErrImagePull", "not found")
+
+
+def test_a_pod_that_ended() -> None:
+    state = {"exitCode": 137, "reason": "OOMKilled", "message": "m", "startedAt": AT, "finishedAt": AT}
+    pod = pod_of(raw_pod(state={"terminated": state}, phase="Failed"))
+    assert pod.terminated == Terminated(137, "OOMKilled", "m", NOON, NOON)
+    assert not pod.alive
+
+
+DISRUPTIONS = [({"message": "preempted"}, "preempted"), ({"reason": "TaintManager"}, "TaintManager"), ({}, "disrupted")]
+
+
+@pytest.mark.parametrize(("more", "said"), DISRUPTIONS)
+def test_a_pod_that_was_disrupted(more: dict[str, str], said: str) -> None:
+    assert pod_of(raw_pod(condition("DisruptionTarget", **more))).disrupted == said
+    assert pod_of(raw_pod(condition("DisruptionTarget", "False"))).disrupted is None
+
+
+def test_a_pod_that_nobody_has_looked_at_yet() -> None:
+    pod = pod_of({"metadata": meta(ownerReferences=[])})
+    assert (pod.phase, pod.job, pod.ready, pod.scheduled_at) == ("Pending", "", False, None)
+
+
+def test_a_service() -> None:
+    thing = thing_of("Service", {"metadata": meta()})
+    assert (thing.ref.kind, thing.owner, thing.place, thing.deleting) == ("Service", "u", Place("engine", 3, 1), False)
