@@ -33,8 +33,11 @@ LABEL org.opencontainers.image.title="specbench" \
       org.opencontainers.image.description="Operator, client and simulator of specbench" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY examples/*.jsonl /usr/share/specbench/
+# A name for our user, and for whatever number a platform runs it under: libraries ask who they are.
+RUN echo 'specbench:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'specbench:x:65532:' >> /etc/group
 ENV PATH=/opt/specbench/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/tmp \
+    USER=specbench \
     TMPDIR=/tmp \
     HF_HOME=/tmp/huggingface \
     MPLCONFIGDIR=/tmp/matplotlib \

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from specbench_testing.cluster import Cluster
+from specbench_testing.images import product_image
 from specbench_testing.runs import Definition, install_definition
 from specbench_testing.shared_cluster import borrowed_cluster
 
@@ -22,3 +23,9 @@ def cluster() -> Iterator[Cluster]:
 def crd(cluster: Cluster) -> Definition:
     """The generated definition, installed and served."""
     return install_definition(cluster)
+
+
+@pytest.fixture(scope="session")
+def image(cluster: Cluster) -> str:
+    """The product's own image, as the cluster's pods name it."""
+    return product_image(cluster)

@@ -28,7 +28,8 @@ the release goes (`crds.keep`). Where somebody else applies it (GitOps, a platfo
 `kubectl apply --server-side -f crds/`.
 
 The operator needs, where it executes runs: SpecBenchRuns (read, and write their status), Jobs, Services and ConfigMaps
-(all but update), Pods (read), Secrets (get, for a run's S3 credentials), Events (write). Nothing else.
+(read, create, patch, delete), Pods (read), Secrets (get, for a run's S3 credentials), Events (read and write).
+Nothing else.
 
 Engines and clients run without a service account's token. Engines may need more than the Pod Security level
 `restricted` allows; the operator itself does not.

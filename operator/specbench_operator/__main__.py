@@ -33,6 +33,8 @@ _log = logging.getLogger(__name__)
 
 def main() -> None:
     """Run until told to stop. Exits with 2 where the settings cannot be used."""
+    # kopf asks for the user's name; an image that runs under a bare number has none.
+    os.environ.setdefault("USER", "specbench")
     try:
         settings = Settings.from_env(os.environ)
         set_up_logs(settings)

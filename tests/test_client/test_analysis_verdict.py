@@ -82,6 +82,11 @@ def test_the_best_arm_comes_first_and_a_crowd_is_cut() -> None:
     assert text.endswith("; 2 more in the table; trustworthy")
 
 
+def test_an_invalid_arm_comes_last_however_fast_it_seems() -> None:
+    text = said(judged("broken", 1, 9.0, valid=False), judged("ngram", 1, 1.5))
+    assert text.startswith("ngram is 1.50x [1.40, 1.60] faster at concurrency 1; broken is not comparable")
+
+
 def test_a_doubt_is_named_the_invalid_first() -> None:
     findings = tuple(
         Finding(check=name, severity=severity, message="")

@@ -69,6 +69,7 @@ def make(site: Site, bucket: dict[str, Any]) -> Make:
         given = {
             "spec.load": {"concurrency": [1], "repeats": 1},
             "spec.engine.image": PAUSE_IMAGE,
+            "spec.engine.command": ["/pause"],  # an engine that runs, and never answers
             "spec.results": {"s3": bucket},
             "spec.startupDeadlineSeconds": 600,
             **(edits or {}),
@@ -223,6 +224,19 @@ def test_an_engine_job_that_somebody_deletes_is_launched_again_three_times_in_al
     eventually(lambda: site.status("demo")["groups"][0]["reason"] == "EngineLost", "it is launched for ever")
     eventually(lambda: site.names("jobs", "engine") == ["demo-g1-0"], "the other arm does not go on")
     eventually(lambda: len(site.names("pods", "engine")) == 1, "a pod was left behind")
+
+
+def test_an_engine_pod_that_somebody_deletes_is_a_lost_launch_and_not_a_crash(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make()
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    site.delete("pods", site.names("pods", "engine")[0])
+    eventually(lambda: site.has("jobs", "demo-g0-1"), "it is not launched again")
+    assert "EngineLost" in site.reasons()
+    eventually(lambda: site.status("demo")["groups"][0]["state"] == "Starting", "it does not say so")
+    engines = [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] in ("Pending", "Running")]
+    assert [pod["metadata"]["labels"]["specbench.io/attempt"] for pod in engines] == ["1"]
 
 
 def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, make: Make) -> None:

@@ -77,7 +77,8 @@ def _claims(facts: Verdict) -> str:
 
 
 def _best(cells: Iterable[Cell]) -> float:
-    return max((cell.speedup.value or 0.0 if cell.speedup else 0.0 for cell in cells), default=0.0)
+    """The largest speed-up of an arm, for the order of clauses; what is invalid comes last."""
+    return max((cell.speedup.value or 0.0 for cell in cells if cell.valid and cell.speedup), default=0.0)
 
 
 def _phrases(found: Sequence[tuple[Cell, Standing]]) -> str:

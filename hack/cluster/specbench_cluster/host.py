@@ -156,6 +156,8 @@ def kill_pods(settings: Settings) -> None:
         for cgroup in _cgroups():
             with suppress(OSError):  # it may go between the walk and the look
                 pids.update((cgroup / "cgroup.procs").read_text().split())
+        # 0 is a process of a pid namespace that we do not see; as a target it would be ourselves.
+        pids.discard("0")
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)

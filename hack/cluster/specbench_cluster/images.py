@@ -35,12 +35,16 @@ _PRIVATE = ("unshare", "--mount", "--propagation", "private", "--")
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One image to build: `base_image` is made if it is not there, and is what FROM must come to."""
+    """One image to build: `base_image` is made if it is not there, and is what FROM must come to.
+
+    `target` is the stage of the Dockerfile that is wanted; without it, the last one.
+    """
 
     context: Path
     dockerfile: Path
     tag: str
     base_image: str | None = None
+    target: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -113,6 +117,7 @@ class Images:
         pip_conf.write_text(access.text)
         volumes = [f"--volume={here}:{there}:ro" for here, there in (*access.mounts, (str(pip_conf), PIP_CONF))]
         arguments = [f"--build-arg={key}={value}" for key, value in build.arguments.items()]
+        arguments += [f"--target={build.target}"] if build.target else []
         log = self._home / "build.log"
         log.unlink(missing_ok=True)
         # `chroot` isolation: a build is no pod, and needs no cgroup and no network of its own.

@@ -44,6 +44,6 @@ def pip_access(environment: Mapping[str, str], files: tuple[Path, ...]) -> PipAc
 
 def machine_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """Settings files of pip on this machine, weakest first."""
-    home = Path(environment.get("HOME", "/root"))
+    home = Path(environment.get("HOME") or Path.home())
     found = [Path(PIP_CONF), home / ".pip" / "pip.conf", home / ".config" / "pip" / "pip.conf"]
     return (*found, Path(environment["PIP_CONFIG_FILE"])) if environment.get("PIP_CONFIG_FILE") else tuple(found)

@@ -52,6 +52,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- /* Of what lies in a watched namespace; elsewhere than at home it tells whose it is. Given a list: root, namespace. */ -}}
+{{- define "specbench.nameIn" -}}
+{{- $root := index . 0 -}}
+{{- $fullname := include "specbench.fullname" $root -}}
+{{- eq (index . 1) $root.Release.Namespace | ternary $fullname (printf "%s-%s" $root.Release.Namespace $fullname) -}}
+{{- end -}}
+
 {{- define "specbench.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
@@ -72,13 +79,13 @@ seccompProfile: {type: RuntimeDefault}
   verbs: [get, list, watch]
 - apiGroups: [specbench.io]
   resources: [specbenchruns/status]
-  verbs: [get, patch, update]
+  verbs: [patch]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services, configmaps]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch]
@@ -87,5 +94,5 @@ seccompProfile: {type: RuntimeDefault}
   verbs: [get]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create, list, patch]
 {{- end -}}

@@ -25,6 +25,7 @@ FIELD_MANAGER = "specbench-operator"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 PAGE = 500
+UNPROCESSABLE = 422
 MESSAGE_MAX = 1024
 """Of the server's own words: they may quote what was sent."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -141,17 +142,27 @@ def connect(timeout_s: float) -> Api:
 def _ours(error: ApiException, doing: str) -> OperatorError:
     message = f"{doing}: {_words(error)}"[:MESSAGE_MAX]
     status = int(error.status or 0)
+    if status == UNPROCESSABLE and _fields(error) == {"metadata.uid"}:
+        return Changed("Replaced", message)  # so a patch says that its UID is no longer the object's
     kinds: dict[int, tuple[type[OperatorError], str]] = {
         400: (Stop, "BadRequest"),
         401: (Retry, "Unauthorized"),
         403: (Retry, "Forbidden"),  # rights, quota, admission, a namespace that ends: all may change
         404: (Missing, "Missing"),
         409: (Changed, "Conflict"),
-        422: (Stop, "ManifestRefused"),
+        UNPROCESSABLE: (Stop, "ManifestRefused"),
         429: (Retry, "ApiBusy"),
     }
     kind, reason = kinds.get(status, (Retry, "ApiFailing"))
     return kind(reason, message)
+
+
+def _fields(error: ApiException) -> set[str]:
+    try:
+        causes = json.loads(error.body or "")["details"]["causes"]
+        return {cause["field"] for cause in causes}
+    except (ValueError, KeyError, TypeError):
+        return set()
 
 
 def _words(error: ApiException) -> str:

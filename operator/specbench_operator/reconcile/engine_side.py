@@ -103,9 +103,7 @@ def _over(pod: Pod, patience: Patience, *, served: bool) -> Judgement:
         return failed(Scope.GROUP, EngineReason.CONFIG_ERROR, joined((ended.reason, ended.message)))
     if ended.exit_code == KILLED and not served and _ran_s(ended) >= patience.deadline_s:
         return failed(Scope.GROUP, EngineReason.NEVER_READY, _never_ready(patience))
-    return failed(
-        Scope.GROUP, EngineReason.CRASHED, joined((f"it ended with exit code {ended.exit_code}", ended.message))
-    )
+    return failed(Scope.GROUP, EngineReason.CRASHED, joined((_exit(ended.exit_code), ended.message)))
 
 
 def _starting(engine: Job, pod: Pod | None, patience: Patience) -> Judgement:
@@ -144,6 +142,11 @@ def _troubled(pod: Pod, reason: EngineReason, message: str, patience: Patience) 
 def _remaining_s(engine: Job, patience: Patience) -> float:
     limit = (engine.started_at or engine.created_at) + timedelta(seconds=patience.deadline_s)
     return (limit - patience.now).total_seconds()
+
+
+def _exit(code: int) -> str:
+    by_kernel = " (SIGKILL, not by its own memory limit: from within, or the node ran out)" if code == KILLED else ""
+    return f"it ended with exit code {code}{by_kernel}"
 
 
 def _never_ready(patience: Patience) -> str:

@@ -59,13 +59,27 @@ class Cluster:
         kind: str = "application/json", accept: str = "application/json",
     ) -> Any:  # fmt: skip
         """One request. Raises Refused, whose text is the server's message."""
+        return json.loads(self._request(method, path, body, query, {"Content-Type": kind, "Accept": accept}))
+
+    def text(self, path: str) -> str:
+        """What is read at a path that answers in plain text, such as a pod's log. Raises Refused."""
+        return self._request("GET", path, None, None, {}).decode()
+
+    def _request(
+        self, method: str, path: str, body: Any, query: Mapping[str, str] | None, headers: Mapping[str, str]
+    ) -> bytes:
         url = f"{self.api.configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         given = self.api.configuration.auth_settings().values()
-        headers = {row["key"]: row["value"] for row in given if row["in"] == "header"}
-        headers |= {"Content-Type": kind, "Accept": accept}
+        known = {row["key"]: row["value"] for row in given if row["in"] == "header"}
         sent = None if body is None else json.dumps(body).encode()
-        answer = self.api.rest_client.pool_manager.request(method, url, headers=headers, body=sent)
-        said = json.loads(answer.data)
+        answer = self.api.rest_client.pool_manager.request(method, url, headers={**known, **headers}, body=sent)
         if answer.status >= 400:
-            raise Refused(answer.status, str(said.get("message", said)))
-        return said
+            raise Refused(answer.status, _message(answer.data))
+        return bytes(answer.data)
+
+
+def _message(data: bytes) -> str:
+    try:
+        return str(json.loads(data)["message"])
+    except (ValueError, KeyError):
+        return data.decode(errors="replace")

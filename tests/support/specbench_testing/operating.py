@@ -135,7 +135,7 @@ class Site:
     def message(self, name: str, kind: str) -> str:
         """A condition's message."""
         rows = {row["type"]: row for row in self.status(name).get("conditions", [])}
-        return str(rows[kind]["message"])
+        return str(rows.get(kind, {}).get("message", ""))
 
     def phase(self, name: str) -> str:
         """A run's phase."""

@@ -44,7 +44,7 @@ def _usage_against_counters(evidence: PointEvidence) -> list[Seen]:
         return []
     message = (
         f"the answers' usage adds up to {usage:.0f} tokens, the engine's own counter to {counters.output_tokens}:"
-        " one of the two does not count what was generated"
+        " one of the two does not count what was generated, or the engine restarted in between"
     )
     return [Seen(Severity.INVALID, message, value=lacking / usage, threshold=TOKENS_SHARE)]
 

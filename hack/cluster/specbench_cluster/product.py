@@ -1,0 +1,156 @@
+"""The product on the cluster, as a user has it: images, the chart by helm, a namespace, S3 and its Secret.
+
+What demonstration and tests share, so that the demonstration cannot work where the tests do not.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench_cluster.cluster import Cluster
+from specbench_cluster.commands import run, wait_until
+from specbench_cluster.images import Build
+from specbench_cluster.settings import HOST_IP, S3_PORT
+
+ROOT = Path(__file__).resolve().parents[3]
+BASE_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
+IMAGE = "docker.io/library/specbench:demo"
+LLAMA_IMAGE = "docker.io/library/specbench-llama-cpp:demo"
+S3_ENDPOINT = f"http://s3.default.svc:{S3_PORT}"
+RELEASE, SYSTEM = "specbench", "specbench-system"
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product on one running cluster."""
+
+    cluster: Cluster
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl; raises CommandFailed with its words."""
+        return run([str(self.program("kubectl")), *arguments], stdin=stdin, env=self.environment)
+
+    def kubectl_json(self, *arguments: str) -> Any:
+        """Run kubectl with `-o json` and read what it prints."""
+        return json.loads(self.kubectl(*arguments, "-o", "json"))
+
+    def apply(self, *objects: dict[str, Any], namespace: str = "default") -> None:
+        """Apply objects server-side."""
+        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
+        self.kubectl("-n", namespace, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=document)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of kubectl and helm."""
+        return {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+
+    def program(self, name: str) -> Path:
+        """One of the cluster's own programs, so that its version fits."""
+        return self.cluster.settings.programs / name
+
+    def load_images(self, *, engine: bool) -> None:
+        """Build and load the product's image; with `engine`, also llama.cpp's with the demonstration's models."""
+        self._image(Build(ROOT, ROOT / "Dockerfile", IMAGE, BASE_IMAGE, "specbench", {"BASE_IMAGE": BASE_IMAGE}))
+        if engine:
+            bare = f"{LLAMA_IMAGE}-bare"
+            stages = Build(ROOT, ROOT / "Dockerfile", bare, BASE_IMAGE, "llama-cpp", {"BASE_IMAGE": BASE_IMAGE})
+            self.cluster.build_image(stages)
+            folder = ROOT / "examples" / "llama-cpp-image"
+            self._image(Build(self._models(), folder / "Dockerfile", LLAMA_IMAGE, None, None, {"LLAMA_IMAGE": bare}))
+
+    def install(self, *values: str) -> None:
+        """Install or upgrade the chart by helm, and wait until the operator serves."""
+        repository, tag = IMAGE.rsplit(":", 1)
+        settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
+        chosen = [word for setting in settings for word in ("--set", setting)]
+        chart = ["upgrade", "--install", RELEASE, str(ROOT / "helm/specbench"), "--namespace", SYSTEM]
+        run(
+            [str(self.program("helm")), *chart, "--create-namespace", "--take-ownership", "--wait", "--timeout", "3m", *chosen],
+            env=self.environment,
+        )
+
+    def helm_test(self) -> str:
+        """What `helm test` says; raises CommandFailed where it fails."""
+        return run([str(self.program("helm")), "test", RELEASE, "--namespace", SYSTEM], env=self.environment)
+
+    def prepare_namespace(self, name: str) -> None:
+        """A namespace with the S3 Secret, and S3 as a Service that specs can name."""
+        keys = self.cluster.s3
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self.apply(*_s3_service())
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {"name": "bench-s3"},
+                "data": {
+                    "AWS_ACCESS_KEY_ID": base64.b64encode(keys.access_key.encode()).decode(),
+                    "AWS_SECRET_ACCESS_KEY": base64.b64encode(keys.secret_key.encode()).decode(),
+                },
+            },
+            namespace=name,
+        )
+        (self.cluster.settings.state / "s3" / "bench-results").mkdir(exist_ok=True)  # a bucket of a folder store
+
+    def gpus(self) -> tuple[int, int]:
+        """GPUs that the node offers, and those that pods on it ask for."""
+        node = self.kubectl_json("get", "node", self.cluster.settings.node)
+        pods = self.kubectl_json("get", "pods", "--all-namespaces")["items"]
+        living = [pod for pod in pods if pod["status"].get("phase") not in ("Succeeded", "Failed")]
+        containers = [container for pod in living for container in pod["spec"]["containers"]]
+        asked = sum(int(c.get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0)) for c in containers)
+        return int(node["status"]["allocatable"]["nvidia.com/gpu"]), asked
+
+    def run_of(self, namespace: str, name: str) -> dict[str, Any]:
+        """The SpecBenchRun as it stands."""
+        found: dict[str, Any] = self.kubectl_json("-n", namespace, "get", "sbr", name)
+        return found
+
+    def wait_finished(self, namespace: str, name: str, patience_s: float) -> dict[str, Any]:
+        """Wait until a run has ended, well or not, and return it; raises StartFailed with what it last said."""
+
+        def ended() -> bool:
+            return self.run_of(namespace, name).get("status", {}).get("phase") in ("Succeeded", "Failed", "Invalid")
+
+        wait_until(ended, f"the end of {namespace}/{name}", timeout_s=patience_s, interval_s=0.5)
+        return self.run_of(namespace, name)
+
+    def follow(self, namespace: str, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+        """A kubectl that goes on printing to our own terminal; the caller ends it."""
+        return subprocess.Popen([str(self.program("kubectl")), "-n", namespace, *arguments], env=self.environment)
+
+    def _image(self, build: Build) -> None:
+        self.cluster.load_image(self.cluster.build_image(build))
+
+    def _models(self) -> Path:
+        """A build context that holds the demonstration's models and nothing else."""
+        made = json.loads(run([str(ROOT / "hack/models/demo_model")]))
+        context = self.cluster.settings.cache / "images" / "llama-cpp-context"
+        context.mkdir(parents=True, exist_ok=True)
+        for model in made.values():
+            target = context / Path(model).name
+            if not target.exists():
+                shutil.copyfile(model, target)
+        return context
+
+
+def _s3_service() -> tuple[dict[str, Any], ...]:
+    port = {"name": "s3", "port": S3_PORT, "protocol": "TCP"}
+    labels = {"kubernetes.io/service-name": "s3"}
+    return (
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s3"}, "spec": {"ports": [port]}},
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {"name": "s3-host", "labels": labels},
+            "addressType": "IPv4",
+            "ports": [port],
+            "endpoints": [{"addresses": [HOST_IP]}],
+        },
+    )

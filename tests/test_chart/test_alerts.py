@@ -1,0 +1,95 @@
+"""The chart's alerts: they are about metrics that the operator has, and fire when they should (seen by promtool)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import prometheus_client
+import pytest
+import yaml
+
+from specbench_operator.telemetry import Telemetry
+from specbench_testing.charts import Helm
+from specbench_testing.shared_cluster import program
+
+pytestmark = pytest.mark.cluster
+
+JOB = 'namespace="team",job="bench-specbench-metrics"'
+
+
+@pytest.fixture(scope="module")
+def rules() -> dict[str, Any]:
+    """The groups of rules, as Prometheus reads them."""
+    enabled = {"metrics": {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}}
+    spec: dict[str, Any] = Helm(program("helm")).template(enabled).one("PrometheusRule")["spec"]
+    return spec
+
+
+def test_every_metric_of_an_alert_is_one_of_the_operators(rules: dict[str, Any]) -> None:
+    telemetry = Telemetry()
+    telemetry.counted([])
+    telemetry.failed("Bug")
+    known = set(re.findall(r"^(\w+)[ {]", prometheus_client.generate_latest(telemetry.registry).decode(), re.MULTILINE))
+    asked = {name for rule in rules["groups"][0]["rules"] for name in re.findall(r"\bspecbench_\w+", rule["expr"])}
+    assert asked
+    assert asked <= known
+
+
+SCENES: tuple[tuple[str, str, dict[str, str], set[str]], ...] = (
+    ("all is well", "3h", {"up": "1x300", "running": "1x300", "points": "0+1x300", "gpus": "0+240x300"}, set()),
+    ("nothing to do", "3h", {"up": "1x300", "running": "0x300", "points": "9x300", "gpus": "99x300"}, set()),
+    ("the operator is gone", "10m", {"up": "0x300"}, {"SpecbenchOperatorDown"}),
+    ("nobody ever saw it", "10m", {}, {"SpecbenchOperatorDown"}),
+    (
+        "a run makes no point",
+        "2h",
+        {"up": "1x300", "running": "1x300", "points": "5x300", "gpus": "0+240x300"},
+        {"SpecbenchRunStalled"},
+    ),
+    (
+        "GPUs are held without a run",
+        "40m",
+        {"up": "1x300", "running": "0x300", "points": "5x300", "gpus": "0+240x300"},
+        {"SpecbenchGpusHeldIdle"},
+    ),
+    ("a bug", "10m", {"up": "1x300", "running": "0x300", "bugs": "0x8 1x300"}, {"SpecbenchOperatorBug"}),
+)
+SERIES = {
+    "up": f"up{{{JOB}}}",
+    "running": f'specbench_runs{{{JOB},phase="Running"}}',
+    "points": f"specbench_points_measured_total{{{JOB}}}",
+    "gpus": f"specbench_gpu_seconds_held_total{{{JOB}}}",
+    "bugs": f'specbench_reconcile_errors_total{{{JOB},kind="Bug"}}',
+}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH: alerts are not tried out")
+def test_each_alert_fires_when_it_should_and_only_then(rules: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules))
+    names = [rule["alert"] for rule in rules["groups"][0]["rules"]]
+    tests = [
+        {
+            "name": why,
+            "interval": "1m",
+            "input_series": [{"series": SERIES[name], "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)',
+                    "eval_time": moment,
+                    "exp_samples": [{"labels": "{}", "value": int(name in firing)}],
+                }
+                for name in names
+            ],
+        }
+        for why, moment, series, firing in SCENES
+    ]
+    (tmp_path / "tests.yaml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests})
+    )
+    for command in (["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]):
+        done = subprocess.run(["promtool", *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

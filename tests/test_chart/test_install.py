@@ -1,0 +1,140 @@
+"""The chart on a real cluster: installed, tested, upgraded and uninstalled, with the image of this very tree."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from specbench_testing.charts import CHART, ChartRefused, Helm
+from specbench_testing.cluster import Cluster
+from specbench_testing.resources import resource
+from specbench_testing.runs import Runs
+from specbench_testing.shared_cluster import program
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("chart-on-cluster")]
+
+RUN_ENDS_WITHIN_S = 300
+
+
+@dataclass(frozen=True)
+class Release:
+    """The chart, installed in a namespace of its own."""
+
+    cluster: Cluster
+    helm: Helm
+    namespace: str
+    image: dict[str, str]
+
+    def helm_run(self, *arguments: str, **values: Any) -> str:
+        """Call Helm for this release. Raises ChartRefused."""
+        given = ["--values", "-"] if arguments[0] in {"install", "upgrade"} else []
+        stdin = json.dumps({"image": self.image, **values}) if given else ""
+        command = [*arguments[:1], "bench", *arguments[1:], "--namespace", self.namespace, *given]
+        return self.helm.run(*command, stdin=stdin, kubeconfig=self.cluster.kubeconfig)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """The operator's pods."""
+        query = {"labelSelector": "app.kubernetes.io/component=operator"}
+        found = self.cluster.call("GET", f"/api/v1/namespaces/{self.namespace}/pods", query=query)
+        return list(found["items"])
+
+    def log(self) -> str:
+        """What the operator logged."""
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{{}}/log"
+        return "\n".join(self.cluster.text(path.format(pod["metadata"]["name"])) for pod in self.pods())
+
+    def story(self) -> str:
+        """Why it is not as it should be."""
+        return json.dumps([pod["status"] for pod in self.pods()], indent=1) + "\n" + self.log()
+
+
+@pytest.fixture(scope="module")
+def release(cluster: Cluster, image: str) -> Iterator[Release]:
+    repository, _, tag = image.rpartition(":")
+    with cluster.namespace("chart") as namespace:
+        found = Release(cluster, Helm(program("helm")), namespace, {"repository": repository, "tag": tag})
+        # The definition is there already, from the tests of the API; a cluster has it once.
+        try:
+            found.helm_run("install", str(CHART), "--wait", "--timeout", "120s", crds={"install": False})
+        except ChartRefused as refused:
+            pytest.fail(f"{refused}\n{found.story()}", pytrace=False)
+        yield found
+        found.helm_run("uninstall", "--wait")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _definition(crd: object) -> None:
+    """Every test here needs it."""
+
+
+def test_the_operator_runs_restricted_and_stays_up(release: Release) -> None:
+    (pod,) = release.pods()
+    (status,) = pod["status"]["containerStatuses"]
+    assert (status["ready"], status["restartCount"]) == (True, 0)
+    assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def test_the_charts_own_test_sees_the_api_with_the_operators_rights(release: Release) -> None:
+    assert "Phase:          Succeeded" in release.helm_run("test", "--timeout", "120s")
+
+
+def test_a_run_reaches_its_answer_with_no_more_rights_than_the_chart_gives(release: Release) -> None:
+    ground = release.cluster.ground
+    if ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed")
+    keys = {"AWS_ACCESS_KEY_ID": ground.s3.access_key, "AWS_SECRET_ACCESS_KEY": ground.s3.secret_key}
+    secret = {"metadata": {"name": "bench-s3"}, "stringData": keys}
+    release.cluster.call("POST", f"/api/v1/namespaces/{release.namespace}/secrets", secret)
+    runs = Runs(release.cluster, release.namespace)
+    runs.create(
+        resource(
+            {
+                "spec.workloads[0].dataset": {
+                    "source": "jsonl",
+                    "uri": "/usr/share/specbench/prompts.jsonl",
+                    "count": 4,
+                },
+                "spec.workloads[0].output": {"maxTokens": 16},
+                "spec.load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
+                "spec.results.s3": {
+                    "bucket": ground.s3.bucket,
+                    "prefix": release.namespace,
+                    "endpoint": ground.s3.endpoint,
+                    "credentialsSecret": "bench-s3",
+                },
+            },
+            name="first",
+        )
+    )
+    status = finished(runs, "first")
+    assert (status["phase"], status["progress"]) == ("Succeeded", "2/2")
+    assert {row["arm"] for row in status["arms"]} == {"none", "ngram"}
+    assert "is forbidden" not in release.log()
+
+
+def test_an_upgrade_replaces_the_operator_and_leaves_one(release: Release) -> None:
+    release.helm_run(
+        "upgrade", str(CHART), "--wait", "--timeout", "120s", crds={"install": False}, podLabels={"upgraded": "yes"}
+    )
+    living = [pod for pod in release.pods() if "deletionTimestamp" not in pod["metadata"]]
+    assert [pod["metadata"]["labels"].get("upgraded") for pod in living] == ["yes"]
+
+
+def finished(runs: Runs, name: str) -> dict[str, Any]:
+    """The status of the run once it is Ready; fails with what it says when it does not get there."""
+    deadline = time.monotonic() + RUN_ENDS_WITHIN_S
+    while True:
+        status: dict[str, Any] = runs.get(name)["status"]
+        conditions = {row["type"]: row for row in status.get("conditions", [])}
+        if conditions.get("Ready", {}).get("status") == "True":
+            return status
+        stalled = conditions.get("Stalled", {}).get("status") == "True"
+        if stalled or time.monotonic() > deadline:
+            pytest.fail(f"the run did not end: {json.dumps(status, indent=1)}")
+        time.sleep(1)

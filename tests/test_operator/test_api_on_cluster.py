@@ -1,0 +1,178 @@
+"""Fences and errors of the API server: whether it keeps what `cluster.api` promises in its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubernetes import client, config
+from specbench_operator.cluster.act import Actor
+from specbench_operator.cluster.api import Api
+from specbench_operator.errors import Changed, Retry, Stop
+from specbench_operator.reconcile.run import decide
+from specbench_operator.state import Decision, Event, Observed, Ref, Stored
+from specbench_testing.cluster import Cluster
+from specbench_testing.operating import Site
+from specbench_testing.operator import NOON, SETTINGS
+from specbench_testing.resources import resource
+from specbench_testing.runs import Definition
+from specbench_testing.s3 import free_port
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition) -> Iterator[Site]:
+    with cluster.namespace("api") as namespace:
+        yield Site(cluster, namespace)
+
+
+@pytest.fixture
+def api(site: Site, tmp_path: Path) -> Api:
+    """With the operator's own rights."""
+    return Api(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
+
+
+def config_map(site: Site, name: str = "thing", **data: str) -> dict[str, Any]:
+    meta = {"name": name, "namespace": site.namespace, "labels": {"app.kubernetes.io/managed-by": "specbench"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+
+
+def test_what_is_not_there_is_none(site: Site, api: Api) -> None:
+    assert api.get("ConfigMap", site.namespace, "nothing") is None
+    assert api.merge("ConfigMap", site.namespace, "nothing", {"data": {}}) is None
+    api.delete("ConfigMap", site.namespace, "nothing", "any-uid")
+
+
+def test_a_page_at_a_time_gives_everything(site: Site, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_operator.cluster.api.PAGE", 2)
+    for number in range(5):
+        api.apply(config_map(site, f"thing-{number}"))
+    found = api.list("ConfigMap", site.namespace, labels="app.kubernetes.io/managed-by=specbench")
+    assert [item["metadata"]["name"] for item in found] == [f"thing-{number}" for number in range(5)]
+
+
+def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: Site, api: Api) -> None:
+    api.apply(config_map(site, data="kept"))
+    api.delete("ConfigMap", site.namespace, "thing", "another-uid")
+    with pytest.raises(Changed):
+        api.merge("ConfigMap", site.namespace, "thing", {"metadata": {"uid": "another-uid"}, "data": {"data": "lost"}})
+    found = api.get("ConfigMap", site.namespace, "thing")
+    assert found is not None
+    assert found["data"] == {"data": "kept"}
+    api.delete("ConfigMap", site.namespace, "thing", found["metadata"]["uid"])
+    assert api.get("ConfigMap", site.namespace, "thing") is None
+
+
+def test_what_the_server_cannot_take_is_for_a_person_to_mend(site: Site, api: Api) -> None:
+    broken = config_map(site)
+    broken["metadata"]["labels"] = {"x": "not a label!"}
+    with pytest.raises(Stop) as refused:
+        api.apply(broken)
+    assert refused.value.reason == "ManifestRefused"
+    assert "not a label" in str(refused.value)
+
+
+def test_what_we_may_not_do_is_tried_again_and_named(site: Site, api: Api) -> None:
+    with pytest.raises(Retry) as refused:
+        api.list("Secret", site.namespace)
+    assert refused.value.reason == "Forbidden"
+    with pytest.raises(Retry) as elsewhere:
+        api.list("Job", "default")
+    assert elsewhere.value.reason == "Forbidden"
+
+
+def test_a_server_that_is_away_is_tried_again_in_words_that_stay_the_same() -> None:
+    configuration = client.Configuration()
+    configuration.host = f"http://127.0.0.1:{free_port()}"
+    api = Api(client.ApiClient(configuration), 1)
+    said = set()
+    for _ in range(2):
+        with pytest.raises(Retry) as away:
+            api.get("Pod", "default", "x")
+        said.add(str(away.value))
+        assert away.value.reason == "ApiUnreachable"
+    assert len(said) == 1
+    assert "0x" not in said.pop()
+
+
+def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: Site, api: Api) -> None:
+    actor = Actor(api)
+    created = site.runs.create(resource())
+    decision = decide(Observed(created, stored=Stored()), SETTINGS, NOON)
+    site.cluster.call(
+        "PATCH",
+        f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo",
+        {"spec": {"suspend": True}},
+        kind="application/merge-patch+json",
+    )
+    with pytest.raises(Changed):
+        actor.tell(created, decision.status)
+    current = site.runs.get("demo")
+    assert "phase" not in current.get("status", {})
+    assert actor.tell(current, decision.status)
+    written = site.runs.get("demo")
+    assert written["status"] == decision.status.to_dict(), "nothing was pruned and nothing defaulted"
+    assert not actor.tell(written, decision.status), "the same is not written twice"
+
+
+def test_a_row_that_a_status_no_longer_has_is_gone(site: Site, api: Api) -> None:
+    actor = Actor(api)
+    decision = decide(Observed(site.runs.create(resource()), stored=Stored()), SETTINGS, NOON)
+    actor.tell(site.runs.get("demo"), decision.status)
+    fewer = decision.status.model_copy(
+        update={"conditions": decision.status.conditions[:3], "groups": decision.status.groups[:1], "start_time": None}
+    )
+    actor.tell(site.runs.get("demo"), fewer)
+    assert site.runs.get("demo")["status"] == fewer.to_dict()
+
+
+def test_a_decision_that_is_carried_out_twice_changes_nothing_the_second_time(site: Site, api: Api) -> None:
+    actor = Actor(api)
+    created = site.runs.create(resource())
+    decision = decide(Observed(created, stored=Stored()), SETTINGS, NOON)
+    actor.act(created, decision)
+    before = {name: site.items(name) for name in ("services", "configmaps")}
+    uids = [job["metadata"]["uid"] for job in site.items("jobs")]
+    actor.act(created, decision)
+    assert {name: site.items(name) for name in ("services", "configmaps")} == before
+    assert [job["metadata"]["uid"] for job in site.items("jobs")] == uids
+
+
+def test_children_are_owned_so_that_kubernetes_itself_removes_them(site: Site, api: Api) -> None:
+    created = site.runs.create(resource())
+    Actor(api).act(created, decide(Observed(created, stored=Stored()), SETTINGS, NOON))
+    for kind in ("jobs", "services", "configmaps"):
+        owner = site.items(kind)[0]["metadata"]["ownerReferences"][0]
+        assert (owner["uid"], owner["controller"]) == (created["metadata"]["uid"], True)
+
+
+def test_events_are_posted_once_and_a_refused_one_stops_nothing(
+    site: Site, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    created = site.runs.create(resource())
+    events = (Event("Normal", "EngineStarting", "group 0"), Event("Weird", "Refused", "x"), Event("Normal", "Last", ""))
+    Actor(api).announce(created, events, NOON)
+    Actor(api).announce(created, events, NOON)
+    assert {"EngineStarting", "Last"} <= site.reasons()
+
+
+def test_a_job_that_is_stopped_ends_for_good_keeps_its_reason_and_loses_its_pods(site: Site, api: Api) -> None:
+    created = site.runs.create(resource())
+    launched = decide(Observed(created, stored=Stored()), SETTINGS, NOON)
+    Actor(api).act(created, launched)
+    job = site.items("jobs")[0]
+    ref = Ref("Job", job["metadata"]["name"], job["metadata"]["uid"])
+    from specbench_operator.cluster.views import job_of
+    from specbench_operator.state import Scope, StopJob, Verdict
+    from specbench_testing.operating import eventually
+
+    verdict = Verdict(Scope.GROUP, "NeverReady", "said", NOON)
+    stop = Decision(launched.status, stop=(StopJob(ref, verdict, ended=False),))
+    Actor(api).act(created, stop)
+    eventually(lambda: job_of(site.items("jobs")[0]).ended, "the Job goes on")
+    assert job_of(site.items("jobs")[0]).verdict == verdict
+    eventually(lambda: not site.names("pods"), "its pods are still there")

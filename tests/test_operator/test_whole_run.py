@@ -1,0 +1,232 @@
+"""Runs with the product's own image on a real Kubernetes with a real S3: to the answer, and past what befalls them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from specbench_cluster import Cluster as Ground
+from specbench_testing.cluster import MERGE, Cluster
+from specbench_testing.operating import OperatorProcess, Site, eventually
+from specbench_testing.resources import Resource, resource
+from specbench_testing.runs import Definition
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster")]
+
+WITHIN_S = 400.0
+QUICK = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "3"}
+SLOW = ["--base-ms=40"]
+
+
+@pytest.fixture
+def ground(cluster: Cluster) -> Ground:
+    if cluster.ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed")
+    return cluster.ground
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[Site]:
+    with cluster.namespace("whole") as namespace:
+        site = Site(cluster, namespace)
+        site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
+        yield site
+
+
+@pytest.fixture
+def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(site, tmp_path, image, QUICK).start()
+    try:
+        yield process
+        assert process.bugs() == []
+    finally:
+        if process.process:
+            process.end(signal.SIGKILL)
+
+
+Make = Callable[..., Resource]
+
+
+@pytest.fixture
+def make(site: Site, ground: Ground) -> Make:
+    """Create a run of two arms on the simulator, edited."""
+
+    def create(edits: dict[str, Any] | None = None) -> Resource:
+        s3 = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
+        dataset = {"source": "jsonl", "uri": "/usr/share/specbench/prompts.jsonl", "count": 8}
+        given = {
+            "spec.model.name": "simulated",
+            "spec.workloads[0]": {"name": "mixed", "dataset": dataset, "output": {"maxTokens": 24}},
+            "spec.load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
+            "spec.placement": {"gpus": 8},
+            "spec.results": {"s3": {**s3, "prefix": "whole"}},
+            **(edits or {}),
+        }
+        return site.runs.create(resource(given))
+
+    return create
+
+
+class Watch:
+    """What lies in S3 of a run."""
+
+    def __init__(self, ground: Ground, run: Resource) -> None:
+        s3, meta = ground.s3, run["metadata"]
+        self._client = boto3.client(
+            "s3",
+            endpoint_url=s3.endpoint,
+            region_name=s3.region,
+            aws_access_key_id=s3.access_key,
+            aws_secret_access_key=s3.secret_key,
+            config=Config(s3={"addressing_style": "path"}),
+        )
+        self._bucket = s3.bucket
+        self._root = f"whole/runs/{meta['namespace']}/{meta['name']}/{meta['uid']}/"
+
+    def keys(self) -> list[str]:
+        """Keys below the run's root."""
+        found = self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._root).get("Contents", [])
+        return [row["Key"].removeprefix(self._root) for row in found]
+
+    def json(self, key: str) -> Any:
+        """One document."""
+        return json.loads(self._client.get_object(Bucket=self._bucket, Key=self._root + key)["Body"].read())
+
+    def manifests(self) -> list[str]:
+        """Keys of manifests."""
+        return [key for key in self.keys() if key.endswith("/manifest.json")]
+
+
+def measuring(site: Site) -> bool:
+    """Whether a client is at work on a healthy engine."""
+    pods = site.items("pods", "client")
+    return any(pod["status"]["phase"] == "Running" for pod in pods)
+
+
+def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
+    site: Site, operator: OperatorProcess, make: Make, ground: Ground
+) -> None:
+    run = make()
+    most = 0
+
+    def over() -> bool:
+        nonlocal most
+        alive = [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] in ("Pending", "Running")]
+        most = max(most, len(alive))
+        return site.phase("demo") in ("Succeeded", "Failed")
+
+    eventually(over, "it does not come to an end", WITHIN_S)
+    status, watch = site.status("demo"), Watch(ground, run)
+    assert status["phase"] == "Succeeded", status
+    assert most == 1
+    assert (status["progress"], len(watch.manifests())) == ("2/2", 2)
+    summary = watch.json("summary.json")
+    assert [row["arm"] for row in status["arms"]] == [cell["arm"] for cell in summary["cells"]] == ["none", "ngram"]
+    assert status["arms"][1]["speedup"]["value"] == pytest.approx(summary["cells"][1]["speedup"]["value"])
+    assert status["arms"][1]["ttftMs"]["p50"] > 0
+    assert status["arms"][1]["acceptanceLength"] > 1
+    assert site.said("demo", "Ready")[0] == site.said("demo", "ResultsDurable")[0] == "True"
+    assert site.said("demo", "EngineReady") == ("True", "Done")
+    assert site.said("demo", "Trustworthy")[0] in ("True", "False")
+    assert status["results"]["report"].endswith("/report.html")
+    assert status["gpuSecondsHeld"] > 8
+    assert site.names("pods", "engine") == site.names("services") == []
+    assert {"EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished", "ResultsReady"} <= site.reasons()
+    site.delete_run("demo")
+    eventually(lambda: not site.names("jobs"), "children outlive their run")
+    assert len(watch.manifests()) == 2, "deleting a run never deletes results"
+
+
+def test_operator_client_and_s3_may_die_on_the_way(
+    site: Site, operator: OperatorProcess, make: Make, ground: Ground
+) -> None:
+    run = make({"spec.engine.args": SLOW})
+    eventually(lambda: measuring(site), "nothing is measured", WITHIN_S)
+    operator.end(signal.SIGKILL)
+    site.delete("pods", site.names("pods", "client")[0])
+    ground.kill("versitygw")
+    operator.start()
+    eventually(lambda: site.said("demo", "ResultsDurable")[1] == "S3Away", "the outage is not told")
+    ground.start("versitygw")
+    status = site.reaches("demo", "Succeeded", WITHIN_S)
+    assert [row["attempt"] for row in status["groups"]] == [0, 0], "no engine was launched twice"
+    assert len(Watch(ground, run).manifests()) == 2
+
+
+def test_an_engine_pod_that_is_deleted_while_it_is_measured_is_launched_again(
+    site: Site, operator: OperatorProcess, make: Make, ground: Ground
+) -> None:
+    run = make({"spec.engine.args": SLOW})
+    eventually(lambda: measuring(site), "nothing is measured", WITHIN_S)
+    site.delete("pods", site.names("pods", "engine")[0])
+    status = site.reaches("demo", "Succeeded", WITHIN_S)
+    assert status["groups"][0]["attempt"] == 1
+    assert "EngineLost" in site.reasons()
+    assert len(Watch(ground, run).manifests()) == 2
+
+
+def test_an_arm_that_crashes_is_named_and_the_baseline_keeps_its_results(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.drafters[0].args": ["--fault=crash-after=3"]})
+    status = site.reaches("demo", "Succeeded", WITHIN_S)
+    assert [(row["state"], row.get("reason", "")) for row in status["groups"]] == [("Done", ""), ("Failed", "Crashed")]
+    assert (status["points"]["measured"], status["points"]["failed"]) == (1, 1)
+    assert site.said("demo", "LoadFinished") == ("False", "Crashed")
+    assert site.said("demo", "Trustworthy")[0] == "False", "half a comparison is none"
+
+
+def test_an_engine_without_enough_memory_is_oom_killed_by_name(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"engineResources": {"memory": "12Mi"}}})
+    status = site.reaches("demo", "Failed", WITHIN_S)
+    assert [row["reason"] for row in status["groups"]] == ["OOMKilled"] * 2
+
+
+def test_an_engine_that_refuses_its_first_completion_is_told_in_its_words(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.engine.args": ["--fault=http-500=1"]})
+    status = site.reaches("demo", "Failed", WITHIN_S)
+    assert [row["reason"] for row in status["groups"]] == ["CompletionRefused"] * 2
+    assert site.said("demo", "EngineReady") == ("False", "CompletionRefused")
+    assert "500" in status["groups"][0]["message"]
+
+
+def test_prompts_that_are_not_there_stall_the_run_and_release_the_engine(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.workloads[0].dataset.uri": "/nowhere/prompts.jsonl"})
+    site.reaches("demo", "Failed", WITHIN_S)
+    assert site.said("demo", "Stalled")[0] == "True"
+    assert "/nowhere/prompts.jsonl" in site.message("demo", "Stalled")
+    eventually(lambda: not site.names("pods", "engine"), "the engine is still there")
+    assert site.names("jobs", "engine") == ["demo-g0-0"]
+
+
+def test_a_suspended_run_goes_on_where_it_was_and_a_lost_status_is_rebuilt(
+    site: Site, operator: OperatorProcess, make: Make, ground: Ground
+) -> None:
+    run = make({"spec.engine.args": SLOW})
+    path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
+    eventually(lambda: site.status("demo").get("points", {}).get("measured") == 1, "nothing is measured", WITHIN_S)
+    site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
+    site.reaches("demo", "Suspended")
+    eventually(lambda: not site.names("pods", "engine"), "the GPUs are still held")
+    first = Watch(ground, run).manifests()
+    site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
+    before = site.reaches("demo", "Succeeded", WITHIN_S)
+    assert set(first) < set(Watch(ground, run).manifests())
+    jobs = site.names("jobs")
+    site.cluster.call("PATCH", f"{path}/status", {"status": None}, kind=MERGE)
+    after = site.reaches("demo", "Succeeded")
+    assert (after["arms"], after["verdict"]) == (before["arms"], before["verdict"])
+    assert site.names("jobs") == jobs
