@@ -91,7 +91,8 @@ def set_up_logs(settings: Settings) -> None:
     kopf.configure(debug=settings.log_level == "DEBUG", log_format=kopf.LogFormat.JSON)
     logging.getLogger().setLevel(settings.log_level)
     if settings.log_level != "DEBUG":
-        logging.getLogger("kopf.objects").setLevel(logging.WARNING)
+        for chatter in ("kopf.objects", "kopf.activities", "aiohttp.access"):  # events, and each probe of the kubelet
+            logging.getLogger(chatter).setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specbench_api.crdgen.resource import COLUMNS, definition
 from specbench_api.crdgen.structural import Schema, walk
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.expand import expand
+from specbench_api.launch.support import cell
 from specbench_api.spec.reading import parse_run
 from specbench_testing.cluster import Cluster, Refused
 from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal
@@ -198,8 +198,9 @@ def _server_takes(spec: Resource, runs: Runs) -> bool:
 
 
 def _models_take(spec: Resource) -> bool:
+    """As far as admission goes: reading, and the pairs that exist. The rest of planning is no admission."""
     try:
-        expand(parse_run(spec))
+        run = parse_run(spec)
     except InvalidSpec:
         return False
-    return True
+    return all(cell(run.spec.engine.kind, drafter.method).supported for drafter in run.spec.drafters)

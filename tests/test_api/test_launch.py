@@ -18,7 +18,11 @@ from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_testing.resources import run_of
 
-LLAMA = {"spec.engine.kind": "llama-cpp", "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"}}
+LLAMA = {
+    "spec.engine.kind": "llama-cpp",
+    "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"},
+    "spec.drafters[0].numSpeculativeTokens": 6,
+}
 DRAFT = {"name": "small", "method": "draft_model", "model": "/m/small.gguf", "numSpeculativeTokens": 5}
 
 
@@ -60,7 +64,10 @@ def test_every_engine_can_serve_without_a_drafter(kind: EngineKind) -> None:
 @pytest.mark.parametrize(("kind", "method"), [pair for pair in CELLS if pair[1] is not Method.NONE])
 def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, method: Method) -> None:
     model = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
-    edits = {"spec.engine.kind": str(kind), "spec.drafters[0]": {"name": "d", "method": str(method), **model}}
+    edits = {
+        "spec.engine.kind": str(kind),
+        "spec.drafters[0]": {"name": "d", "method": str(method), "numSpeculativeTokens": 8, **model},
+    }
     found = CELLS[kind, method]
     if found.supported:
         assert launch_of(edits, "d").args
@@ -72,11 +79,10 @@ def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, met
 
 @pytest.mark.parametrize("kind", EngineKind)
 def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
-    edits = {
-        "spec.engine": {"kind": str(kind), "args": ["--x=1"], "env": [{"name": "A", "value": "1"}], "image": "i:1"}
-    }
+    engine = {"kind": str(kind), "args": ["--x", "1"], "env": [{"name": "A", "value": "1"}], "image": "i:1"}
+    edits = {"spec.engine": engine, "spec.drafters[0].numSpeculativeTokens": 8}
     baseline, drafting = (launch_of(edits, arm) for arm in ("none", "ngram"))
-    assert {"--x=1"} <= set(baseline.args) & set(drafting.args)
+    assert baseline.args[-2:] == drafting.args[-2:] == ("--x", "1")
     alike = [(one.image, one.port, one.command, one.env, one.health_path) for one in (baseline, drafting)]
     assert alike[0] == alike[1]
 
@@ -107,7 +113,7 @@ def test_llama_cpp_is_started_alike_for_every_arm_up_to_the_drafter() -> None:
         *common, "--spec-type", "draft-simple", "--model-draft", "/m/small.gguf", "--spec-draft-n-max", "5",
     )  # fmt: skip
     assert launch_of(edits, "ngram").args == (
-        *common, "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "3",
+        *common, "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "4", "--spec-ngram-simple-size-m", "6",
     )  # fmt: skip
 
 
@@ -151,7 +157,7 @@ def test_an_image_that_is_given_wins_over_the_versions_default(engine: dict[str,
 
 def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
     for kind in EngineKind:
-        edits = {"spec.engine": {"kind": str(kind), "command": ["/bin/my-engine", "serve"]}}
+        edits = {"spec.drafters": [], "spec.engine": {"kind": str(kind), "command": ["/bin/my-engine", "serve"]}}
         assert launch_of(edits, "none").command == ("/bin/my-engine", "serve")
 
 
@@ -175,6 +181,19 @@ def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
 def test_an_argument_that_contradicts_a_managed_flag_is_an_error_with_its_field(args: list[str], says: str) -> None:
     told = problems({**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", *args]}})
     assert told == [f"spec.engine.args[1]: {args[0]!r} contradicts a flag that specbench manages ({says})"]
+
+
+def test_llama_cpp_gets_flags_and_values_apart_as_it_wants_them() -> None:
+    edits = {**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", "--temp", "-1", "a=b"]}}
+    assert launch_of(edits, "none").args[-5:] == ("--ctx-size", "512", "--temp", "-1", "a=b")
+
+
+@pytest.mark.parametrize(("tokens", "lookup"), [(3, None), (7, 8)])
+def test_llama_cpp_refuses_n_grams_that_would_never_draft(tokens: int, lookup: int | None) -> None:
+    ngram = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": tokens, "promptLookupMax": lookup}
+    (told,) = problems({**LLAMA, "spec.drafters[0]": ngram})
+    assert told.startswith("spec.drafters[ngram].numSpeculativeTokens: llama.cpp never drafts when")
+    assert told.endswith(f"(at least {lookup or 4}, or a smaller promptLookupMax)")
 
 
 @pytest.mark.parametrize("kind", EngineKind)

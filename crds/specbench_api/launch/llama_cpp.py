@@ -98,11 +98,15 @@ def _drafter_problems(drafter: Drafter) -> list[Problem]:
     if drafter.prompt_lookup_min is not None:
         remedy = "set promptLookupMax alone"
         return [Problem(f"{path}.promptLookupMin", "llama.cpp looks up one length of n-gram", remedy)]
-    lookup = drafter.prompt_lookup_max or DEFAULT_LOOKUP
+    lookup = _lookup(drafter)
     if drafter.method is Method.NGRAM and drafter.num_speculative_tokens < lookup:
         message = f"llama.cpp never drafts when an n-gram proposes fewer tokens than it looks up ({lookup})"
         return [Problem(f"{path}.numSpeculativeTokens", message, f"at least {lookup}, or a smaller promptLookupMax")]
     return []
+
+
+def _lookup(drafter: Drafter) -> int:
+    return drafter.prompt_lookup_max or min(DEFAULT_LOOKUP, drafter.num_speculative_tokens)
 
 
 def _split(args: Sequence[str]) -> list[str]:
@@ -126,7 +130,7 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
         return ()
     k = str(drafter.num_speculative_tokens)
     if drafter.method is Method.NGRAM:
-        lookup = str(drafter.prompt_lookup_max or DEFAULT_LOOKUP)
+        lookup = str(_lookup(drafter))
         return (
             "--spec-type",
             "ngram-simple",

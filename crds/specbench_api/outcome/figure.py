@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from specbench_api.model import ApiModel
+
+
+class Headline(StrEnum):
+    """Names of the figures that go into `status`: what the client must provide under the name that the operator reads.
+
+    Latencies have a name for each percentile: `ttft_ms_p50`, `ttft_ms_p95`, `ttft_ms_p99`.
+    """
+
+    ACCEPTANCE_LENGTH = "acceptance_length_emitted_pooled"
+    ACCEPTANCE_LENGTH_VERIFIED = "acceptance_length_verified_pooled"
+    ACCEPTANCE_RATE = "acceptance_rate"
+    USER_TPS = "user_tps_p50"
+    OUTPUT_TPS = "output_tps"
+    TTFT_MS = "ttft_ms"
+    TPOT_MS = "tpot_ms"
+    E2E_MS = "e2e_ms"
+
+
+PERCENTILES = ("p50", "p95", "p99")
+LATENCIES = (Headline.TTFT_MS, Headline.TPOT_MS, Headline.E2E_MS)
 
 
 class FigureInterval(ApiModel):

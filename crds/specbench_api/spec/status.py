@@ -114,7 +114,7 @@ class ArmResult(ApiModel):
     """Time to first token, from the intended send time."""
     tpot_ms: Percentiles | None = None
     """Time per output token after the first; tokens, never chunks."""
-    e2e_ms: Percentiles | None = None
+    e2e_ms: Annotated[Percentiles | None, Field(alias="e2eMs")] = None
     """Time to the last token, from the intended send time."""
     user_tps: float | None = None
     """Median over requests of 1 / TPOT."""

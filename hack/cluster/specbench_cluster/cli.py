@@ -93,6 +93,7 @@ def _add_images(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     build.add_argument("--dockerfile", type=Path, help="(CONTEXT/Dockerfile)")
     build.add_argument("--tag", required=True, help="full name, e.g. docker.io/library/specbench:dev")
     build.add_argument("--base-image", help="name of the stand-in for a slim Python image; made if not there")
+    build.add_argument("--target", help="stage of the Dockerfile (the last one)")
     build.add_argument("--build-arg", action="append", default=[], metavar="KEY=VALUE")
     build.add_argument("--load", action="store_true", help="also load it into the node")
     build.set_defaults(handler=_build)
@@ -165,6 +166,7 @@ def _build(cluster: Cluster, arguments: argparse.Namespace) -> int:
         dockerfile=arguments.dockerfile or arguments.context / "Dockerfile",
         tag=arguments.tag,
         base_image=arguments.base_image,
+        target=arguments.target,
         arguments=dict(_pair(text) for text in arguments.build_arg),
     )
     archive = cluster.build_image(build)

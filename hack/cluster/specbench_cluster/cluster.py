@@ -152,6 +152,10 @@ class Cluster:
         """Build an image and return its archive; needs no running cluster."""
         return Images(self.settings.cache, self.progress).build(build)
 
+    def image_archive(self, tag: str) -> Path:
+        """Where `build_image` left the archive of this tag, if it did."""
+        return Images(self.settings.cache, self.progress).archive(tag)
+
     # What follows is how.
 
     @property

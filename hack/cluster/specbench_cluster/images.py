@@ -30,6 +30,8 @@ ln -s /usr/bin/python3 "$1/usr/local/bin/python3"
 rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED
 rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/doc/* "$1"/usr/share/man/*
 """
+#: A build leaves one per stage, of up to a gigabyte; enough for going back and forth between a few versions.
+_KEPT_CHAINS = 10
 _PRIVATE = ("unshare", "--mount", "--propagation", "private", "--")
 
 
@@ -64,6 +66,7 @@ class Images:
                 self._make_base(build.base_image)
             self._progress(f"building image {build.tag}")
             self._build_file(build)
+            self._forget_old()
             return self._export(build.tag)
 
     def _buildah(self, *arguments: str, log: Path | None = None) -> str:
@@ -125,8 +128,20 @@ class Images:
         named = [f"--file={build.dockerfile}", f"--tag={build.tag}", str(build.context)]
         self._buildah("bud", *fixed, *volumes, *arguments, *named, log=log)
 
+    def _forget_old(self) -> None:
+        """Let go of the oldest chains of layers that no name leads to; each change of a Dockerfile leaves one."""
+        said = self._buildah("images", "--all", "--filter", "dangling=true", "--json")
+        unnamed = sorted(json.loads(said) or [], key=lambda image: str(image["createdatraw"]))
+        old = [str(image["id"]) for image in unnamed[:-_KEPT_CHAINS]]
+        if old:
+            self._buildah("rmi", *old)
+
+    def archive(self, tag: str) -> Path:
+        """Where a build of this tag leaves its archive."""
+        return self._home / f"{tag.replace('/', '_').replace(':', '_')}.tar"
+
     def _export(self, tag: str) -> Path:
-        archive = self._home / f"{tag.replace('/', '_').replace(':', '_')}.tar"
+        archive = self.archive(tag)
         partial = archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         # Uncompressed: the archive never leaves this machine, and gzip would take most of the time.

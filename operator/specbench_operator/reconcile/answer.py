@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.figure import PERCENTILES, Figure, Headline
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.status import ArmResult, Interval, Percentiles
 
@@ -38,16 +38,16 @@ def _row(cell: Cell) -> ArmResult:
         workload=cell.workload,
         concurrency=cell.concurrency,
         speedup=_interval(cell.speedup),
-        speedup_text=_text(_interval(cell.speedup)),
+        speedup_text=_text(_interval(cell.speedup), valid=cell.valid),
         tpot_speedup=_interval(cell.tpot_speedup),
-        acceptance_length=_value(cell, "acceptance_length_emitted"),
-        acceptance_length_verified=_value(cell, "acceptance_length_verified"),
-        acceptance_rate=_value(cell, "acceptance_rate"),
-        ttft_ms=_percentiles(cell, "ttft_ms"),
-        tpot_ms=_percentiles(cell, "tpot_ms"),
-        e2e_ms=_percentiles(cell, "e2e_ms"),
-        user_tps=_value(cell, "user_tps"),
-        output_tps=_value(cell, "output_tps"),
+        acceptance_length=_value(cell, Headline.ACCEPTANCE_LENGTH),
+        acceptance_length_verified=_value(cell, Headline.ACCEPTANCE_LENGTH_VERIFIED),
+        acceptance_rate=_value(cell, Headline.ACCEPTANCE_RATE),
+        ttft_ms=_percentiles(cell, Headline.TTFT_MS),
+        tpot_ms=_percentiles(cell, Headline.TPOT_MS),
+        e2e_ms=_percentiles(cell, Headline.E2E_MS),
+        user_tps=_value(cell, Headline.USER_TPS),
+        output_tps=_value(cell, Headline.OUTPUT_TPS),
         requests=cell.counts.requests,
         failed_requests=cell.counts.failed_requests,
         output_tokens=cell.counts.output_tokens or 0,
@@ -62,7 +62,7 @@ def _value(cell: Cell, name: str) -> float | None:
 
 
 def _percentiles(cell: Cell, name: str) -> Percentiles | None:
-    p50, p95, p99 = (_value(cell, f"{name}_{which}") for which in ("p50", "p95", "p99"))
+    p50, p95, p99 = (_value(cell, f"{name}_{which}") for which in PERCENTILES)
     return None if p50 is p95 is p99 is None else Percentiles(p50=p50, p95=p95, p99=p99)
 
 
@@ -72,9 +72,9 @@ def _interval(figure: Figure | None) -> Interval | None:
     return Interval(value=figure.value, low=figure.interval.low, high=figure.interval.high)
 
 
-def _text(interval: Interval | None) -> str:
+def _text(interval: Interval | None, *, valid: bool) -> str:
     if interval is None:
         return ""
-    if interval.low <= 1 <= interval.high:
-        return INDISTINGUISHABLE
-    return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    holds_one = interval.low <= 1 <= interval.high
+    text = INDISTINGUISHABLE if holds_one else f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return text if valid else f"{text} invalid"

@@ -1,0 +1,20 @@
+"""Client and operator never import each other: that they mean the same figures by the same names is tested here."""
+
+from __future__ import annotations
+
+from specbench_api.outcome.figure import LATENCIES, PERCENTILES, Headline
+from specbench_operator.reconcile.answer import arms_of
+from specbench_testing.records import World, run_of_world
+
+
+def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
+    summary = run_of_world(World())
+    wanted = {name for name in Headline if name not in LATENCIES}
+    wanted |= {f"{name}_{which}" for name in LATENCIES for which in PERCENTILES}
+    drafted = next(cell for cell in summary.cells if cell.arm != "none")
+    assert wanted - drafted.figures.keys() == set()
+
+
+def test_every_column_of_a_drafted_arm_is_filled() -> None:
+    row = next(row for row in arms_of(run_of_world(World())) if row.arm != "none")
+    assert [name for name, value in row if value is None or value == ""] == []

@@ -1,0 +1,57 @@
+"""summary.json → rows of status."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.plan.expand import expand
+from specbench_api.spec.reading import parse_run
+from specbench_operator.reconcile.answer import ROWS_MAX, arms_of, best_of
+from specbench_testing.operator import figure, operator_run, summary_of
+
+SUMMARY = summary_of(expand(parse_run(operator_run())), 2)
+
+
+def with_cells(*cells: Cell) -> RunSummary:
+    return SUMMARY.model_copy(update={"cells": list(cells)})
+
+
+def cell(speedup: Figure | None, **changes: object) -> Cell:
+    return SUMMARY.cells[1].model_copy(update={"speedup": speedup, **changes})
+
+
+def test_a_figure_that_is_missing_stays_missing() -> None:
+    row = arms_of(with_cells(cell(None)))[0]
+    assert (row.speedup, row.speedup_text, row.e2e_ms, row.acceptance_rate) == (None, "", None, None)
+    assert arms_of(with_cells(cell(figure(None))))[0].speedup is None
+    assert arms_of(with_cells(cell(figure(1.5))))[0].speedup is None, "a speed-up without an interval is not shown"
+
+
+@pytest.mark.parametrize(
+    ("speedup", "valid", "text"),
+    [
+        (figure(1.834, 1.76, 1.9), True, "1.83 [1.76, 1.90]"),
+        (figure(1.1, 0.9, 1.3), True, "indistinguishable"),
+        (figure(0.5, 0.4, 0.6), True, "0.50 [0.40, 0.60]"),
+        (figure(1.834, 1.76, 1.9), False, "1.83 [1.76, 1.90] invalid"),
+    ],
+)
+def test_a_speed_up_is_told_with_its_interval(speedup: Figure, valid: bool, text: str) -> None:
+    assert arms_of(with_cells(cell(speedup, valid=valid)))[0].speedup_text == text
+
+
+def test_best_is_the_largest_that_is_valid_and_above_1() -> None:
+    good = cell(figure(1.4, 1.2, 1.6), concurrency=8)
+    broken = cell(figure(9.0, 8.0, 10.0), valid=False)
+    unclear = cell(figure(3.0, 0.5, 9.0))
+    slower = cell(figure(0.7, 0.6, 0.8))
+    assert best_of(with_cells(broken, unclear, slower, good, cell(None))) == "ngram 1.40x at concurrency 8"
+    assert best_of(with_cells(broken, unclear, slower)) == ""
+    other = cell(figure(1.2, 1.1, 1.3), workload="code")
+    assert best_of(with_cells(good, other)) == "ngram 1.40x at concurrency 8 chat"
+
+
+def test_status_holds_no_more_rows_than_it_may() -> None:
+    assert len(arms_of(with_cells(*[cell(None)] * (ROWS_MAX + 5)))) == ROWS_MAX
