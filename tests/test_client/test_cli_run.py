@@ -43,7 +43,12 @@ def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path:
 
 def test_the_acceptance_length_equals_the_simulators_own_truth(tmp_path: Path) -> None:
     truth_file = tmp_path / "truth.jsonl"
-    drafter = {"name": "eagle3", "method": "eagle3", "model": "e", "args": ["--acceptance=0.7", f"--truth={truth_file}"]}
+    drafter = {
+        "name": "eagle3",
+        "method": "eagle3",
+        "model": "e",
+        "args": ["--acceptance=0.7", f"--truth={truth_file}"],
+    }
     file = write_run(tmp_path, simulated_run(drafters=[drafter]))
     answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     truth = pd.read_json(truth_file, lines=True).set_index("request_id")
@@ -88,7 +93,9 @@ def test_an_engine_that_fails_ends_its_arm_and_the_others_are_kept(tmp_path: Pat
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(engine={"kind": "simulator", "args": ["--time-scale=0.3"]}))
     arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
-    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         while not list((tmp_path / "out").rglob("manifest.json")):
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
         process.send_signal(signal.SIGINT)

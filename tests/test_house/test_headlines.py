@@ -9,7 +9,7 @@ from specbench_testing.records import World, run_of_world
 
 def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
     summary = run_of_world(World())
-    wanted = {name for name in Headline if name not in LATENCIES}
+    wanted = {str(name) for name in Headline if name not in LATENCIES}
     wanted |= {f"{name}_{which}" for name in LATENCIES for which in PERCENTILES}
     drafted = next(cell for cell in summary.cells if cell.arm != "none")
     assert wanted - drafted.figures.keys() == set()

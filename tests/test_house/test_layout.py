@@ -14,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"crds": "specbench_api", "client": "specbench_client", "operator": "specbench_operator"}
-TRACKED = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+_LIST = ["git", "ls-files", "-co", "--exclude-standard"]
+TRACKED = subprocess.run(_LIST, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_no_top_folder_is_a_package_because_operator_would_shadow_pythons_own() -> None:
@@ -44,7 +45,17 @@ def test_no_room_is_called_by_a_name_that_says_nothing() -> None:
 
 def test_the_wheel_holds_three_packages_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(
-        [Path(sys.executable).with_name("uv"), "build", "--wheel", "--no-build-isolation", "--out-dir", str(tmp_path), "--quiet", str(ROOT)], check=True
+        [
+            Path(sys.executable).with_name("uv"),
+            "build",
+            "--wheel",
+            "--no-build-isolation",
+            "--out-dir",
+            str(tmp_path),
+            "--quiet",
+            str(ROOT),
+        ],
+        check=True,
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()

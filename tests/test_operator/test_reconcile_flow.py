@@ -7,8 +7,9 @@ import pytest
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.state import Place, Ref
-from specbench_testing.operator import AWAY, NO_BUCKET, World, figure, operator_run, summary_of
+from specbench_operator.state import Place
+from specbench_testing.operator import figure, operator_run, summary_of
+from specbench_testing.world import AWAY, World
 
 
 @pytest.fixture
@@ -126,31 +127,6 @@ def test_numbers_that_cannot_be_trusted_end_ready_and_untrustworthy_with_the_wor
     assert "Untrustworthy" in {event.reason for event in world.events}
 
 
-def test_groups_that_are_measured_in_s3_are_never_launched(world: World) -> None:
-    world.measured = {point.hash for point in world.plan.groups[0].points}
-    world.settle()
-    assert world.launched == [world.engine(1)]
-    assert world.states() == [GroupState.DONE, GroupState.STARTING]
-
-
-def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: World) -> None:
-    finished(world)
-    fresh = World(measured=world.measured, summary=world.summary)
-    fresh.settle()
-    assert fresh.launched == []
-    assert fresh.report not in fresh.jobs
-    assert fresh.status.phase is Phase.SUCCEEDED
-    assert fresh.status.arms == world.status.arms
-
-
-def test_a_summary_older_than_the_measurements_is_made_anew(world: World) -> None:
-    world.measured = {point.hash for point in world.plan.points}
-    world.summary = summary_of(world.plan, 1)
-    world.settle()
-    assert world.report in world.jobs
-    assert world.status.phase is Phase.ANALYSING
-
-
 def test_a_finished_run_is_left_alone_until_its_children_have_outlived_their_time(world: World) -> None:
     finished(world)
     before = world.observed()
@@ -224,49 +200,6 @@ def test_children_of_an_older_run_of_the_same_name_are_waited_for_and_never_touc
     assert world.launched == [world.engine()]
 
 
-@pytest.mark.parametrize(("trouble", "said"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))])
-def test_no_engine_is_launched_while_s3_does_not_answer(world: World, trouble: object, said: tuple[str, str]) -> None:
-    world.trouble = trouble  # type: ignore[assignment]
-    decision = world.look()
-    assert [item["kind"] for item in decision.apply] == ["ConfigMap"]
-    assert decision.look_again_s == 15
-    assert world.said(ConditionType.RESULTS_DURABLE) == said
-    assert world.said(ConditionType.RECONCILING)[0] == "True"
-    assert world.status.phase is Phase.PENDING
-    world.trouble = None
-    world.settle()
-    assert world.launched == [world.engine()]
-
-
-def test_an_engine_at_work_goes_on_while_s3_is_away_and_is_released_when_its_client_is_done(world: World) -> None:
-    world.settle()
-    world.serve()
-    world.trouble = AWAY
-    decision = world.look()
-    assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
-    world.finish_client()
-    assert Ref("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.look().delete
-    world.settle()
-    assert world.launched == [world.engine()]
-    assert world.states()[0] is GroupState.MEASURING
-    world.trouble = None
-    world.settle()
-    assert world.states()[0] is GroupState.DONE
-
-
-def test_the_report_waits_for_s3(world: World) -> None:
-    world.settle()
-    world.measure(0)
-    world.serve(1)
-    world.finish_client(1)
-    world.look()
-    world.trouble = AWAY
-    world.settle()
-    assert world.report not in world.jobs
-    assert world.status.phase is Phase.ANALYSING
-    assert world.said(ConditionType.RECONCILING) == ("True", "S3Away")
-
-
 def test_a_plan_survives_an_operator_that_would_draw_another(world: World) -> None:
     world.settle()
     assert world.plan_json is not None
@@ -285,32 +218,6 @@ def test_a_deleted_client_a_deleted_service_and_a_deleted_plan_are_simply_applie
     world.plan_json = None
     kinds = [(item["kind"], item["metadata"]["name"]) for item in world.look().apply]
     assert kinds == [("ConfigMap", "demo-plan"), ("Service", world.engine()), ("Job", world.client())]
-
-
-def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> None:
-    world.settle()
-    world.start_pod(world.engine())
-    world.pass_time(30)
-    world.change_pod(world.engine(), ready=True)
-    world.look()
-    assert world.status.gpu_seconds_held == 2 * 30
-    world.pass_time(20)
-    world.look()
-    assert world.status.gpu_seconds_held == 60, "the sum alone is not worth a write every few seconds"
-    world.pass_time(40)
-    world.look()
-    world.look()
-    assert world.status.gpu_seconds_held == 2 * 90
-    world.end_pod(world.engine(), 1, ran_s=10)
-    world.pass_time(600)
-    world.settle()
-    assert world.status.gpu_seconds_held == 2 * 100
-
-
-def test_a_run_without_gpus_holds_none(world: World) -> None:
-    world = World(operator_run({"spec.placement": {}}))
-    finished(world)
-    assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
 
 
 def test_an_unreadable_status_is_a_lost_status(world: World) -> None:

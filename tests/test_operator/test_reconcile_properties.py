@@ -14,7 +14,8 @@ from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_operator.reconcile.run import decide
 from specbench_operator.state import Decision, Job, Place
-from specbench_testing.operator import AWAY, NO_BUCKET, OLDER_UID, UID, World, operator_run, waiting
+from specbench_testing.operator import OLDER_UID, UID, operator_run, waiting
+from specbench_testing.world import AWAY, NO_BUCKET, World
 
 FATES = (
     "start", "ready", "wait", "crash", "oom", "evict", "delete pod", "delete engine", "delete client", "delete things",

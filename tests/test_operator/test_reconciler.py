@@ -18,7 +18,8 @@ from specbench_operator.handlers.reconciler import Outcome, Reconciler, Workers
 from specbench_operator.handlers.relist import Relist
 from specbench_operator.state import Decision, Event, Observed
 from specbench_operator.telemetry import Telemetry
-from specbench_testing.operator import NOON, SETTINGS, World
+from specbench_testing.operator import NOON, SETTINGS
+from specbench_testing.world import World
 
 KEY = ("default", "demo")
 

@@ -60,7 +60,9 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=Commands, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=Commands, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, prog_name="specbench")
 def cli() -> None:
     """Group of all commands."""
@@ -75,23 +77,28 @@ def exit_code(arguments: list[str]) -> int:
     """Run one command line and map whatever happens to its exit code."""
     try:
         result = cli.main(args=arguments, prog_name="specbench", standalone_mode=False)
-    except InvalidSpec as error:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
-        return Exit.BAD_INPUT
-    except ClientError as error:
-        click.echo(f"error: {error.reason}: {error}", err=True)
-        return error.exit
     except click.exceptions.Exit as error:
         return int(error.exit_code)
-    except click.ClickException as error:
-        error.show()
-        return Exit.BAD_INPUT
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; what was finished is kept: run the same command again to go on", err=True)
         return Exit.INTERRUPTED
+    except (InvalidSpec, ClientError, click.ClickException) as error:
+        return _explained(error)
     except Exception:  # noqa: BLE001  the last line of defence: anything unforeseen is a bug of ours, and says so
         traceback.print_exc()
         click.echo("error: this is a bug of specbench; please report it with the lines above", err=True)
         return Exit.BUG
     return result if isinstance(result, int) else Exit.OK
+
+
+def _explained(error: InvalidSpec | ClientError | click.ClickException) -> int:
+    """Say what is wrong, one line each, and return the exit code it has."""
+    if isinstance(error, InvalidSpec):
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+        return Exit.BAD_INPUT
+    if isinstance(error, ClientError):
+        click.echo(f"error: {error.reason}: {error}", err=True)
+        return error.exit
+    error.show()
+    return Exit.BAD_INPUT

@@ -37,13 +37,17 @@ class Live:
         self._bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Leave the last state on the screen."""
         self._bars.stop()
 
     def group(self, group: EngineGroup) -> None:
         """A launch begins."""
-        self._bars.update(self._point, description=f"launch {group.index}: {group.arm}", completed=0, total=None, note="")
+        self._bars.update(
+            self._point, description=f"launch {group.index}: {group.arm}", completed=0, total=None, note=""
+        )
         if not self._console.is_terminal:
             self._console.print(f"launch {group.index + 1}/{len(self._plan.groups)}: {group.arm}")
 
@@ -52,7 +56,8 @@ class Live:
         speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
         length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
         failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
-        at = f"{progress.arm} {progress.workload or ''} c={progress.concurrency or '-'} #{progress.repeat or 0} {progress.phase}"
+        load = f"c={progress.concurrency or '-'} #{progress.repeat or 0}"
+        at = f"{progress.arm} {progress.workload or ''} {load} {progress.phase}"
         note = "  ".join(part for part in (speed, length, failed) if part)
         total = progress.requests_total or None
         self._bars.update(self._point, description=at, completed=progress.requests_done, total=total, note=note)

@@ -11,6 +11,11 @@ SET = click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Override a field: --set spec.load.repeats=1"
 )
 OUTPUT = click.option(
-    "--output", "-o", "output", type=click.Choice(["text", "json"]), default="text", help="json: one document on stdout."
+    "--output",
+    "-o",
+    "output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="json: one document on stdout.",
 )
 DEFAULT_RESULTS = "specbench-results"

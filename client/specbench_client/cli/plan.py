@@ -82,5 +82,8 @@ def _text(wanted: Plan, measured: set[str], size: Estimate) -> str:
         ]
     requests = f", {size.requests} requests" if size.requests is not None else ""
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
-    lines += ["", f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}"]
+    lines += [
+        "",
+        f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}",
+    ]
     return "\n".join(lines)

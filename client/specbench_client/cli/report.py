@@ -51,14 +51,13 @@ def report(where: str, output: str, to: Path | None, *, recompute: bool) -> None
 def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
     if output == "png":
         return png(summary)
-    texts = {
-        "json": summary.to_json,
-        "text": lambda: markdown(summary),
-        "markdown": lambda: markdown(summary),
-        "csv": lambda: csv(summary),
-        "html": lambda: render_html(plan, summary),
-    }
-    return texts[output]().encode()
+    if output == "json":
+        return summary.to_json().encode()
+    if output == "csv":
+        return csv(summary).encode()
+    if output == "html":
+        return render_html(plan, summary).encode()
+    return markdown(summary).encode()
 
 
 def _run_store(store: Store, where: str) -> Store:
@@ -67,8 +66,12 @@ def _run_store(store: Store, where: str) -> Store:
         return store
     roots = sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})
     if not roots:
-        raise BadInput(f"{where}: no run lies here (no {PLAN}): give the folder that `specbench run --results` wrote to")
+        raise BadInput(
+            f"{where}: no run lies here (no {PLAN}): give the folder that `specbench run --results` wrote to"
+        )
     if len(roots) > 1:
         listed = "\n  ".join(store.uri(root) for root in roots)
-        raise BadInput(f"{where}: {len(roots)} runs lie here; choose one ({REPORT} of each lies there too):\n  {listed}")
+        raise BadInput(
+            f"{where}: {len(roots)} runs lie here; choose one ({REPORT} of each lies there too):\n  {listed}"
+        )
     return store.below(roots[0])

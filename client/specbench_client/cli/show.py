@@ -26,5 +26,7 @@ def show(summary: RunSummary, output: str, uri: str) -> None:
         if (finding.check, finding.arm) not in said:
             said.add((finding.check, finding.arm))
             where = f" ({finding.arm})" if finding.arm else ""
-            console.print(f"{finding.severity:>8}  {finding.check}{where}: {finding.message}", highlight=False, markup=False)
+            console.print(
+                f"{finding.severity:>8}  {finding.check}{where}: {finding.message}", highlight=False, markup=False
+            )
     console.print(f"report: {uri.rstrip('/')}/{REPORT}", highlight=False, markup=False, soft_wrap=True)

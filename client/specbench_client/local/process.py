@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Self
 
 import aiohttp
 
@@ -40,7 +41,7 @@ class EngineProcess:
         self._process: asyncio.subprocess.Process | None = None
         self.url = f"http://127.0.0.1:{self._port}"
 
-    async def __aenter__(self) -> EngineProcess:
+    async def __aenter__(self) -> Self:
         """Start it; it is not ready yet."""
         command = local_command(self._launch, self._port)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,7 +80,7 @@ class EngineProcess:
                     raise EngineFailed(*self._failed())
                 with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                     async with session.get(url) as response:
-                        if response.status == 200:  # noqa: PLR2004
+                        if response.status == 200:
                             return
                 await asyncio.sleep(POLL_S)
         message = f"the engine was not ready within {deadline_s:g} s; its last words: {self._log_tail()}"
@@ -102,7 +103,9 @@ class EngineProcess:
     def _failed(self) -> tuple[str, str]:
         code = self._process.returncode if self._process else None
         reason = self.failure() or EngineReason.CRASHED
-        how = "was killed (SIGKILL: most often the kernel's out-of-memory killer)" if code == -9 else f"ended with {code}"
+        how = (
+            "was killed (SIGKILL: most often the kernel's out-of-memory killer)" if code == -9 else f"ended with {code}"
+        )
         return f"the engine {how}; its last words: {self._log_tail()}", reason
 
     def _log_tail(self) -> str:

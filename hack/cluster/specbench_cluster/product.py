@@ -76,7 +76,16 @@ class Product:
         chosen = [word for setting in settings for word in ("--set", setting)]
         chart = ["upgrade", "--install", RELEASE, str(ROOT / "helm/specbench"), "--namespace", SYSTEM]
         run(
-            [str(self.program("helm")), *chart, "--create-namespace", "--take-ownership", "--wait", "--timeout", "3m", *chosen],
+            [
+                str(self.program("helm")),
+                *chart,
+                "--create-namespace",
+                "--take-ownership",
+                "--wait",
+                "--timeout",
+                "3m",
+                *chosen,
+            ],
             env=self.environment,
         )
 

@@ -1,52 +1,17 @@
-"""A small world for the operator's pure half: what the cluster and S3 would hold, changed by decisions and by fate.
-
-No mock: `decide` is given what it would be given in a cluster. The world only plays what Kubernetes does with a
-decision (Jobs appear, pods go with their Jobs), and tests play fate: pods get ready, crash, vanish, S3 goes away.
-"""
+"""What the operator's tests are made of: a run as the API server holds it, its summary, and its settings."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.summary import Cell, Counts, RunSummary
-from specbench_api.plan.expand import expand
-from specbench_api.plan.names import (
-    LABEL_ATTEMPT,
-    LABEL_GROUP,
-    LABEL_ROLE,
-    ROLE_ENGINE,
-    ROLE_PLAN,
-    client_name,
-    engine_name,
-    report_name,
-)
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionType, GroupState
-from specbench_api.spec.reading import parse_run
-from specbench_api.spec.status import Condition, GroupStatus, RunStatus
-from specbench_operator.reconcile.run import decide
 from specbench_operator.settings import Settings
 from specbench_operator.state import (
-    Decision,
-    Event,
-    Failure,
-    Job,
-    Observed,
-    Place,
-    Pod,
-    Ref,
-    Stored,
-    StoreTrouble,
-    Terminated,
-    Thing,
     Waiting,
 )
 from specbench_testing.resources import resource
@@ -55,8 +20,6 @@ UID = "7d0f6bd8-1111-4c4b-9d53-000000000001"
 OLDER_UID = "7d0f6bd8-0000-4c4b-9d53-000000000000"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 SETTINGS = Settings(client_image="registry.example/specbench:0.1.0")
-AWAY = StoreTrouble("S3Away", "http://s3:9000 cannot be reached", refused=False)
-NO_BUCKET = StoreTrouble("BucketMissing", "the bucket 'results' does not exist", refused=True)
 
 
 def operator_run(edits: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -98,221 +61,6 @@ def summary_of(
         points_total=len(plan.points), points_measured=measured, points_invalid=0, cells=cells,
         findings=[finding] if finding else [], trustworthy=finding is None, verdict="ngram is 1.83 times as fast",
     )  # fmt: skip
-
-
-@dataclass
-class World:
-    """The cluster and S3 around one run."""
-
-    run: dict[str, Any] = field(default_factory=operator_run)
-    now: datetime = NOON
-    settings: Settings = SETTINGS
-    jobs: dict[str, Job] = field(default_factory=dict)
-    pods: dict[str, Pod] = field(default_factory=dict)
-    things: dict[tuple[str, str], Thing] = field(default_factory=dict)
-    plan_json: str | None = None
-    measured: set[str] = field(default_factory=set)
-    summary: RunSummary | None = None
-    answering: int | None = None
-    trouble: StoreTrouble | None = None
-    events: list[Event] = field(default_factory=list)
-    launched: list[str] = field(default_factory=list)
-    _uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def plan(self) -> Plan:
-        """The run's plan."""
-        return expand(parse_run(self.run))
-
-    @property
-    def status(self) -> RunStatus:
-        """The status as it was last written."""
-        return RunStatus.model_validate(self.run.get("status", {}))
-
-    def condition(self, kind: ConditionType) -> Condition:
-        """One condition of it."""
-        return {row.type: row for row in self.status.conditions}[kind]
-
-    def said(self, kind: ConditionType) -> tuple[str, str]:
-        """Its status and reason."""
-        row = self.condition(kind)
-        return row.status.value, row.reason
-
-    def group(self, index: int) -> GroupStatus:
-        """One group's row."""
-        return self.status.groups[index]
-
-    def states(self) -> list[GroupState]:
-        """Of all groups."""
-        return [row.state for row in self.status.groups]
-
-    # what the operator does
-
-    def observed(self) -> Observed:
-        """What the operator reads."""
-        stored = Stored(frozenset(self.measured), self.summary, self.answering)
-        return Observed(
-            self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.things.values()),
-            self.plan_json, self.trouble or stored,
-        )  # fmt: skip
-
-    def look(self) -> Decision:
-        """Decide, and let the cluster follow."""
-        decision = decide(self.observed(), self.settings, self.now)
-        self.follow(decision)
-        return decision
-
-    def settle(self) -> Decision:
-        """Look until nothing more is to be done; pods that were deleted are gone by then."""
-        for _ in range(20):
-            before = self.observed()
-            decision = self.look()
-            self.reap()
-            if self.observed() == before:
-                return decision
-        raise AssertionError("the operator does not come to rest")
-
-    def follow(self, decision: Decision) -> None:
-        """What Kubernetes makes of a decision."""
-        for stop in decision.stop:
-            job = self.jobs[stop.ref.name]
-            over = job.failure or Failure("DeadlineExceeded", "", self.now)
-            self.jobs[stop.ref.name] = replace(job, verdict=stop.verdict, failure=None if job.complete else over)
-            self._delete_pods(job)
-        for ref in decision.delete:
-            self._delete(ref)
-        for manifest in decision.apply:
-            self._create(manifest)
-        self.run["status"] = decision.status.to_dict()
-        self.events += decision.events
-
-    # what fate does
-
-    def engine(self, group: int = 0, attempt: int = 0) -> str:
-        """Name of an engine Job."""
-        return engine_name(self.run["metadata"]["name"], group, attempt)
-
-    def client(self, group: int = 0, attempt: int = 0) -> str:
-        """Name of a client Job."""
-        return client_name(self.run["metadata"]["name"], group, attempt)
-
-    @property
-    def report(self) -> str:
-        """Name of the report Job."""
-        return report_name(self.run["metadata"]["name"])
-
-    def pass_time(self, seconds: float) -> None:
-        """The clock goes on."""
-        self.now += timedelta(seconds=seconds)
-
-    def start_pod(self, job: str, **fields: Any) -> str:
-        """The Job controller and the scheduler do their part."""
-        name = f"{job}-{next(self._uids)}"
-        given = {"phase": "Running", "scheduled_at": self.now, **fields}
-        uid = self.run["metadata"]["uid"]
-        ref = Ref("Pod", name, name)
-        self.pods[name] = Pod(ref, uid, self.jobs[job].place, job, created_at=self.now, **given)
-        return name
-
-    def change_pod(self, job: str, **fields: Any) -> None:
-        """The youngest pod of a Job changes."""
-        name = [name for name, pod in self.pods.items() if pod.job == job][-1]
-        self.pods[name] = replace(self.pods[name], **fields)
-
-    def serve(self, group: int = 0, attempt: int = 0) -> None:
-        """An engine gets ready, and the client's pod runs."""
-        self.start_pod(self.engine(group, attempt), ready=True)
-        self.look()
-        self.start_pod(self.client(group, attempt), ready=True)
-
-    def end_pod(self, job: str, code: int, *, reason: str = "Error", message: str = "", ran_s: float = 5) -> None:
-        """The youngest pod of a Job ends by itself; the Job controller has not seen it yet."""
-        began = self.now
-        self.pass_time(ran_s)
-        ended = Terminated(code, reason, message, began, self.now)
-        self.change_pod(job, phase="Failed" if code else "Succeeded", ready=False, terminated=ended)
-
-    def fail_job(self, job: str, reason: str = "BackoffLimitExceeded") -> None:
-        """The Job controller gives up."""
-        self.jobs[job] = replace(self.jobs[job], failure=Failure(reason, "Job has failed", self.now))
-
-    def crash(self, job: str, code: int = 1, **how: Any) -> None:
-        """A Job's pod ends, and the Job with it."""
-        self.end_pod(job, code, **how)
-        self.fail_job(job)
-
-    def fail_client(
-        self, code: Exit, reason: str, message: str = "what happened", group: int = 0, attempt: int = 0
-    ) -> None:
-        """The client gives up, and says why."""
-        said = Termination(code=code, reason=reason, message=message).to_message()
-        self.crash(self.client(group, attempt), int(code), message=said)
-
-    def finish_client(self, group: int = 0, attempt: int = 0) -> None:
-        """All points of a group get their manifests, and the client ends well."""
-        self.measured |= {point.hash for point in self.plan.groups[group].points}
-        name = self.client(group, attempt)
-        self.end_pod(name, 0, reason="Completed")
-        self.jobs[name] = replace(self.jobs[name], complete=True)
-
-    def measure(self, group: int = 0, attempt: int = 0) -> None:
-        """A group from launch to release."""
-        self.serve(group, attempt)
-        self.finish_client(group, attempt)
-        self.settle()
-
-    def finish_report(self, summary: RunSummary | None = None) -> None:
-        """The report Job ends well."""
-        self.summary = summary or summary_of(self.plan, len(self.measured))
-        self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
-
-    def lose_job(self, name: str) -> None:
-        """Somebody deletes a Job, in the background way: its pods follow."""
-        job = self.jobs.pop(name)
-        self._delete_pods(job)
-
-    def lose_pods(self, job: str) -> None:
-        """A Job's pods vanish without a trace."""
-        self.pods = {name: pod for name, pod in self.pods.items() if pod.job != job}
-
-    def reap(self) -> None:
-        """Pods that are being deleted are gone, and so are those whose Job is."""
-        self.pods = {name: pod for name, pod in self.pods.items() if pod.deleted_at is None}
-
-    def older_run_left(self, name: str, place: Place) -> None:
-        """A Job of an earlier run of the same name is still there."""
-        self.jobs[name] = Job(Ref("Job", name, f"old-{name}"), OLDER_UID, place, NOON - timedelta(hours=1))
-
-    def _create(self, manifest: Mapping[str, Any]) -> None:
-        meta = manifest["metadata"]
-        labels, kind, name = meta["labels"], manifest["kind"], meta["name"]
-        number = {key: int(labels[key]) if key in labels else None for key in (LABEL_GROUP, LABEL_ATTEMPT)}
-        place = Place(labels[LABEL_ROLE], number[LABEL_GROUP], number[LABEL_ATTEMPT])
-        ref, owner = Ref(kind, name, f"uid-{next(self._uids)}"), meta["ownerReferences"][0]["uid"]
-        if kind == "Job":
-            assert name not in self.jobs, f"{name} is there already"
-            self.jobs[name] = Job(ref, owner, place, self.now, self.now)
-            self.launched += [name] if place.role == ROLE_ENGINE else []
-            return
-        assert (kind, name) not in self.things, f"{kind} {name} is there already"
-        self.things[kind, name] = Thing(ref, owner, place)
-        self.plan_json = manifest["data"][PLAN] if place.role == ROLE_PLAN else self.plan_json
-
-    def _delete(self, ref: Ref) -> None:
-        if ref.kind != "Job":
-            assert self.things.pop((ref.kind, ref.name)).ref == ref
-            self.plan_json = None if ref.kind == "ConfigMap" else self.plan_json
-            return
-        job = self.jobs.pop(ref.name)
-        assert job.ref == ref, "another Job of this name was deleted"
-        assert job.owner == UID, "a Job of another run was deleted"
-        self._delete_pods(job)
-
-    def _delete_pods(self, job: Job) -> None:
-        gone_at = self.now + timedelta(seconds=5)
-        for name, pod in self.pods.items():
-            if pod.job == job.ref.name and pod.alive and pod.deleted_at is None:
-                self.pods[name] = replace(pod, deleted_at=gone_at)
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:

@@ -1,0 +1,144 @@
+"""How a run ends when not all of it went well, and specs that never begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.outcome.ending import Termination
+from specbench_api.spec.conditions import ConditionType, Phase
+from specbench_testing.operator import operator_run
+from specbench_testing.world import World, finish_the_other_arm
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.settle()
+    return world
+
+
+def test_a_run_with_one_failed_arm_succeeds_with_what_it_has(world: World) -> None:
+    world.start_pod(world.engine())
+    world.crash(world.engine(), 137, reason="OOMKilled")
+    world.settle()
+    finish_the_other_arm(world)
+    status = world.status
+    assert status.phase is Phase.SUCCEEDED
+    assert (status.points.measured, status.points.failed, status.progress) == (1, 1, "1/2")
+    assert world.said(ConditionType.READY) == ("True", "Finished")
+    assert world.said(ConditionType.LOAD_FINISHED) == ("False", "OOMKilled")
+    assert world.said(ConditionType.ENGINE_READY) == ("False", "OOMKilled")
+    assert "arm none" in world.condition(ConditionType.LOAD_FINISHED).message
+
+
+def test_a_run_in_which_nothing_was_measured_has_failed_and_makes_no_report(world: World) -> None:
+    for group in (0, 1):
+        world.start_pod(world.engine(group))
+        world.crash(world.engine(group), 1, message="no CUDA device")
+        world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert world.said(ConditionType.STALLED) == ("True", "Crashed")
+    assert world.said(ConditionType.READY) == ("False", "Crashed")
+    assert "no CUDA device" in world.condition(ConditionType.READY).message
+    assert world.report not in world.jobs
+    assert world.status.completion_time is not None
+
+
+def test_a_failed_run_is_not_tried_again_when_its_children_are_gone(world: World) -> None:
+    for group in (0, 1):
+        world.start_pod(world.engine(group))
+        world.crash(world.engine(group), 1)
+        world.settle()
+    world.pass_time(86_400)
+    world.settle()
+    world.settle()
+    assert world.jobs == {}
+    assert len(world.launched) == 2
+
+
+def measured_all(world: World) -> None:
+    world.measure(0)
+    world.measure(1)
+
+
+def test_a_report_that_fails_stalls_the_run_and_keeps_the_measurements(world: World) -> None:
+    measured_all(world)
+    world.start_pod(world.report)
+    world.crash(world.report, 1, message="bug")
+    world.settle()
+    assert world.status.phase is Phase.FAILED
+    assert world.said(ConditionType.STALLED) == ("True", "ClientFailed")
+    assert "the report failed" in world.condition(ConditionType.STALLED).message
+    assert world.status.progress == "2/2"
+
+
+def test_a_report_that_cannot_be_stored_is_said(world: World) -> None:
+    measured_all(world)
+    world.start_pod(world.report)
+    said = Termination(code=5, reason="CredentialsRefused", message="denied").to_message()
+    world.end_pod(world.report, 5, message=said)
+    world.look()
+    assert world.said(ConditionType.RESULTS_DURABLE) == ("False", "CredentialsRefused")
+    assert world.status.phase is Phase.ANALYSING
+
+
+def test_a_report_that_ended_well_without_a_summary_stalls_the_run(world: World) -> None:
+    measured_all(world)
+    world.finish_report()
+    world.summary = None
+    world.settle()
+    assert world.said(ConditionType.STALLED) == ("True", "ResultsMissing")
+
+
+def test_a_report_that_can_never_start_stalls_the_run(world: World) -> None:
+    measured_all(world)
+    world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
+    world.look()
+    world.pass_time(300)
+    world.settle()
+    assert world.said(ConditionType.STALLED) == ("True", "ClientNotStarted")
+
+
+def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_the_report(world: World) -> None:
+    measured_all(world)
+    assert world.report in world.jobs
+    world.measured -= {point.hash for point in world.plan.groups[1].points}
+    world.settle()
+    assert world.report not in world.jobs
+    assert world.launched[-1] == world.engine(1, 1)
+
+
+def test_a_spec_that_cannot_be_run_creates_nothing_and_says_where_and_what_instead() -> None:
+    drafter = {"name": "e", "method": "eagle", "model": "m"}
+    world = World(operator_run({"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter}))
+    decision = world.look()
+    assert (decision.apply, decision.at_rest) == ((), True)
+    assert world.status.phase is Phase.INVALID
+    assert world.said(ConditionType.VALIDATED) == ("False", "InvalidSpec")
+    message = world.condition(ConditionType.VALIDATED).message
+    assert "spec.drafters[e].method" in message
+    assert "use draft_model or ngram" in message
+    assert world.said(ConditionType.STALLED)[0] == "True"
+    assert world.said(ConditionType.RECONCILING)[0] == world.said(ConditionType.READY)[0] == "False"
+    assert [event.reason for event in world.events] == ["Invalid"]
+    world.look()
+    assert len(world.events) == 1
+
+
+def test_a_plan_that_no_config_map_holds_is_an_invalid_spec() -> None:
+    many = {"concurrency": list(range(1, 17)), "repeats": 32}
+    workloads = [
+        {"name": f"workload-of-a-long-name-{number}", "dataset": {"source": "jsonl", "uri": f"{number}.jsonl"}}
+        for number in range(4)
+    ]
+    world = World(operator_run({"spec.load": many, "spec.workloads": workloads}))
+    assert world.look().apply == ()
+    assert world.said(ConditionType.VALIDATED)[0] == "False"
+    assert "fewer workloads" in world.condition(ConditionType.VALIDATED).message
+
+
+def test_a_run_that_became_invalid_gives_its_gpus_back(world: World) -> None:
+    world.serve()
+    world.run["spec"]["engine"]["kind"] = "unheard-of"
+    decision = world.look()
+    assert {ref.name for ref in decision.delete} == {world.engine(), world.client()}

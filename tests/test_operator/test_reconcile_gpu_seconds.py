@@ -1,0 +1,57 @@
+"""GPU-seconds: added up from what is seen, never twice, and never too much."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from specbench_operator.reconcile.held import EVERY_S
+from specbench_testing.operator import NOON, operator_run
+from specbench_testing.world import World, finished
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> None:
+    world.settle()
+    world.start_pod(world.engine())
+    world.pass_time(30)
+    world.change_pod(world.engine(), ready=True)
+    world.look()
+    assert world.status.gpu_seconds_held == 2 * 30
+    world.pass_time(20)
+    world.look()
+    assert world.status.gpu_seconds_held == 60, "the sum alone is not worth a write every few seconds"
+    world.pass_time(40)
+    world.look()
+    world.look()
+    assert world.status.gpu_seconds_held == 2 * 90
+    world.end_pod(world.engine(), 1, ran_s=10)
+    world.pass_time(600)
+    world.settle()
+    assert world.status.gpu_seconds_held == 2 * 100
+
+
+def test_a_run_without_gpus_holds_none(world: World) -> None:
+    world = World(operator_run({"spec.placement": {}}))
+    finished(world)
+    assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
+
+
+def test_a_pod_that_vanished_costs_at_most_what_lies_since_the_last_write(world: World) -> None:
+    world.settle()
+    world.start_pod(world.engine(), ready=True)
+    world.look()
+    world.pass_time(EVERY_S + 10)
+    world.look()
+    held = world.status.gpu_seconds_held
+    world.pass_time(5)
+    world.lose_job(world.engine())
+    world.reap()
+    world.settle()
+    assert world.status.gpu_seconds_held == held == 2 * (EVERY_S + 10)
+    assert world.now - NOON == timedelta(seconds=EVERY_S + 15)

@@ -1,0 +1,93 @@
+"""Engines that are taken away without their fault: launched again, and not for ever."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.conditions import GroupState
+from specbench_testing.operator import NOON
+from specbench_testing.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.settle()
+    return world
+
+
+LOSSES: dict[str, Any] = {
+    "its Job was deleted": lambda world: world.lose_job(world.engine()),
+    "its pod was deleted": lambda world: world.change_pod(world.engine(), deleted_at=NOON),
+    "its pod was deleted and ended": lambda world: (
+        world.crash(world.engine(), 143),
+        world.change_pod(world.engine(), deleted_at=NOON),
+    ),
+    "its pod vanished with the Job failed": lambda world: (
+        world.fail_job(world.engine()),
+        world.lose_pods(world.engine()),
+    ),
+    "it was preempted": lambda world: (
+        world.crash(world.engine(), 137),
+        world.change_pod(world.engine(), disrupted="preempted by a pod of higher priority"),
+    ),
+    "it was evicted": lambda world: (
+        world.change_pod(world.engine(), phase="Failed", reason="Evicted", message="disk pressure"),
+        world.fail_job(world.engine()),
+    ),
+    "its end was seen by nobody": lambda world: world.crash(world.engine(), 137, reason="ContainerStatusUnknown"),
+}
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: World, how: str) -> None:
+    world.serve()
+    world.look()
+    LOSSES[how](world)
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+    assert world.client(0, 0) not in world.jobs
+    assert (world.group(0).state, world.group(0).attempt) == (GroupState.STARTING, 1)
+    assert "EngineLost" in {event.reason for event in world.events}
+    world.measure(0, 1)
+    assert world.states() == [GroupState.DONE, GroupState.STARTING]
+
+
+@pytest.mark.parametrize("how", LOSSES)
+def test_three_losses_are_enough(world: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for attempt in range(3):
+        world.serve(0, attempt)
+        world.look()
+        if attempt < 2:
+            world.lose_job(world.engine(0, attempt))
+            world.settle()
+    monkeypatch.setattr(world, "engine", lambda: "demo-g0-2")
+    LOSSES[how](world)
+    world.settle()
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "EngineLost")
+    assert world.launched == ["demo-g0-0", "demo-g0-1", "demo-g0-2", "demo-g1-0"]
+    assert "3 launches" in world.group(0).message
+
+
+def test_losses_are_counted_also_when_nothing_of_the_launch_is_left(world: World) -> None:
+    for attempt in range(3):
+        world.start_pod(world.engine(0, attempt))
+        world.look()
+        world.lose_job(world.engine(0, attempt))
+        world.settle()
+    assert (world.group(0).state, world.group(0).attempt) == (GroupState.FAILED, 2)
+    world.settle()
+    assert world.launched[-1] == world.engine(1), "given up stays given up, though only status knows"
+
+
+def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: World) -> None:
+    world.serve()
+    world.change_pod(world.engine(), deleted_at=world.now, disrupted="node lost")
+    world.fail_job(world.engine())
+    world.look()
+    assert world.look().apply == ()
+    world.pass_time(world.settings.gone_after_s)
+    world.look()
+    assert world.launched[-1] == world.engine(0, 1)
