@@ -15,7 +15,7 @@ help: ## this list
 $(STAMP): pyproject.toml requirements/dev.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements/dev.txt
-	$(BIN)/pip install --quiet --no-deps -e .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
 install: $(STAMP) ## a virtual environment with everything pinned
@@ -30,7 +30,7 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	$(BIN)/pytest -m "cluster and not chaos"
 
 test-quick: $(STAMP) ## contracts and what needs no engine, no S3 and no cluster; under a minute
-	$(BIN)/pytest -m "not cluster and not chaos and not engine and not s3" -n $(WORKERS) --dist loadgroup -q
+	$(BIN)/pytest -m "not cluster and not chaos and not engine and not s3 and not process" -n $(WORKERS) --dist loadgroup -q
 
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster
 	$(BIN)/pytest -m chaos --timeout 3600

@@ -188,8 +188,8 @@ def test_llama_cpp_gets_flags_and_values_apart_as_it_wants_them() -> None:
     assert launch_of(edits, "none").args[-5:] == ("--ctx-size", "512", "--temp", "-1", "a=b")
 
 
-@pytest.mark.parametrize(("tokens", "lookup"), [(3, None), (7, 8)])
-def test_llama_cpp_refuses_n_grams_that_would_never_draft(tokens: int, lookup: int | None) -> None:
+@pytest.mark.parametrize(("tokens", "lookup"), [(3, 4), (7, 8)])
+def test_llama_cpp_refuses_n_grams_that_would_never_draft(tokens: int, lookup: int) -> None:
     ngram = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": tokens, "promptLookupMax": lookup}
     (told,) = problems({**LLAMA, "spec.drafters[0]": ngram})
     assert told.startswith("spec.drafters[ngram].numSpeculativeTokens: llama.cpp never drafts when")

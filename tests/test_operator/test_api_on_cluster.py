@@ -14,7 +14,7 @@ from specbench_operator.cluster.api import Api
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.reconcile.run import decide
 from specbench_operator.state import Decision, Event, Observed, Ref, Stored
-from specbench_testing.cluster import Cluster
+from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operating import Site
 from specbench_testing.operator import NOON, SETTINGS
 from specbench_testing.resources import resource
@@ -107,7 +107,7 @@ def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: Site, ap
         "PATCH",
         f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo",
         {"spec": {"suspend": True}},
-        kind="application/merge-patch+json",
+        kind=MERGE,
     )
     with pytest.raises(Changed):
         actor.tell(created, decision.status)

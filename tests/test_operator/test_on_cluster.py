@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from specbench_cluster.configuration import PAUSE_IMAGE
-from specbench_testing.cluster import Cluster
+from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operating import OperatorProcess, Site, eventually
 from specbench_testing.resources import Resource, resource
 from specbench_testing.runs import Definition
@@ -243,10 +243,10 @@ def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, m
     make({"spec.placement": {"gpus": 8}})
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
-    site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind="application/merge-patch+json")
+    site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
     site.reaches("demo", "Suspended")
     eventually(lambda: not site.names("pods") and not site.names("jobs"), "the GPUs are still held")
-    site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind="application/merge-patch+json")
+    site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
     eventually(lambda: site.names("jobs", "engine") == ["demo-g0-0"], "it does not go on")
     assert site.status("demo")["groups"][0]["attempt"] == 0
 
@@ -264,6 +264,24 @@ def test_runs_beside_each_other_do_not_wait_for_each_other(site: Site, operator:
     for name in ("one", "two", "three"):
         make({"spec.startupDeadlineSeconds": 30}, name=name)
     eventually(lambda: len(site.names("jobs", "engine")) == 3, "not every run has its engine")
+
+
+@pytest.mark.chaos  # whoever shares the cluster sees its API server go
+def test_an_api_server_that_goes_away_is_waited_for(site: Site, operator: OperatorProcess, make: Make) -> None:
+    make()
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    ground = site.cluster.ground
+    assert ground is not None
+    ground.kill("kube-apiserver")
+    time.sleep(10)  # long enough for every retry of a single request to have failed
+    assert operator.ended is None
+    ground.start("kube-apiserver")
+    path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
+    site.cluster.call("PATCH", path, {"spec": {"startupDeadlineSeconds": 5}}, kind=MERGE)
+    status = site.reaches("demo", "Failed")
+    assert [row["attempt"] for row in status["groups"]] == [0, 0]
+    assert operator.ended is None
+    assert operator.healthy()
 
 
 def test_the_operator_ends_well_when_asked_and_tells_its_metrics_before(

@@ -1,4 +1,4 @@
-"""Every way in which an engine may fail by itself: how it is named, that its group ends, and that the GPUs come back."""
+"""Every way in which an engine may fail by itself: how it is named, that its group ends, that the GPUs come back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState
+from specbench_operator.state import Terminated
 from specbench_testing.operator import waiting
 from specbench_testing.world import World, given_up
 
@@ -189,3 +190,12 @@ def test_an_engine_that_should_not_be_there_is_deleted(world: World) -> None:
         place=replace(world.jobs[world.engine()].place, group=1),
     )
     assert {ref.name for ref in world.look().delete} == {world.engine(1)}
+
+
+def test_a_killed_engine_that_nobody_timed_crashed(world: World) -> None:
+    world.start_pod(world.engine())
+    world.crash(world.engine(), 137)
+    world.change_pod(world.engine(), terminated=Terminated(137, "Error"))
+    world.settle()
+    given_up(world, "Crashed")
+    assert "SIGKILL" in world.group(0).message

@@ -9,21 +9,12 @@ from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.state import Place
 from specbench_testing.operator import figure, operator_run, summary_of
-from specbench_testing.world import AWAY, World
+from specbench_testing.world import AWAY, World, finished
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def finished(world: World) -> World:
-    world.settle()
-    world.measure(0)
-    world.measure(1)
-    world.finish_report()
-    world.settle()
-    return world
 
 
 def test_a_new_run_gets_its_plan_one_engine_and_one_service(world: World) -> None:

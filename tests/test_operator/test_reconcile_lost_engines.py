@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specbench_api.spec.conditions import GroupState
+from specbench_operator.reconcile.moments import from_text
 from specbench_testing.operator import NOON
 from specbench_testing.world import World
 
@@ -91,3 +93,20 @@ def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: World) -> Non
     world.pass_time(world.settings.gone_after_s)
     world.look()
     assert world.launched[-1] == world.engine(0, 1)
+
+
+def test_an_engine_job_that_is_being_deleted_is_waited_for_and_launched_again(world: World) -> None:
+    world.serve()
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], deleting=True)
+    decision = world.look()
+    assert ("Job", world.engine()) not in {(ref.kind, ref.name) for ref in decision.delete}, "it is being deleted"
+    assert world.launched == [world.engine()]
+    world.lose_job(world.engine())
+    world.settle()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+
+
+@pytest.mark.parametrize("text", [None, "", "yesterday", "2026-01-02T12:00:00"])
+def test_a_time_in_status_that_cannot_be_read_is_no_time(text: str | None) -> None:
+    read = from_text(text)
+    assert read == (NOON if text and text[0] == "2" else None)

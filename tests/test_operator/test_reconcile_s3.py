@@ -6,6 +6,7 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.state import Ref
+from specbench_testing.operator import summary_of
 from specbench_testing.world import AWAY, NO_BUCKET, World, finished
 
 
@@ -80,3 +81,14 @@ def test_the_report_waits_for_s3(world: World) -> None:
     assert world.report not in world.jobs
     assert world.status.phase is Phase.ANALYSING
     assert world.said(ConditionType.RECONCILING) == ("True", "S3Away")
+
+
+@pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
+def test_a_plan_that_is_not_this_runs_is_drawn_anew(world: World, plan_json: str) -> None:
+    world.settle()
+    assert world.plan_json is not None
+    other = world.plan_json.replace(world.plan.uid, "another")
+    world.plan_json = other if plan_json == "another run's" else plan_json
+    world.measured = {point.hash for point in world.plan.groups[0].points}
+    world.settle()
+    assert world.states()[0] is GroupState.DONE

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expand import expand
 from specbench_api.plan.names import client_name
 from specbench_api.plan.plan import Plan
@@ -88,7 +89,8 @@ def _report(edits: Mapping[str, Any]) -> Any:
 
 
 def _plan(edits: Mapping[str, Any]) -> Any:
-    return plan_config(*given(edits))
+    """Without the plan itself: it has its own tests, and would have this file rewritten with every change of it."""
+    return {**plan_config(*given(edits)), "data": {PLAN: "…"}}
 
 
 MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
@@ -115,6 +117,11 @@ def test_a_manifest_is_as_its_golden_file_says(name: str) -> None:
         assert before == text, f"{file.name} was rewritten: read it, then run again without SPECBENCH_REWRITE_GOLDEN"
     assert yaml.safe_load(file.read_text()) == yaml.safe_load(text)
     assert file.read_text() == text
+
+
+def test_the_config_map_holds_the_plan_as_s3_will() -> None:
+    run, plan = given(SMALL)
+    assert plan_config(run, plan)["data"] == {PLAN: plan.to_json()}
 
 
 def test_there_is_no_golden_file_without_a_manifest() -> None:

@@ -36,6 +36,7 @@ def ground(cluster: Cluster) -> Ground:
 def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[Site]:
     with cluster.namespace("whole") as namespace:
         site = Site(cluster, namespace)
+        site.enforce("restricted")
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
         yield site
 

@@ -24,14 +24,18 @@ BASE_IMAGE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "docker.io/library/specbench:demo"
 LLAMA_IMAGE = "docker.io/library/specbench-llama-cpp:demo"
 S3_ENDPOINT = f"http://s3.default.svc:{S3_PORT}"
+CHART = ROOT / "helm/specbench"
 RELEASE, SYSTEM = "specbench", "specbench-system"
 
 
 @dataclass(frozen=True)
 class Product:
-    """The product on one running cluster."""
+    """The product on one running cluster: one release of the chart, in a namespace of its own."""
 
     cluster: Cluster
+    release: str = RELEASE
+    system: str = SYSTEM
+    image: str = IMAGE
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl; raises CommandFailed with its words."""
@@ -57,7 +61,7 @@ class Product:
 
     def load_images(self, *, engine: bool) -> None:
         """Build and load the product's image; with `engine`, also llama.cpp's with the demonstration's models."""
-        self._image(Build(ROOT, ROOT / "Dockerfile", IMAGE, BASE_IMAGE, "specbench", {"BASE_IMAGE": BASE_IMAGE}))
+        self._image(Build(ROOT, ROOT / "Dockerfile", self.image, BASE_IMAGE, "specbench", {"BASE_IMAGE": BASE_IMAGE}))
         if engine:
             bare = f"{LLAMA_IMAGE}-bare"
             stages = Build(ROOT, ROOT / "Dockerfile", bare, BASE_IMAGE, "llama-cpp", {"BASE_IMAGE": BASE_IMAGE})
@@ -65,33 +69,30 @@ class Product:
             folder = ROOT / "examples" / "llama-cpp-image"
             self._image(Build(self._models(), folder / "Dockerfile", LLAMA_IMAGE, None, None, {"LLAMA_IMAGE": bare}))
 
-    def install(self, *values: str) -> None:
+    def install(self, *values: str, chart: Path = CHART) -> None:
         """Install or upgrade the chart by helm, and wait until the operator serves."""
-        repository, tag = IMAGE.rsplit(":", 1)
+        repository, tag = self.image.rsplit(":", 1)
         # The tag stays while the image changes: what is in the archive decides whether the operator is rolled.
-        archive = self.cluster.image_archive(IMAGE)
+        archive = self.cluster.image_archive(self.image)
         built = hashlib.sha256(archive.read_bytes()).hexdigest()[:16] if archive.exists() else "unknown"
         settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
         settings.append(f"podAnnotations.built={built}")
         chosen = [word for setting in settings for word in ("--set", setting)]
-        chart = ["upgrade", "--install", RELEASE, str(ROOT / "helm/specbench"), "--namespace", SYSTEM]
-        run(
-            [
-                str(self.program("helm")),
-                *chart,
-                "--create-namespace",
-                "--take-ownership",
-                "--wait",
-                "--timeout",
-                "3m",
-                *chosen,
-            ],
-            env=self.environment,
-        )
+        how = ["--create-namespace", "--take-ownership", "--wait", "--timeout", "3m"]
+        self.helm("upgrade", self.release, str(chart), "--install", *how, *chosen)
+
+    def uninstall(self) -> None:
+        """Remove the release and its namespace. The definition of runs stays, as the chart says."""
+        self.helm("uninstall", self.release, "--wait", "--ignore-not-found")
+        self.kubectl("delete", "namespace", self.system, "--ignore-not-found", "--wait=false")
 
     def helm_test(self) -> str:
         """What `helm test` says; raises CommandFailed where it fails."""
-        return run([str(self.program("helm")), "test", RELEASE, "--namespace", SYSTEM], env=self.environment)
+        return self.helm("test", self.release)
+
+    def helm(self, *arguments: str) -> str:
+        """Run helm in the release's namespace; raises CommandFailed with its words."""
+        return run([str(self.program("helm")), *arguments, "--namespace", self.system], env=self.environment)
 
     def prepare_namespace(self, name: str) -> None:
         """A namespace with the S3 Secret, and S3 as a Service that specs can name."""

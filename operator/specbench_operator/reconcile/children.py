@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN, ROLE_REPORT
+from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_REPORT
 from specbench_operator.settings import Settings
 from specbench_operator.state import Job, Observed, Pod, Ref, Thing
 
@@ -44,11 +44,6 @@ class Children:
     def report(self) -> Job | None:
         """The report Job."""
         return next((job for job in self.jobs if job.place.role == ROLE_REPORT), None)
-
-    @property
-    def plan(self) -> Thing | None:
-        """The ConfigMap with the plan."""
-        return next((thing for thing in self.things if thing.place.role == ROLE_PLAN), None)
 
     def pods_of(self, job: Job | None) -> tuple[Pod, ...]:
         """Pods that a Job controls."""

@@ -19,7 +19,7 @@ import yaml
 
 from specbench_api import API_VERSION
 from specbench_api.crdgen.resource import PLURAL
-from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.cluster import MERGE, Cluster, Refused
 from specbench_testing.resources import Resource
 from specbench_testing.runs import Runs
 from specbench_testing.s3 import free_port
@@ -72,6 +72,11 @@ class Site:
 
     def _make(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.cluster.call("POST", path, body)
+
+    def enforce(self, level: str) -> None:
+        """Pod Security of the namespace."""
+        labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}}
+        self.cluster.call("PATCH", f"/api/v1/namespaces/{self.namespace}", labels, kind=MERGE)
 
     def secret(self, name: str, **data: str) -> None:
         """A Secret."""

@@ -1,0 +1,88 @@
+"""The installed product as tests use it: the chart's release, and a namespace that it watches and nobody else does.
+
+A namespace of one session and not all of them: other tests have operators of their own in theirs, and two operators of
+one run would be a fault of the tests.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_cluster import Cluster as Ground
+from specbench_cluster.product import S3_ENDPOINT, Product
+from specbench_testing.cluster import Cluster
+from specbench_testing.one_run import OneRun
+from specbench_testing.patience import patiently
+from specbench_testing.resources import Resource, resource
+from specbench_testing.runs import Runs
+from specbench_testing.stored_run import BUCKET, PROMPTS, StoredRun
+
+QUICK = {"SPECBENCH_IMAGE_PULL_GRACE_S": "10.0", "SPECBENCH_ENGINE_LOST_SETTLE_S": "5.0"}
+"""The operator's patience, where waiting longer would prove no more. With a point: helm's --set makes 10 a number."""
+SLOW = ["--base-ms=60"]
+"""An engine so slow that a point takes some seconds: time in which something can happen to it."""
+
+
+def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
+    """A baseline and one drafter on the simulator, two points: half a minute. Edited by path."""
+    drafter = {"name": "eagle3", "method": "eagle3", "model": "simulated-eagle3", "args": ["--acceptance=0.7"]}
+    dataset = {"source": "jsonl", "uri": "/usr/share/specbench/prompts.jsonl", "count": PROMPTS}
+    given = {
+        "spec.model.name": "simulated",
+        "spec.drafters": [drafter],
+        "spec.workloads": [{"name": "mixed", "dataset": dataset, "output": {"maxTokens": 24}}],
+        "spec.load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1, "order": "Sequential"},
+        "spec.placement": {"gpus": 1},
+        "spec.results.s3": {
+            "bucket": BUCKET,
+            "prefix": f"end-to-end/{name}",
+            "endpoint": S3_ENDPOINT,
+            "credentialsSecret": "bench-s3",
+        },
+        **(edits or {}),
+    }
+    return resource(given, name=name)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The product, and where its runs are made."""
+
+    cluster: Cluster
+    ground: Ground
+    product: Product
+    namespace: str
+
+    def begin(self, purpose: str, edits: Mapping[str, Any] | None = None) -> tuple[OneRun, StoredRun]:
+        """Create a small run with a name that was never there before: the run, and its results."""
+        name = f"{purpose}-{uuid.uuid4().hex[:6]}"
+        created = patiently(lambda: Runs(self.cluster, self.namespace).create(small_run(name, edits)))
+        return OneRun.of(self.cluster, created), StoredRun(self.ground.s3, created)
+
+    def install(self) -> None:
+        """As a user does it: helm, and the namespace with the Secret for S3."""
+        self.product.prepare_namespace(self.namespace)
+        self.product.install(*self.values)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The release's values, beside its image."""
+        named = enumerate(QUICK.items())
+        quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
+        return (f"watchNamespaces={{{self.namespace}}}", *quick)
+
+    def operators(self) -> list[Resource]:
+        """Pods of the operator."""
+        path = f"/api/v1/namespaces/{self.product.system}/pods"
+        query = {"labelSelector": "app.kubernetes.io/component=operator"}
+        return list(patiently(lambda: self.cluster.call("GET", path, query=query)["items"]))
+
+    def log(self) -> str:
+        """What the operator that lives now has logged."""
+        return "\n".join(
+            self.cluster.text(f"/api/v1/namespaces/{self.product.system}/pods/{pod['metadata']['name']}/log")
+            for pod in self.operators()
+        )

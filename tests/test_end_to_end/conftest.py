@@ -1,0 +1,32 @@
+"""The product, installed once for all tests of this folder as a user installs it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from specbench_cluster import ClusterError
+from specbench_cluster.product import Product
+from specbench_testing.cluster import Cluster
+from specbench_testing.installed import Installed
+
+
+@pytest.fixture(scope="session")
+def product(cluster: Cluster, image: str) -> Iterator[Installed]:
+    """A release of its own, so that one that somebody looks at stays as it is."""
+    if cluster.ground is None:
+        pytest.skip("SPECBENCH_KUBECONFIG is a foreign cluster: S3 and kills need the one that hack/cluster makes")
+    name = f"end-to-end-{uuid.uuid4().hex[:6]}"
+    release = Product(cluster.ground, release=name, system=f"{name}-system", image=image)
+    installed = Installed(cluster, cluster.ground, release, name)
+    try:
+        installed.install()
+        yield installed
+        assert "Traceback" not in installed.log()
+    except ClusterError as error:
+        pytest.fail(f"the product cannot be installed: {error}\n{installed.log()}", pytrace=False)
+    finally:
+        release.kubectl("delete", "namespace", name, "--ignore-not-found", "--timeout=120s")
+        release.uninstall()

@@ -1,0 +1,80 @@
+"""Engines that fail in every way that a user meets: named in status, GPUs free, and the other arm goes on.
+
+The runs are started together and awaited one by one: each waits for deadlines most of its time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from specbench_testing.installed import Installed
+from specbench_testing.one_run import OneRun
+from specbench_testing.operating import eventually
+from specbench_testing.stored_run import StoredRun
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+
+NO_IMAGE = "registry.invalid/no-such-engine:none"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`words`: what the message must hold for a person to know what to do. `arms`: those that fail."""
+
+    edits: dict[str, Any]
+    reason: str
+    words: str
+    arms: tuple[str, ...] = ("eagle3",)
+
+
+def _faulty(fault: str, **spec: Any) -> dict[str, Any]:
+    return {"spec.drafters[0].args": [f"--fault={fault}"], **{f"spec.{name}": value for name, value in spec.items()}}
+
+
+BOTH = ("none", "eagle3")
+FAILURES = {
+    "unschedulable": Failure(
+        {"spec.placement.gpus": 16, "spec.startupDeadlineSeconds": 8}, "Unschedulable", "nvidia.com/gpu", BOTH
+    ),
+    "no-image": Failure({"spec.engine.image": NO_IMAGE}, "ImagePullFailed", "registry.invalid", BOTH),
+    "killed": Failure(_faulty("oom=3"), "Crashed", "exit code 137"),
+    "crashed": Failure(_faulty("crash-after=3"), "Crashed", "exit code 1"),
+    "never-ready": Failure(_faulty("never-ready", startupDeadlineSeconds=30), "NeverReady", "startupDeadlineSeconds"),
+    "out-of-memory": Failure(
+        {"spec.placement.engineResources.memory": "12Mi"}, "OOMKilled", "engineResources.memory", BOTH
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def failing(product: Installed) -> dict[str, tuple[OneRun, StoredRun]]:
+    """All of them, begun at once."""
+    return {name: product.begin(name, failure.edits) for name, failure in FAILURES.items()}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_named_frees_its_gpus_and_leaves_the_other_arm_its_results(
+    failing: dict[str, tuple[OneRun, StoredRun]], name: str
+) -> None:
+    failure, (run, stored) = FAILURES[name], failing[name]
+    alone = failure.arms == BOTH
+    status = run.ends("Failed" if alone else "Succeeded")
+    rows = {row["arm"]: row for row in status["groups"]}
+    assert {arm: rows[arm]["reason"] for arm in failure.arms} == dict.fromkeys(failure.arms, failure.reason)
+    assert all(failure.words in rows[arm]["message"] for arm in failure.arms), rows
+    assert run.said("EngineReady")[:2] == run.said("LoadFinished")[:2] == ("False", failure.reason)
+    assert failure.words in run.said("EngineReady")[2]
+    assert failure.reason in run.reasons()
+    assert status["points"]["failed"] == len(failure.arms)
+    if not alone:
+        assert stored.wrongs(stored.points()[:1]) == []
+        assert rows["none"]["state"] == "Done"
+        assert run.said("Ready")[0] == "True"
+        assert run.said("Trustworthy")[0] == "False", "half a comparison is none"
+    else:
+        assert run.said("Stalled")[:2] == ("True", failure.reason)
+        assert stored.manifests() == {}
+    eventually(lambda: run.at_work() == [] and run.gpus() == 0, f"something is left: {run.at_work()}")

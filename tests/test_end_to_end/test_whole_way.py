@@ -1,0 +1,101 @@
+"""A run on the installed product from `kubectl apply` to the verdict, and what is left of it afterwards."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from specbench_testing.installed import SLOW, Installed
+from specbench_testing.one_run import OneRun
+from specbench_testing.operating import eventually
+from specbench_testing.stored_run import StoredRun
+from specbench_testing.witness import Witness
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+
+CONDITIONS = {
+    "Validated": "Valid",
+    "EngineReady": "Done",
+    "LoadFinished": "Finished",
+    "ResultsDurable": "Durable",
+    "Ready": "Finished",
+}
+
+
+def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product: Installed) -> None:
+    run, stored = product.begin("whole")
+    with Witness(run, stored) as witness:
+        waited = product.product.kubectl(
+            "-n", run.namespace, "wait", "--for=condition=Ready", f"sbr/{run.name}", "--timeout=240s"
+        )
+        assert "condition met" in waited
+        status = run.ends()
+    assert witness.offences == []
+    assert len(witness.launches) == 2, "one engine an arm"
+    assert {kind: run.said(kind)[:2] for kind in CONDITIONS} == {k: ("True", v) for k, v in CONDITIONS.items()}
+    assert run.said("Trustworthy")[0] in ("True", "False")
+    assert status["progress"] == "2/2"
+    assert status["points"] == {"total": 2, "measured": 2, "failed": 0, "invalid": status["points"]["invalid"]}
+    _has_an_answer(status, stored)
+    assert stored.wrongs() == []
+    assert run.at_work() == []
+    assert run.children("jobs", "engine") == [], "an engine's Job stays only as the record of a failure"
+    eventually(lambda: product.product.gpus() == (8, 0), "the GPUs are not free")
+    assert {"EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished", "ResultsReady"} <= run.reasons()
+    _may_be_deleted(run, stored)
+
+
+def _has_an_answer(status: dict[str, object], stored: StoredRun) -> None:
+    rows = status["arms"]
+    assert isinstance(rows, list)
+    baseline, eagle3 = rows
+    assert (baseline["arm"], eagle3["arm"]) == ("none", "eagle3")
+    assert "speedup" not in baseline
+    assert 0 < eagle3["speedup"]["low"] <= eagle3["speedup"]["value"] <= eagle3["speedup"]["high"]
+    assert 1.5 < eagle3["acceptanceLength"] < 4, "three drafts, each accepted with 0.7"
+    assert baseline["acceptanceLength"] == pytest.approx(1)
+    for row in rows:
+        assert all(math.isfinite(row[name]["p50"]) for name in ("ttftMs", "tpotMs", "e2eMs"))
+        assert row["failedRequests"] == 0
+    summary = stored.json("summary.json")
+    assert summary["cells"][1]["speedup"]["value"] == pytest.approx(eagle3["speedup"]["value"], rel=1e-3)
+    assert b"<html" in stored.read("report.html")
+
+
+def _may_be_deleted(run: OneRun, stored: StoredRun) -> None:
+    before = stored.versions()
+    run.delete()
+    for kind in ("jobs", "pods", "services", "configmaps"):
+        eventually(lambda kind=kind: run.children(kind) == [], f"{kind} outlive their run")  # type: ignore[misc]
+    assert stored.versions() == before, "deleting a run never touches results"
+
+
+def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: Installed) -> None:
+    run, stored = product.begin("suspended", {"spec.engine.args": SLOW})
+    with Witness(run, stored) as witness:
+        eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 120)
+        run.suspend(suspended=True)
+        run.reaches("Suspended")
+        eventually(lambda: run.gpus() == 0 and run.at_work() == [], "the GPUs are still held")
+        assert len(stored.manifests()) == 1
+        run.suspend(suspended=False)
+        status = run.ends()
+    assert witness.offences == []
+    assert stored.wrongs() == []
+    assert status["progress"] == "2/2"
+    assert {"Suspended", "Resumed"} <= run.reasons()
+
+
+def test_a_spec_that_asks_for_what_its_engine_cannot_do_creates_nothing(product: Installed) -> None:
+    engine = {"kind": "llama-cpp", "image": "docker.io/library/no-such-engine:none"}
+    run, stored = product.begin(
+        "refused", {"spec.engine": engine, "spec.model": {"name": "m", "path": "/models/m.gguf"}}
+    )
+    eventually(lambda: run.said("Validated")[0] == "False", "it is not refused")
+    assert run.phase() == "Invalid"
+    _, reason, message = run.said("Validated")
+    assert "eagle3" in message, (reason, message)
+    assert [run.children(kind) for kind in ("jobs", "pods", "services", "configmaps")] == [[], [], [], []]
+    assert "Invalid" in run.reasons()
+    assert stored.versions() == {}
