@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from specbench_testing.cluster import Refused
 from specbench_testing.installed import SLOW, Installed
 from specbench_testing.one_run import OneRun
 from specbench_testing.operating import eventually
@@ -87,15 +88,21 @@ def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: I
     assert {"Suspended", "Resumed"} <= run.reasons()
 
 
-def test_a_spec_that_asks_for_what_its_engine_cannot_do_creates_nothing(product: Installed) -> None:
+def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_what_to_do_instead(
+    product: Installed,
+) -> None:
     engine = {"kind": "llama-cpp", "image": "docker.io/library/no-such-engine:none"}
-    run, stored = product.begin(
-        "refused", {"spec.engine": engine, "spec.model": {"name": "m", "path": "/models/m.gguf"}}
-    )
-    eventually(lambda: run.said("Validated")[0] == "False", "it is not refused")
-    assert run.phase() == "Invalid"
-    _, reason, message = run.said("Validated")
-    assert "eagle3" in message, (reason, message)
+    with pytest.raises(Refused, match=r"llama-cpp cannot do eagle3.*use draft_model or ngram") as refused:
+        product.begin("refused", {"spec.engine": engine, "spec.model": {"name": "m", "path": "/models/m.gguf"}})
+    assert refused.value.status == 422
+
+
+def test_a_spec_that_only_the_operator_can_judge_is_refused_in_status_and_creates_nothing(product: Installed) -> None:
+    run, stored = product.begin("refused", {"spec.engine.args": ["--port=1"]})
+    run.reaches("Invalid", within_s=30)
+    validated, reason, message = run.said("Validated")
+    assert (validated, reason) == ("False", "InvalidSpec")
+    assert "spec.engine.args[0]" in message
     assert [run.children(kind) for kind in ("jobs", "pods", "services", "configmaps")] == [[], [], [], []]
     assert "Invalid" in run.reasons()
     assert stored.versions() == {}

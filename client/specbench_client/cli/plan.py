@@ -17,7 +17,8 @@ from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
 from specbench_client.local.place import find_run, open_results
 from specbench_client.local.process import local_command
-from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.lengths import measure_lengths
+from specbench_client.workload.prompts import Prompts, load_prompts
 
 
 @click.command()
@@ -34,20 +35,35 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     """
     wanted = expand(read_run_file(file, settings))
     measured = find_run(open_results(results), wanted).measured if results else set()
-    size = estimate(wanted, _turns(wanted, file.parent))
+    prompts = _prompts(wanted, file.parent)
+    size = estimate(wanted, {name: rows.turns for name, rows in prompts.items()})
+    described = {name: _described(rows) for name, rows in prompts.items()}
     if output == "json":
-        click.echo(json.dumps(_document(wanted, measured, size), indent=2))
+        click.echo(json.dumps(_document(wanted, measured, size) | {"prompts": described}, indent=2))
     else:
         click.echo(_text(wanted, measured, size))
+        for name, known in described.items():
+            click.echo(f"{name}: " + "; ".join(f"{what}: {value}" for what, value in known.items()))
 
 
-def _turns(wanted: Plan, base_dir: Path) -> dict[str, int]:
-    """Requests of one pass, for the workloads whose prompts lie on this machine."""
+def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
+    """The prompts of the workloads whose files lie on this machine."""
     return {
-        workload.name: sum(len(prompt.turns) for prompt in load_prompts(workload.dataset, base_dir).rows)
+        workload.name: load_prompts(workload.dataset, base_dir)
         for workload in wanted.workloads
         if "://" not in workload.dataset.uri and (base_dir / workload.dataset.uri).exists()
     }
+
+
+def _described(prompts: Prompts) -> dict[str, object]:
+    """How many, of how many categories, and how long on the field's common ruler."""
+    told: dict[str, object] = {"prompts": len(prompts.rows), "requests": prompts.turns}
+    told["categories"] = len({prompt.category for prompt in prompts.rows})
+    lengths = measure_lengths(prompts.rows)
+    if lengths.tokens is None:
+        return told | {"lengths": f"unknown ({lengths.reason})"}
+    tokens = sorted(lengths.tokens.values())
+    return told | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
 
 
 def _argv(wanted: Plan, arm_name: str) -> list[str]:

@@ -1,0 +1,53 @@
+"""Documents that run: every example is a valid spec, and every specbench command that the README shows works."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench_api.plan.expand import expand
+from specbench_api.spec.reading import read_run
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+SHOWN = re.findall(r"^\$ (specbench .+?)(?:\s+#.*)?$", README, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_every_example_is_a_valid_run(file: Path) -> None:
+    assert expand(read_run(file.read_text(encoding="utf-8"))).points
+
+
+def test_the_spec_in_the_readme_is_valid() -> None:
+    (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", README, re.DOTALL)
+    assert expand(read_run(spec)).points
+
+
+def test_every_file_that_the_documents_link_to_is_there() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "hack/cluster/README.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        targets = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)
+        missing = [target for target in targets if not ((ROOT / name).parent / target).exists()]
+        assert missing == [], name
+
+
+def test_every_make_target_in_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"make ([a-z-]+)", README)) <= targets
+
+
+@pytest.mark.process
+def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    assert len(SHOWN) >= 4
+    for line in SHOWN:
+        words = [str(Path(sys.executable).with_name("specbench")), *line.split()[1:]]
+        if words[1] == "run":  # the same command, a smaller measurement
+            words += ["--set", "spec.load.repeats=1", "--set", "spec.workloads[0].dataset.count=6"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode in (0, 3), f"{line}\n{done.stderr}"
