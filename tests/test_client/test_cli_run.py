@@ -14,6 +14,8 @@ import pytest
 
 from specbench_testing.specs import simulated_run, write_run
 
+pytestmark = pytest.mark.process
+
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 FINISHED = (0, 3)
 

@@ -21,6 +21,8 @@ from specbench_client.store.store import Store
 from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
 from specbench_testing.s3 import S3Access
 
+pytestmark = pytest.mark.process
+
 LOADS = {"spec.load": {"concurrency": [1, 2, 4], "repeats": 1, "warmupRequests": 2}}
 PROMPTS, TURNS = 12, 2
 SLOW = SimulatorConfig(time_scale=0.3)

@@ -17,6 +17,8 @@ from click.testing import CliRunner
 from specbench_client.cli.simulate import simulate
 from specbench_client.simulator import FAULTS
 
+pytestmark = pytest.mark.process
+
 BODY = json.dumps({"temperature": 0, "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]})
 COMMAND = [sys.executable, "-c", "from specbench_client.cli.simulate import simulate; simulate()"]
 

@@ -333,7 +333,7 @@ def test_a_wait_ends_with_an_explanation() -> None:
 def test_a_folder_of_somebody_else_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong SPECBENCH_CLUSTER_STATE must not cost anybody their files."""
     monkeypatch.setattr("specbench_cluster.requirements.require", lambda *_: None)
-    state = tmp_path / "home"
+    state = tmp_path / "h"
     state.mkdir()
     (state / "thesis.tex").touch()
     with pytest.raises(ForeignCluster, match="not a cluster's folder"):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from specbench_client.metrics.frame import Values
 
@@ -108,7 +108,7 @@ def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
         return None
     tail = (1 - LEVEL) / 2
     low, high = np.percentile(finite, [100 * tail, 100 * (1 - tail)])
-    stretch = stats.t.ppf(1 - tail, freedom) / stats.norm.ppf(1 - tail) * np.sqrt(layout.prompts / freedom)
+    stretch = special.stdtrit(freedom, 1 - tail) / special.ndtri(1 - tail) * np.sqrt(layout.prompts / freedom)
     return Bounds(float(value + (low - value) * stretch), float(value + (high - value) * stretch))
 
 
@@ -116,7 +116,7 @@ def t_bounds(value: float, repeats: Values) -> Bounds | None:
     """Return value ± t × standard error over the repeats' own values, or None for fewer than three."""
     if repeats.size < 3 or not np.isfinite(repeats).all():
         return None
-    half = float(stats.t.ppf(1 - (1 - LEVEL) / 2, repeats.size - 1) * repeats.std(ddof=1) / np.sqrt(repeats.size))
+    half = float(special.stdtrit(repeats.size - 1, 1 - (1 - LEVEL) / 2) * repeats.std(ddof=1) / np.sqrt(repeats.size))
     return Bounds(value - half, value + half)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.bootstrap import (
@@ -135,5 +135,5 @@ def _p_value(value: float, chosen: Chosen) -> float:
     reach = value - chosen.bounds.low if value > 0 else chosen.bounds.high - value
     if reach <= 0:
         return 1.0 if value == 0 else 0.0
-    critical = stats.t.ppf(1 - (1 - LEVEL) / 2, chosen.freedom)
-    return float(2 * stats.t.sf(critical * abs(value) / reach, chosen.freedom))
+    critical = special.stdtrit(chosen.freedom, 1 - (1 - LEVEL) / 2)
+    return float(2 * special.stdtr(chosen.freedom, -critical * abs(value) / reach))

@@ -10,11 +10,8 @@ from specbench_api.outcome.layout import PLAN, REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.cli.show import show
-from specbench_client.drive.conclude import conclude
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
-from specbench_client.report.html import render_html
-from specbench_client.report.plots import png
 from specbench_client.report.tables import csv, markdown
 from specbench_client.store.store import Store
 
@@ -36,7 +33,7 @@ def report(where: str, output: str, to: Path | None, *, recompute: bool) -> None
     store = _run_store(open_results(where), where)
     plan = Plan.from_json(store.get(PLAN) or b"")
     found = store.get(SUMMARY)
-    summary = conclude(plan, store) if recompute or found is None else RunSummary.from_json(found)
+    summary = _recomputed(plan, store) if recompute or found is None else RunSummary.from_json(found)
     if output in ("text", "json") and to is None:
         show(summary, output, store.uri())
         return
@@ -48,14 +45,24 @@ def report(where: str, output: str, to: Path | None, *, recompute: bool) -> None
         click.echo(data, nl=False)
 
 
+def _recomputed(plan: Plan, store: Store) -> RunSummary:
+    from specbench_client.drive.conclude import conclude  # noqa: PLC0415  takes seconds, and is seldom wanted
+
+    return conclude(plan, store)
+
+
 def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
     if output == "png":
+        from specbench_client.report.plots import png  # noqa: PLC0415  as is matplotlib
+
         return png(summary)
     if output == "json":
         return summary.to_json().encode()
     if output == "csv":
         return csv(summary).encode()
     if output == "html":
+        from specbench_client.report.html import render_html  # noqa: PLC0415
+
         return render_html(plan, summary).encode()
     return markdown(summary).encode()
 

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import tempfile
 from pathlib import Path
 
 import click
 
-from specbench_api.outcome.ending import Exit
-from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expand import expand
-from specbench_api.spec.run import SpecBenchRun
-from specbench_client.cli.live import Live
 from specbench_client.cli.options import DEFAULT_RESULTS, FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
-from specbench_client.cli.show import show
-from specbench_client.drive.conclude import conclude
-from specbench_client.errors import EngineFailed, Interrupted
-from specbench_client.local.executor import Here, execute
-from specbench_client.local.place import Place, find_run, open_results
 
 
 @click.command()
@@ -39,46 +27,9 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, kee
       specbench run run.yaml --results s3://bench-results/try --set spec.load.repeats=5
     """
     wanted = read_run_file(file, settings)
-    place = find_run(open_results(results), expand(wanted))
-    click.echo(f"results: {place.store.uri()}", err=True)
-    failed = _measure(wanted, place, file, keep_text=keep_text)
-    summary = conclude(place.plan, place.store)
-    show(summary, output, place.store.uri())
-    return _exit(summary, failed)
+    plan = expand(wanted)
+    # Only now: pandas and its kin take seconds, and a spec that is wrong should say so at once.
+    from specbench_client.cli.measuring import Wish, measure  # noqa: PLC0415
 
-
-def _measure(wanted: SpecBenchRun, place: Place, file: Path, *, keep_text: bool) -> dict[str, EngineFailed]:
-    with (
-        tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as work_dir,
-        Live(place.plan, len(place.measured)) as live,
-    ):
-        here = Here(
-            base_dir=file.resolve().parent,
-            work_dir=Path(work_dir),
-            startup_deadline_s=wanted.spec.startup_deadline_seconds,
-            on_group=live.group,
-            on_progress=live.progress,
-            keep_text=keep_text,
-        )
-        failed = asyncio.run(_until_signalled(place, here))
-        for arm, error in failed.items():
-            live.failed(arm, error.reason, str(error))
-        return failed
-
-
-async def _until_signalled(place: Place, here: Here) -> dict[str, EngineFailed]:
-    """SIGTERM ends a run as orderly as Ctrl-C does: engines are stopped, what was finished is kept."""
-    task = asyncio.ensure_future(execute(place, here))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    try:
-        return await task
-    except asyncio.CancelledError as cancelled:
-        raise Interrupted("what was finished is kept: run the same command again to go on") from cancelled
-
-
-def _exit(summary: RunSummary, failed: dict[str, EngineFailed]) -> int:
-    if failed:
-        return Exit.ENGINE_FAILED
-    return Exit.OK if summary.trustworthy else Exit.UNTRUSTWORTHY
+    wish = Wish(file.resolve().parent, wanted.spec.startup_deadline_seconds, results, output, keep_text=keep_text)
+    return measure(plan, wish)

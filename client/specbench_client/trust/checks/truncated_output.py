@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import Values, numbers
@@ -58,7 +58,8 @@ def _one_sided(shorter: int, longer: int, prompts: int) -> bool:
     if more == 0:
         return False
     unanimous = prompts >= UNANIMOUS_MIN and fewer == 0 and more >= (1 - NET_SHARE) * prompts
-    return unanimous or float(stats.binomtest(more, more + fewer).pvalue) < SIGNIFICANCE
+    two_sided = min(1.0, 2 * float(special.bdtr(min(more, fewer), more + fewer, 0.5)))
+    return unanimous or two_sided < SIGNIFICANCE
 
 
 def _finishes(pairs: Pairs) -> str:

@@ -1,0 +1,79 @@
+"""What `specbench run` does once the spec is read: measure, conclude, show, and say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.cli.live import Live
+from specbench_client.cli.show import show
+from specbench_client.drive.conclude import conclude
+from specbench_client.errors import EngineFailed, Interrupted
+from specbench_client.local.executor import Here, execute
+from specbench_client.local.place import Place, find_run, open_results
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command line asked for beside the plan. `base_dir`: where relative paths of the spec begin."""
+
+    base_dir: Path
+    startup_deadline_s: float
+    results: str
+    output: str
+    keep_text: bool = False
+
+
+def measure(plan: Plan, wish: Wish) -> int:
+    """Measure what is not measured yet, and show the whole answer. Returns the exit code."""
+    place = find_run(open_results(wish.results), plan)
+    click.echo(f"results: {place.store.uri()}", err=True)
+    failed = _measure(place, wish)
+    summary = conclude(place.plan, place.store)
+    show(summary, wish.output, place.store.uri())
+    return _exit(summary, failed)
+
+
+def _measure(place: Place, wish: Wish) -> dict[str, EngineFailed]:
+    with (
+        tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as work_dir,
+        Live(place.plan, len(place.measured)) as live,
+    ):
+        here = Here(
+            base_dir=wish.base_dir,
+            work_dir=Path(work_dir),
+            startup_deadline_s=wish.startup_deadline_s,
+            on_group=live.group,
+            on_progress=live.progress,
+            keep_text=wish.keep_text,
+        )
+        failed = asyncio.run(_until_signalled(place, here))
+        for arm, error in failed.items():
+            live.failed(arm, error.reason, str(error))
+        return failed
+
+
+async def _until_signalled(place: Place, here: Here) -> dict[str, EngineFailed]:
+    """SIGTERM ends a run as orderly as Ctrl-C does: engines are stopped, what was finished is kept."""
+    task = asyncio.ensure_future(execute(place, here))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError as cancelled:
+        raise Interrupted("what was finished is kept: run the same command again to go on") from cancelled
+
+
+def _exit(summary: RunSummary, failed: dict[str, EngineFailed]) -> int:
+    if failed:
+        return Exit.ENGINE_FAILED
+    return Exit.OK if summary.trustworthy else Exit.UNTRUSTWORTHY
