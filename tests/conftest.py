@@ -11,6 +11,15 @@ from specbench_testing.images import product_image
 from specbench_testing.runs import Definition, install_definition
 from specbench_testing.shared_cluster import borrowed_cluster
 
+_S3 = {"s3_access", "s3_server", "s3_store"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks for the S3 server needs it: the marker follows from the fixture and cannot be forgotten."""
+    for item in items:
+        if _S3 & set(getattr(item, "fixturenames", ())) or "[s3]" in item.name:
+            item.add_marker(pytest.mark.s3)
+
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:

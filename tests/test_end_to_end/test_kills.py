@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from specbench_testing.installed import SLOW, Installed
-from specbench_testing.kills import KINDS, Moment, kill
+from specbench_testing.kills import KINDS, STAGES, Moment, kill, stage_of
+from specbench_testing.one_run import OneRun
 from specbench_testing.operating import eventually
+from specbench_testing.stored_run import StoredRun
 from specbench_testing.witness import Witness
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("end-to-end")]
@@ -23,30 +26,47 @@ ROUNDS = 10
 DRAWS = 3
 """So often a moment is drawn again, where the run had ended before there was anything to kill."""
 SEED = os.environ.get("SPECBENCH_CHAOS_SEED") or secrets.token_hex(4)
-WHILE_MEASURED = Moment(stage=1, wait_s=3)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_survives_the_death_of(product: Installed, kind: str) -> None:
-    assert survives(product, kind, WHILE_MEASURED, Random(kind))
+    def half_measured(_: OneRun, stored: StoredRun) -> None:
+        eventually(lambda: stored.versions(".parquet"), "no records come to S3", 120)
+        assert not stored.manifests(), "the first point was over before anything could happen to it"
+
+    stored = survives(product, kind, half_measured, Random(kind))
+    assert stored
+    if kind in ("client", "engine"):
+        assert stored.unnamed(), "what was measured before the kill is no result, and stays where it is"
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("number", range(ROUNDS))
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", range(ROUNDS))
 def test_a_run_survives_at_any_moment_the_death_of(product: Installed, kind: str, number: int) -> None:
     chance = Random(f"{SEED} {kind} {number}")
     print(f"SPECBENCH_CHAOS_SEED={SEED}")  # noqa: T201 - pytest shows it when it fails
-    assert any(survives(product, kind, Moment.drawn(kind, chance), chance) for _ in range(DRAWS))
+    for _ in range(DRAWS):
+        moment = Moment.drawn(kind, chance)
+
+        def its_moment(run: OneRun, _: StoredRun, at: Moment = moment) -> None:
+            at.wait(run)
+
+        if survives(product, kind, its_moment, chance):
+            return
+    pytest.fail(f"each of {DRAWS} runs had ended before there was anything to kill")
 
 
-def survives(product: Installed, kind: str, moment: Moment, chance: Random) -> bool:
-    """One run with one kill; False where it had ended before. Fails for anything that is not as it should be."""
+def survives(
+    product: Installed, kind: str, until: Callable[[OneRun, StoredRun], None], chance: Random
+) -> StoredRun | None:
+    """One run with one kill, and what it stored; None where it had ended before. Fails for anything that is wrong."""
     run, stored = product.begin(f"kill-{kind}", {"spec.engine.args": SLOW})
     with Witness(run, stored) as witness:
-        moment.wait(run)
+        until(run, stored)
+        stage = [*STAGES, "over", "not begun"][stage_of(run)]
         killed = kill(kind, product, run, chance)
-        print(f"{run.name}: killed {killed}, {moment}")  # noqa: T201
+        print(f"{run.name}: killed {killed}, its state being: {stage}")  # noqa: T201
         status = run.ends()
         eventually(lambda: run.at_work() == [], f"left behind: {run.at_work()}")
     assert witness.offences == []
@@ -57,4 +77,4 @@ def survives(product: Installed, kind: str, moment: Moment, chance: Random) -> b
     assert len(witness.launches) == sum(row["attempt"] + 1 for row in status["groups"]), witness.launches
     lost = sum(row["attempt"] for row in status["groups"])
     assert lost <= (kind == "engine"), f"launches were lost: {status['groups']}"
-    return killed is not None
+    return stored if killed else None

@@ -27,6 +27,7 @@ def product_image(cluster: Cluster) -> str:
         dockerfile=ROOT / "Dockerfile",
         tag=NAME,
         base_image=BASE,
+        target="specbench",
         arguments={"BASE_IMAGE": BASE},
     )
     cluster.ground.load_image(cluster.ground.build_image(build))

@@ -22,14 +22,19 @@ from specbench_testing.stored_run import BUCKET, PROMPTS, StoredRun
 
 QUICK = {"SPECBENCH_IMAGE_PULL_GRACE_S": "10.0", "SPECBENCH_ENGINE_LOST_SETTLE_S": "5.0"}
 """The operator's patience, where waiting longer would prove no more. With a point: helm's --set makes 10 a number."""
-SLOW = ["--base-ms=60"]
-"""An engine so slow that a point takes some seconds: time in which something can happen to it."""
+SLOW = ["--base-ms=90"]
+"""An engine so slow that the baseline's point takes some ten seconds: time in which something can happen to it."""
 
 
 def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
     """A baseline and one drafter on the simulator, two points: half a minute. Edited by path."""
     drafter = {"name": "eagle3", "method": "eagle3", "model": "simulated-eagle3", "args": ["--acceptance=0.7"]}
-    dataset = {"source": "jsonl", "uri": "/usr/share/specbench/prompts.jsonl", "count": PROMPTS}
+    dataset = {
+        "source": "jsonl",
+        "uri": "/usr/share/specbench/prompts.jsonl",
+        "categories": ["coding", "rag", "math", "conversation"],  # the last has two turns
+        "count": PROMPTS,
+    }
     given = {
         "spec.model.name": "simulated",
         "spec.drafters": [drafter],

@@ -14,7 +14,7 @@ from specbench_testing.operating import eventually
 from specbench_testing.patience import patiently
 
 STAGES = ("first engine starts", "first arm is measured", "second engine starts", "second arm is measured", "analysing")
-LONGEST_WAIT_S = 6.0
+LONGEST_WAIT_S = 12.0
 """About as long as one stage lasts, so that every part of it is hit."""
 _STATES = {"Starting": 0, "Measuring": 1, "Done": 1, "Failed": 1}
 

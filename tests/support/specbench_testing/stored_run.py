@@ -62,6 +62,11 @@ class StoredRun:
         """Hashes of the points that were planned."""
         return [point["hash"] for group in self.json("plan.json")["groups"] for point in group["points"]]
 
+    def unnamed(self) -> set[str]:
+        """Records that no manifest names: of attempts that did not come to their end."""
+        manifests = [self.json(key) for key in self.manifests()]
+        return set(self.versions(".parquet")) - {row["key"] for manifest in manifests for row in manifest["files"]}
+
     def wrongs(self, points: list[str] | None = None) -> list[str]:
         """What contradicts that every planned point was measured once and whole; empty where nothing does."""
         wanted = self.points() if points is None else points

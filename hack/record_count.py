@@ -1,0 +1,31 @@
+"""Turns in Spec-Bench's own file against rows of committed records: nothing of specbench's own reading is trusted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+
+
+def count_records(questions: Path, count: int, family: Path) -> int:
+    """Print a line a point below `family`; return 1 where a turn has no record, or more than one."""
+    rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines() if line.strip()]
+    turns = {str(row["question_id"]): len(row["turns"]) for row in rows}
+    wrong = 0
+    for manifest in sorted(family.rglob("manifest.json")):
+        parts = [file["key"] for file in json.loads(manifest.read_text())["files"] if file["key"].endswith(".parquet")]
+        root = manifest.parents[2]
+        frame = pd.concat(pd.read_parquet(root / key) for key in parts).query("phase != 'warmup'")
+        seen = Counter(zip(frame["prompt_id"].astype(str), frame["turn"], strict=True))
+        asked = set(frame["prompt_id"].astype(str))
+        wanted = {(prompt, turn) for prompt in asked for turn in range(turns[prompt])}
+        good = len(asked) == min(count, len(rows)) and seen.keys() == wanted and set(seen.values()) == {1}
+        failed = int(frame["error_class"].notna().sum())
+        wrong += not good
+        print(
+            f"{manifest.parent.name[:12]}: {len(asked)} questions, {len(wanted)} turns, {len(frame)} records,"
+            f" {failed} failed requests: {'every turn has its record' if good else 'RECORDS AND TURNS DIFFER'}"
+        )
+    return 1 if wrong else 0
