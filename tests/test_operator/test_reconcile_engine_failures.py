@@ -8,7 +8,7 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_operator.state import Terminated
-from specbench_testing.operator import waiting
+from specbench_testing.operator import operator_run, waiting
 from specbench_testing.world import World, given_up
 
 
@@ -199,3 +199,19 @@ def test_a_killed_engine_that_nobody_timed_crashed(world: World) -> None:
     world.settle()
     given_up(world, "Crashed")
     assert "SIGKILL" in world.group(0).message
+
+
+def test_an_arm_that_failed_by_its_own_fault_is_not_launched_again_in_later_repeats() -> None:
+    world = World(operator_run({"spec.load": {"concurrency": [1], "repeats": 3, "order": "Interleaved"}}))
+    world.settle()
+    assert [group.arm for group in world.plan.groups] == ["none", "ngram", "none", "ngram"]
+    world.start_pod(world.engine())
+    world.crash(world.engine(), 137, reason="OOMKilled", message="loading weights")
+    world.settle()
+    for group in (1, 3):
+        world.measure(group)
+        world.settle()
+    assert world.states() == [GroupState.FAILED, GroupState.DONE, GroupState.FAILED, GroupState.DONE]
+    assert world.group(2).reason == "OOMKilled"
+    assert world.group(2).message.startswith("not launched: group 1 of this arm failed")
+    assert len(world.launched) == 3

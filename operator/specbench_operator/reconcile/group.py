@@ -6,11 +6,11 @@ for what leaves no other trace, such as how often a launch was lost when the Job
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from specbench_api.plan.plan import EngineGroup
-from specbench_api.spec.conditions import GroupState
+from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
 from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stage, failed, lost
 from specbench_operator.state import Scope, Stored
@@ -18,6 +18,15 @@ from specbench_operator.state import Scope, Stored
 LAUNCHES_MAX = 3
 """So often an engine is launched for one group, if it is lost each time without its fault."""
 MESSAGE_MAX = 1024
+OWN_FAULT = (
+    EngineReason.IMAGE_PULL_FAILED,
+    EngineReason.CONFIG_ERROR,
+    EngineReason.OOM_KILLED,
+    EngineReason.CRASHED,
+    EngineReason.NEVER_READY,
+    EngineReason.REFUSED,
+)
+"""What a later launch of the same arm would meet again. A full cluster (Unschedulable) is not among them."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,23 @@ def view_group(
     if not attempts:
         return _from_hint(group, known, measured)
     return _from_judgement(group, last, measured, judge(last), known_stored=stored is not None)
+
+
+def without_hopeless(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
+    """Give up what would fail again: an arm whose engine failed by its own fault is not launched for later repeats."""
+    broken: dict[str, GroupView] = {}
+    kept = []
+    for view in groups:
+        earlier = broken.get(view.group.arm)
+        untouched = view.state is GroupState.WAITING and view.judgement is None and not view.reason
+        if earlier and untouched:
+            message = f"not launched: group {earlier.group.index + 1} of this arm failed: {earlier.message}"
+            kept.append(replace(view, state=GroupState.FAILED, reason=earlier.reason, message=message, launch=None))
+            continue
+        if view.state is GroupState.FAILED and view.reason in OWN_FAULT:
+            broken.setdefault(view.group.arm, view)
+        kept.append(view)
+    return tuple(kept)
 
 
 def _from_hint(group: EngineGroup, known: GroupStatus, measured: int) -> GroupView:

@@ -17,7 +17,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import Condition, RunStatus
 from specbench_operator.reconcile.children import Children, children_of, holding
 from specbench_operator.reconcile.engine_side import Patience
-from specbench_operator.reconcile.group import GroupView, view_group
+from specbench_operator.reconcile.group import GroupView, view_group, without_hopeless
 from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.settings import Settings
@@ -90,15 +90,17 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
     trouble = observed.stored if isinstance(observed.stored, StoreTrouble) else None
     hints = {row.index: row for row in previous.groups}
     patience = Patience.of(run.spec, settings, _troubled_since(previous), now)
-    groups = tuple(
-        view_group(
-            group,
-            children.attempts(group.index),
-            stored,
-            hints.get(group.index),
-            partial(judge, children, group.index, patience, settings),
-        )
-        for group in plan.groups
+    groups = without_hopeless(
+        [
+            view_group(
+                group,
+                children.attempts(group.index),
+                stored,
+                hints.get(group.index),
+                partial(judge, children, group.index, patience, settings),
+            )
+            for group in plan.groups
+        ]
     )
     return Scene(run, plan, previous, children, groups, stored, trouble, settings, now)
 
