@@ -25,9 +25,11 @@ demo: $(STAMP) ## measure a real engine on this machine: table, picture, verdict
 
 test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluster, one kill of each kind
 	$(MAKE) --no-print-directory lint
-	$(BIN)/python hack/cluster/cluster binaries >/dev/null
+	@# The programs of the test cluster, once; S3 tests need one of them too.
+	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
 	$(BIN)/pytest -m "not cluster and not chaos" -n $(WORKERS) --dist loadgroup
-	$(BIN)/pytest -m "cluster and not chaos"
+	$(BIN)/pytest -m "cluster and not alone and not chaos" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "cluster and alone and not chaos"
 
 test-quick: $(STAMP) ## contracts and what needs no engine, no S3 and no cluster; under a minute
 	$(BIN)/pytest -m "not cluster and not chaos and not engine and not s3 and not process" -n $(WORKERS) --dist loadgroup -q

@@ -62,6 +62,9 @@ def test_another_resource_is_refused_by_what_it_is(edits: Mapping[str, Any], say
         ("- a\n", "found list"),
         ("a: [", "not YAML"),
         ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
+        ("a: &a {b: *a}\n", "not YAML: Circular reference"),
+        ("a: 2026-13-45\n", "not YAML: month must be"),
+        ("a: " + "[" * 5000, "nested too deep"),
     ],
 )
 def test_text_that_is_no_single_resource_is_refused(text: str, says: str) -> None:

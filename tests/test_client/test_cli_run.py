@@ -149,6 +149,29 @@ def test_report_shows_a_finished_run_in_every_format(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_report_that_cannot_be_read_or_written_is_said_in_words(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run(drafters=[]))
+    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+    done = specbench("report", "out", "--output", "csv", "--to", "nowhere/a.csv", cwd=tmp_path)
+    assert (done.returncode, "nowhere/a.csv" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    for name in ("summary.json", "plan.json"):
+        damaged = next((tmp_path / "out").rglob(name))
+        damaged.write_text("{")
+        done = specbench("report", "out", cwd=tmp_path)
+        assert (done.returncode, str(damaged) in done.stderr, "Traceback" in done.stderr) == (5, True, False)
+
+
 def test_report_of_an_empty_folder_says_what_to_give(tmp_path: Path) -> None:
     done = specbench("report", str(tmp_path), cwd=tmp_path)
     assert (done.returncode, "no run lies here" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "setting", ["spec.workloads[0].dataset.uri=nowhere.jsonl", "spec.engine.command=[/nowhere/engine]"]
+)
+def test_bad_input_starts_nothing_and_leaves_nothing(tmp_path: Path, setting: str) -> None:
+    file = write_run(tmp_path, simulated_run())
+    done = specbench("run", str(file), "--results", "out", "--set", setting, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "launch" not in done.stderr
+    assert not (tmp_path / "out").exists()

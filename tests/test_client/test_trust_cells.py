@@ -37,7 +37,7 @@ def cut(share: float, arm: str = "ngram", every: int = 1) -> Lies:
         chunks = row["chunk_tokens"][: steps + 1]
         told = {"output_tokens": sum(chunks), "output_tokens_client": sum(chunks), "steps": steps}
         told |= {"chunk_tokens": chunks, "chunk_ns": row["chunk_ns"][: steps + 1], "step_accepted": accepted}
-        told |= {"last_token_ns": row["chunk_ns"][steps], "finish_reason": "stop"}
+        told |= {"last_token_ns": row["chunk_ns"][steps], "finish_reason": "stop", "output_sha256": None}
         return row.copy().where(~row.index.isin(list(told)), pd.Series(told, dtype=object))
 
     return Lies(records=edit, counters=lambda *_: None, watch=lambda _, seen: seen.model_copy(update=BUSY))
@@ -165,3 +165,23 @@ def test_a_comparison_without_any_pair_is_doubted() -> None:
     summary = run_of_world(WORLD, Lies(records=others))
     assert names(summary.findings) == [("UnpairedRequests", DOUBT)]
     assert "not comparable" in summary.verdict
+
+
+def counting_more(tokens: int) -> Lies:
+    """The usage of the drafter's answers counts so many tokens more than the baseline's of the same text."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(output_tokens=frame["output_tokens"] + tokens) if point.arm == "ngram" else frame
+
+    return Lies(records=edit, counters=lambda *_: None)
+
+
+def test_one_token_more_for_the_same_text_is_found_where_it_moves_the_speedup() -> None:
+    findings = found(counting_more(1), World(tokens=(15, 25)))
+    assert names(findings) == [("SameTextOtherCount", INVALID)]
+    assert findings[0].value == pytest.approx(1 / 20, rel=0.5)
+    assert "the very text" in findings[0].message
+
+
+def test_one_token_more_is_convention_where_it_moves_nothing() -> None:
+    assert found(counting_more(1), World(tokens=(400, 500))) == []

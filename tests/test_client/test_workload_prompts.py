@@ -280,3 +280,20 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_a_file_that_is_not_there_is_refused_with_what_to_write(uri: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=said):
         load_prompts(Dataset(source=Source.JSONL, uri=uri), tmp_path)
+
+
+# -- text that cannot be sent ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("column", ["id", "category", "prompt"])
+def test_half_a_character_is_refused_with_its_line(tmp_path: Path, column: str) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps(row(0)) + "\n" + json.dumps(row(1, **{column: "cut \ud83d"})) + "\n")
+    with pytest.raises(BadInput, match=rf"p.jsonl, line 2: {column}.*surrogate"):
+        load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000 + "]" * 100_000], ids=["number", "depth"])
+def test_json_that_no_one_means_is_refused_with_its_line(tmp_path: Path, value: str) -> None:
+    (tmp_path / "p.jsonl").write_text(f'{{"id": "a", "prompt": "b", "n": {value}}}\n')
+    with pytest.raises(BadInput, match="line 1: not JSON"):
+        load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)

@@ -14,7 +14,12 @@ import pytest
 from specbench_cluster import Build, Cluster, cli
 from specbench_testing.cluster import Cluster as Kubernetes
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800), pytest.mark.xdist_group("cluster-tool")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.alone,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("cluster-tool"),
+]
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"
 IMAGE = "docker.io/library/cluster-tool-probe:1"

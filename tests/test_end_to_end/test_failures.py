@@ -15,7 +15,7 @@ from specbench_testing.one_run import OneRun
 from specbench_testing.operating import eventually
 from specbench_testing.stored_run import StoredRun
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
 NO_IMAGE = "registry.invalid/no-such-engine:none"
 

@@ -20,7 +20,7 @@ from specbench_testing.operating import eventually
 from specbench_testing.stored_run import StoredRun
 from specbench_testing.witness import Witness
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(900), pytest.mark.xdist_group("end-to-end")]
 
 ROUNDS = 10
 DRAWS = 3

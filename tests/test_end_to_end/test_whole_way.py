@@ -13,7 +13,7 @@ from specbench_testing.operating import eventually
 from specbench_testing.stored_run import StoredRun
 from specbench_testing.witness import Witness
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
 CONDITIONS = {
     "Validated": "Valid",

@@ -145,53 +145,6 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
     assert len(watch.manifests()) == 2, "deleting a run never deletes results"
 
 
-def test_operator_client_and_s3_may_die_on_the_way(
-    site: Site, operator: OperatorProcess, make: Make, ground: Ground
-) -> None:
-    run = make({"spec.engine.args": SLOW})
-    eventually(lambda: measuring(site), "nothing is measured", WITHIN_S)
-    operator.end(signal.SIGKILL)
-    site.delete("pods", site.names("pods", "client")[0])
-    ground.kill("versitygw")
-    operator.start()
-    eventually(lambda: site.said("demo", "ResultsDurable")[1] == "S3Away", "the outage is not told")
-    ground.start("versitygw")
-    status = site.reaches("demo", "Succeeded", WITHIN_S)
-    assert [row["attempt"] for row in status["groups"]] == [0, 0], "no engine was launched twice"
-    assert len(Watch(ground, run).manifests()) == 2
-
-
-def test_an_engine_pod_that_is_deleted_while_it_is_measured_is_launched_again(
-    site: Site, operator: OperatorProcess, make: Make, ground: Ground
-) -> None:
-    run = make({"spec.engine.args": SLOW})
-    eventually(lambda: measuring(site), "nothing is measured", WITHIN_S)
-    site.delete("pods", site.names("pods", "engine")[0])
-    status = site.reaches("demo", "Succeeded", WITHIN_S)
-    assert status["groups"][0]["attempt"] == 1
-    assert "EngineLost" in site.reasons()
-    assert len(Watch(ground, run).manifests()) == 2
-
-
-def test_an_arm_that_crashes_is_named_and_the_baseline_keeps_its_results(
-    site: Site, operator: OperatorProcess, make: Make
-) -> None:
-    make({"spec.drafters[0].args": ["--fault=crash-after=3"]})
-    status = site.reaches("demo", "Succeeded", WITHIN_S)
-    assert [(row["state"], row.get("reason", "")) for row in status["groups"]] == [("Done", ""), ("Failed", "Crashed")]
-    assert (status["points"]["measured"], status["points"]["failed"]) == (1, 1)
-    assert site.said("demo", "LoadFinished") == ("False", "Crashed")
-    assert site.said("demo", "Trustworthy")[0] == "False", "half a comparison is none"
-
-
-def test_an_engine_without_enough_memory_is_oom_killed_by_name(
-    site: Site, operator: OperatorProcess, make: Make
-) -> None:
-    make({"spec.placement": {"engineResources": {"memory": "12Mi"}}})
-    status = site.reaches("demo", "Failed", WITHIN_S)
-    assert [row["reason"] for row in status["groups"]] == ["OOMKilled"] * 2
-
-
 def test_an_engine_that_refuses_its_first_completion_is_told_in_its_words(
     site: Site, operator: OperatorProcess, make: Make
 ) -> None:

@@ -32,6 +32,9 @@ def _with(resource: Any, setting: str) -> Any:
     steps = re.findall(r"[^.\[\]]+", name)
     try:
         return _replaced(resource, steps, yaml.safe_load(value))
+    except yaml.YAMLError as error:
+        problem = Problem("--set", f"the value of {name} is not YAML: {error}", f"--set '{name}=VALUE'")
+        raise InvalidSpec([problem]) from error
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InvalidSpec([Problem("--set", f"{name} leads nowhere: {error}", "see specbench plan FILE")]) from error
 
@@ -42,6 +45,8 @@ def _replaced(node: Any, steps: list[str], value: Any) -> Any:
     step, rest = steps[0], steps[1:]
     if isinstance(node, list):
         index = int(step)
-        return [_replaced(item, rest, value) if at == index else item for at, item in enumerate(node)] or node[index]
+        if not 0 <= index < len(node):
+            raise IndexError(f"there is no row {index} among {len(node)}")
+        return [_replaced(item, rest, value) if at == index else item for at, item in enumerate(node)]
     branch = node if isinstance(node, dict) else {}
     return {**branch, step: _replaced(branch.get(step, {}), rest, value)}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import click
+from pydantic import ValidationError
 
 from specbench_api.outcome.layout import PLAN, REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.cli.show import show
-from specbench_client.errors import BadInput
+from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local.place import open_results
 from specbench_client.report.tables import csv, markdown
-from specbench_client.store.store import Store
+from specbench_client.store.store import Refusal, Store
 
+Kept = TypeVar("Kept", Plan, RunSummary)
 FORMATS = ["text", "json", "markdown", "csv", "html", "png"]
 
 
@@ -31,18 +34,30 @@ def report(where: str, output: str, to: Path | None, *, recompute: bool) -> None
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
     """
     store = _run_store(open_results(where), where)
-    plan = Plan.from_json(store.get(PLAN) or b"")
-    found = store.get(SUMMARY)
-    summary = _recomputed(plan, store) if recompute or found is None else RunSummary.from_json(found)
+    plan = _read(Plan, store, PLAN)
+    stale = recompute or store.get(SUMMARY) is None
+    summary = _recomputed(plan, store) if stale else _read(RunSummary, store, SUMMARY)
     if output in ("text", "json") and to is None:
         show(summary, output, store.uri())
         return
     data = _rendered(plan, summary, output)
     if to:
-        to.write_bytes(data)
+        try:
+            to.write_bytes(data)
+        except OSError as error:
+            raise BadInput(f"--to {to}: {error.strerror}: give a file in a folder that is there") from error
         click.echo(f"written: {to}", err=True)
     else:
         click.echo(data, nl=False)
+
+
+def _read(kind: type[Kept], store: Store, key: str) -> Kept:
+    try:
+        return kind.from_json(store.get(key) or b"")
+    except ValidationError as error:
+        remedy = "run the same spec again, or add --recompute" if key == SUMMARY else "its records are still there"
+        what = "is damaged, or was written by another version of specbench"
+        raise NotDurable(f"{store.uri(key)}: {what}: {remedy}", Refusal.DAMAGED) from error
 
 
 def _recomputed(plan: Plan, store: Store) -> RunSummary:

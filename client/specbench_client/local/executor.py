@@ -6,21 +6,25 @@ own fault would fail again. An engine that is merely lost is launched again, twi
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from specbench_api.launch.launch import Launch
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
-from specbench_api.plan.plan import EngineGroup
+from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import EngineFailed
 from specbench_client.local.place import Place
-from specbench_client.local.process import EngineProcess
+from specbench_client.local.process import EngineProcess, local_command
+from specbench_client.store.locate import read_object
+from specbench_client.workload.prompts import load_prompts
 
 LAUNCHES_MAX = 3
 
@@ -38,7 +42,12 @@ class Here:
 
 
 async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
-    """Measure every point that has no manifest. Returns the arms whose engine failed, each with its error."""
+    """Measure every point that has no manifest. Returns the arms whose engine failed, each with its error.
+
+    Raises BadInput before any engine is started, where prompts or programs are not to be had.
+    """
+    if any(point.hash not in place.measured for point in place.plan.points):
+        await asyncio.to_thread(_refuse_early, place.plan, here.base_dir)
     broken: dict[str, EngineFailed] = {}
     for group in place.plan.groups:
         done = all(point.hash in place.measured for point in group.points)
@@ -49,6 +58,17 @@ async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
         if failure:
             broken[group.arm] = failure
     return broken
+
+
+def _refuse_early(plan: Plan, base_dir: Path) -> None:
+    for workload in plan.workloads:
+        load_prompts(workload.dataset, base_dir, read_object)
+    for arm in plan.arms:
+        local_command(_launch_of(plan, arm.name), port=0)
+
+
+def _launch_of(plan: Plan, arm: str) -> Launch:
+    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
 
 
 async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> EngineFailed | None:
@@ -68,7 +88,7 @@ async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> 
 async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
     plan = place.plan
     attempt = uuid.uuid4().hex[:8]
-    launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(group.arm)))
+    launch = _launch_of(plan, group.arm)
     log = here.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
     options = DriveOptions(
         attempt=attempt,

@@ -46,16 +46,20 @@ class EngineProcess:
         command = local_command(self._launch, self._port)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                cwd=self._base_dir,
-                env={**os.environ, **self._launch.env},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    cwd=self._base_dir,
+                    env={**os.environ, **self._launch.env},
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,
+                )
+            except (OSError, ValueError) as error:  # no program of this machine; or an argument with a NUL in it
+                remedy = "look at spec.engine.command, args and env"
+                raise BadInput(f"spec.engine: {command[0]} cannot be started: {error}: {remedy}") from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,8 +135,7 @@ def _program(launch: Launch) -> tuple[str, ...]:
     for candidate in candidates:
         if candidate[0] == "python":
             return (sys.executable, *candidate[1:])
-        beside_us = Path(sys.executable).with_name(candidate[0])
-        found = shutil.which(candidate[0]) or (str(beside_us) if beside_us.exists() else None)
+        found = shutil.which(candidate[0]) or shutil.which(candidate[0], path=Path(sys.executable).parent)
         if found:
             return (found, *candidate[1:])
     wanted = " or ".join(candidate[0] for candidate in candidates)

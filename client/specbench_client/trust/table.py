@@ -20,6 +20,7 @@ from specbench_client.trust.checks import (
     not_interleaved,
     prompt_cache_hit,
     requests_failed,
+    same_text_other_count,
     simulated,
     token_count_mismatch,
     too_few_repeats,
@@ -43,6 +44,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
 
 CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     truncated_output.CHECK,
+    same_text_other_count.CHECK,
     greedy_divergence.CHECK,
     noisy_baseline.CHECK,
     unpaired_requests.CHECK,

@@ -46,7 +46,7 @@ def _id(columns: dict[str, Any], source: Source) -> str:
         raise BadRow(f"the column {name} is missing: give every prompt a name of its own")
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadRow(f"{name} is {value!r}: give a text or a whole number")
-    return str(value)
+    return _whole(str(value), name)
 
 
 def _category(columns: dict[str, Any]) -> str | None:
@@ -55,7 +55,7 @@ def _category(columns: dict[str, Any]) -> str | None:
         return None
     if not isinstance(value, str) or not value.strip():
         raise BadRow(f"category is {value!r}: give a text, or leave it out")
-    return value
+    return _whole(value, "category")
 
 
 def _turns(columns: dict[str, Any], source: Source) -> tuple[tuple[Message, ...], ...]:
@@ -101,6 +101,18 @@ def _text(value: Any, where: str) -> str:
             f"{where} is a placeholder: the data set's licence does not let its text be passed on; "
             "fetch it from its source first (specbench dataset prepare)"
         )
+    return _whole(value, where)
+
+
+def _whole(value: str, where: str) -> str:
+    """JSON can escape half of a character, which no UTF-8 can carry: it could neither be sent nor kept."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(value[error.start])
+        raise BadRow(
+            f"{where} holds half a character (the lone surrogate {half}): it was cut; mend the text"
+        ) from error
     return value
 
 

@@ -63,6 +63,8 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
     except json.JSONDecodeError as error:
         remedy = 'every line is one JSON object, such as {"id": "q1", "category": "qa", "prompt": "…"}'
         raise BadInput(f"{where}: not JSON: {error.msg} at column {error.colno}: {remedy}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without end
+        raise BadInput(f"{where}: not JSON that anyone reads: {error}") from error
     if not isinstance(found, dict):
         raise BadInput(f"{where}: a JSON {type(found).__name__}, where one object a line is needed")
     return found

@@ -26,8 +26,11 @@ def read_yaml(text: str) -> dict[str, Any]:
     """The one mapping in a YAML text. Raises NotYaml."""
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
-    except yaml.YAMLError as error:
+        json.dumps(documents, default=str, skipkeys=True)  # an alias to what it stands in has no end
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that is none
         raise NotYaml([Problem("(file)", f"not YAML: {error}")]) from error
+    except RecursionError as error:
+        raise NotYaml([Problem("(file)", "nested too deep", "one SpecBenchRun a file")]) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
         raise NotYaml([Problem("(file)", f"expected one resource, found {found}", "one SpecBenchRun a file")])

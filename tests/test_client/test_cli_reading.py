@@ -1,0 +1,35 @@
+"""`--set PATH=VALUE`: what it replaces, and that nothing a user sets is silently dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specbench_api.errors import InvalidSpec
+from specbench_client.cli.reading import read_run_file
+from specbench_testing.resources import resource
+
+
+def run_file(folder: Path) -> Path:
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(resource()))
+    return path
+
+
+def test_a_field_of_a_row_is_replaced(tmp_path: Path) -> None:
+    wanted = read_run_file(run_file(tmp_path), ("spec.drafters[0].name=other", "spec.load.repeats=2"))
+    assert (wanted.spec.drafters[0].name, wanted.spec.load.repeats) == ("other", 2)
+
+
+@pytest.mark.parametrize("index", ["1", "7", "-1", "x"])
+def test_a_row_that_is_not_there_is_refused_and_not_passed_over(tmp_path: Path, index: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"drafters\[.*leads nowhere"):
+        read_run_file(run_file(tmp_path), (f"spec.drafters[{index}].name=other",))
+
+
+@pytest.mark.parametrize("value", ["[1", "{a: ", '"', "@x", "!!nothing 1"])
+def test_a_value_that_is_no_yaml_is_refused_with_the_setting(tmp_path: Path, value: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"--set: .*spec\.load\.repeats"):
+        read_run_file(run_file(tmp_path), (f"spec.load.repeats={value}",))

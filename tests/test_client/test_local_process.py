@@ -1,0 +1,53 @@
+"""Which program an engine process starts, and what is said where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from specbench_api.launch.launch import Launch
+from specbench_client.errors import BadInput
+from specbench_client.local.process import EngineProcess, local_command
+
+
+def launch(*command: str, args: tuple[str, ...] = ()) -> Launch:
+    return Launch(image="", args=args, port=1, command=command)
+
+
+def start(folder: Path, what: Launch) -> None:
+    async def once() -> None:
+        async with EngineProcess(what, folder, folder / "log"):
+            pass
+
+    asyncio.run(once())
+
+
+def test_a_program_may_be_given_by_its_absolute_path() -> None:
+    assert local_command(launch("/bin/sh", "-c"), 80)[:2] == ["/bin/sh", "-c"]
+
+
+def test_a_program_beside_our_own_is_found_without_a_path() -> None:
+    assert local_command(launch(Path(sys.executable).name), 80)[0].endswith(Path(sys.executable).name)
+
+
+@pytest.mark.parametrize("program", ["/nowhere/engine", "/tmp", "./engine", "..", "no-such-program"])
+def test_a_program_that_does_not_exist_is_bad_input_that_names_it(program: str) -> None:
+    with pytest.raises(BadInput, match=r"spec\.engine") as refused:
+        local_command(launch(program), 80)
+    assert program in str(refused.value)
+
+
+def test_a_program_that_this_machine_cannot_execute_is_bad_input(tmp_path: Path) -> None:
+    program = tmp_path / "engine"
+    program.write_bytes(b"\x00 no program")
+    program.chmod(0o755)
+    with pytest.raises(BadInput, match="cannot be started"):
+        start(tmp_path, launch(str(program)))
+
+
+def test_an_argument_that_no_process_can_be_given_is_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot be started"):
+        start(tmp_path, launch("/bin/sh", args=("a\0b",)))
