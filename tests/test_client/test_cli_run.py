@@ -175,3 +175,23 @@ def test_bad_input_starts_nothing_and_leaves_nothing(tmp_path: Path, setting: st
     assert done.returncode == 2, done.stderr
     assert "launch" not in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [(["spec.engine.kind=vllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "BadInput")],
+)
+def test_output_json_is_one_document_also_when_it_fails(tmp_path: Path, settings: list[str], reason: str) -> None:
+    file = write_run(tmp_path, simulated_run())
+    chosen = [word for setting in settings for word in ("--set", setting)]
+    done = specbench("run", str(file), "--results", "out", "--output", "json", *chosen, cwd=tmp_path)
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["exit"], error["reason"]) == (2, 2, reason)
+    assert not (tmp_path / "out").exists()
+
+
+def test_plan_refuses_prompts_that_no_client_could_read(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    setting = "spec.workloads[0].dataset.uri=http://x/y"
+    done = specbench("plan", str(file), "--set", setting, cwd=tmp_path)
+    assert (done.returncode, "http://x/y" in done.stderr) == (2, True)

@@ -6,15 +6,17 @@ People's text goes to stderr, results to stdout. Errors become a message and an 
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import traceback
+from itertools import pairwise
 
 import click
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit
 from specbench_client import __version__
-from specbench_client.errors import ClientError
+from specbench_client.errors import ClientError, Interrupted
 
 HELP = """Does speculative decoding pay, for your traffic, model and hardware?
 
@@ -80,10 +82,9 @@ def exit_code(arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return int(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; what was finished is kept: run the same command again to go on", err=True)
-        return Exit.INTERRUPTED
+        return _explained(Interrupted("what was finished is kept: run the same command again to go on"), arguments)
     except (InvalidSpec, ClientError, click.ClickException) as error:
-        return _explained(error)
+        return _explained(error, arguments)
     except Exception:  # noqa: BLE001  the last line of defence: anything unforeseen is a bug of ours, and says so
         traceback.print_exc()
         click.echo("error: this is a bug of specbench; please report it with the lines above", err=True)
@@ -91,14 +92,23 @@ def exit_code(arguments: list[str]) -> int:
     return result if isinstance(result, int) else Exit.OK
 
 
-def _explained(error: InvalidSpec | ClientError | click.ClickException) -> int:
-    """Say what is wrong, one line each, and return the exit code it has."""
-    if isinstance(error, InvalidSpec):
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
-        return Exit.BAD_INPUT
-    if isinstance(error, ClientError):
-        click.echo(f"error: {error.reason}: {error}", err=True)
-        return error.exit
-    error.show()
-    return Exit.BAD_INPUT
+def _explained(error: InvalidSpec | ClientError | click.ClickException, arguments: list[str]) -> int:
+    """Say what is wrong, to people on stderr and to programs as the one document on stdout; return the exit code."""
+    if isinstance(error, click.ClickException):
+        error.show()
+        code, reason, lines = Exit.BAD_INPUT, "Usage", [error.format_message()]
+    elif isinstance(error, InvalidSpec):
+        code, reason, lines = Exit.BAD_INPUT, "InvalidSpec", [str(problem) for problem in error.problems]
+    else:
+        code, reason, lines = error.exit, error.reason, [str(error)]
+    if not isinstance(error, click.ClickException):
+        for line in lines:
+            click.echo(f"error: {line}" if reason == "InvalidSpec" else f"error: {reason}: {line}", err=True)
+    if _wants_json(arguments):
+        click.echo(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
+    return code
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    joined = {"--output=json", "-o=json", "-ojson"} & set(arguments)
+    return bool(joined) or any(pair in (("--output", "json"), ("-o", "json")) for pair in pairwise(arguments))

@@ -35,13 +35,16 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     """
     wanted = expand(read_run_file(file, settings))
     measured = find_run(open_results(results), wanted).measured if results else set()
-    prompts = _prompts(wanted, file.parent)
+    prompts = _prompts(wanted, file.resolve().parent)
     size = estimate(wanted, {name: rows.turns for name, rows in prompts.items()})
     described = {name: _described(rows) for name, rows in prompts.items()}
     if output == "json":
         click.echo(json.dumps(_document(wanted, measured, size) | {"prompts": described}, indent=2))
     else:
         click.echo(_text(wanted, measured, size))
+        for workload in wanted.workloads:
+            if workload.name not in described:
+                click.echo(f"{workload.name}: the prompts ({workload.dataset.uri}) are not on this machine")
         for name, known in described.items():
             click.echo(f"{name}: " + "; ".join(f"{what}: {value}" for what, value in known.items()))
 
@@ -51,8 +54,13 @@ def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
     return {
         workload.name: load_prompts(workload.dataset, base_dir)
         for workload in wanted.workloads
-        if "://" not in workload.dataset.uri and (base_dir / workload.dataset.uri).exists()
+        if not workload.dataset.uri.startswith("s3://") and _readable(workload.dataset.uri, base_dir)
     }
+
+
+def _readable(uri: str, base_dir: Path) -> bool:
+    """Whether the prompts can be read here; what no client could read is left to the reader, which says why."""
+    return "://" in uri or (base_dir / Path(uri).expanduser()).exists()
 
 
 def _described(prompts: Prompts) -> dict[str, object]:

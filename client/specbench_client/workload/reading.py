@@ -99,7 +99,7 @@ def _text(value: Any, where: str) -> str:
     if PLACEHOLDER in value:
         raise BadRow(
             f"{where} is a placeholder: the data set's licence does not let its text be passed on; "
-            "fetch it from its source first (specbench dataset prepare)"
+            "fetch it from its source first, as its publisher describes"
         )
     return _whole(value, where)
 
