@@ -4,7 +4,6 @@ Shares the cluster of all tests; what breaks components runs only while nobody e
 """
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from specbench_cluster import Build, Cluster, cli
 from specbench_testing.cluster import Cluster as Kubernetes
+from specbench_testing.shared_cluster import others_at_work
 
 pytestmark = [
     pytest.mark.cluster,
@@ -53,8 +53,7 @@ def ground(cluster: Kubernetes) -> Cluster:
 @pytest.fixture
 def alone(ground: Cluster) -> Cluster:
     """The cluster, while no other test process uses it: their requests would fail with its components."""
-    leases = (ground.settings.cache / "test-leases").glob("*.lease")
-    if any(int(lease.stem.partition("-")[0]) != os.getpid() for lease in leases):
+    if others_at_work(ground):
         pytest.skip("another test process uses the cluster")
     return ground
 

@@ -42,6 +42,12 @@ def borrowed_cluster() -> Iterator[Cluster]:
         _give_back(ground, lease)
 
 
+def others_at_work(ground: Ground) -> bool:
+    """Whether another living test process uses the cluster; what killed ones left behind does not count."""
+    mine = f"{os.getpid()}-"
+    return any(_alive(lease) for lease in _leases(ground).glob("*.lease") if not lease.name.startswith(mine))
+
+
 def program(name: str) -> Path:
     """The file of kubectl, helm or kubeconform: the machine's own, or the one that hack/cluster builds."""
     _skip_where_unwanted()
