@@ -17,7 +17,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
 from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import Delta, Stream, count_in, read_stream
+from specbench_client.dialects.stream import Delta, Stream, count_in, first_model, read_stream, tokens_told
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 
@@ -69,7 +69,6 @@ class LlamaCppDialect:
         stream = read_stream(events)
         output_tokens = count_in(stream.usage, "completion_tokens") or 0
         content = _content(stream, output_tokens)
-        told = [chunk.tokens for chunk in content if chunk.tokens is not None]
         cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
         return Answer(
             text=stream.text,
@@ -78,7 +77,7 @@ class LlamaCppDialect:
             acceptance=_acceptance(stream, output_tokens, drafting=drafting),
             input_tokens=count_in(stream.usage, "prompt_tokens"),
             output_tokens=output_tokens,
-            output_tokens_client=sum(told) if len(told) == len(content) else None,
+            output_tokens_client=tokens_told(content),
             cached_tokens=count_in(stream.last, "timings", "cache_n") if cached is None else cached,
             finish_reason=stream.finish_reason,
             fingerprint=stream.fingerprint,
@@ -98,12 +97,10 @@ class LlamaCppDialect:
 
     def identity(self, documents: Mapping[str, Any]) -> Identity:
         """See `Dialect.identity`."""
-        models, props = documents.get("/v1/models"), documents.get("/props")
-        rows = models.get("data") if isinstance(models, dict) else None
-        first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+        props = documents.get("/props")
         build = props.get("build_info") if isinstance(props, dict) else None
         return Identity(
-            model=first["id"] if isinstance(first.get("id"), str) else None,
+            model=first_model(documents.get("/v1/models")),
             version=build if isinstance(build, str) else None,
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specbench_client.dialects.dialect import BadAnswer
+from specbench_client.dialects.dialect import BadAnswer, Chunk
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import DONE, Event
 from specbench_client.transport.words import cut, message_of, well_formed
@@ -87,6 +87,19 @@ def counts_in(block: Any, key: str) -> tuple[int, ...] | None:
         return None
     counts = [count_in({"": one}, "") for one in found]
     return None if None in counts else tuple(one for one in counts if one is not None)
+
+
+def first_model(listed: Any) -> str | None:
+    """The first model of an answer of /v1/models, None where it is anything else."""
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+    return first["id"] if isinstance(first.get("id"), str) else None
+
+
+def tokens_told(content: Sequence[Chunk]) -> int | None:
+    """The answer's tokens as its chunks told them, None where one of them did not."""
+    told = [chunk.tokens for chunk in content if chunk.tokens is not None]
+    return sum(told) if len(told) == len(content) else None
 
 
 def _delta(event: Event) -> Delta:

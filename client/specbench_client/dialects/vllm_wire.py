@@ -15,7 +15,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
 from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import Stream, count_in, counts_in, read_stream
+from specbench_client.dialects.stream import Stream, count_in, counts_in, first_model, read_stream, tokens_told
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 
@@ -54,7 +54,6 @@ class VllmDialect:
         """See `Dialect.read`."""
         stream = read_stream(events)
         content = _content(stream)
-        told = [chunk.tokens for chunk in content if chunk.tokens is not None]
         output_tokens = count_in(stream.usage, "completion_tokens") or 0
         return Answer(
             text=stream.text,
@@ -63,7 +62,7 @@ class VllmDialect:
             acceptance=_acceptance(stream, content, output_tokens, drafting=drafting),
             input_tokens=count_in(stream.usage, "prompt_tokens"),
             output_tokens=output_tokens,
-            output_tokens_client=sum(told) if len(told) == len(content) else None,
+            output_tokens_client=tokens_told(content),
             cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
             finish_reason=stream.finish_reason,
             fingerprint=stream.fingerprint,
@@ -84,12 +83,10 @@ class VllmDialect:
 
     def identity(self, documents: Mapping[str, Any]) -> Identity:
         """See `Dialect.identity`."""
-        models, version = documents.get("/v1/models"), documents.get("/version")
-        rows = models.get("data") if isinstance(models, dict) else None
-        first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+        version = documents.get("/version")
         told = version.get("version") if isinstance(version, dict) else None
         return Identity(
-            model=first["id"] if isinstance(first.get("id"), str) else None,
+            model=first_model(documents.get("/v1/models")),
             version=told if isinstance(told, str) else None,
         )
 

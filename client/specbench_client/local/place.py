@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from specbench_api.outcome.layout import PLAN, hash_of_manifest, run_root
+from specbench_api.outcome.layout import PLAN, measured_among, run_root
 from specbench_api.plan.plan import Plan
 from specbench_client.store.locate import open_store
 from specbench_client.store.store import Store
@@ -37,7 +37,7 @@ def find_run(results: Store, plan: Plan) -> Place:
         candidate = plan.model_copy(update={"uid": uid})
         store = results.below(run_root(plan.namespace, plan.name, uid))
         if store.get(PLAN) == candidate.to_json().encode():
-            found = {hash_of_manifest(key) for key in store.keys("points/")}
-            return Place(candidate, store, {point.hash for point in plan.points if point.hash in found})
+            wanted = (point.hash for point in plan.points)
+            return Place(candidate, store, measured_among(store.keys("points/"), wanted))
     fresh = plan.model_copy(update={"uid": str(uuid.uuid4())})
     return Place(fresh, results.below(run_root(plan.namespace, plan.name, fresh.uid)), set())

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import hash_of_manifest, manifest_key, point_root, summary_key
+from specbench_api.outcome.layout import manifest_key, measured_among, point_root, summary_key
 from specbench_api.outcome.manifest import Manifest, Observed, StoredFile
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.errors import NotDurable
@@ -46,8 +46,7 @@ class PointStore:
 
     def measured(self, wanted: Iterable[str]) -> set[str]:
         """Which of these points have a manifest."""
-        found = {hash_of_manifest(key) for key in self.store.keys("points/")}
-        return {point for point in wanted if point in found}
+        return measured_among(self.store.keys("points/"), wanted)
 
     def manifest(self, point: str) -> Manifest | None:
         """The point's manifest, or None where it is no result. Raises NotDurable(Damaged)."""

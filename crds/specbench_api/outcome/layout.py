@@ -10,6 +10,8 @@ runs/NAMESPACE/NAME/UID/
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 PLAN = "plan.json"
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
@@ -48,3 +50,9 @@ def hash_of_manifest(key: str) -> str | None:
     parts = key.split("/")
     is_manifest = len(parts) == 3 and parts[0] == "points" and parts[2] == MANIFEST
     return parts[1] if is_manifest else None
+
+
+def measured_among(keys: Iterable[str], wanted: Iterable[str]) -> set[str]:
+    """Which of the wanted points have a manifest among these keys (below the run's root)."""
+    found = {hash_of_manifest(key) for key in keys}
+    return {point for point in wanted if point in found}
