@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help install demo test test-quick test-chaos cluster cluster-down cluster-demo generate lint format requirements clean
+.PHONY: help install demo test test-quick test-chaos cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ cluster-down: $(STAMP) ## end it and leave nothing behind
 
 cluster-demo: $(STAMP) ## helm install, kubectl apply, verdict in status, GPUs free again
 	$(BIN)/python hack/cluster-demo
+
+bench-client: $(STAMP) ## our client beside its peers against a server that knows when it sent what
+	$(BIN)/python benchmarks/client
 
 generate: $(STAMP) ## CRDs, the chart's copies and reference docs from the models
 	$(BIN)/python hack/generate

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
+MEASURED = "phase != 'warmup' and not prompt_id.str.startswith('filler-')"
+
 
 def count_records(questions: Path, count: int, family: Path) -> int:
     """Print a line a point below `family`; return 1 where a turn has no record, or more than one."""
@@ -15,9 +17,9 @@ def count_records(questions: Path, count: int, family: Path) -> int:
     turns = {str(row["question_id"]): len(row["turns"]) for row in rows}
     wrong = 0
     for manifest in sorted(family.rglob("manifest.json")):
-        parts = [file["key"] for file in json.loads(manifest.read_text())["files"] if file["key"].endswith(".parquet")]
+        parts = [file["key"] for file in json.loads(manifest.read_text())["files"] if "/records/" in file["key"]]
         root = manifest.parents[2]
-        frame = pd.concat(pd.read_parquet(root / key) for key in parts).query("phase != 'warmup'")
+        frame = pd.concat(pd.read_parquet(root / key) for key in parts).query(MEASURED)
         seen = Counter(zip(frame["prompt_id"].astype(str), frame["turn"], strict=True))
         asked = set(frame["prompt_id"].astype(str))
         wanted = {(prompt, turn) for prompt in asked for turn in range(turns[prompt])}

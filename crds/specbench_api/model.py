@@ -6,6 +6,7 @@ unknown keys are refused, because a mistyped field that is dropped is a benchmar
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -57,6 +58,26 @@ class Distinct:
         twin = _first_twin(values)
         if twin is not None:
             raise ValueError(f"{twin!r} is given twice: leave one of them out")
+        return values
+
+
+@dataclass(frozen=True)
+class Open:
+    """Marks a map whose values may be anything JSON has. What is no number of JSON (NaN) is refused.
+
+    Rendered as a map and not as an open object: the API server compares open objects by the keys of one side alone,
+    so that a field could change its name under the rule that what is measured cannot change.
+    """
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_after_validator_function(self._refuse_no_json, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {**handler(schema), "additionalProperties": {"x-kubernetes-preserve-unknown-fields": True}}
+
+    @staticmethod
+    def _refuse_no_json(values: dict[str, Any]) -> dict[str, Any]:
+        json.dumps(values, allow_nan=False)  # a ValueError is a refusal
         return values
 
 

@@ -69,6 +69,8 @@ def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
     [
         {"spec.load.repeats": 9},
         {"spec.load.concurrency[1]": 2},
+        {"spec.load.slots": 2},
+        {"spec.workloads[0].extraBody": {"top_k": 20}},
         {"spec.model.revision": "v2"},
         {"spec.engine.args": ["--x"]},
         {"spec.drafters[1]": {"name": "suffix", "method": "suffix"}},
@@ -84,6 +86,15 @@ def test_what_is_measured_cannot_change_under_a_run(edits: Mapping[str, Any], ru
     runs.apply(resource(name="fixed"))
     with pytest.raises(Refused, match="what is measured cannot change under a run"):
         runs.apply(resource(edits, name="fixed"))
+
+
+def test_a_field_of_the_extra_body_cannot_change_its_name_or_its_depth(runs: Runs) -> None:
+    """The server compares a map by its keys and whole values; an open object it would not compare so."""
+    body = "spec.workloads[0].extraBody"
+    runs.apply(resource({body: {"top_k": 20, "deep": {"a": [1]}}}, name="extra"))
+    for other in ({"min_p": 20, "deep": {"a": [1]}}, {"top_k": 20, "deep": {"a": [2]}}, {"top_k": 20}):
+        with pytest.raises(Refused, match="what is measured cannot change under a run"):
+            runs.apply(resource({body: other}, name="extra"))
 
 
 @pytest.mark.parametrize(
@@ -156,6 +167,7 @@ def _paths() -> list[str]:
     return found
 
 
+OPEN_LOOP = {"spec.load": {"rate": [2.5], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.5}}}
 WHOLE = {
     "spec.model.pvc": {"claimName": "c", "path": "p"},
     "spec.engine": {"kind": "simulator", "args": ["a"], "command": ["c"], "env": [{"name": "A"}]},
@@ -172,7 +184,9 @@ VALUES = st.one_of(
     st.integers(-2, 70),
     st.sampled_from([0.5, 2.5, -1, 5000, 3_000_000, 2**31]),
     st.sampled_from(["", "a", "A b", "x" * 33, "x" * 5000, "1", "none", "s3://b/k", "http://h", "8Gi", "a/b", "Skip"]),
-    st.sampled_from(["ngram", "eagle", "mtp", "suffix", "llama-cpp", "parquet", "Sequential", "Exists", "NoSchedule"]),
+    st.sampled_from(
+        ["ngram", "eagle", "mtp", "suffix", "llama-cpp", "parquet", "Sequential", "Exists", "NoSchedule", "Trace"]
+    ),
     st.sampled_from(
         [[], {}, [1], [1, 1], ["a"], ["a", "a"], {"key": "v"}, {"name": "n"}, [{"name": "n"}, {"name": "n"}]]
     ),
@@ -180,10 +194,13 @@ VALUES = st.one_of(
 
 
 @settings(max_examples=600, deadline=None, derandomize=True)
-@given(edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2))
-def test_server_and_models_agree_about_any_edit(runs: Runs, edits: dict[str, Any]) -> None:
+@given(
+    base=st.sampled_from([WHOLE, {**WHOLE, **OPEN_LOOP}]),
+    edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2),
+)
+def test_server_and_models_agree_about_any_edit(runs: Runs, base: dict[str, Any], edits: dict[str, Any]) -> None:
     try:
-        spec = resource({**WHOLE, **edits})
+        spec = resource({**base, **edits})
     except (KeyError, IndexError, TypeError, AttributeError):
         return  # the edits take each other's ground away
     assert _server_takes(spec, runs) == _models_take(spec), json.dumps(spec)

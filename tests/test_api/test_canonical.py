@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from specbench_api.plan.canonical import POINT_SCHEMA, canonical_json, canonical_point, digest
 from specbench_api.plan.expand import arms_of, expand
-from specbench_testing.resources import run_of
+from specbench_api.spec.load import Level
+from specbench_testing.resources import MISSING, run_of
 
 FULL = {
     "spec.model": {"name": "acme/tiny", "revision": "v1", "path": "/models/tiny"},
@@ -25,7 +26,7 @@ FULL = {
     "spec.load": {"concurrency": [1, 8], "requests": 16, "warmupRequests": 2, "repeats": 2},
     "spec.placement": {"gpus": 1, "nodeSelector": {"pool": "a"}, "engineResources": {"cpu": "8"}},
 }
-PINNED = "ce85b4b8fef2727076631fa1a7b201573de7fb0649efdca002ddc9faaa94c802"
+PINNED = "347a0ed4eb9c6dc4d99b9dcb61fd833f0abd3c5bc48d6f90e6a3a6dabac65a5f"
 """Changing it makes every result of every user unknown: a new POINT_SCHEMA then, and a note in the change log."""
 
 
@@ -36,15 +37,15 @@ def hashes(edits: dict[str, Any]) -> list[str]:
 
 def test_the_hash_of_one_known_point_never_changes() -> None:
     spec = run_of(FULL).spec
-    point = canonical_point(spec, arms_of(spec)[1], spec.workloads[0], 8, 1)
-    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v1"
+    point = canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1)
+    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v2"
     assert digest(point) == PINNED
 
 
 def test_a_point_says_all_that_was_declared_and_no_more() -> None:
     spec = run_of(FULL).spec
-    assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], 8, 1) == {
-        "schemaVersion": "specbench.io/point/v1",
+    assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1) == {
+        "schemaVersion": "specbench.io/point/v2",
         "model": {"name": "acme/tiny", "revision": "v1", "path": "/models/tiny"},
         "engine": {
             "kind": "simulator",
@@ -57,9 +58,16 @@ def test_a_point_says_all_that_was_declared_and_no_more() -> None:
         "workload": {
             "dataset": {"source": "jsonl", "uri": "prompts.jsonl", "categories": ["qa"], "count": 8},
             "sampling": {"temperature": 0.5, "topP": 0.9, "seed": 7},
-            "output": {"maxTokens": 64, "ignoreEos": False},
+            "output": {"maxTokens": 64, "ignoreEos": False, "stream": True},
+            "extraBody": {},
         },
-        "load": {"concurrency": 8, "slots": 8, "requests": 16, "warmupRequests": 2},
+        "load": {
+            "level": {"concurrency": 8},
+            "slots": 8,
+            "requests": 16,
+            "durationSeconds": None,
+            "warmupRequests": 2,
+        },
         "repeat": 1,
         "hardware": {
             "gpus": 1,
@@ -109,9 +117,13 @@ def test_labels_deadlines_and_whereabouts_are_not_part_of_a_point(edits: dict[st
         {"spec.workloads[0].sampling.seed": 8},
         {"spec.workloads[0].sampling.temperature": 0},
         {"spec.workloads[0].output.maxTokens": 65},
+        {"spec.workloads[0].output.stream": False},
+        {"spec.workloads[0].extraBody": {"top_k": 20}},
         {"spec.load.requests": 17},
         {"spec.load.warmupRequests": 3},
         {"spec.load.concurrency": [1, 9]},
+        {"spec.load.slots": 9},
+        {"spec.load.requests": MISSING, "spec.load.durationSeconds": 16},
         {"spec.placement.nodeSelector": {"pool": "b"}},
         {"spec.placement.gpuResourceName": "amd.com/gpu"},
         {"spec.placement.engineResources": {"cpu": "9"}},
@@ -139,6 +151,47 @@ def test_a_default_that_is_written_out_is_the_same_point() -> None:
         "spec.drafters[0].args": [],
     }
     assert hashes(written) == hashes({})
+
+
+OPEN = {"spec.load": {"rate": [2, 0.5], "slots": 8, "durationSeconds": 60, "warmupRequests": 2}}
+
+
+def test_a_point_of_an_open_loop_says_how_its_conversations_arrive() -> None:
+    spec = run_of({**FULL, **OPEN, "spec.load.arrival": {"process": "Gamma", "burstiness": 0.5}}).spec
+    assert canonical_point(spec, arms_of(spec)[0], spec.workloads[0], spec.load.levels[0], 0)["load"] == {
+        "level": {"rate": 0.5},
+        "slots": 8,
+        "requests": None,
+        "durationSeconds": 60,
+        "warmupRequests": 2,
+        "arrival": {"process": "Gamma", "burstiness": 0.5, "column": "timestamp", "seed": 0},
+    }
+
+
+def test_an_arrival_that_is_left_out_is_the_default_one() -> None:
+    assert hashes(OPEN) == hashes({**OPEN, "spec.load.arrival": {"process": "Poisson"}})
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.load.rate": [3, 0.25]},
+        {"spec.load.slots": 9},
+        {"spec.load.durationSeconds": 61},
+        {"spec.load.arrival": {"process": "Constant"}},
+        {"spec.load.arrival": {"seed": 1}},
+        {"spec.load.arrival": {"process": "Gamma", "burstiness": 4}},
+        {"spec.load.arrival": {"process": "Trace", "uri": "trace.csv"}},
+    ],
+    ids=str,
+)
+def test_what_decides_when_conversations_arrive_is_part_of_every_point(edits: dict[str, Any]) -> None:
+    assert not set(hashes({**OPEN, **edits})) & set(hashes(OPEN))
+
+
+def test_a_trace_at_its_own_speed_is_another_measurement_than_a_stretched_one() -> None:
+    trace = {"spec.load": {"slots": 8, "arrival": {"process": "Trace", "uri": "trace.csv"}}}
+    assert not set(hashes(trace)) & set(hashes({**trace, "spec.load.rate": [1]}))
 
 
 JSON = st.recursive(

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from specbench_api.crdgen.structural import structural
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan.estimate import Estimate, estimate
-from specbench_api.plan.expand import CELLS_MAX, GROUPS_MAX, arms_of, expand, launch_order
+from specbench_api.plan.expand import CELLS_MAX, GROUPS_MAX, arms_of, expand, launch_order, lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import Method
+from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
@@ -24,9 +25,16 @@ from specbench_testing.resources import Resource, resource, run_of
 METHODS = [Method.NGRAM, Method.SUFFIX, Method.MTP]
 
 
+LEVELS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.builds(dict, concurrency=st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True)),
+    st.builds(dict, rate=st.lists(st.floats(0.01, 1000), min_size=1, max_size=4, unique=True), slots=st.just(64)),
+    st.just({"slots": 64, "arrival": {"process": "Trace", "uri": "trace.jsonl"}}),
+)
+
+
 @st.composite
 def runs(draw: st.DrawFn) -> SpecBenchRun:
-    """Any run that can be planned: 0 to 3 drafters, 1 to 3 workloads, some loads and repeats, both orders."""
+    """Any run that can be planned: 0 to 3 drafters, 1 to 3 workloads, closed and open loops, repeats, both orders."""
     drafters = [{"name": f"d{method}", "method": str(method)} for method in METHODS[: draw(st.integers(0, 3))]]
     spec: Resource = resource()["spec"]
     spec["drafters"] = drafters
@@ -36,7 +44,7 @@ def runs(draw: st.DrawFn) -> SpecBenchRun:
         for index in range(draw(st.integers(1, 3)))
     ]
     spec["load"] = {
-        "concurrency": draw(st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True)),
+        **draw(LEVELS),
         "repeats": draw(st.integers(1, 6)),
         "order": draw(st.sampled_from(["Sequential", "Interleaved"])),
     }
@@ -54,10 +62,11 @@ def test_every_point_is_planned_exactly_once(run: SpecBenchRun) -> None:
     wanted = product(
         [arm.name for arm in arms_of(spec)],
         [workload.name for workload in spec.workloads],
-        spec.load.concurrency,
+        spec.load.levels,
         range(spec.load.repeats),
     )
-    assert Counter((p.arm, p.workload, p.concurrency, p.repeat) for p in plan.points) == Counter(wanted)
+    assert Counter((p.arm, p.workload, p.level, p.repeat) for p in plan.points) == Counter(wanted)
+    assert len({level.label for level in spec.load.levels}) == len(spec.load.levels)
     assert len({point.hash for point in plan.points}) == len(plan.points)
 
 
@@ -73,7 +82,7 @@ def test_a_group_is_one_arm_and_no_two_neighbours_are_the_same(run: SpecBenchRun
 def test_a_launch_goes_through_its_repeats_and_loads_upwards(run: SpecBenchRun) -> None:
     names = [workload.name for workload in run.spec.workloads]
     for group in expand(run).groups:
-        walked = [(point.repeat, names.index(point.workload), point.concurrency) for point in group.points]
+        walked = [(point.repeat, names.index(point.workload), point.level.order) for point in group.points]
         assert walked == sorted(walked)
 
 
@@ -113,6 +122,8 @@ def test_every_arm_is_started_for_the_highest_concurrency() -> None:
     plan = expand(run_of({"spec.load.concurrency": [2, 16, 4], "spec.placement": {"gpus": 2}}))
     orders = [launch_order(plan, arm) for arm in plan.arms]
     assert [(order.slots, order.gpus) for order in orders] == [(16, 2), (16, 2)]
+    assert expand(run_of({"spec.load": {"concurrency": [2, 16], "slots": 32}})).slots == 32
+    assert expand(run_of({"spec.load": {"rate": [2], "slots": 32}})).slots == 32
     assert [order.drafter.name if order.drafter else None for order in orders] == [None, "ngram"]
 
 
@@ -126,14 +137,19 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
     ("edits", "path", "says"),
     [
         (
+            {"spec.workloads[0].extraBody": {"top_k": 5, "temperature": 1}},
+            "spec.workloads[0].extraBody.temperature",
+            "is set by specbench itself (set sampling.temperature)",
+        ),
+        (
             {"spec.drafters[1]": {"name": "again", "method": "ngram"}},
-            "spec.drafters[again]",
-            "is the same as 'ngram' but for its name",
+            "spec.drafters[1]",
+            "'again' differs from 'ngram' by name alone",
         ),
         (
             {"spec.workloads[1]": {"name": "again", "dataset": {"source": "jsonl", "uri": "prompts.jsonl"}}},
-            "spec.workloads[again]",
-            "is the same as 'chat' but for its name",
+            "spec.workloads[1]",
+            "'again' differs from 'chat' by name alone",
         ),
         (
             {"spec.engine": {"kind": "simulator", "args": ["--port=1"]}},
@@ -149,6 +165,16 @@ def test_what_no_schema_can_tell_is_refused_before_anything_is_created(
         expand(run_of(edits))
     assert [problem.path for problem in refused.value.problems] == [path]
     assert says in str(refused.value)
+
+
+def test_an_endpoint_that_already_runs_is_refused_its_plan_only_for_what_is_wrong_with_the_plan() -> None:
+    engine = {"kind": "external", "endpoint": "http://127.0.0.1:8000"}
+    edits: dict[str, Any] = {"spec.engine": engine, "spec.drafters": []}
+    assert [arm.name for arm in lay_out(run_of(edits)).arms] == ["endpoint"]
+    with pytest.raises(InvalidSpec, match="a SpecBenchRun launches its engines itself"):
+        expand(run_of(edits))
+    with pytest.raises(InvalidSpec, match=r"extraBody\.seed: is set by specbench itself"):
+        lay_out(run_of({**edits, "spec.workloads[0].extraBody": {"seed": 1}}))
 
 
 def drafters(count: int) -> list[dict[str, Any]]:
@@ -171,7 +197,7 @@ def workloads(count: int) -> list[dict[str, Any]]:
         (
             {"spec.drafters": drafters(4), "spec.workloads": workloads(13)}
             | {"spec.load": {"concurrency": list(range(1, 17)), "repeats": 1}},
-            "1040 combinations of arm, workload and concurrency are more than one run may hold (1024)",
+            "1040 combinations of arm, workload and load are more than one run may hold (1024)",
         ),
         (
             {"spec.drafters": drafters(16), "spec.load.repeats": 32},
@@ -191,7 +217,52 @@ def test_a_run_of_the_largest_size_fits_what_status_may_list() -> None:
     assert len(expand(run_of({"spec.drafters": drafters(16), "spec.load.repeats": 31})).groups) == 31 * 16 + 1
 
 
+TURNS = {"chat": [1, 1, 2]}
+
+
+def estimated(load: dict[str, Any]) -> Estimate:
+    """What is known of two arms measured twice, with three prompts of four turns together."""
+    return estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
+
+
 def test_the_estimate_counts_only_what_is_known() -> None:
     plan = expand(run_of({"spec.load": {"concurrency": [1, 2], "repeats": 2}}))
-    assert estimate(plan) == Estimate(launches=3, points=8, requests=None, output_tokens_at_most=None)
-    assert estimate(plan, {"chat": 10}) == Estimate(3, 8, requests=80, output_tokens_at_most=80 * 256)
+    assert estimate(plan) == Estimate(3, 8, requests=None, output_tokens_at_most=None, load_seconds=None)
+    assert estimate(plan, TURNS) == Estimate(3, 8, requests=32, output_tokens_at_most=32 * 256, load_seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("load", "requests", "seconds"),
+    [
+        ({"concurrency": [1], "requests": 4}, 4 * 5, None),
+        ({"concurrency": [1], "durationSeconds": 60}, None, 4 * 60),
+        ({"rate": [0.5], "slots": 8, "durationSeconds": 60}, 4 * 40, 4 * 60),
+        ({"rate": [0.5], "slots": 8, "requests": 6}, 4 * 8, 4 * 12),
+        ({"rate": [0.5], "slots": 8}, 4 * 4, 4 * 6),
+        ({"arrival": {"process": "Trace", "uri": "t.csv"}, "slots": 8}, None, None),
+    ],
+)
+def test_what_the_engines_own_speed_decides_is_not_guessed(
+    load: dict[str, Any], requests: int | None, seconds: float | None
+) -> None:
+    found = estimated(load)
+    assert (found.requests, found.load_seconds) == (requests, seconds)
+
+
+@pytest.mark.parametrize(
+    ("level", "label", "words"),
+    [
+        (Level(concurrency=8), "8", "concurrency 8"),
+        (Level(rate=2.5), "2.5/s", "2.5/s"),
+        (Level(rate=100_000), "100000/s", "100000/s"),
+        (Level(rate=1234.56789), "1234.56789/s", "1234.56789/s"),
+        (Level(), "trace", "the trace's own speed"),
+    ],
+)
+def test_a_level_is_told_in_a_word_and_in_a_sentence(level: Level, label: str, words: str) -> None:
+    assert (level.label, level.words) == (label, words)
+
+
+def test_a_level_is_of_one_sort() -> None:
+    with pytest.raises(ValueError, match="never both"):
+        Level(concurrency=1, rate=1)

@@ -84,8 +84,10 @@ def test_the_api_server_knows_each_pair_that_does_not_exist() -> None:
 
 def test_the_reference_names_every_field_with_its_bounds() -> None:
     page = reference.render()
-    assert "| **`concurrency`** | list of integer |  | ≥ 1 items, ≤ 16 items, each ≥ 1, ≤ 4096 |" in page
+    assert "| `concurrency` | list of integer |  | ≥ 1 items, ≤ 16 items, each ≥ 1, ≤ 4096 |" in page
     assert "| `topP` | number | `1` | > 0, ≤ 1 |" in page
+    assert "| `rate` | list of number |  | ≥ 1 items, ≤ 16 items, each > 0, ≤ 100000 |" in page
+    assert "| `extraBody` | map of anything | `{}` | ≤ 32 entries |" in page
     assert "| `suspend` | boolean | `false` |" in page
     assert "| `nodeSelector` | map of string | `{}` |" in page
     assert '| `endpoint` | string | `""` |' in page

@@ -26,6 +26,9 @@ LLAMA = {
 DRAFT = {"name": "small", "method": "draft_model", "model": "/m/small.gguf", "numSpeculativeTokens": 5}
 
 
+ENDPOINT = "http://127.0.0.1:8000"
+
+
 def launch_of(edits: dict[str, Any], arm: str) -> Launch:
     """How an arm of the edited run is started."""
     plan = expand(run_of(edits))
@@ -37,6 +40,9 @@ def problems(edits: dict[str, Any]) -> list[str]:
     with pytest.raises(InvalidSpec) as refused:
         expand(run_of(edits))
     return [str(problem) for problem in refused.value.problems]
+
+
+LAUNCHED = [kind for kind in EngineKind if kind is not EngineKind.EXTERNAL]
 
 
 @pytest.mark.parametrize("kind", EngineKind)
@@ -56,12 +62,14 @@ def test_the_support_table_has_no_row_beside_the_pairs() -> None:
     assert len(CELLS) == len(EngineKind) * len(Method)
 
 
-@pytest.mark.parametrize("kind", EngineKind)
+@pytest.mark.parametrize("kind", LAUNCHED)
 def test_every_engine_can_serve_without_a_drafter(kind: EngineKind) -> None:
     assert cell(kind, Method.NONE).supported
 
 
-@pytest.mark.parametrize(("kind", "method"), [pair for pair in CELLS if pair[1] is not Method.NONE])
+@pytest.mark.parametrize(
+    ("kind", "method"), [pair for pair in CELLS if pair[1] is not Method.NONE and pair[0] in LAUNCHED]
+)
 def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, method: Method) -> None:
     model = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
     edits = {
@@ -73,11 +81,11 @@ def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, met
         assert launch_of(edits, "d").args
     else:
         assert problems(edits) == [
-            f"spec.drafters[d].method: {kind} cannot do {method}: {found.how} (use {found.instead})"
+            f"spec.drafters[0].method: {kind} cannot do {method}: {found.how} (use {found.instead})"
         ]
 
 
-@pytest.mark.parametrize("kind", EngineKind)
+@pytest.mark.parametrize("kind", LAUNCHED)
 def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
     engine = {"kind": str(kind), "args": ["--x", "1"], "env": [{"name": "A", "value": "1"}], "image": "i:1"}
     edits = {"spec.engine": engine, "spec.drafters[0].numSpeculativeTokens": 8}
@@ -85,6 +93,12 @@ def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
     assert baseline.args[-2:] == drafting.args[-2:] == ("--x", "1")
     alike = [(one.image, one.port, one.command, one.env, one.health_path) for one in (baseline, drafting)]
     assert alike[0] == alike[1]
+
+
+def test_an_endpoint_that_already_runs_is_measured_by_another_command() -> None:
+    edits = {"spec.engine": {"kind": "external", "endpoint": ENDPOINT}}
+    told = "spec.engine.kind: external: a SpecBenchRun launches its engines itself"
+    assert problems(edits) == [f"{told} (specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
 
 
 def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments() -> None:
@@ -156,7 +170,7 @@ def test_an_image_that_is_given_wins_over_the_versions_default(engine: dict[str,
 
 
 def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
-    for kind in EngineKind:
+    for kind in LAUNCHED:
         edits = {"spec.drafters": [], "spec.engine": {"kind": str(kind), "command": ["/bin/my-engine", "serve"]}}
         assert launch_of(edits, "none").command == ("/bin/my-engine", "serve")
 
@@ -164,8 +178,8 @@ def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--parallel=9"], "it is the highest value of spec.load.concurrency"),
-        (["-np", "9"], "it is the highest value of spec.load.concurrency"),
+        (["--parallel=9"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
+        (["-np", "9"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
         (["-m", "/x"], "set spec.model.path"),
         (["-hf", "a/b"], "set spec.model.name"),
         (["--spec-type", "draft-simple"], "set drafters[].method"),
@@ -192,21 +206,47 @@ def test_llama_cpp_gets_flags_and_values_apart_as_it_wants_them() -> None:
 def test_llama_cpp_refuses_n_grams_that_would_never_draft(tokens: int, lookup: int) -> None:
     ngram = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": tokens, "promptLookupMax": lookup}
     (told,) = problems({**LLAMA, "spec.drafters[0]": ngram})
-    assert told.startswith("spec.drafters[ngram].numSpeculativeTokens: llama.cpp never drafts when")
+    assert told.startswith("spec.drafters[0].numSpeculativeTokens: llama.cpp never drafts when")
     assert told.endswith(f"(at least {lookup or 4}, or a smaller promptLookupMax)")
 
 
-@pytest.mark.parametrize("kind", EngineKind)
+@pytest.mark.parametrize("kind", LAUNCHED)
 def test_a_drafters_own_arguments_are_held_to_the_same_rules(kind: EngineKind) -> None:
     edits = {"spec.engine.kind": str(kind), "spec.drafters[0].args": ["--host=0.0.0.0"]}
-    assert problems(edits)[0].startswith("spec.drafters[ngram].args[0]: '--host=0.0.0.0' contradicts")
+    assert problems(edits)[0].startswith("spec.drafters[0].args[0]: '--host=0.0.0.0' contradicts")
+
+
+@pytest.mark.parametrize("kind", LAUNCHED)
+def test_a_flag_on_the_engine_and_on_an_arm_is_refused_with_both_values_for_the_last_would_win_in_silence(
+    kind: EngineKind,
+) -> None:
+    engine = {"kind": str(kind), "args": ["--other=1", "--seed=1"]}
+    drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": ["--seed", "2"]}
+    (told,) = problems({**LLAMA, "spec.engine": engine, "spec.drafters": [drafter]})
+    assert told == (
+        "spec.drafters[0].args[0]: '--seed 2' and '--seed=1' of spec.engine.args[1] set the same flag"
+        " (leave it in engine.args, for every arm alike, or give it in each arm's args)"
+    )
+
+
+def test_a_short_spelling_on_the_arm_is_the_same_flag() -> None:
+    edits = {**LLAMA, "spec.engine.args": ["--ctx-size=512"], "spec.drafters[0].args": ["-c", "1024"]}
+    (told,) = problems(edits)
+    assert "'-c 1024' and '--ctx-size=512'" in told
+
+
+@pytest.mark.parametrize(("kind", "flag"), [("simulator", "--fault"), ("llama-cpp", "--lora")])
+def test_a_flag_that_an_engine_takes_several_times_may_stand_on_engine_and_arm(kind: str, flag: str) -> None:
+    drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": [f"{flag}=b"]}
+    edits = {**LLAMA, "spec.engine": {"kind": kind, "args": [f"{flag}=a"]}, "spec.drafters": [drafter]}
+    assert launch_of(edits, "ngram").args
 
 
 def test_llama_cpp_says_what_it_cannot_fetch_or_look_up() -> None:
     told = problems({**LLAMA, "spec.model": {"name": "m", "uri": "s3://b/m"}, "spec.drafters[0].promptLookupMin": 2})
     assert told == [
         "spec.model.uri: llama-server does not fetch from a URI (use path or pvc, or the hub's name)",
-        "spec.drafters[ngram].promptLookupMin: llama.cpp looks up one length of n-gram (set promptLookupMax alone)",
+        "spec.drafters[0].promptLookupMin: llama.cpp looks up one length of n-gram (set promptLookupMax alone)",
     ]
 
 

@@ -38,8 +38,17 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_a_field_that_resembles_nothing_is_answered_with_what_is_known_there() -> None:
-    with pytest.raises(InvalidSpec, match="known here: concurrency, requests, warmupRequests, repeats, order"):
+    with pytest.raises(
+        InvalidSpec,
+        match="known here: concurrency, rate, arrival, slots, requests, durationSeconds, warmupRequests, repeats",
+    ):
         parse_run(resource({"spec.load.zzzzzz": 1}))
+
+
+@pytest.mark.parametrize("value", [float("nan"), {"deep": [float("inf")]}], ids=str)
+def test_what_is_no_number_of_json_cannot_be_sent(value: Any) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.workloads\[0\]\.extraBody: out of range float values"):
+        parse_run(resource({"spec.workloads[0].extraBody": {"field": value}}))
 
 
 @pytest.mark.parametrize(

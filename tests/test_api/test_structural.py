@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, create_model
 
 from specbench_api.crdgen.structural import Schema, structural, walk
 from specbench_api.errors import NotStructural
-from specbench_api.model import ApiModel, Distinct, KeyedBy, Rule
+from specbench_api.model import ApiModel, Distinct, KeyedBy, Open, Rule
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.status import RunStatus
 
@@ -61,6 +61,16 @@ def field_of(annotation: Any, default: Any = ...) -> Schema:
             Annotated[dict[str, Annotated[str, Field(max_length=9)]], Field(max_length=2)],
             ...,
             {"type": "object", "maxProperties": 2, "additionalProperties": {"type": "string", "maxLength": 9}},
+        ),
+        (
+            Annotated[dict[str, Any], Field(max_length=2), Open()],
+            {},
+            {
+                "type": "object",
+                "default": {},
+                "maxProperties": 2,
+                "additionalProperties": {"x-kubernetes-preserve-unknown-fields": True},
+            },
         ),
         (Colour, ..., {"description": "What it looks like.", "type": "string", "enum": ["red", "blue"]}),
     ],
@@ -129,9 +139,9 @@ def test_every_text_and_every_list_of_the_api_is_bounded(model: type[BaseModel])
     unbounded: list[str] = []
 
     def note(path: str, node: Schema) -> None:
-        bound = {"string": "maxLength", "array": "maxItems"}.get(node["type"], "type")
+        bound = {"string": "maxLength", "array": "maxItems"}.get(node.get("type", ""), "")
         bound = "maxProperties" if "additionalProperties" in node else bound
-        if bound not in node and "enum" not in node:
+        if bound and bound not in node and "enum" not in node:
             unbounded.append(path)
 
     walk(structural(model), "", note)

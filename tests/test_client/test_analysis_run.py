@@ -10,13 +10,14 @@ import pytest
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.run import summarise_run
+from specbench_client.report.columns import with_interval
 from specbench_testing.records import CREATED, Lies, World, point_of, run_of_world
 
 QUIET = World(prompts=40, repeats=3)
 
 
 def cell(summary: RunSummary, arm: str, concurrency: int = 1) -> Cell:
-    return next(each for each in summary.cells if (each.arm, each.concurrency) == (arm, concurrency))
+    return next(each for each in summary.cells if (each.arm, each.level.concurrency) == (arm, concurrency))
 
 
 def fail(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
@@ -40,7 +41,7 @@ def test_a_known_speedup_is_inside_the_interval() -> None:
 
 def test_cells_come_by_workload_and_load_with_the_baseline_first_and_uncompared() -> None:
     summary = run_of_world(World(prompts=20, concurrency=(2, 1), repeats=1, drafters=("ngram", "suffix")))
-    assert [(each.concurrency, each.arm) for each in summary.cells] == [
+    assert [(each.level.concurrency, each.arm) for each in summary.cells] == [
         (load, arm) for load in (1, 2) for arm in ("none", "ngram", "suffix")
     ]
     assert cell(summary, "none").speedup is None
@@ -162,3 +163,23 @@ def test_identical_conversations_are_compared_in_all_turns() -> None:
     found = cell(run_of_world(World(prompts=24, turns=2)), "ngram").speedup
     assert found is not None
     assert "144 pairs" in found.definition
+
+
+def test_an_acceptance_length_never_has_an_interval_beyond_what_it_can_be() -> None:
+    world = World(prompts=3, drafts=3, alpha={"ngram": 0.2}, alpha_spread=0.2, tokens=(6, 9), repeats=1)
+    drafted = next(cell for cell in run_of_world(world).cells if cell.arm == "ngram")
+    lengths = [figure for name, figure in drafted.figures.items() if name.startswith("acceptance_length")]
+    assert len(lengths) == 4
+    for figure in lengths:
+        assert figure.interval is not None
+        assert 1 <= figure.interval.low <= figure.interval.high <= 4
+        assert figure.interval.method.endswith("cut to what is possible, from 1 to 4")
+
+
+def test_two_prompts_give_no_interval_for_alike_they_would_look_certain() -> None:
+    drafted = next(cell for cell in run_of_world(World(prompts=2)).cells if cell.arm == "ngram")
+    assert drafted.figures["acceptance_rate"].n == 2
+    assert drafted.figures["acceptance_rate"].interval is None
+    assert drafted.speedup is not None
+    assert drafted.speedup.interval is None
+    assert with_interval(drafted.figures["acceptance_rate"]).endswith("(2 prompts: no interval)")

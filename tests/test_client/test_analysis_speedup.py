@@ -97,6 +97,30 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(experiment: Expe
     assert coverage(experiment, TRUTH) >= 0.90
 
 
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        Experiment(repeats=3, run_noise=0.03, prompts=20, spread=False),
+        Experiment(repeats=3, run_noise=0.02, prompts=30),
+        Experiment(repeats=5, run_noise=0.03, prompts=20),
+        Experiment(repeats=8, run_noise=0.1, prompts=10),
+    ],
+    ids=["three without a difference", "three", "five", "eight noisy ones"],
+)
+def test_from_three_repeats_on_an_interval_holds_what_runs_do(experiment: Experiment) -> None:
+    assert 0.90 <= coverage(experiment, TRUTH if experiment.spread else 1.0, experiments=100) <= 0.99
+
+
+@pytest.mark.parametrize(("repeats", "words"), [(1, "one run: "), (2, "two runs: ")])
+def test_fewer_than_three_repeats_do_not_and_say_so(repeats: int, words: str) -> None:
+    few = Experiment(repeats=repeats, run_noise=0.03, spread=False)
+    assert coverage(few, 1.0, experiments=50) < 0.8
+    compared = speedup(SPEEDUP, few.pairs(1), seed=0)
+    assert (compared.repeats, compared.p_value) == (repeats, None)
+    assert compared.figure.interval is not None
+    assert words in compared.figure.interval.method
+
+
 def test_intervals_are_not_wide_for_the_sake_of_it() -> None:
     assert coverage(Experiment(repeats=1, prompts=40), TRUTH) <= 0.99
     low, high = bounds(speedup(SPEEDUP, Experiment(repeats=1, prompts=40).pairs(1), seed=0))
@@ -130,15 +154,16 @@ def test_repeats_of_the_same_prompts_do_not_pass_for_more_prompts() -> None:
     assert np.log(often[1] / often[0]) == pytest.approx(np.log(once[1] / once[0]), rel=0.1)
 
 
-def test_one_prompt_gives_a_value_without_an_interval() -> None:
-    found = speedup(SPEEDUP, Experiment(prompts=1).pairs(1), seed=0)
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_one_prompt_or_two_give_a_value_without_an_interval(prompts: int) -> None:
+    found = speedup(SPEEDUP, Experiment(prompts=prompts).pairs(1), seed=0)
     assert found.figure.value is not None
     assert found.figure.interval is None
     assert found.p_value is None
 
 
-def test_two_prompts_give_an_interval_that_admits_how_little_it_knows() -> None:
-    low, high = bounds(speedup(SPEEDUP, Experiment(prompts=2).pairs(1), seed=0))
+def test_three_prompts_give_an_interval_that_admits_how_little_it_knows() -> None:
+    low, high = bounds(speedup(SPEEDUP, Experiment(prompts=3).pairs(1), seed=0))
     assert high / low > 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell, Counts
+from specbench_api.spec.load import Level
 from specbench_client.analysis.cell import Judged
 from specbench_client.analysis.verdict import Standing, Verdict, standings, verdict_of
 from specbench_testing.records import Lies, World, run_of_world
@@ -13,7 +14,14 @@ PLAN = World().plan
 
 
 def judged(
-    arm: str, load: int, value: float | None, half: float | None = 0.1, *, p: float = 0.0001, valid: bool = True
+    arm: str,
+    load: int | Level,
+    value: float | None,
+    half: float | None = 0.1,
+    *,
+    p: float = 0.0001,
+    valid: bool = True,
+    repeats: int | None = 3,
 ) -> Judged:
     interval = (
         None if half is None or value is None else FigureInterval(low=value - half, high=value + half, method="m")
@@ -22,12 +30,13 @@ def judged(
     cell = Cell(
         arm=arm,
         workload="chat",
-        concurrency=load,
+        level=load if isinstance(load, Level) else Level(concurrency=load),
         points=[],
         counts=Counts(),
         figures={},
         speedup=None if arm == "none" else figure,
         valid=valid,
+        compared_repeats=repeats,
     )
     return Judged(cell, (), None if interval is None else p, 20)
 
@@ -41,6 +50,17 @@ def test_faster_here_and_indistinguishable_there() -> None:
     text = said(judged("none", 1, None), judged("ngram", 1, 1.42), judged("ngram", 8, 1.02, p=0.7))
     assert text == (
         "ngram is 1.42x [1.32, 1.52] faster at concurrency 1 and indistinguishable from the baseline at 8; trustworthy"
+    )
+
+
+def test_a_rate_is_told_with_its_unit_each_time() -> None:
+    text = said(judged("ngram", Level(rate=0.5), 1.42), judged("ngram", Level(rate=2), 1.02, p=0.7))
+    assert (
+        text
+        == "ngram is 1.42x [1.32, 1.52] faster at 0.5/s and indistinguishable from the baseline at 2/s; trustworthy"
+    )
+    assert said(judged("ngram", Level(), 1.42)).startswith(
+        "ngram is 1.42x [1.32, 1.52] faster at the trace's own speed;"
     )
 
 
@@ -62,6 +82,26 @@ def test_every_standing_has_its_words() -> None:
         " indistinguishable from the baseline at 8, not clearly different among so many comparisons at 4,"
         " compared without an interval at 16 and not comparable at 32; trustworthy"
     )
+
+
+def test_too_few_repeats_make_no_claim_however_far_from_1() -> None:
+    text = said(judged("ngram", 1, 1.42, repeats=1), judged("ngram", 8, 1.02, p=0.7, repeats=1))
+    assert text == "ngram is 1.42x at concurrency 1, 1.02x at 8 (1 repeat: too few to tell); trustworthy"
+    mixed = said(
+        judged("ngram", 1, 1.5), judged("ngram", 2, 1.4, repeats=2), judged("ngram", 4, 9.0, valid=False, repeats=1)
+    )
+    assert mixed == (
+        "ngram is 1.50x [1.40, 1.60] faster at concurrency 1, 1.40x at 2 (2 repeats: too few to tell)"
+        " and not comparable at 4; trustworthy"
+    )
+
+
+def test_a_run_of_two_repeats_says_neither_faster_nor_slower() -> None:
+    summary = run_of_world(World(prompts=24, repeats=2))
+    assert "(2 repeats: too few to tell); not trustworthy (TooFewRepeats)" in summary.verdict
+    assert "faster" not in summary.verdict
+    lost = run_of_world(World(prompts=24), Lies(measured=lambda point: (point.arm, point.repeat) != ("none", 1)))
+    assert "(2 repeats: too few to tell)" in lost.verdict
 
 
 def test_one_bare_exclusion_among_many_comparisons_is_no_claim() -> None:

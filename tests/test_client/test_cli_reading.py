@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,25 @@ def test_a_row_that_is_not_there_is_refused_and_not_passed_over(tmp_path: Path, 
         read_run_file(run_file(tmp_path), (f"spec.drafters[{index}].name=other",))
 
 
-@pytest.mark.parametrize("value", ["[1", "{a: ", '"', "@x", "!!nothing 1"])
+def test_a_row_that_is_named_instead_of_numbered_is_answered_with_the_numbers(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"'ngram' is no row of a list, whose rows go by number: 0 \(ngram\)"):
+        read_run_file(run_file(tmp_path), ("spec.drafters.ngram.numSpeculativeTokens=4",))
+
+
+def test_a_text_that_is_no_yaml_is_told_with_the_name_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text("spec: [1, {")
+    with pytest.raises(InvalidSpec, match=r"broken\.yaml") as refused:
+        read_run_file(path)
+    assert "unicode string" not in str(refused.value)
+
+
+def test_a_dash_reads_the_run_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(resource())))
+    assert read_run_file(Path("-")).metadata.name == resource()["metadata"]["name"]
+
+
+@pytest.mark.parametrize("value", ["[1", "2024-99-99", "{a: ", '"', "@x", "!!nothing 1"])
 def test_a_value_that_is_no_yaml_is_refused_with_the_setting(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidSpec, match=r"--set: .*spec\.load\.repeats"):
         read_run_file(run_file(tmp_path), (f"spec.load.repeats={value}",))

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench_testing.measured import measured_rows
 from specbench_testing.specs import simulated_run, write_run
 
 pytestmark = pytest.mark.process
@@ -37,8 +38,11 @@ def records(results: Path) -> pd.DataFrame:
 def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
-    assert {(cell["arm"], cell["concurrency"]) for cell in summary["cells"]} == {("none", 2), ("eagle3", 2)}
-    measured = records(tmp_path / "out").query("phase != 'warmup'")
+    assert [(cell["arm"], cell["level"]) for cell in summary["cells"]] == [
+        ("none", {"concurrency": 2}),
+        ("eagle3", {"concurrency": 2}),
+    ]
+    measured = measured_rows(records(tmp_path / "out"))
     assert len(measured) == 2 * (8 + 2)  # two arms; eight prompts, two of them with a second turn
     assert measured.error_class.isna().all()
 
@@ -109,6 +113,22 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").rglob("manifest.json"))) == 2
 
 
+def test_a_second_run_at_the_same_moment_is_told_who_is_at_work(tmp_path: Path) -> None:
+    never = {"kind": "simulator", "args": ["--fault=never-ready"]}
+    file = write_run(tmp_path, simulated_run(engine=never, startupDeadlineSeconds=60))
+    arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as first:
+        while not [lock for lock in (tmp_path / "out").rglob(".*.lock") if lock.read_bytes()]:
+            assert first.poll() is None
+        second = specbench(*arguments[1:], cwd=tmp_path)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(30) == 130
+    assert second.returncode == 2, second.stderr
+    assert json.loads(second.stdout)["error"]["reason"] == "AlreadyRunning"
+    assert f"process {first.pid} on " in second.stderr
+    assert not list((tmp_path / "out").rglob("plan.json"))
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
@@ -132,7 +152,13 @@ def test_plan_prints_one_document_with_every_command_line(tmp_path: Path) -> Non
     file = write_run(tmp_path, simulated_run())
     done = specbench("plan", str(file), "--output", "json", cwd=tmp_path)
     plan = json.loads(done.stdout)
-    assert plan["estimate"] == {"launches": 2, "points": 2, "requests": 20, "outputTokensAtMost": 960}
+    assert plan["estimate"] == {
+        "launches": 2,
+        "points": 2,
+        "requests": 20,
+        "outputTokensAtMost": 960,
+        "loadSeconds": None,
+    }
     assert plan["commands"]["eagle3"][1:3] == ["simulate", "--dialect"]
 
 

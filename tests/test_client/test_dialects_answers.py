@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Ask, BadAnswer, Chunk, Dialect, Identity
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.table import BY_NAME, DIALECTS
+from specbench_client.slices import SLICE, finish
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 from specbench_testing.wires import Decoded, Step, as_events, llama, vllm
@@ -33,7 +35,7 @@ THREE = Decoded((Step(), Step(2, 1)))
 
 def refusal(dialect: Dialect, chunks: list[dict[str, Any]], *, done: bool = True) -> tuple[ErrorClass, str]:
     with pytest.raises(BadAnswer) as caught:
-        dialect.read(as_events(chunks, done=done), drafting=True)
+        finish(dialect.read(as_events(chunks, done=done), drafting=True))
     return caught.value.error_class, str(caught.value)
 
 
@@ -57,6 +59,28 @@ def test_a_body_asks_for_a_stream_with_usage_and_leaves_no_sampling_to_the_engin
     json.dumps(body)
 
 
+@BOTH
+def test_a_whole_answer_is_asked_for_without_anything_that_belongs_to_a_stream(dialect: Dialect) -> None:
+    body = dialect.body(replace(ASK, output=Output(max_tokens=32, stream=False)))
+    assert body["stream"] is False
+    assert not {"stream_options", "timings_per_token"} & set(body)
+
+
+@pytest.mark.parametrize("dialect", [VLLM, LLAMA, BY_NAME[DialectName.OPENAI]])
+def test_token_ids_are_sent_as_they_are_past_the_chat_template(dialect: Dialect) -> None:
+    body = dialect.body(replace(ASK, messages=(Message("user", "", (5, 6, 7)),)))
+    assert body["prompt"] == [5, 6, 7]
+    assert "messages" not in body
+    assert dialect.tokens_path == "/v1/completions"
+
+
+def test_chunks_of_a_completion_carry_their_text_beside_the_reason() -> None:
+    chunks = vllm(THREE)
+    for chunk in chunks[:-1]:
+        chunk["choices"] = [{"index": 0, "text": chunk["choices"][0]["delta"]["content"], "finish_reason": "stop"}]
+    assert finish(VLLM.read(as_events(chunks), drafting=True)).text == "word " * 4
+
+
 def test_each_dialect_asks_for_what_tells_tokens_chunk_by_chunk() -> None:
     assert VLLM.body(ASK)["stream_options"]["continuous_usage_stats"] is True
     assert LLAMA.body(ASK)["timings_per_token"] is True
@@ -68,7 +92,7 @@ def test_llama_is_told_not_to_keep_prompts() -> None:
 
 @BOTH
 def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
-    answer = dialect.read(as_events(chunks_of(dialect)), drafting=True)
+    answer = finish(dialect.read(as_events(chunks_of(dialect)), drafting=True))
     assert answer.text == "word " * 4
     assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (7, 4, 0)
     assert answer.finish_reason == "length"
@@ -80,18 +104,18 @@ def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
 def test_tokens_without_text_are_content_when_the_engine_counts_them() -> None:
     chunks = vllm(Decoded((Step(), Step())))
     chunks[3]["choices"][0]["delta"]["content"] = ""
-    assert VLLM.read(as_events(chunks), drafting=False).content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
+    assert finish(VLLM.read(as_events(chunks), drafting=False)).content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
 
 
 def test_tokens_of_a_chunk_are_missing_where_the_engine_does_not_count_them() -> None:
-    answer = VLLM.read(as_events(vllm(THREE, continuous=False)), drafting=True)
+    answer = finish(VLLM.read(as_events(vllm(THREE, continuous=False)), drafting=True))
     assert {chunk.tokens for chunk in answer.content} == {None}
     assert answer.output_tokens_client is None
     assert answer.output_tokens == 4
 
 
 def test_a_llama_token_that_ends_the_text_is_counted_on_the_chunk_that_says_so() -> None:
-    answer = LLAMA.read(as_events(llama(Decoded((Step(), Step())), ends_itself=True)), drafting=False)
+    answer = finish(LLAMA.read(as_events(llama(Decoded((Step(), Step())), ends_itself=True)), drafting=False))
     assert answer.content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
     assert answer.finish_reason == "stop"
 
@@ -100,13 +124,13 @@ def test_llama_tokens_that_never_came_are_not_made_up() -> None:
     chunks = llama(Decoded(tuple(Step() for _ in range(9))))
     del chunks[2:8]
     chunks[-1]["usage"]["completion_tokens"] = 15
-    answer = LLAMA.read(as_events(chunks), drafting=False)
+    answer = finish(LLAMA.read(as_events(chunks), drafting=False))
     assert (answer.output_tokens, answer.output_tokens_client) == (15, 10)
 
 
 def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
     chunks = [{name: value for name, value in chunk.items() if name != "timings"} for chunk in llama(THREE)]
-    answer = LLAMA.read(as_events(chunks), drafting=True)
+    answer = finish(LLAMA.read(as_events(chunks), drafting=True))
     assert answer.output_tokens_client == 4
     assert answer.acceptance.steps is None
 
@@ -115,7 +139,7 @@ def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
 def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
-    answer = dialect.read(as_events(chunks), drafting=True)
+    answer = finish(dialect.read(as_events(chunks), drafting=True))
     assert answer.reasoning == "hm"
     assert answer.content[0].ns == 1
     assert "hm" not in answer.text
@@ -126,7 +150,7 @@ def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"]["content"] = "\ud83d"
     chunks[2]["choices"][0]["delta"]["content"] = "\ude00"
-    assert dialect.read(as_events(chunks), drafting=True).text.startswith("😀")
+    assert finish(dialect.read(as_events(chunks), drafting=True)).text.startswith("😀")
 
 
 @BOTH
@@ -173,7 +197,7 @@ def test_an_error_in_mid_stream_is_told_in_the_engines_words(dialect: Dialect, e
 )
 def test_a_chunk_that_is_no_chunk_is_malformed(dialect: Dialect, data: str) -> None:
     with pytest.raises(BadAnswer) as caught:
-        dialect.read([Event(0, data), Event(1, "[DONE]")], drafting=True)
+        finish(dialect.read([Event(0, data), Event(1, "[DONE]")], drafting=True))
     assert caught.value.error_class is ErrorClass.MALFORMED
 
 
@@ -201,7 +225,7 @@ def test_no_json_makes_a_dialect_stumble(
     chunks = chunks_of(dialect)
     chunks[place:place] = strange
     try:
-        answer = dialect.read(as_events(chunks), drafting=drafting)
+        answer = finish(dialect.read(as_events(chunks), drafting=drafting))
     except BadAnswer:
         return
     answer.text.encode()
@@ -217,7 +241,7 @@ def test_no_counts_make_a_dialect_stumble_or_tell_less_than_nothing(dialect: Dia
     chunks = chunks_of(dialect)
     chunks[-1]["metrics"] = {"speculative_decoding": block}
     chunks[-1]["timings"] = block
-    acceptance = dialect.read(as_events(chunks), drafting=True).acceptance
+    acceptance = finish(dialect.read(as_events(chunks), drafting=True)).acceptance
     told = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
     assert all(count is None or count >= 0 for count in (*told, *(acceptance.step_accepted or ())))
 
@@ -231,3 +255,44 @@ def test_identity_is_what_the_engine_says_and_missing_where_it_says_nothing() ->
         for nothing in strange:
             assert dialect.identity(dict.fromkeys(dialect.identity_paths, nothing)) == Identity()
         assert dialect.identity({}) == Identity()
+
+
+def whole(dialect: Dialect, decoded: Decoded = THREE) -> dict[str, Any]:
+    """The answer that the engine would give without streaming: the last chunk's figures, and all of the text."""
+    last = (vllm if dialect is VLLM else llama)(decoded)[-1]
+    message = {"role": "assistant", "content": "word " * decoded.output_tokens}
+    return {**last, "choices": [{"index": 0, "message": message, "finish_reason": "length"}]}
+
+
+@BOTH
+def test_a_whole_answer_tells_its_tokens_and_acceptance_but_no_chunks(dialect: Dialect) -> None:
+    answer = dialect.read_whole(whole(dialect), drafting=True)
+    assert (answer.text, answer.finish_reason) == ("word " * 4, "length")
+    assert (answer.input_tokens, answer.output_tokens, answer.output_tokens_client) == (7, 4, None)
+    assert answer.content == ()
+    assert (answer.acceptance.steps, answer.acceptance.accepted_tokens) == (2, 1)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        ({"usage": None}, ErrorClass.TRUNCATED_STREAM),
+        ({"choices": []}, ErrorClass.MALFORMED),
+        ({"choices": [{}, {}]}, ErrorClass.MALFORMED),
+        ({"choices": [{"message": "x"}]}, ErrorClass.MALFORMED),
+        ({"error": {"message": "out of memory", "code": 500}}, ErrorClass.HTTP_5XX),
+    ],
+)
+def test_a_whole_answer_that_cannot_be_counted_has_its_class(
+    dialect: Dialect, change: dict[str, Any], wanted: ErrorClass
+) -> None:
+    with pytest.raises(BadAnswer) as caught:
+        dialect.read_whole({**whole(dialect), **change}, drafting=True)
+    assert caught.value.error_class is wanted
+
+
+def test_a_long_answer_is_read_in_slices() -> None:
+    long = Decoded(tuple(Step() for _ in range(10 * SLICE)))
+    slices = sum(1 for _ in VLLM.read(as_events(vllm(long)), drafting=False))
+    assert slices >= 10

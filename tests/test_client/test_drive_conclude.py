@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.layout import manifest_key
+from specbench_api.outcome.layout import manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.drive.conclude import conclude
@@ -20,7 +20,11 @@ from specbench_client.errors import NotDurable
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.drafters import Method, drafter
 from specbench_client.store.folder import FolderStore
-from specbench_testing.driving import plan_of, simulator, write_prompts
+from specbench_client.store.store import Store
+from specbench_testing.driving import UID, plan_of, simulator, write_prompts
+from specbench_testing.kept import keep
+from specbench_testing.records import World
+from specbench_testing.stores import Around, Meddled
 
 DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
 CLOCK = Clock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
@@ -118,3 +122,51 @@ def test_nothing_is_concluded_from_damaged_files(
 
     assert refused.value.reason == "Damaged"
     assert not [key for key in DERIVED if store.get(key)]
+
+
+# -- others are at work meanwhile --------------------------------------------------------------------------------------
+
+WORLD = World(prompts=4, repeats=4)
+
+
+def kept(tmp_path: Path, points: int) -> FolderStore:
+    """The world's run with so many points measured."""
+    plan = keep(WORLD, tmp_path / "results", UID, points)
+    return FolderStore(tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid))
+
+
+def test_an_answer_that_was_begun_before_the_last_point_never_replaces_the_one_that_knows_it(tmp_path: Path) -> None:
+    store = kept(tmp_path, points=7)
+    plan = Plan.from_json(store.get("plan.json") or b"")
+
+    def the_run_ends() -> None:
+        kept(tmp_path, points=8)
+        assert conclude(plan, store, CLOCK).points_measured == 8
+
+    assert conclude(plan, Meddled(store, "provenance.json", the_run_ends), CLOCK).points_measured == 8
+
+    assert RunSummary.from_json(store.get("summary.json") or b"").points_measured == 8
+    assert len(json.loads(store.get("provenance.json") or b"")["points"]) == 8
+
+
+class Growing(Around):
+    """A store in which a run goes on: each look at its manifests finds one more."""
+
+    def __init__(self, store: Store, seen: int) -> None:
+        super().__init__(store)
+        self.seen = seen
+
+    def keys(self, prefix: str = "") -> list[str]:
+        found = super().keys(prefix)
+        to_come = [key for key in found if key.endswith("manifest.json")][self.seen :]
+        self.seen += 1
+        return [key for key in found if key not in to_come]
+
+
+@pytest.mark.parametrize(("seen", "measured"), [(1, 5), (3, 8)], ids=["it goes on", "it ends meanwhile"])
+def test_of_a_run_that_goes_on_an_answer_comes_all_the_same(seen: int, measured: int, tmp_path: Path) -> None:
+    """A round looks twice, so the third begins with the fifth point; only where all are there, a fourth is made."""
+    store = Growing(kept(tmp_path, points=8), seen)
+    plan = Plan.from_json(store.get("plan.json") or b"")
+
+    assert conclude(plan, store, CLOCK).points_measured == measured

@@ -21,6 +21,7 @@ from specbench_client.simulator.faults import Faults, parse_faults
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.parts import PartLimits
 from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
+from specbench_testing.measured import measured_rows
 
 SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
 TWO_LOADS = {"spec.load": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 2}}
@@ -72,10 +73,11 @@ async def test_every_prompt_turn_has_exactly_one_record_that_the_engine_received
     received = await drive(tmp_path, plan, store)
 
     records = records_of(plan, store)
-    measured = records[records.phase != "warmup"]
+    measured = measured_rows(records)
     asked = sorted(zip(measured.prompt_id, measured.turn, strict=True))
     assert asked == [(f"q{number}", turn) for number in range(6) for turn in range(2)]
     assert measured.error_class.isna().all()
+    assert set(measured.phase) == {"steady"}, "fillers before and after them hold the load"
     first_completion = 1
     assert len(received) == len(set(received)) == len(records) + first_completion
     assert set(records.request_id) < set(received)
@@ -97,9 +99,10 @@ async def test_warm_up_comes_once_a_launch_and_never_with_the_measured_prompts(
     await drive(tmp_path, plan, store)
 
     first, second = (records_of(plan, store, [point.hash]) for point in plan.groups[0].points)
-    assert sorted(first[first.phase == "warmup"].prompt_id) == ["warmup-0", "warmup-1"]
+    warm = first[first.phase == "warmup"]
+    assert set(warm.prompt_id) == {f"warmup-{number}" for number in range(len(warm))}
     assert second[second.phase == "warmup"].empty
-    assert not set(first[first.phase == "warmup"].output_sha256) & set(first[first.phase != "warmup"].output_sha256)
+    assert not set(warm.output_sha256) & set(measured_rows(first).output_sha256)
 
 
 async def test_asked_for_more_requests_than_there_are_prompts_they_go_round(tmp_path: Path, store: FolderStore) -> None:
@@ -108,7 +111,7 @@ async def test_asked_for_more_requests_than_there_are_prompts_they_go_round(tmp_
 
     await drive(tmp_path, plan, store)
 
-    counts = records_of(plan, store).prompt_id.value_counts()
+    counts = measured_rows(records_of(plan, store)).prompt_id.value_counts()
     assert counts.to_dict() == {"q0": 3, "q1": 3, "q2": 2, "q3": 2}
 
 
@@ -154,7 +157,7 @@ async def test_only_the_point_without_a_manifest_is_measured_again(tmp_path: Pat
     assert store.get(manifest_key(kept.hash)) == manifest
     assert not [request for request in received if request.startswith(kept.hash[:12])]
     records = records_of(plan, store, [lost.hash])
-    assert sorted(records[records.phase != "warmup"].prompt_id) == [f"q{number}" for number in range(6)]
+    assert sorted(measured_rows(records).prompt_id) == [f"q{number}" for number in range(6)]
     assert len(store.keys(f"points/{lost.hash}/records/")) == 2
 
 
@@ -266,7 +269,7 @@ async def test_cancelled_in_the_middle_it_keeps_what_is_finished_and_goes_on_fro
 
     assert store.get(manifest_key(first.hash)) == manifest
     records = records_of(plan, store)
-    measured = records[records.phase != "warmup"].groupby("point").prompt_id.apply(sorted)
+    measured = measured_rows(records).groupby("point").prompt_id.apply(sorted)
     everything = sorted(f"q{number}" for number in range(30))
     assert measured[first.hash] == measured[second.hash] == everything
 

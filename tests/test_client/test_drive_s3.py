@@ -19,6 +19,7 @@ from specbench_client.store.locate import open_store
 from specbench_client.store.parts import PartLimits
 from specbench_client.store.s3 import S3Store
 from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
+from specbench_testing.measured import measured_rows
 from specbench_testing.s3 import S3Access, S3Server, free_port
 
 SLOW = SimulatorConfig(time_scale=1)
@@ -43,7 +44,7 @@ async def test_a_group_is_measured_into_s3_and_concluded_from_there(s3_store: S3
     summary = await asyncio.to_thread(conclude, plan, s3_store)
     assert summary.missing == []
     records = records_of(plan, s3_store)
-    assert len(records[records.phase != "warmup"]) == 24
+    assert len(measured_rows(records)) == 24
     assert len(s3_store.keys("points/")) > 12  # many parts, and none got lost
     assert s3_store.get("report.html") is not None
 
@@ -59,7 +60,7 @@ async def test_s3_that_goes_away_in_the_middle_and_comes_back_costs_nothing(
     def look(progress: Progress) -> None:
         if progress.phase == "measuring" and progress.requests_done >= 3:
             begun.set()
-        if progress.requests_done == progress.requests_total > 0:
+        if progress.requests_total and progress.requests_done == progress.requests_total:
             nearly_done.set()
 
     options = replace(options_in(tmp_path), on_progress=look)
@@ -76,7 +77,7 @@ async def test_s3_that_goes_away_in_the_middle_and_comes_back_costs_nothing(
     assert len(waiting) > 10
     assert "asking again" in caplog.text
     records = records_of(plan, store)
-    assert sorted(records[records.phase != "warmup"].prompt_id) == sorted(f"q{number}" for number in range(40))
+    assert sorted(measured_rows(records).prompt_id) == sorted(f"q{number}" for number in range(40))
     assert set(records.request_id) < set(engine.received())
     assert not list((tmp_path / "spool").rglob("*.parquet"))
     assert store.get(manifest_key(point.hash)) is not None

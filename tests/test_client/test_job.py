@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,23 +11,31 @@ from typing import Any, NoReturn
 
 import pytest
 
-from specbench_api.outcome.layout import run_root
+from specbench_api.outcome.layout import manifest_key, run_root
 from specbench_api.plan.plan import Plan
-from specbench_client import job
 from specbench_client.drive.options import DriveOptions
-from specbench_client.job import run_program
-from specbench_testing.driving import plan_of, write_prompts
+from specbench_client.drive.progress import ProgressKeeper
+from specbench_client.errors import NotDurable
+from specbench_client.job import account, last_words, program
+from specbench_client.job.account import Account
+from specbench_client.job.last_words import LastWords
+from specbench_client.job.program import run_program
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.store import Refusal
+from specbench_testing.driving import UID, plan_of, write_prompts
+from specbench_testing.kept import keep
+from specbench_testing.records import World
 from specbench_testing.s3 import S3Access
+from specbench_testing.stores import Silent
 
 
 @pytest.fixture(autouse=True)
 def _process_as_it_was() -> Iterator[None]:
     """A program sets up its process; here the process is pytest's."""
-    handlers, level, on_term = logging.root.handlers[:], logging.root.level, signal.getsignal(signal.SIGTERM)
+    handlers, level = logging.root.handlers[:], logging.root.level
     yield
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
-    signal.signal(signal.SIGTERM, on_term)
 
 
 @pytest.fixture
@@ -74,6 +81,15 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: P
         ({"group": "one"}, "BadInput", "'one' is not a valid integer"),
         ({"attempt": "../1"}, "BadInput", "--attempt '../1'"),
         ({"results": "ftp://x"}, "BadInput", "results cannot be kept at ftp://"),
+        ({"results": "s3://Bu cket_/x"}, "BadInput", "cannot be the name of a bucket"),
+        (
+            {"endpoint": "engine:8000"},
+            "BadInput",
+            "--endpoint 'engine:8000' is no URL of an engine: write http://engine:8000",
+        ),
+        ({"endpoint": ""}, "BadInput", "--endpoint '' is no URL"),
+        ({"endpoint": "http://"}, "BadInput", "--endpoint 'http://' is no URL"),
+        ({"endpoint": "http://engine:port"}, "BadInput", "--endpoint 'http://engine:port' is no URL"),
         ({"nonsense": "1"}, "BadInput", "No such option"),
     ],
 )
@@ -84,6 +100,7 @@ def test_bad_input_ends_with_2_and_says_what(
 
     assert (ended(tmp_path)["code"], ended(tmp_path)["reason"]) == (2, reason)
     assert said in ended(tmp_path)["message"]
+    assert ended(tmp_path)["measured"] is None
 
 
 def test_a_plan_that_is_none_ends_with_2(tmp_path: Path) -> None:
@@ -94,10 +111,10 @@ def test_a_plan_that_is_none_ends_with_2(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_there_ends_with_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
+    monkeypatch.setattr(program, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
 
     assert run_program(drive_args(tmp_path)) == 4
-    assert ended(tmp_path)["reason"] == "NeverReady"
+    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("NeverReady", 0)
 
 
 def test_a_bucket_that_is_not_there_ends_with_5(
@@ -115,7 +132,7 @@ def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
     def bug(*_: object) -> NoReturn:
         raise KeyError("bug")
 
-    monkeypatch.setattr(job, "drive_group", bug)
+    monkeypatch.setattr(program, "drive_group", bug)
 
     assert run_program(drive_args(tmp_path)) == 1
 
@@ -127,7 +144,7 @@ def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
 def test_without_a_place_for_it_the_ending_is_only_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(job, "TERMINATION_LOG", tmp_path / "nowhere")
+    monkeypatch.setattr(last_words, "TERMINATION_LOG", tmp_path / "nowhere")
 
     assert run_program(["drive"]) == 2
 
@@ -148,3 +165,76 @@ def test_a_report_of_nothing_measured_is_written_and_ends_with_0(plan: Plan, tmp
     assert (root / "summary.json").exists()
     assert ended(tmp_path)["reason"] == "Reported"
     assert ended(tmp_path)["measured"] == 0
+
+
+# -- how many points are stored ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Plan:
+    """A run of two groups, of which the first is measured and the second is not; its prompts are not here."""
+    plan = keep(World(prompts=4, repeats=1), tmp_path / "results", UID, points=1)
+    (tmp_path / "plan.json").write_text(plan.to_json())
+    return plan
+
+
+def root_of(plan: Plan, tmp_path: Path) -> Path:
+    return tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
+
+
+def test_a_group_that_is_finished_needs_no_prompts_and_ends_with_0(kept: Plan, tmp_path: Path) -> None:
+    assert run_program(drive_args(tmp_path)) == 0
+
+    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Measured", 1)
+
+
+def test_a_manifest_that_is_half_written_is_damage_and_not_a_point_that_is_measured(kept: Plan, tmp_path: Path) -> None:
+    manifest = root_of(kept, tmp_path) / manifest_key(kept.groups[0].points[0].hash)
+    manifest.write_bytes(manifest.read_bytes()[:100])
+
+    assert run_program(drive_args(tmp_path)) == 5
+
+    assert ended(tmp_path)["reason"] == "Damaged"
+    assert str(manifest.parent) in ended(tmp_path)["message"]
+
+
+def test_an_ending_tells_what_is_stored_also_by_others(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(prompts=4, repeats=1)
+
+    def overtaken(*_: object) -> NoReturn:
+        keep(world, tmp_path / "results", UID, points=1)
+        raise NotDurable("another client wrote it", Refusal.CONFLICT)
+
+    (tmp_path / "plan.json").write_text(keep(world, tmp_path / "results", UID, points=0).to_json())
+    monkeypatch.setattr(program, "drive_group", overtaken)
+
+    assert run_program(drive_args(tmp_path)) == 5
+    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Conflict", 1)
+
+
+def test_a_report_that_finds_damage_tells_what_is_stored(kept: Plan, tmp_path: Path) -> None:
+    next(root_of(kept, tmp_path).rglob("*.parquet")).unlink()
+    arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
+
+    assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 5
+
+    assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Damaged", 1)
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for(
+    kept: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account, "COUNT_WITHIN_S", 0.01)
+    silent = Silent(FolderStore(root_of(kept, tmp_path)))
+    counted = Account(LastWords(None))
+    counted.follow(silent, [point.hash for point in kept.points])
+    counted.note(ProgressKeeper(kept.groups[0], 0, lambda: 0).look())
+
+    counted.recount()
+
+    assert counted.measured == 0
+    silent.speak.set()
+    counted.recount()
+    assert counted.measured == 1

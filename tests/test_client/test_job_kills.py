@@ -19,6 +19,7 @@ from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.locate import open_store
 from specbench_client.store.store import Store
 from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
+from specbench_testing.measured import measured_rows
 from specbench_testing.s3 import S3Access
 
 pytestmark = pytest.mark.process
@@ -71,7 +72,7 @@ async def finish(process: asyncio.subprocess.Process) -> int:
 
 def assert_everything_was_measured_once(job: Job, engine: Simulated) -> None:
     records = records_of(job.plan, job.store, [point.hash for point in job.plan.groups[0].points])
-    measured = records[records.phase != "warmup"]
+    measured = measured_rows(records)
     asked = Counter(zip(measured.point, measured.prompt_id, measured.turn, strict=True))
     points = [point.hash for point in job.plan.groups[0].points]
     everything = {(point, f"q{n}", turn) for point in points for n in range(PROMPTS) for turn in range(TURNS)}

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -171,13 +172,16 @@ def launched(*argv: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def readiness(process: subprocess.Popen[str]) -> str:
-    """Read the log up to the line that says where it listens, and return the address."""
+    """Read the log up to the line that says where it listens, and return the address.
+
+    The library logs from a thread of its own and in pieces: the words may come behind the head of one of its lines.
+    """
     assert process.stderr is not None
     seen = []
     for line in process.stderr:
         seen.append(line)
-        if line.startswith("llama_server: ready on "):
-            return line.removeprefix("llama_server: ready on ").strip()
+        if ready := re.search(r"llama_server: ready on (http\S+)$", line):
+            return ready[1]
     raise AssertionError("".join(seen))
 
 

@@ -1,220 +1,212 @@
-"""The closed loop: who asks what when, which phase it belongs to, and when a point is given up."""
+"""The closed loop of one worker: who asks what when, and which phase it belongs to."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable
-from itertools import count
 
 import pytest
 
-from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.record import RecordPhase
 from specbench_client.chat import Message
-from specbench_client.errors import EngineFailed
-from specbench_client.load.budget import FailureBudget
-from specbench_client.load.closed_loop import AskTurn, ClosedLoop, closed_loop
-from specbench_client.load.conversations import conversations
-from specbench_client.load.flight import Flight
-from specbench_client.load.turns import Turn, TurnResult
-from specbench_testing.turns import Row, result_of, row
-
-TOLERANT = FailureBudget(share=1)
-
-
-class Desk:
-    """Answers turns one clock tick after the other, in turn; keeps what was asked and what was recorded."""
-
-    def __init__(self) -> None:
-        self.asked: list[Turn] = []
-        self.records: list[Record] = []
-        self.ticks = count(1)
-        self.failing: dict[int, str] = {}  # the n-th turn asked → its error class
-        self.is_alive = True
-        self.health_checks = 0
-
-    def clock(self) -> int:
-        return next(self.ticks)
-
-    async def ask(self, turn: Turn) -> TurnResult:
-        number = len(self.asked)
-        self.asked.append(turn)
-        await asyncio.sleep(0)
-        error_class = self.failing.get(number)
-        return await result_of(turn, self.clock(), None if error_class else f"reply {number}", error_class)
-
-    async def alive(self) -> bool:
-        self.health_checks += 1
-        return self.is_alive
-
-    def loop(self, concurrency: int, ask: AskTurn | None = None, **given: object) -> ClosedLoop:
-        return ClosedLoop(
-            concurrency, ask or self.ask, self.records.append, self.alive, clock=self.clock, **given  # type: ignore[arg-type]
-        )  # fmt: skip
-
-
-def rows(number: int) -> list[Row]:
-    return [row(f"p{index}") for index in range(number)]
+from specbench_client.load import closed_loop
+from specbench_client.transport.exchange import ErrorClass, HttpRequest, Unread
+from specbench_testing.desk import Desk, rows
+from specbench_testing.turns import row
 
 
 async def test_every_conversation_is_asked_once_and_recorded() -> None:
     desk = Desk()
-    flight = await closed_loop(desk.loop(3), conversations(rows(10)))
-    assert [turn.conversation_id for turn in desk.asked] == [f"p{index}#0" for index in range(10)]
-    assert Counter(record.prompt_id for record in desk.records) == Counter(f"p{index}" for index in range(10))
-    assert {record.stream for record in desk.records} == {0, 1, 2}
-    assert flight.ended_ns is not None
+    flown = await desk.driver.closed(rows(10), 3)
+    assert desk.sent == [f"p{index}#0" for index in range(10)]
+    records = desk.driver.records
+    assert Counter(record.prompt_id for record in records) == Counter(f"p{index}" for index in range(10))
+    assert {record.stream for record in records} == {0, 1, 2}
+    assert flown.ended_ns == max(turn.intended_ns for turn in desk.taken) or flown.ended_ns > 0
 
 
-async def test_never_more_than_the_concurrency_is_in_flight_and_it_is_reached() -> None:
+async def test_never_more_than_the_streams_are_in_flight_and_all_of_them_are() -> None:
     desk, open_now, most = Desk(), 0, 0
+    exchange = desk.exchange
 
-    async def ask(turn: Turn) -> TurnResult:
+    async def counted(request: HttpRequest) -> Unread:
         nonlocal open_now, most
         open_now += 1
         most = max(most, open_now)
-        result = await desk.ask(turn)
+        unread = await exchange(request)
         open_now -= 1
-        return result
+        return unread
 
-    await closed_loop(desk.loop(4, ask), conversations(rows(20)))
+    desk.exchange = counted  # type: ignore[method-assign]
+    await desk.driver.closed(rows(20), 4)
     assert most == 4
 
 
 async def test_a_second_run_asks_exactly_the_same() -> None:
     first, second = Desk(), Desk()
     for desk in (first, second):
-        await closed_loop(desk.loop(3), conversations([row("a", "1", "2"), *rows(5)], 11))
-    assert first.asked == second.asked
-    assert first.records == second.records
+        await desk.driver.closed([row("a", "1", "2"), *rows(5)], 3, count=11)
+    assert first.taken == second.taken
+    assert first.driver.records == second.driver.records
+
+
+async def test_a_request_is_written_out_before_its_stream_is_free() -> None:
+    desk = Desk()
+    await desk.driver.closed(rows(6), 1)
+    assert [turn.conversation_id for turn in desk.prepared] == [f"p{index}#0" for index in range(6)]
+    desk = Desk()
+    exchange = desk.exchange
+    ahead = []
+
+    async def watched(request: HttpRequest) -> Unread:
+        unread = await exchange(request)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        ahead.append(len(desk.prepared) - len(desk.sent))
+        return unread
+
+    desk.exchange = watched  # type: ignore[method-assign]
+    await desk.driver.closed(rows(6), 1)
+    assert all(ahead[:-1])
 
 
 async def test_turns_follow_each_other_with_the_models_own_replies() -> None:
     desk = Desk()
-    await closed_loop(desk.loop(1), conversations([row("a", "one", "two")]))
-    first, second = desk.asked
+    await desk.driver.closed([row("a", "one", "two")], 1)
+    first, second = desk.taken
     assert first.messages == (Message("user", "one"),)
-    assert second.messages == (Message("user", "one"), Message("assistant", "reply 0"), Message("user", "two"))
+    assert second.messages == (Message("user", "one"), Message("assistant", "re: a#0"), Message("user", "two"))
     assert (first.turn, second.turn) == (0, 1)
 
 
 async def test_a_request_is_intended_for_the_moment_its_stream_was_free() -> None:
     desk, ends = Desk(), []
+    exchange = desk.exchange
 
-    async def ask(turn: Turn) -> TurnResult:
-        result = await desk.ask(turn)
-        ends.append(result.ended_ns)
+    async def slow(request: HttpRequest) -> Unread:
+        unread = await exchange(request)
+        ends.append(unread.ended_ns)
         desk.clock()  # what the client wastes between two requests
-        return result
+        return unread
 
-    flight = await closed_loop(desk.loop(1, ask), conversations([row("a", "1", "2"), *rows(2)]))
-    assert [turn.intended_ns for turn in desk.asked] == [flight.started_ns, *ends[:-1]]
+    desk.exchange = slow  # type: ignore[method-assign]
+    flown = await desk.driver.closed([row("a", "1", "2"), *rows(2)], 1)
+    assert sorted(turn.intended_ns for turn in desk.taken) == [flown.started_ns, *ends[:-1]]
 
 
 async def test_a_failed_turn_ends_its_conversation_and_the_rest_is_said_to_be_skipped() -> None:
     desk = Desk()
-    desk.failing = {1: "timeout"}
-    await closed_loop(desk.loop(1, budget=TOLERANT), conversations([row("a", "1", "2", "3", "4"), row("b")]))
-    told = [(record.prompt_id, record.turn, record.error_class) for record in desk.records]
+    desk.failing = {1: ErrorClass.TIMEOUT}
+    await desk.driver.closed([row("a", "1", "2", "3", "4"), row("b")], 1)
+    told = [(record.prompt_id, record.turn, record.error_class) for record in desk.driver.records]
     skipped = "skipped_after_error"
     assert told == [("a", 0, None), ("a", 1, "timeout"), ("a", 2, skipped), ("a", 3, skipped), ("b", 0, None)]
-    assert len({record.request_id for record in desk.records}) == 5
+    assert len({record.request_id for record in desk.driver.records}) == 5
+
+
+async def test_a_stream_that_finds_no_connection_pauses_and_its_pause_is_no_latency(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(closed_loop, "REFUSED_PAUSE_S", 0)
+    desk = Desk()
+    desk.failing = {0: ErrorClass.REFUSED}
+    await desk.driver.closed(rows(2), 1)
+    refused, after = desk.taken
+    assert after.intended_ns > refused.intended_ns + 2  # its end and a look at the clock after the pause lie between
 
 
 async def test_phases_are_ramp_until_all_streams_are_busy_and_drain_once_one_has_no_work() -> None:
     desk = Desk()
-    await closed_loop(desk.loop(3), conversations(rows(9)))
-    phases = {record.prompt_id: record.phase for record in desk.records}
-    assert [phases[f"p{index}"] for index in range(9)] == ["ramp"] * 2 + ["steady"] * 5 + ["drain"] * 2
+    await desk.driver.closed(rows(9), 3)
+    assert [desk.phases()[f"p{index}"] for index in range(9)] == ["ramp"] * 2 + ["steady"] * 5 + ["drain"] * 2
 
 
 async def test_one_stream_alone_is_steady_from_the_first_request_to_the_last() -> None:
     desk = Desk()
-    flight = await closed_loop(desk.loop(1), conversations(rows(3)))
-    assert {record.phase for record in desk.records} == {"steady"}
-    assert (flight.full_ns, flight.dry_ns, flight.ended_ns) == (2, 8, 9)
+    flown = await desk.driver.closed(rows(3), 1)
+    assert set(desk.phases().values()) == {"steady"}
+    assert flown.steady is not None
+    assert flown.steady.start_ns == min(flown.logs[0].opened)
+    assert flown.steady.end_ns == flown.ended_ns
 
 
 async def test_fewer_conversations_than_streams_are_never_steady() -> None:
     desk = Desk()
-    flight = await closed_loop(desk.loop(4), conversations(rows(2)))
-    assert {record.phase for record in desk.records} == {"ramp"}
-    assert (flight.mean_in_flight, flight.steady_share) == (None, 0.0)
+    flown = await desk.driver.closed(rows(2), 4)
+    assert set(desk.phases().values()) == {"ramp"}
+    assert (flown.mean_in_flight, flown.steady_share) == (None, 0.0)
 
 
 async def test_warm_up_is_warm_up_whatever_was_in_flight() -> None:
     desk = Desk()
-    await closed_loop(desk.loop(2, phase=RecordPhase.WARMUP), conversations(rows(5)))
-    assert {record.phase for record in desk.records} == {"warmup"}
+    desk.driver.phase = RecordPhase.WARMUP
+    await desk.driver.closed(rows(5), 2)
+    assert set(desk.phases().values()) == {"warmup"}
 
 
 async def test_no_conversations_are_a_loop_that_ends_at_once() -> None:
     desk = Desk()
-    await closed_loop(desk.loop(2), conversations([]))
-    assert desk.records == []
+    await desk.driver.closed(rows(1), 2, count=0)
+    assert desk.driver.records == []
+
+
+async def test_no_conversation_begins_after_the_duration_and_those_that_began_are_ended() -> None:
+    desk = Desk()
+    flown = await desk.driver.closed([row("a", "1", "2", "3")], 2, count=1000, duration_s=20e-9)
+    assert 2 < len(desk.driver.records) < 50
+    assert len(desk.driver.records) % 3 == 0
+    assert all(began < flown.started_ns + 22 for began in flown.logs[0].began)
+
+
+async def test_a_turnstile_that_closes_ends_the_loop_with_what_is_open() -> None:
+    desk = Desk()
+    exchange = desk.exchange
+
+    async def closing(request: HttpRequest) -> Unread:
+        if len(desk.sent) == 4:
+            desk.driver.shared.turnstile.close()
+        return await exchange(request)
+
+    desk.exchange = closing  # type: ignore[method-assign]
+    await desk.driver.closed(rows(3), 1, count=100_000)
+    assert 5 <= len(desk.driver.records) < 400
 
 
 async def test_cancelling_keeps_what_was_recorded_and_abandons_what_is_open() -> None:
     desk, abandoned, stuck = Desk(), [], asyncio.Event()
+    exchange = desk.exchange
 
-    async def ask(turn: Turn) -> TurnResult:
-        if turn.conversation_index < 3:
-            return await desk.ask(turn)
-        if turn.conversation_index == 4:
+    async def hanging(request: HttpRequest) -> Unread:
+        if request.url in ("p0#0", "p1#0", "p2#0"):
+            return await exchange(request)
+        if request.url == "p4#0":
             stuck.set()
         try:
             return await asyncio.Future()
         except asyncio.CancelledError:
-            abandoned.append(turn.conversation_index)
+            abandoned.append(request.url)
             raise
 
-    task = asyncio.create_task(closed_loop(desk.loop(2, ask), conversations(rows(9))))
+    desk.exchange = hanging  # type: ignore[method-assign]
+    task = asyncio.create_task(desk.driver.closed(rows(9), 2))
     await stuck.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [record.prompt_id for record in desk.records] == ["p0", "p1", "p2"]
-    assert sorted(abandoned) == [3, 4]
+    assert [record.prompt_id for record in desk.driver.records] == ["p0", "p1", "p2"]
+    assert sorted(abandoned) == ["p3#0", "p4#0"]
     assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
 
 
-async def test_too_many_failures_end_the_point_with_the_engines_words() -> None:
-    desk = Desk()
-    desk.failing = {3: "http_4xx", 7: "http_5xx"}
-    with pytest.raises(EngineFailed, match="2 of 8 requests failed; the last one: http_5xx: words") as caught:
-        await closed_loop(desk.loop(1), conversations(rows(9)))
-    assert caught.value.reason == "EngineLost"
-    assert len(desk.records) == 8
-
-
-async def test_few_failures_are_records_and_the_point_goes_on() -> None:
-    desk = Desk()
-    desk.failing = {9: "http_5xx"}
-    await closed_loop(desk.loop(1), conversations(rows(12)))
-    assert len(desk.records) == 12
-
-
-@pytest.mark.parametrize("is_alive", [True, False])
-async def test_connections_that_fail_in_a_row_end_the_point_only_when_the_engine_is_dead(is_alive: bool) -> None:
-    desk = Desk()
-    desk.failing = dict.fromkeys(range(2, 9), "refused")
-    desk.is_alive = is_alive
-    run: Awaitable[Flight] = closed_loop(desk.loop(1, budget=TOLERANT), conversations(rows(12)))
-    if is_alive:
-        await run
-    else:
-        with pytest.raises(EngineFailed, match="the engine is not healthy"):
-            await run
-    assert desk.health_checks == 1
-    assert len(desk.records) == (12 if is_alive else 7)
-
-
 async def test_an_error_of_ours_is_not_swallowed_and_leaves_no_stream_behind() -> None:
-    async def ask(turn: Turn) -> TurnResult:
-        if turn.stream == 1:
+    desk = Desk()
+
+    async def broken(request: HttpRequest) -> Unread:
+        if request.url == "p1#0":
             raise ZeroDivisionError
         return await asyncio.Future()
 
+    desk.exchange = broken  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
-        await closed_loop(Desk().loop(3, ask), conversations(rows(5)))
+        await desk.driver.closed(rows(5), 3)
     assert not [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.load.conversations import conversations, request_seed
+from specbench_client.load.conversations import conversation_at, request_seed
 from specbench_testing.turns import row
 
 ROWS = [row("a", category="x"), row("b", "1", "2"), row("c")]
 
 
-@pytest.mark.parametrize(
-    ("count", "wanted"),
-    [
-        (None, ["a#0", "b#0", "c#0"]),
-        (2, ["a#0", "b#0"]),
-        (7, ["a#0", "b#0", "c#0", "a#1", "b#1", "c#1", "a#2"]),
-    ],
-)
-def test_prompts_go_round_again_with_new_names(count: int | None, wanted: list[str]) -> None:
-    made = list(conversations(ROWS, count))
-    assert [one.id for one in made] == wanted
-    assert [one.index for one in made] == list(range(len(wanted)))
+def test_prompts_go_round_again_with_new_names() -> None:
+    made = [conversation_at(ROWS, number) for number in range(7)]
+    assert [one.id for one in made] == ["a#0", "b#0", "c#0", "a#1", "b#1", "c#1", "a#2"]
+    assert [one.index for one in made] == list(range(7))
     assert (made[0].prompt_id, made[0].category, made[0].turns) == ("a", "x", ROWS[0].turns)
-
-
-def test_no_prompts_are_no_conversations_however_many_are_asked_for() -> None:
-    assert list(conversations([], 5)) == []
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 31), st.text(), st.integers(0, 9))

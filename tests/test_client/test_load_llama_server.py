@@ -23,13 +23,13 @@ from specbench_api.spec.workload import Output
 from specbench_client.chat import Message
 from specbench_client.dialects.counters import difference
 from specbench_client.errors import EngineFailed
-from specbench_client.load.closed_loop import ClosedLoop, closed_loop
-from specbench_client.load.conversations import conversations
 from specbench_client.load.first_act import first_completion
-from specbench_client.load.turns import Turn, TurnContext, TurnResult, take_turn
+from specbench_client.load.talk import Asker
+from specbench_client.load.turns import TurnContext
 from specbench_client.local.process import EngineProcess
-from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.control import Control
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.loops import Driver
 from specbench_testing.turns import context, row
 
 pytestmark = pytest.mark.engine
@@ -52,19 +52,11 @@ class Site:
 
     async def drive(self, concurrency: int) -> tuple[list[Record], Counters]:
         """All rows, and what the engine itself counted meanwhile."""
-        records: list[Record] = []
-        dialect = self.context.dialect
-
-        async def ask(turn: Turn) -> TurnResult:
-            return await take_turn(self.context, turn)
-
-        async def alive() -> bool:
-            return await self.control.healthy(dialect.health_path)
-
+        dialect, driver = self.context.dialect, Driver(Asker(self.context))
         before = dialect.counters(await self.control.text(dialect.metrics_path))
-        await closed_loop(ClosedLoop(concurrency, ask, records.append, alive), conversations(ROWS))
+        await driver.closed(ROWS, concurrency)
         after = dialect.counters(await self.control.text(dialect.metrics_path))
-        return records, difference(before, after)
+        return driver.records, difference(before, after)
 
     async def speculating(self) -> bool | None:
         dialect = self.context.dialect
@@ -95,7 +87,7 @@ async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterat
     launch = LlamaCppLauncher().launch(Order(engine, Target(name="smol", path=models["target"]), drafter, slots=2))
     async with (
         EngineProcess(launch, folder, folder / "engine.log") as process,
-        AiohttpTransport() as transport,
+        KernelTransport() as transport,
         Control(process.url) as control,
     ):
         await control.wait_healthy(launch.health_path, deadline_s=60)

@@ -18,11 +18,9 @@ from specbench_client.chat import Message
 from specbench_client.dialects.counters import difference
 from specbench_client.dialects.dialect import Identity
 from specbench_client.errors import EngineFailed
-from specbench_client.load.budget import FailureBudget
-from specbench_client.load.closed_loop import ClosedLoop, closed_loop
-from specbench_client.load.conversations import conversations
 from specbench_client.load.first_act import first_completion
-from specbench_client.load.turns import Turn, TurnContext, TurnResult, take_turn
+from specbench_client.load.talk import Asker
+from specbench_client.load.turns import TurnContext
 from specbench_client.simulator import (
     Engine,
     Method,
@@ -33,8 +31,9 @@ from specbench_client.simulator import (
     drafter,
     parse_faults,
 )
-from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.control import Control
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.loops import Driver
 from specbench_testing.turns import Row, context, row
 
 FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
@@ -56,17 +55,9 @@ class Site:
         return {line["request_id"]: line for line in lines}
 
     async def drive(self, rows: list[Row], concurrency: int = 3) -> list[Record]:
-        records: list[Record] = []
-
-        async def ask(turn: Turn) -> TurnResult:
-            return await take_turn(self.context, turn)
-
-        async def alive() -> bool:
-            return await self.control.healthy("/health")
-
-        loop = ClosedLoop(concurrency, ask, records.append, alive, budget=FailureBudget(share=1))
-        await closed_loop(loop, conversations(rows))
-        return records
+        driver = Driver(Asker(self.context))
+        await driver.closed(rows, concurrency)
+        return driver.records
 
 
 @asynccontextmanager
@@ -78,7 +69,7 @@ async def simulated(
     app = Server(Engine(config), choose_dialect("vllm", config), TruthFile(truth)).application()
     async with (
         TestServer(app, shutdown_timeout=0.1) as server,
-        AiohttpTransport(idle_timeout_s=idle_timeout_s) as transport,
+        KernelTransport(idle_timeout_s=idle_timeout_s) as transport,
         Control(str(server.make_url(""))) as control,
     ):
         asked = context(transport, str(server.make_url("")))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output
 from specbench_client.chat import Message
 from specbench_client.load.conversations import request_seed
 from specbench_client.load.turns import TurnResult, skipped_after, take_turn
@@ -148,3 +149,31 @@ def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> 
     same = {"chunk_ns": None, "first_token_ns": None, "last_token_ns": None}
     assert replace(cut.record, **same) == replace(whole.record, **same)  # type: ignore[arg-type]
     assert cut.record.chunk_ns == sorted(cut.record.chunk_ns or [])
+
+
+async def test_an_answer_that_is_not_streamed_has_an_end_and_no_first_token() -> None:
+    message = {"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    body = json.dumps({"choices": [message], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}).encode()
+    asked = replace(context(Canned(exchange(body))), output=Output(stream=False), started_ns=50, drafting=False)
+    record = (await take_turn(asked, turn())).record
+    assert (record.error_class, record.first_token_ns, record.chunk_ns, record.chunk_tokens) == (None, None, None, None)
+    assert (record.last_token_ns, record.output_tokens, record.output_tokens_client, record.steps) == (949, 2, None, 1)
+
+
+async def test_an_answer_that_is_not_streamed_and_no_json_is_malformed() -> None:
+    asked = replace(context(Canned(exchange(b"<html>"))), output=Output(stream=False))
+    assert (await take_turn(asked, turn())).record.error_class == "malformed"
+
+
+async def test_further_fields_of_the_body_are_sent_and_win() -> None:
+    wire = Canned(exchange())
+    await take_turn(replace(context(wire), extra_body={"top_k": 5, "stop": ["."]}), turn())
+    body = json.loads(wire.requests[0].body)
+    assert (body["top_k"], body["stop"]) == (5, ["."])
+
+
+async def test_token_ids_go_to_the_route_that_takes_them() -> None:
+    wire = Canned(exchange())
+    await take_turn(context(wire), turn(Message("user", "", (1, 2, 3))))
+    assert wire.requests[0].url == "http://127.0.0.1:9/v1/completions"
+    assert json.loads(wire.requests[0].body)["prompt"] == [1, 2, 3]

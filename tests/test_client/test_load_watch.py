@@ -1,62 +1,35 @@
-"""What the client saw of itself, and what was in flight."""
+"""What the client saw of itself."""
 
 from __future__ import annotations
 
 import asyncio
+from array import array
+from dataclasses import replace
 from itertools import chain, repeat
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import SelfWatch
-from specbench_client.load.flight import Flight
-from specbench_client.load.watch import INTERVAL_S, SelfWatcher, percentile
+from specbench_client.load.flight import Flown, Log
+from specbench_client.load.orders import Ended
+from specbench_client.load.phases import Borders
+from specbench_client.load.watch import INTERVAL_S, SelfWatcher, Tally, WarmUp, percentile, self_watch
+from specbench_testing.turns import blank
 
 SECOND = 1_000_000_000
+MS = 1_000_000
 
 
-def flown(*changes: tuple[int, int], concurrency: int = 2, dry: int | None = None, ended: int = 10) -> Flight:
-    """A flight from second 0; each change is (second, +1 or -1)."""
-    flight = Flight(concurrency, 0)
-    for second, change in changes:
-        if dry is not None and second >= dry:
-            flight.ran_dry(dry * SECOND)
-        if change > 0:
-            flight.opened(second * SECOND)
-        else:
-            flight.closed(second * SECOND, in_ramp=False)
-    flight.ended(ended * SECOND)
-    return flight
+def record(**known: object) -> Record:
+    return replace(blank(), **{"phase": "steady", "turn": 0, **known})  # type: ignore[arg-type]
 
 
-def test_mean_in_flight_is_taken_over_the_steady_state_alone() -> None:
-    flight = flown((0, 1), (2, 1), (4, -1), (5, 1), (8, -1), (10, -1), dry=8)
-    assert flight.mean_in_flight == (2 * 2 + 1 * 1 + 2 * 3) / 6
-    assert flight.steady_share == 0.6
-    assert flight.duration_s == 10
-
-
-def test_without_a_dry_stream_the_steady_state_lasts_to_the_end() -> None:
-    assert flown((0, 1), (0, 1), (5, -1)).mean_in_flight == 1.5
-
-
-def test_a_concurrency_that_was_never_reached_has_no_mean() -> None:
-    flight = flown((0, 1), (5, -1))
-    assert (flight.mean_in_flight, flight.steady_share) == (None, 0)
-
-
-def test_a_flight_that_lasts_has_no_figures_yet() -> None:
-    flight = Flight(1, 0)
-    flight.opened(1)
-    assert (flight.mean_in_flight, flight.steady_share, flight.duration_s) == (None, None, None)
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=12), st.integers(1, 4))
-def test_mean_in_flight_is_never_more_than_what_was_open(spans: list[tuple[int, int]], concurrency: int) -> None:
-    changes = sorted(chain.from_iterable([(start, 1), (start + length, -1)] for start, length in spans))
-    mean = flown(*changes, concurrency=concurrency, ended=20).mean_in_flight
-    assert mean is None or 0 <= mean <= len(spans)
+def tally(*records: Record) -> Tally:
+    counted = Tally()
+    for one in records:
+        counted.add(one)
+    return counted
 
 
 @pytest.mark.parametrize(
@@ -77,16 +50,13 @@ async def test_the_watch_tells_how_late_a_sleeper_was_woken_and_how_busy_the_pro
             enough.set()
             await asyncio.Future()
         slept += 1
-        now_ns += int(seconds * 1e9) + next(lateness_ms) * 1_000_000
+        now_ns += int(seconds * 1e9) + next(lateness_ms) * MS
         await asyncio.sleep(0)
 
     async with SelfWatcher(clock=lambda: now_ns, cpu_s=lambda: now_ns / 4e9, sleep=sleep) as watcher:
         await enough.wait()
-    flight = flown((0, 1), (0, 1), (5, -1))
-    assert watcher.report(flight) == SelfWatch(
-        loop_lag_p99_ms=7.0, cpu_share=0.25, reached_concurrency=1.5, steady_share=1.0, duration_s=10.0
-    )
-    assert now_ns == 50 * int(INTERVAL_S * 1e9) + (7 + 47) * 1_000_000
+    assert (watcher.lag_p99_ms, watcher.cpu_share) == (7.0, 0.25)
+    assert now_ns == 50 * int(INTERVAL_S * 1e9) + (7 + 47) * MS
 
 
 async def test_the_watch_ends_with_its_block_and_lets_errors_through() -> None:
@@ -94,3 +64,36 @@ async def test_the_watch_ends_with_its_block_and_lets_errors_through() -> None:
         async with SelfWatcher():
             raise ZeroDivisionError
     assert len(asyncio.all_tasks()) == 1
+
+
+def test_late_is_what_was_sent_after_it_was_meant_to_be_in_first_turns_of_the_steady_state() -> None:
+    on_time = record(intended_ns=10, sent_ns=10 + 2 * MS)
+    later_turn = record(intended_ns=10, sent_ns=10 + 90 * MS, turn=1)
+    ramp = record(intended_ns=10, sent_ns=10 + 90 * MS, phase="ramp")
+    assert tally(on_time, later_turn, ramp, record(sent_ns=None)).lateness_p99_ms == 2
+    assert tally(ramp).lateness_p99_ms is None
+
+
+def test_gathered_are_the_chunks_whose_time_is_the_next_ones_too() -> None:
+    counted = tally(record(chunk_ns=[1, 1, 1, 2, 3]), record(chunk_ns=[4, 5, 5]), record(chunk_ns=None))
+    assert counted.gathered_share == 3 / 8
+    assert tally(record(chunk_ns=[])).gathered_share is None
+
+
+def test_whose_clock_it_was_is_counted_over_answers() -> None:
+    kernel, user = record(first_byte_ns=1, clock="kernel"), record(first_byte_ns=1, clock="user")
+    assert tally(kernel, kernel, user, record(first_byte_ns=None)).kernel_share == 2 / 3
+    assert tally().kernel_share is None
+
+
+def test_over_all_workers_the_worst_ones_lag_and_cpu_are_told() -> None:
+    logs = [Log(array("q", [0, 0]), array("q", [5 * SECOND, 10 * SECOND]), array("q", [0, 0])), Log()]
+    ended = [Ended(logs[0], 3.0, 0.25), Ended(logs[1], None, 0.5)]
+    flown = Flown(logs, 0, Borders(0, 10 * SECOND))
+    closed = self_watch(ended, flown, Tally(), is_open=False, warm_up=None)
+    assert closed == SelfWatch(
+        workers=2, loop_lag_p99_ms=3.0, cpu_share=0.5, reached_concurrency=1.5, steady_share=1.0, duration_s=10.0
+    )
+    watched = self_watch(ended, flown, Tally(), is_open=True, warm_up=WarmUp(12, steady=True))
+    assert (watched.warmup_requests, watched.warmup_steady) == (12, True)
+    assert (watched.reached_rate, watched.in_flight_growth) == (0, 0.5)

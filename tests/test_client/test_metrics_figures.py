@@ -174,5 +174,21 @@ def test_tokens_of_chunks_that_do_not_tell_are_spread_over_the_answer() -> None:
     assert window_tokens(untold, window) == pytest.approx(2 * (7 + 10 + 2))
 
 
+def test_an_answer_that_came_whole_counts_when_it_came() -> None:
+    whole = streams().assign(chunk_ns=None, chunk_tokens=None, first_token_ns=float("nan"))
+    window = steady_window(whole)
+    assert window is not None
+    assert window_tokens(whole, window) == 10 + 10, "the ramp's came inside, at 100 ms, the drain's not before 220 ms"
+
+
+def test_an_answer_that_was_not_streamed_has_its_end_and_nothing_between() -> None:
+    whole = rows_of(record(chunk_ns=None, chunk_tokens=None, first_token_ns=None))
+    assert latency.E2E_MS.values(whole).tolist() == pytest.approx([150.0])
+    assert pace.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
+    for measure in (latency.TTFT_MS, latency.TTFT_SENT_MS, *pace.MEASURES):
+        assert math.isnan(measure.values(whole)[0]), measure.name
+    assert pace.TPOT_MS_POOLED.value(whole) is None
+
+
 def test_without_a_steady_request_there_is_no_window() -> None:
     assert steady_window(rows_of(record(phase="ramp"), record(error_class="reset"))) is None

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report.html import render_html
+from specbench_api.spec.load import Load
+from specbench_client.report.html import breakable, load_text, render_html
 from specbench_client.report.plots import INK, png, svgs
 from specbench_testing.records import Lies, World, run_of_world
 
 WORLD = World(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix"))
 SUMMARY = run_of_world(WORLD)
 SIMULATED = run_of_world(WORLD, Lies(simulated=True))
+OPEN_WORLD = World(prompts=20, rate=(4, 0.5), repeats=1)
+OPEN = run_of_world(OPEN_WORLD)
 NOTHING = run_of_world(WORLD, Lies(measured=lambda _: False))
 BARE = run_of_world(
     WORLD,
@@ -26,6 +32,7 @@ BARE = run_of_world(
         counters=lambda *_: None,
     ),
 )
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VOID = ("meta", "br", "path", "use", "rect", "link")
 
 
@@ -50,7 +57,7 @@ class Nesting(HTMLParser):
             assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, NOTHING, BARE])
+@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, OPEN, NOTHING, BARE])
 def test_the_page_is_whole_and_self_contained(summary: RunSummary) -> None:
     page = Nesting()
     page.feed(render_html(WORLD.plan, summary))
@@ -91,6 +98,52 @@ def test_every_arm_stands_with_its_arguments_and_every_figure_with_its_definitio
         assert f"<code>{name}</code>" in text
 
 
+@pytest.mark.parametrize(
+    ("load", "says"),
+    [
+        (
+            {"concurrency": [8, 1], "requests": 24},
+            (
+                "closed loop at concurrency 1, 8; 24 conversations a point, 3 repeats, Interleaved,"
+                " at least 4 warm-up requests a launch"
+            ),
+        ),
+        (
+            {"rate": [2.5], "slots": 8, "durationSeconds": 60, "warmupRequests": 0, "repeats": 1},
+            (
+                "open loop, Poisson arrivals (seed 0), at 2.5/s; conversations begin for 60 s a point, 1 repeat,"
+                " Interleaved, no warm-up"
+            ),
+        ),
+        (
+            {"rate": [1], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.25, "seed": 7}},
+            "open loop, Gamma arrivals of burstiness 0.25 (seed 7), at 1/s; every prompt once a point",
+        ),
+        (
+            {"slots": 8, "arrival": {"process": "Trace", "uri": "trace.csv"}},
+            "open loop, arrivals of the trace trace.csv, at its own speed; every prompt once a point",
+        ),
+    ],
+)
+def test_the_page_says_how_the_engine_was_driven(load: dict[str, object], says: str) -> None:
+    assert load_text(Load.model_validate(load)).startswith(says)
+
+
+def test_the_page_says_what_every_request_held_besides() -> None:
+    extra = {"spec.workloads[0].output.stream": False, "spec.workloads[0].extraBody": {"top_k": 20, "note": "<b>"}}
+    text = render_html(World(prompts=20, edits=extra).plan, SUMMARY)
+    assert "whole answers (not streamed)" in text
+    assert "top_k" in text
+    assert "<b>" not in text
+
+
+def test_plots_of_an_open_loop_stand_over_its_rates() -> None:
+    first, *_ = svgs(OPEN)
+    assert "conversations a second" in first.svg
+    assert "0.5/s" in first.svg
+    assert "concurrency" in svgs(SUMMARY)[0].svg
+
+
 def test_a_simulation_has_a_banner_and_its_plots_say_so() -> None:
     text = render_html(WORLD.plan, SIMULATED)
     assert '<p class="banner">Simulated.' in text
@@ -118,3 +171,35 @@ def test_the_same_summary_gives_the_same_page() -> None:
 @pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, NOTHING])
 def test_the_png_is_a_png(summary: RunSummary) -> None:
     assert png(summary).startswith(b"\x89PNG\r\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("1.83 [1.76, 1.90] indistinguishable", ["1.83 [1.76, 1.90]", "indistinguishable"]),
+        ("1,514 / 2,227 / 2,311", ["1,514 /", "2,227 /", "2,311"]),
+        ("1.83 (1 repeat)", ["1.83", "(1", "repeat)"]),
+        ("–", ["–"]),
+    ],
+)
+def test_a_cell_breaks_between_numbers_and_words_and_never_inside_an_interval(text: str, lines: list[str]) -> None:
+    assert [line.replace("\u00a0", " ") for line in breakable(text).split(" ")] == lines
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.process
+def test_the_page_needs_no_sideways_scrolling_at_1280(tmp_path: Path) -> None:
+    long = "a-drafter-with-quite-a-long-name"
+    workloads = [
+        {"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("qualitative", "b")
+    ]
+    step_ms = {"none": 900.0, long: 1700.0}  # latencies of six digits
+    world = World(prompts=12, drafters=(long,), step_ms=step_ms, edits={"spec.workloads": workloads})
+    page = tmp_path / "page.html"
+    measured = "[...document.querySelectorAll('body, .scroll')].map(e => e.scrollWidth - e.clientWidth)"
+    script = f"<script>document.title = {measured}</script>"
+    page.write_text(render_html(world.plan, run_of_world(world)).replace("</body>", f"{script}</body>"))
+    command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", "--dump-dom"]
+    done = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, check=True, timeout=60)
+    (beyond,) = re.findall("<title>(.*?)</title>", done.stdout)
+    assert set(beyond.split(",")) == {"0"}

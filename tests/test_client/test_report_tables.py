@@ -18,6 +18,7 @@ SIMULATED = run_of_world(WORLD, Lies(simulated=True))
 BROKEN = run_of_world(
     WORLD, Lies(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame)
 )
+OPEN = run_of_world(World(prompts=20, rate=(4, 0.5), repeats=1))
 NOTHING = run_of_world(WORLD, Lies(measured=lambda _: False))
 SKIPPED = run_of_world(World(prompts=20, edits={"spec.baseline": "Skip"}))
 
@@ -32,7 +33,7 @@ def table(summary: RunSummary) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(csv(summary)))
 
 
-@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, BROKEN, NOTHING, SKIPPED])
+@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, BROKEN, OPEN, NOTHING, SKIPPED])
 def test_every_summary_can_be_shown(summary: RunSummary) -> None:
     assert summary.name in on_screen(summary)
     assert summary.verdict in markdown(summary)
@@ -70,6 +71,13 @@ def test_an_invalid_cell_is_called_so_where_its_speedup_would_stand() -> None:
     assert "invalid" not in markdown(SUMMARY)
 
 
+def test_too_few_repeats_are_said_in_the_place_of_an_interval() -> None:
+    once = run_of_world(World(prompts=20, repeats=1))
+    for text in (markdown(once), on_screen(once, 250)):
+        assert "(1 repeat: too few to tell)" in text.split("AL", 1)[1]
+        assert "x faster" not in text
+
+
 def test_what_holds_one_is_called_indistinguishable() -> None:
     equal = World(prompts=20, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02)
     assert "indistinguishable" in markdown(run_of_world(equal)).split("|", 1)[1]
@@ -91,6 +99,16 @@ def test_csv_has_one_row_a_cell_and_leaves_missing_values_empty() -> None:
     assert SUMMARY.cells[1].speedup is not None
     assert ngram["speedup"] == pytest.approx(SUMMARY.cells[1].speedup.value)
     assert ngram["speedup_low"] < ngram["speedup"] < ngram["speedup_high"]
+
+
+def test_a_load_is_told_as_a_number_and_for_people() -> None:
+    rows = table(OPEN)
+    assert rows["load"].tolist() == ["0.5/s", "0.5/s", "4/s", "4/s"]
+    assert rows["rate"].tolist() == [0.5, 0.5, 4, 4]
+    assert rows["concurrency"].isna().all()
+    assert table(SUMMARY)["load"].tolist() == [1, 1, 2, 2]
+    assert "| Load |" in markdown(OPEN)
+    assert "at 0.5/s" in OPEN.verdict
 
 
 def test_csv_of_nothing_has_no_rows() -> None:

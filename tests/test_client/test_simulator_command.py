@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from specbench_api.spec.drafter import Method as ApiMethod
 from specbench_client.cli.simulate import simulate
-from specbench_client.simulator import FAULTS
+from specbench_client.simulator import FAULTS, Method
 
 pytestmark = pytest.mark.process
 
@@ -105,3 +106,7 @@ def test_help_teaches_by_example_and_names_every_fault() -> None:
     text = CliRunner().invoke(simulate, ["--help"]).output
     assert "specbench simulate --port 8000" in text
     assert [fault for fault in FAULTS if f"  {fault}" not in text] == []
+
+
+def test_the_simulator_imitates_exactly_the_drafters_that_a_run_may_ask_for() -> None:
+    assert {str(method) for method in Method} == {str(method) for method in ApiMethod}

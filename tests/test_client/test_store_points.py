@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +16,15 @@ from specbench_api.outcome.layout import manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest, Observed
 from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import Counts, PointSummary, SelfWatch
+from specbench_api.spec.load import Level
 from specbench_client.errors import NotDurable
 from specbench_client.store.columns import SCHEMA, to_frame, to_parquet
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.parts import PartLimits, PartsWriter
 from specbench_client.store.patience import Patience, PatientStore
 from specbench_client.store.point import PointStore, Span
-from specbench_client.store.store import Refusal
-from specbench_testing.stores import Obstinate
+from specbench_client.store.store import Refusal, Store
+from specbench_testing.stores import Meddled, Obstinate
 
 POINT = "a" * 64
 SPAN = Span(5, "2030-01-01T00:00:00.000Z", "2030-01-01T00:01:00.000Z")
@@ -46,7 +50,7 @@ def record(number: int) -> Record:
 
 def summary_of(requests: int = 1) -> PointSummary:
     return PointSummary(
-        hash=POINT, arm="none", workload="chat", concurrency=1, repeat=0, simulated=True,
+        hash=POINT, arm="none", workload="chat", level=Level(concurrency=1), repeat=0, simulated=True,
         counts=Counts(requests=requests), figures={}, self_watch=SelfWatch(),
     )  # fmt: skip
 
@@ -189,7 +193,50 @@ def test_parts_of_a_killed_attempt_are_ignored_and_never_met(points: PointStore)
 
     assert list(points.read_records(manifest).prompt_id) == ["q0", "q1", "q2"]
     assert points.read_summary(manifest) == summary_of()
+    assert points.store.get(summary_key(POINT)) == b"of the killed attempt"
+    assert summary_key(POINT, "2-b") in [file.key for file in manifest.files]
     assert len(points.store.keys(f"points/{POINT}/records/part-1-a")) == 1
+
+
+def test_two_clients_that_commit_one_point_at_once_leave_one_whole_result(tmp_path: Path) -> None:
+    """Both summaries are written before the first manifest, and the second manifest comes last."""
+    folder = FolderStore(tmp_path / "results")
+
+    def commit(store: Store, attempt: str, requests: int) -> None:
+        points = PointStore(store, tmp_path / "spool")
+        points.commit(summary_of(requests), attempt, [], SPAN, OBSERVED)
+
+    first_goes_on = threading.Event()
+    second_waits = threading.Event()
+
+    def wait_for_second() -> None:
+        second_waits.set()
+        first_goes_on.wait()
+
+    first = threading.Thread(target=commit, args=(Meddled(folder, "manifest.json", wait_for_second), "1-a", 1))
+    first.start()
+    second_waits.wait()
+
+    def let_first_go_on() -> None:
+        first_goes_on.set()
+        first.join()
+
+    with pytest.raises(NotDurable) as refused:
+        commit(Meddled(folder, "manifest.json", let_first_go_on), "2-b", 2)
+
+    points = PointStore(folder, tmp_path / "spool")
+    manifest = points.manifest(POINT)
+    assert refused.value.reason == "Conflict"
+    assert manifest is not None
+    assert (manifest.attempt, points.read_summary(manifest)) == ("1-a", summary_of(1))
+
+
+def test_a_manifest_that_names_no_summary_is_damage(points: PointStore) -> None:
+    manifest = committed(points)
+    without = manifest.model_copy(update={"files": manifest.files[:-1]})
+
+    with pytest.raises(NotDurable, match="names no summary"):
+        points.read_summary(without)
 
 
 def test_a_point_is_committed_once(points: PointStore) -> None:
@@ -220,7 +267,9 @@ def test_damage_is_named_and_nothing_is_read_from_it(key: str, damage: str, poin
         read(manifest)
 
     assert refused.value.reason == "Damaged"
-    assert "to have the point measured again" in str(refused.value)
+    (named,) = re.findall(r"remove (\S+) with everything below it to have the point measured again", str(refused.value))
+    shutil.rmtree(named)
+    assert points.manifests([POINT]) == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"hash": 3}'])
@@ -228,7 +277,7 @@ def test_a_manifest_that_cannot_be_read_is_damage_and_not_a_missing_point(conten
     points.store.put(manifest_key(POINT), content)
 
     with pytest.raises(NotDurable) as refused:
-        points.manifest(POINT)
+        points.manifests([POINT])
 
     assert refused.value.reason == "Damaged"
 

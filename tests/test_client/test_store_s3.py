@@ -5,12 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from botocore.exceptions import IncompleteReadError
+from botocore.parsers import ResponseParserError
 
+from specbench_api.outcome.layout import manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.locate import open_store, read_object
+from specbench_client.store.manifests import read_manifests
 from specbench_client.store.patience import Patience, PatientStore
+from specbench_client.store.refusals import refusals
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_client.store.store import Store
 from specbench_testing.s3 import S3Access, S3Server, free_port
@@ -86,6 +92,51 @@ def test_an_endpoint_where_nobody_listens_is_away(
     assert nobody.endpoint in str(refused)
 
 
+@operations
+def test_a_clock_that_is_off_is_named_and_not_the_credentials(
+    operation: Callable[[Store], object], s3_access: S3Access, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_of(s3_access, monkeypatch)
+    yesterday = datetime.now(UTC).replace(tzinfo=None) - timedelta(days=1)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda *_: yesterday)
+
+    refused = refusal(store, operation)
+
+    assert refused.reason == "ClockWrong"
+    assert "set the clock of this machine right" in str(refused)
+    assert "access key" not in str(refused)
+
+
+def test_an_object_that_is_not_what_was_stored_is_named_as_damaged(s3_server: S3Server) -> None:
+    store, point = S3Store(s3_client(), s3_server.access.bucket, "p"), "a" * 64
+    for key in ("plan.json", manifest_key(point)):
+        store.put(key, b"{}")
+        (s3_server.folder / "objects" / s3_server.access.bucket / "p" / key).write_bytes(b"[]")
+
+    of_the_run = refusal(store, lambda store: store.get("plan.json"))
+    of_a_point = refusal(store, lambda store: read_manifests(store, [point]))
+
+    assert (of_the_run.reason, of_a_point.reason) == ("Damaged", "Damaged")
+    assert f"{store.uri('plan.json')}: it does not match the checksum" in str(of_the_run)
+    assert f"{store.uri(manifest_key(point))}: it does not match the checksum" in str(of_a_point)
+    assert f"remove {store.uri(point_root(point))} with everything below it" in str(of_a_point)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (IncompleteReadError(actual_bytes=1, expected_bytes=2), "S3Away"),
+        (ResponseParserError("Unable to parse response (not well-formed)"), "StoreRefused"),
+    ],
+    ids=["an answer that was cut", "an answer that is no S3's"],
+)
+def test_an_answer_that_cannot_be_read_is_no_bug_of_ours(error: Exception, reason: str) -> None:
+    with pytest.raises(NotDurable) as refused, refusals("bench", "http://s3"):
+        raise error
+
+    assert refused.value.reason == reason
+
+
 def test_a_server_that_comes_back_is_waited_for(s3_server: S3Server) -> None:
     store = S3Store(s3_client(), s3_server.access.bucket, "p")
     s3_server.stop()
@@ -144,8 +195,9 @@ def test_a_location_names_bucket_prefix_endpoint_and_region(
     ("location", "said"),
     [
         ("s3://", "the bucket is missing"),
-        ("s3://b/p?endpiont=http://x", "'endpiont' is no parameter"),
-        ("s3://b/p?endpoint=x:9000", "needs http:// or https://"),
+        ("s3://bench/p?endpiont=http://x", "'endpiont' is no parameter"),
+        ("s3://bench/p?endpoint=x:9000", "needs http:// or https://"),
+        ("s3://Bu cket_/p", "'Bu cket_' cannot be the name of a bucket: 3 to 63 small letters"),
         ("gs://b/p", "results cannot be kept at gs://"),
         ("", "no place for the results"),
     ],

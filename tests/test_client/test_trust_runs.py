@@ -39,10 +39,15 @@ def test_few_prompts_are_noted_and_very_few_doubted(prompts: int, expected: list
 
 
 @pytest.mark.parametrize(
-    ("repeats", "expected"), [(1, [("TooFewRepeats", NOTE)]), (2, [("TooFewRepeats", NOTE)]), (3, [])]
+    ("repeats", "expected"), [(1, [("TooFewRepeats", DOUBT)]), (2, [("TooFewRepeats", DOUBT)]), (3, [])]
 )
-def test_too_few_repeats_are_noted(repeats: int, expected: list[tuple[str, Severity]]) -> None:
+def test_a_comparison_from_too_few_repeats_is_doubted(repeats: int, expected: list[tuple[str, Severity]]) -> None:
     assert found(World(prompts=20, repeats=repeats)) == expected
+
+
+@pytest.mark.parametrize("alone", [{"spec.baseline": "Skip"}, {"spec.drafters": []}])
+def test_too_few_repeats_are_noted_where_nothing_is_compared(alone: dict[str, Any]) -> None:
+    assert found(World(prompts=20, repeats=1, edits=alone)) == [("TooFewRepeats", NOTE)]
 
 
 def test_arms_one_after_the_other_are_noted() -> None:
@@ -54,7 +59,7 @@ def test_arms_one_after_the_other_are_noted() -> None:
 
 def test_one_repeat_cannot_be_interleaved() -> None:
     load = {"concurrency": [1], "repeats": 1, "order": "Sequential"}
-    assert found(small(**{"spec.load": load})) == [("TooFewRepeats", NOTE)]
+    assert found(small(**{"spec.load": load})) == [("TooFewRepeats", DOUBT)]
 
 
 def test_text_past_its_end_is_noted() -> None:
@@ -76,6 +81,14 @@ def test_a_simulation_is_noted_and_stays_trustworthy_as_one() -> None:
     assert summary.trustworthy
 
 
+@pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.4, [("LowerGradeClock", NOTE)]), (None, [])])
+def test_times_that_are_not_the_kernels_are_noted_once_for_the_run(
+    share: float | None, expected: list[tuple[str, Severity]]
+) -> None:
+    lies = Lies(watch=lambda _, seen: seen.model_copy(update={"kernel_clock_share": share}))
+    assert found(small(), lies) == expected
+
+
 def test_missing_points_are_doubted_and_named() -> None:
     lies = Lies(measured=lambda point: (point.arm, point.repeat) != ("ngram", 2))
     seen = findings(small(), lies)
@@ -92,6 +105,14 @@ def test_an_honest_run_raises_no_alarm(seed: int) -> None:
     assert summary.findings == []
     assert summary.trustworthy
     assert summary.points_invalid == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_honest_open_loop_raises_no_alarm(seed: int) -> None:
+    world = World(200, 1 + seed % 2, seed=seed, tokens=(10, 30), rate=(2, 8), repeats=1)
+    summary = run_of_world(world)
+    assert [finding.check for finding in summary.findings] == ["TooFewRepeats"]
+    assert [cell.level.label for cell in summary.cells] == ["2/s", "2/s", "8/s", "8/s"]
 
 
 def test_every_file_of_the_room_is_a_check_in_the_table() -> None:

@@ -68,7 +68,7 @@ def test_a_prompt_is_one_turn_turns_are_several_and_messages_are_one_with_its_hi
     assert [prompt.category for prompt in prompts.rows] == ["qa", "chat", None]
     assert prompts.rows[0].turns == user("What is 0?")
     assert prompts.rows[1].turns == user("First", "Second")
-    assert prompts.rows[2].turns == (tuple(Message(**message) for message in history),)
+    assert prompts.rows[2].turns == (tuple(Message(message["role"], message["content"]) for message in history),)
     assert prompts.turns == 4
 
 
@@ -204,8 +204,8 @@ def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) 
         (row(1, id=True), "line 2: id is True"),
         (row(0), "line 2: the id 'q0' is that of line 1 too"),
         (row(1, category=3), "line 2: category is 3"),
-        (without(row(1), "prompt"), "line 2: one of prompt, turns, messages is needed, found none"),
-        (row(1, turns=["x"]), "line 2: one of prompt, turns, messages is needed, found prompt and turns"),
+        (without(row(1), "prompt"), "line 2: one of prompt, turns, messages, token_ids is needed, found none"),
+        (row(1, turns=["x"]), "line 2: one of prompt, turns, messages, token_ids is needed, found prompt and turns"),
         (row(1, prompt=""), "line 2: prompt is empty"),
         (row(1, prompt=" \n"), "line 2: prompt is empty"),
         (row(1, prompt=["x"]), "line 2: prompt is a list: give a text"),
@@ -221,6 +221,9 @@ def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) 
             "has 'name', which would not be sent",
         ),
         ({"id": "x", "messages": [{"role": "assistant", "content": "a"}]}, "the last of messages is the assistant's"),
+        ({"id": "x", "token_ids": []}, "line 2: token_ids is a list: give a list with at least one element"),
+        ({"id": "x", "token_ids": [1, "2"]}, "line 2: token_ids holds '2': give the model's token ids"),
+        ({"id": "x", "token_ids": [1, -2]}, "line 2: token_ids holds -2"),
         (
             row(1, prompt="FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING X"),
             "is a placeholder",

@@ -296,6 +296,27 @@ def test_a_daemon_is_known_again_and_ended(tmp_path: Path) -> None:
     assert called(tmp_path) == []
 
 
+def test_a_killed_process_has_not_ended_while_one_of_its_threads_holds_on() -> None:
+    """Its sockets are open as long: who takes their address at once is refused it."""
+    leave_a_thread = (
+        "import ctypes, sys, threading\n"
+        "threading.Thread(target=sys.stdin.read).start()\n"
+        "print('begun', flush=True)\n"
+        "ctypes.CDLL(None).syscall(60, 0)\n"  # exit(2): the first thread alone
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", leave_a_thread], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdin is not None
+        assert started.stdout.readline() == b"begun\n"
+        process = processes.identify(started.pid)
+        assert process is not None
+        assert process.alive
+        started.stdin.close()
+        commands.wait_until(lambda: not process.alive, "the end of its threads")
+
+
 def called(folder: Path) -> list[processes.Process]:
     return processes.called_below(folder / "bin", folder / "socket")
 

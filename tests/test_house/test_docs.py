@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,9 @@ from specbench_api.spec.reading import read_run
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+SPECBENCH = str(Path(sys.executable).with_name("specbench"))
+SMALLER = {"run": ("--set", "spec.load.repeats=1", "--set", "spec.workloads[0].dataset.count=6")}
+"""The same commands, smaller measurements."""
 SHOWN = re.findall(r"^\$ (specbench .+?)(?:\s+#.*)?$", README, re.MULTILINE)
 
 
@@ -44,10 +50,33 @@ def test_every_make_target_in_the_readme_exists() -> None:
 @pytest.mark.process
 def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    assert len(SHOWN) >= 4
-    for line in SHOWN:
-        words = [str(Path(sys.executable).with_name("specbench")), *line.split()[1:]]
-        if words[1] == "run":  # the same command, a smaller measurement
-            words += ["--set", "spec.load.repeats=1", "--set", "spec.workloads[0].dataset.count=6"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
-        assert done.returncode in (0, 3), f"{line}\n{done.stderr}"
+    port, running = str(free_port()), []
+    assert len(SHOWN) >= 6
+    try:
+        for line in SHOWN:
+            words = [SPECBENCH, *line.replace("8000", port).split()[1:], *SMALLER.get(line.split()[1], ())]
+            if words[-1] == "&":
+                running.append(subprocess.Popen(words[:-1], cwd=tmp_path, stderr=subprocess.DEVNULL))
+                until_it_listens(int(port))
+                continue
+            if words[1] == "measure":
+                words += ["--duration", "2"] if "--duration" in words else ["--requests", "6"]
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+            assert done.returncode in (0, 3), f"{line}\n{done.stderr}"
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait(10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until_it_listens(port: int) -> None:
+    while True:
+        with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=10):
+            return
+        time.sleep(0.05)

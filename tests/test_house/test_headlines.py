@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from specbench_api.outcome.figure import LATENCIES, PERCENTILES, Headline
 from specbench_operator.reconcile.answer import arms_of
 from specbench_testing.records import World, run_of_world
@@ -15,6 +17,7 @@ def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
     assert wanted - drafted.figures.keys() == set()
 
 
-def test_every_column_of_a_drafted_arm_is_filled() -> None:
-    row = next(row for row in arms_of(run_of_world(World())) if row.arm != "none")
-    assert [name for name, value in row if value is None or value == ""] == []
+@pytest.mark.parametrize(("world", "of_the_other_loop"), [(World(), "rate"), (World(rate=(2,)), "concurrency")])
+def test_every_column_of_a_drafted_arm_is_filled(world: World, of_the_other_loop: str) -> None:
+    row = next(row for row in arms_of(run_of_world(world)) if row.arm != "none")
+    assert [name for name, value in row if value is None or value == ""] == [of_the_other_loop]

@@ -7,6 +7,7 @@ import pytest
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.expand import expand
+from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
 from specbench_operator.reconcile.answer import ROWS_MAX, arms_of, best_of
 from specbench_testing.operator import figure, operator_run, summary_of
@@ -42,15 +43,50 @@ def test_a_speed_up_is_told_with_its_interval(speedup: Figure, valid: bool, text
     assert arms_of(with_cells(cell(speedup, valid=valid)))[0].speedup_text == text
 
 
+@pytest.mark.parametrize(
+    ("repeats", "valid", "text"),
+    [
+        (1, True, "1.83 (1 repeat: too few to tell)"),
+        (2, True, "1.83 (2 repeats: too few to tell)"),
+        (2, False, "1.83 (2 repeats: too few to tell) invalid"),
+        (3, True, "1.83 [1.76, 1.90]"),
+    ],
+)
+def test_a_speed_up_from_too_few_repeats_has_no_interval(repeats: int, valid: bool, text: str) -> None:
+    told = cell(figure(1.834, 1.76, 1.9), tpot_speedup=figure(2.0, 1.9, 2.1), compared_repeats=repeats, valid=valid)
+    row = arms_of(with_cells(told))[0]
+    assert row.speedup_text == text
+    assert (row.speedup is None) == (row.tpot_speedup is None) == (repeats < 3)
+    assert bool(best_of(with_cells(told))) == (repeats >= 3)
+
+
+def test_where_no_arm_is_faster_best_says_so_and_names_the_largest_loss() -> None:
+    unclear, slower = cell(figure(1.1, 0.9, 1.3)), cell(figure(0.7, 0.6, 0.8))
+    slowest = cell(figure(0.5, 0.4, 0.6), level=Level(concurrency=8))
+    assert best_of(with_cells(unclear, slower, slowest)) == "none faster; ngram 0.50x at concurrency 8"
+    assert best_of(with_cells(unclear)) == "none faster"
+
+
 def test_best_is_the_largest_that_is_valid_and_above_1() -> None:
-    good = cell(figure(1.4, 1.2, 1.6), concurrency=8)
+    good = cell(figure(1.4, 1.2, 1.6), level=Level(concurrency=8))
     broken = cell(figure(9.0, 8.0, 10.0), valid=False)
     unclear = cell(figure(3.0, 0.5, 9.0))
     slower = cell(figure(0.7, 0.6, 0.8))
     assert best_of(with_cells(broken, unclear, slower, good, cell(None))) == "ngram 1.40x at concurrency 8"
-    assert best_of(with_cells(broken, unclear, slower)) == ""
+    assert best_of(with_cells(broken, cell(None))) == ""
     other = cell(figure(1.2, 1.1, 1.3), workload="code")
+    rated = cell(figure(1.4, 1.2, 1.6), level=Level(rate=2.5))
+    assert best_of(with_cells(rated)) == "ngram 1.40x at 2.5/s"
     assert best_of(with_cells(good, other)) == "ngram 1.40x at concurrency 8 chat"
+
+
+@pytest.mark.parametrize(
+    ("level", "load"),
+    [(Level(concurrency=8), "8"), (Level(rate=2.5), "2.5/s"), (Level(), "trace")],
+)
+def test_a_row_tells_its_load_as_a_number_and_for_people(level: Level, load: str) -> None:
+    row = arms_of(with_cells(cell(None, level=level)))[0]
+    assert (row.load, row.concurrency, row.rate) == (load, level.concurrency, level.rate)
 
 
 def test_status_holds_no_more_rows_than_it_may() -> None:

@@ -116,7 +116,7 @@ def test_a_spec_that_cannot_be_run_creates_nothing_and_says_where_and_what_inste
     assert world.status.phase is Phase.INVALID
     assert world.said(ConditionType.VALIDATED) == ("False", "InvalidSpec")
     message = world.condition(ConditionType.VALIDATED).message
-    assert "spec.drafters[e].method" in message
+    assert "spec.drafters[0].method" in message
     assert "use draft_model or ngram" in message
     assert world.said(ConditionType.STALLED)[0] == "True"
     assert world.said(ConditionType.RECONCILING)[0] == world.said(ConditionType.READY)[0] == "False"

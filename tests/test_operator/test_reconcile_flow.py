@@ -113,7 +113,7 @@ def test_numbers_that_cannot_be_trusted_end_ready_and_untrustworthy_with_the_wor
     assert world.said(ConditionType.READY) == ("True", "Finished")
     assert world.said(ConditionType.TRUSTWORTHY) == ("False", "NeverDrafted")
     assert "0 tokens were drafted" in world.condition(ConditionType.TRUSTWORTHY).message
-    assert (world.status.verdict, world.status.best) == ("Untrustworthy", "")
+    assert (world.status.verdict, world.status.best) == ("Untrustworthy", "none faster")
     assert world.status.arms[1].speedup_text == "indistinguishable"
     assert "Untrustworthy" in {event.reason for event in world.events}
 

@@ -7,7 +7,7 @@ categories is the workload's design, not chance. Requests are never drawn: those
 neither are steps.
 
 A percentile interval from few units is too narrow; it is expanded by t / z × √(n / (n − strata)) (Hesterberg 2015,
-"What Teachers Should Know About the Bootstrap", the expanded percentile interval). One prompt gives no interval.
+"What Teachers Should Know About the Bootstrap", the expanded percentile interval). One prompt or two give no interval.
 """
 
 from __future__ import annotations
@@ -20,15 +20,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
+from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.metrics.frame import Values
 
 LEVEL = 0.95
 RESAMPLES = 2000
 STRATUM_MIN = 5
+PROMPTS_MIN = 3
+"""Two prompts make three different resamples, or one where they are alike: `[x, x]` would look like certainty."""
 FINITE_SHARE = 0.95
 """An interval needs so many of its resamples to have a value; else too little is known to say anything."""
 BLOCK_VALUES = 4_000_000
 """Numbers of one block of draws: bounds the memory to some tens of MB."""
+
+_LEFT_OUT = {
+    1: "; one run: the noise between runs is not in it, only that of the prompts",
+    2: "; two runs: the noise between runs is hardly in it, and it holds the truth less often than its level says",
+}
 
 Codes = NDArray[np.intp]
 
@@ -104,7 +112,7 @@ def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
     """Return the expanded percentile interval about the value, or None where nothing can be said."""
     freedom = layout.prompts - layout.strata
     finite = samples[np.isfinite(samples)]
-    if freedom < 1 or finite.size < FINITE_SHARE * samples.size:
+    if layout.prompts < PROMPTS_MIN or finite.size < FINITE_SHARE * samples.size:
         return None
     tail = (1 - LEVEL) / 2
     low, high = np.percentile(finite, [100 * tail, 100 * (1 - tail)])
@@ -114,7 +122,7 @@ def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
 
 def t_bounds(value: float, repeats: Values) -> Bounds | None:
     """Return value ± t × standard error over the repeats' own values, or None for fewer than three."""
-    if repeats.size < 3 or not np.isfinite(repeats).all():
+    if repeats.size < REPEATS_TO_TELL or not np.isfinite(repeats).all():
         return None
     half = float(special.stdtrit(repeats.size - 1, 1 - (1 - LEVEL) / 2) * repeats.std(ddof=1) / np.sqrt(repeats.size))
     return Bounds(value - half, value + half)
@@ -143,10 +151,9 @@ def describe(layout: Layout, resamples: int = RESAMPLES) -> str:
     """Say how an interval by `draws` was made."""
     within = " within categories" if layout.stratified else ""
     levels = f"{layout.repeats} repeats, then of " if layout.repeats > 1 else ""
-    noise = "" if layout.repeats > 1 else "; one run: the noise between runs is not in it"
     return (
         f"bootstrap, unit: prompt; {resamples} resamples of {levels}{layout.prompts} prompts{within},"
-        f" expanded percentiles{noise}"
+        f" expanded percentiles{_LEFT_OUT.get(layout.repeats, '')}"
     )
 
 

@@ -11,11 +11,13 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
+from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.counts import counts_of
 from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
 from specbench_client.analysis.point import most_drafts
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Values, steady
 from specbench_client.metrics.pace import STREAM_TPS
 from specbench_client.metrics.pairing import Pairs, pair
@@ -31,7 +33,7 @@ class Measured:
     plan: Plan
     arm: Arm
     workload: Workload
-    concurrency: int
+    level: Level
     rows: pd.DataFrame
     points: tuple[PointSummary, ...]
 
@@ -41,7 +43,8 @@ class Measured:
 
     @property
     def place(self) -> dict[str, object]:
-        return {"arm": self.arm.name, "workload": self.workload.name, "concurrency": self.concurrency}
+        """Where a finding about it was made."""
+        return {"arm": self.arm.name, "workload": self.workload.name, "load": self.level.label}
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,15 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
     found = _findings(measured, baseline, pairs, compared)
     on_points = [finding for point in measured.points for finding in point.findings]
     cell = Cell(
-        **measured.place,
+        arm=measured.arm.name,
+        workload=measured.workload.name,
+        level=measured.level,
         points=[point.hash for point in measured.points],
         counts=counts_of(measured.rows),
         figures=figures_of(Sample(measured.rows, measured.seed), most_drafts(measured.arm)),
         speedup=compared.figure if compared else None,
         tpot_speedup=speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
+        compared_repeats=(compared.repeats or None) if compared else None,
         by_category=_by_category(measured, pairs),
         valid=not any(finding.severity is Severity.INVALID for finding in (*on_points, *found)),
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
@@ -83,7 +89,7 @@ def _findings(
         plan=measured.plan,
         arm=measured.arm,
         workload=measured.workload,
-        concurrency=measured.concurrency,
+        level=measured.level,
         rows=measured.rows,
         baseline=baseline.rows if baseline else None,
         pairs=pairs,
@@ -107,12 +113,12 @@ def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, dict[str,
     names = sorted({str(name) for name in rows["category"] if name is not None})
     if len(names) < 2:
         return {}
-    return {name: _of_category(name, measured.seed, rows, pairs) for name in names}
+    return {name: _of_category(name, measured, rows, pairs) for name in names}
 
 
-def _of_category(name: str, seed: int, rows: pd.DataFrame, pairs: Pairs | None) -> dict[str, Figure]:
-    mine = rows[(rows["category"] == name).to_numpy(bool)].reset_index(drop=True)
-    figures = ratio_figures(Sample(mine, seed), CATEGORY_RATIOS)
+def _of_category(name: str, measured: Measured, rows: pd.DataFrame, pairs: Pairs | None) -> dict[str, Figure]:
+    mine, seed = rows[(rows["category"] == name).to_numpy(bool)].reset_index(drop=True), measured.seed
+    figures = ratio_figures(Sample(mine, seed), limited(CATEGORY_RATIOS, most_drafts(measured.arm)))
     if pairs is not None:
         inside = pairs.of_category(name)
         figures |= {each: speedup(each, inside, seed).figure for each in (SPEEDUP, TPOT_SPEEDUP)}

@@ -9,8 +9,11 @@ from specbench_client.metrics.frame import Values, flags, numbers, sent, steady,
 
 
 def counts_of(rows: pd.DataFrame) -> Counts:
-    """Count tidy rows; turns that were skipped after an error were never sent and do not count."""
-    tried = sent(rows)
+    """Count tidy rows.
+
+    Turns that were skipped after an error were never sent and do not count, nor do fillers, which nobody asked for.
+    """
+    tried = sent(rows[~flags(rows, "filler")].reset_index(drop=True))
     return Counts(
         requests=len(tried),
         steady_requests=len(steady(tried)),

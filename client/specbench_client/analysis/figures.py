@@ -23,6 +23,7 @@ from specbench_client.analysis.bootstrap import (
     wider,
 )
 from specbench_client.metrics import window
+from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
 from specbench_client.metrics.metric import Measure, Origin, Percentile, Ratio
 from specbench_client.metrics.positions import by_position
@@ -44,7 +45,7 @@ class Sample:
 def figures_of(sample: Sample, drafts: int) -> dict[str, Figure]:
     """Return every figure by name; what was not to be had has no value. `drafts`: most draft tokens a step."""
     inside = Sample(steady(sample.rows), sample.seed)
-    ratios = (*RATIOS, *by_position(inside.rows, drafts))
+    ratios = (*limited(RATIOS, drafts), *by_position(inside.rows, drafts))
     return {
         window.OUTPUT_TPS: output_tps(sample.rows, intervals=sample.seed is not None),
         **ratio_figures(inside, ratios),
@@ -72,17 +73,12 @@ def ratio_figures(sample: Sample, ratios: Sequence[Ratio]) -> dict[str, Figure]:
 
 def output_tps(rows: pd.DataFrame, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
-    tokens, seconds = [], []
-    for _, point in rows.groupby("point", sort=True):
-        found = window.steady_window(point)
-        if found:
-            tokens.append(window.window_tokens(point, found))
-            seconds.append(found.length_s)
-    value = sum(tokens) / sum(seconds) if seconds else None
-    bounds = t_bounds(value, np.array(tokens) / np.array(seconds)) if intervals and value is not None else None
-    interval = _interval(bounds, f"t over {len(seconds)} repeats, unit: repeat") if bounds else None
+    tokens, seconds = window.deliveries(rows)
+    value = float(tokens.sum() / seconds.sum()) if seconds.size else None
+    bounds = t_bounds(value, tokens / seconds) if intervals and value is not None else None
+    interval = _interval(bounds, f"t over {seconds.size} repeats, unit: repeat") if bounds else None
     definition, unit = window.OUTPUT_TPS_DEFINITION, window.OUTPUT_TPS_UNIT
-    return Figure(value=value, unit=unit, definition=definition, n=len(seconds), interval=interval, source="both")
+    return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
 
 
 def _ratio_intervals(rows: pd.DataFrame, ratios: Sequence[Ratio], seed: int) -> dict[str, FigureInterval]:
@@ -99,7 +95,7 @@ def _ratio_intervals(rows: pd.DataFrame, ratios: Sequence[Ratio], seed: int) -> 
             repeats = over.sum(axis=1) / under.sum(axis=1)
         chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
         if chosen:
-            found[ratio.name] = _interval(chosen.bounds, chosen.method, ratio.highest)
+            found[ratio.name] = _within(_interval(chosen.bounds, chosen.method), value, ratio)
     return found
 
 
@@ -160,9 +156,19 @@ def _weighted_percentiles(values: Values, layout: Layout, percents: tuple[int, .
     return np.concatenate(found)
 
 
-def _interval(bounds: Bounds, method: str, highest: float = float("inf")) -> FigureInterval:
-    """No figure here can be negative, nor above its own highest value."""
-    return FigureInterval(low=max(0.0, bounds.low), high=min(bounds.high, highest), level=LEVEL, method=method)
+def _interval(bounds: Bounds, method: str) -> FigureInterval:
+    """No figure here can be negative."""
+    return FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method)
+
+
+def _within(interval: FigureInterval, value: float, ratio: Ratio) -> FigureInterval:
+    """Cut to what the ratio can be, and say so; where the value itself is impossible nothing is made up about it."""
+    low, high = max(interval.low, ratio.lowest), min(interval.high, ratio.highest)
+    if (low, high) == (interval.low, interval.high) or not ratio.lowest <= value <= ratio.highest:
+        return interval
+    limits = f"from {ratio.lowest:g} " + (f"to {ratio.highest:g}" if ratio.highest < np.inf else "on")
+    method = f"{interval.method}; cut to what is possible, {limits}"
+    return interval.model_copy(update={"low": low, "high": high, "method": method})
 
 
 def _known(ratio: Ratio, rows: pd.DataFrame) -> Mask:

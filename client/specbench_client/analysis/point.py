@@ -13,6 +13,7 @@ from specbench_client.analysis.figures import Sample, figures_of
 from specbench_client.metrics.frame import numbers, tidy
 from specbench_client.metrics.pace import NS_PER_S
 from specbench_client.metrics.window import in_flight, steady_window
+from specbench_client.trust.drafting import believed
 from specbench_client.trust.evidence import PointEvidence, finding_of
 from specbench_client.trust.table import POINT_CHECKS
 
@@ -23,7 +24,8 @@ def summarise_point(
     """Summarise one point.
 
     `frame` has the columns of `Record`, one row a request, warm-up rows included (they are left out here); lists may
-    be lists, arrays or null. `watch` may leave out what the client could not see: what the records tell is filled in.
+    be lists, arrays or null. Acceptance that was only inferred, and that the engine's counters refute, is in no figure
+    (`trust.drafting`). `watch` may leave out what the client could not see: what the records tell is filled in.
     """
     rows = tidy(frame, point.hash)
     seen = _completed(watch, rows)
@@ -32,11 +34,11 @@ def summarise_point(
         hash=point.hash,
         arm=point.arm,
         workload=point.workload,
-        concurrency=point.concurrency,
+        level=point.level,
         repeat=point.repeat,
         simulated=simulated,
         counts=counts_of(rows),
-        figures=figures_of(Sample(rows), most_drafts(plan.arm(point.arm))),
+        figures=figures_of(Sample(believed(evidence)), most_drafts(plan.arm(point.arm))),
         self_watch=seen,
         counters=counters,
         findings=_findings(evidence),
@@ -50,7 +52,7 @@ def most_drafts(arm: Arm) -> int:
 
 def _findings(evidence: PointEvidence) -> list[Finding]:
     point = evidence.point
-    place = {"arm": point.arm, "workload": point.workload, "concurrency": point.concurrency, "point": point.hash}
+    place = {"arm": point.arm, "workload": point.workload, "load": point.level.label, "point": point.hash}
     return [finding_of(check.name, seen, place) for check in POINT_CHECKS for seen in check.look(evidence)]
 
 

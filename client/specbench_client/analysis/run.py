@@ -9,13 +9,15 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import PointSummary, RunSummary
-from specbench_api.plan.plan import Arm, Plan
+from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
 from specbench_client.analysis.verdict import Verdict, verdict_of
 from specbench_client.metrics.frame import tidy
-from specbench_client.trust.evidence import RunEvidence, finding_of
+from specbench_client.trust.drafting import believed
+from specbench_client.trust.evidence import PointEvidence, RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
 
 
@@ -25,7 +27,7 @@ def summarise_run(
     """Summarise a run from its measured points.
 
     `summaries`: one a point with a manifest, in any order. `frames`: the point's hash → its records; each is asked
-    for once, one workload × concurrency after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
+    for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
@@ -58,21 +60,21 @@ class _Slot:
     """One workload at one load: what is compared with one another."""
 
     workload: Workload
-    concurrency: int
+    level: Level
     points: tuple[PointSummary, ...]
 
 
 def _slots(plan: Plan, measured: Sequence[PointSummary]) -> list[_Slot]:
-    places = [(workload, load) for workload in plan.workloads for load in sorted(set(plan.load.concurrency))]
+    places = [(workload, level) for workload in plan.workloads for level in plan.load.levels]
     slots = [
-        _Slot(workload, load, tuple(each for each in measured if _at(each) == (workload.name, load)))
-        for workload, load in places
+        _Slot(workload, level, tuple(each for each in measured if _at(each) == (workload.name, level)))
+        for workload, level in places
     ]
     return [slot for slot in slots if slot.points]
 
 
-def _at(summary: PointSummary) -> tuple[str, int]:
-    return summary.workload, summary.concurrency
+def _at(summary: PointSummary) -> tuple[str, Level]:
+    return summary.workload, summary.level
 
 
 def _judge_slot(plan: Plan, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> list[Judged]:
@@ -86,8 +88,16 @@ def _judge_slot(plan: Plan, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> 
 
 def _measured(plan: Plan, arm: Arm, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> Measured:
     points = _points_of(arm, slot)
-    rows = pd.concat([tidy(frames[point.hash], point.hash) for point in points], ignore_index=True)
-    return Measured(plan, arm, slot.workload, slot.concurrency, rows, points)
+    rows = pd.concat([_rows(plan, point, frames[point.hash]) for point in points], ignore_index=True)
+    return Measured(plan, arm, slot.workload, slot.level, rows, points)
+
+
+def _rows(plan: Plan, summary: PointSummary, frame: pd.DataFrame) -> pd.DataFrame:
+    """One point's rows as far as they are believed."""
+    point = Point(
+        hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
+    )
+    return believed(PointEvidence(plan, point, tidy(frame, point.hash), summary.self_watch, summary.counters))
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
@@ -102,7 +112,7 @@ def _without_baseline(judged: Judged) -> Judged:
         message="the baseline of this comparison is invalid, see its own findings: there is nothing to compare with",
         arm=cell.arm,
         workload=cell.workload,
-        concurrency=cell.concurrency,
+        load=cell.level.label,
     )
     names = [*cell.findings, BASELINE_INVALID]
     spoilt = cell.model_copy(update={"valid": False, "findings": names})

@@ -15,6 +15,7 @@ import pandas as pd
 from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.analysis.bootstrap import (
     LEVEL,
     Chosen,
@@ -32,7 +33,7 @@ from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"
 PAIRED = (
-    "over pairs of the same prompt, turn, pass and repeat, both steady and without error"
+    "over pairs of the same prompt, turn, pass over the prompts and repeat, both steady and without error"
     " (later turns only where all earlier replies were identical)"
 )
 SPEEDUP_DEFINITION = (
@@ -70,10 +71,15 @@ QUOTIENTS: dict[str, Quotient] = {
 
 @dataclass(frozen=True)
 class Compared:
-    """A speed-up, and the two-sided p-value of `no difference` that belongs to its interval."""
+    """A speed-up, and the two-sided p-value of `no difference` that belongs to its interval.
+
+    From fewer than three repeats there is no p-value: what runs do is not in the interval.
+    """
 
     figure: Figure
     p_value: float | None = None
+    repeats: int = 0
+    """Repeats in which there are pairs."""
 
 
 def speedup(name: str, pairs: Pairs, seed: int) -> Compared:
@@ -99,7 +105,8 @@ def speedup(name: str, pairs: Pairs, seed: int) -> Compared:
         interval=_ratios(chosen) if chosen else None,
         source="both",
     )
-    return Compared(figure, _p_value(value, chosen) if chosen else None)
+    told = chosen is not None and layout.repeats >= REPEATS_TO_TELL
+    return Compared(figure, _p_value(value, chosen) if chosen and told else None, layout.repeats)
 
 
 def missing(name: str) -> Figure:

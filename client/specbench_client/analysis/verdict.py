@@ -2,7 +2,9 @@
 
 `faster` and `slower` are said only where the interval excludes 1, and where this still holds after Holm's correction
 for the number of comparisons of the run: among twenty cells, one excludes 1 by chance. Where the interval holds 1, the
-word is `indistinguishable`; an invalid cell is not compared at all.
+word is `indistinguishable`; an invalid cell is not compared at all. From fewer than three repeats none of these words
+is said, only the ratio and how few they were: under a run noise of 3 % the interval of one run excludes 1 in two of
+three runs without any difference.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class Standing(Enum):
     SLOWER = "slower"
     INDISTINGUISHABLE = "indistinguishable"
     UNCLEAR = "unclear"
+    TOO_FEW_REPEATS = "too few repeats"
     NO_INTERVAL = "no interval"
     NOT_COMPARABLE = "not comparable"
 
@@ -82,44 +85,55 @@ def _best(cells: Iterable[Cell]) -> float:
 
 
 def _phrases(found: Sequence[tuple[Cell, Standing]]) -> str:
-    """One phrase a standing, in the order of the enumeration; `at concurrency` is written out once."""
+    """One phrase a standing, in the order of the enumeration; what the load's number means is written out once."""
     phrases: list[str] = []
     for standing in Standing:
         cells = [cell for cell, its in found if its is standing]
         if cells:
-            word = "at" if phrases else "at concurrency"
-            phrases.append(_phrase(standing, cells, word))
+            phrases.append(_phrase(standing, cells, cells[0].level.label if phrases else cells[0].level.words))
     return phrases[0] if len(phrases) == 1 else f"{', '.join(phrases[:-1])} and {phrases[-1]}"
 
 
-def _phrase(standing: Standing, cells: Sequence[Cell], at: str) -> str:
-    where = ", ".join(str(cell.concurrency) for cell in cells)
+def _phrase(standing: Standing, cells: Sequence[Cell], load: str) -> str:
+    """`load`: how the first cell's load is told."""
+    first, *rest = cells
+    where = ", ".join([load, *(cell.level.label for cell in rest)])
     match standing:
         case Standing.FASTER | Standing.SLOWER:
-            first, *rest = cells
-            tail = "".join(f", {_ratio(cell)} at {cell.concurrency}" for cell in rest)
+            tail = "".join(f", {_ratio(cell)} at {cell.level.label}" for cell in rest)
             word = "faster" if standing is Standing.FASTER else "(slower)"
-            return f"{_ratio(first)} {word} {at} {first.concurrency}{tail}"
+            return f"{_ratio(first)} {word} at {load}{tail}"
         case Standing.INDISTINGUISHABLE:
-            return f"indistinguishable from the baseline {at} {where}"
+            return f"indistinguishable from the baseline at {where}"
         case Standing.UNCLEAR:
-            return f"not clearly different among so many comparisons {at} {where}"
+            return f"not clearly different among so many comparisons at {where}"
+        case Standing.TOO_FEW_REPEATS:
+            few = dict.fromkeys(cell.too_few_repeats for cell in cells)
+            tail = "".join(f", {_value(cell)} at {cell.level.label}" for cell in rest)
+            return f"{_value(first)} at {load}{tail} ({'; '.join(few)})"
         case Standing.NO_INTERVAL:
-            return f"compared without an interval {at} {where}"
+            return f"compared without an interval at {where}"
         case Standing.NOT_COMPARABLE:
-            return f"not comparable {at} {where}"
+            return f"not comparable at {where}"
+
+
+def _value(cell: Cell) -> str:
+    assert cell.speedup is not None
+    return f"{cell.speedup.value:.2f}x"
 
 
 def _ratio(cell: Cell) -> str:
     assert cell.speedup is not None
     assert cell.speedup.interval is not None
     interval = cell.speedup.interval
-    return f"{cell.speedup.value:.2f}x [{interval.low:.2f}, {interval.high:.2f}]"
+    return f"{_value(cell)} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 def _standing(cell: Cell, *, clear: bool) -> Standing:
     if not cell.valid or cell.speedup is None or cell.speedup.value is None:
         return Standing.NOT_COMPARABLE
+    if cell.too_few_repeats:
+        return Standing.TOO_FEW_REPEATS
     interval = cell.speedup.interval
     if interval is None:
         return Standing.NO_INTERVAL

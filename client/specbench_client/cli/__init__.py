@@ -16,6 +16,7 @@ import click
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit
 from specbench_client import __version__
+from specbench_client.cli.pipes import UNREAD, close_unread
 from specbench_client.errors import ClientError, Interrupted
 
 HELP = """Does speculative decoding pay, for your traffic, model and hardware?
@@ -24,6 +25,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench validate run.yaml             is it well formed, can the engine do it?
   specbench plan run.yaml                 what would be launched and measured
   specbench run run.yaml                  measure it on this machine
+  specbench measure --endpoint URL …      the instrument alone, against an engine that already runs
   specbench report ./specbench-results    the answer again, as table, Markdown, CSV, JSON or HTML
   specbench simulate --drafter eagle3     an engine with a known truth, to try things on
 
@@ -38,6 +40,7 @@ COMMANDS = {
     "validate": "Check a SpecBenchRun: fields, engine, drafters, arguments.",
     "plan": "Show launches, points, command lines and what is measured already.",
     "run": "Measure on this machine: engines as processes, results in a folder or S3.",
+    "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
@@ -78,6 +81,19 @@ def main() -> None:
 def exit_code(arguments: list[str]) -> int:
     """Run one command line and map whatever happens to its exit code."""
     try:
+        code = _exit_code(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return UNREAD if close_unread() else _bug()
+    except SystemExit:  # what click makes of a broken pipe
+        if not close_unread():
+            raise
+        return UNREAD
+    return code
+
+
+def _exit_code(arguments: list[str]) -> int:
+    try:
         result = cli.main(args=arguments, prog_name="specbench", standalone_mode=False)
     except click.exceptions.Exit as error:
         return int(error.exit_code)
@@ -85,11 +101,17 @@ def exit_code(arguments: list[str]) -> int:
         return _explained(Interrupted("what was finished is kept: run the same command again to go on"), arguments)
     except (InvalidSpec, ClientError, click.ClickException) as error:
         return _explained(error, arguments)
+    except BrokenPipeError:
+        raise
     except Exception:  # noqa: BLE001  the last line of defence: anything unforeseen is a bug of ours, and says so
-        traceback.print_exc()
-        click.echo("error: this is a bug of specbench; please report it with the lines above", err=True)
-        return Exit.BUG
+        return _bug()
     return result if isinstance(result, int) else Exit.OK
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    click.echo("error: this is a bug of specbench; please report it with the lines above", err=True)
+    return Exit.BUG
 
 
 def _explained(error: InvalidSpec | ClientError | click.ClickException, arguments: list[str]) -> int:

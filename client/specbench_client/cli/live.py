@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_client.cli.consoles import Ticker
 from specbench_client.drive.progress import Progress
 
 
@@ -17,7 +17,7 @@ class Live:
     """`with Live(plan, measured) as live`, then `live.group` and `live.progress` as they come."""
 
     def __init__(self, plan: Plan, measured: int) -> None:
-        self._console = Console(stderr=True)
+        self._console = Ticker(stderr=True)
         self._bars = Bars(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -56,8 +56,8 @@ class Live:
         speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
         length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
         failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
-        load = f"c={progress.concurrency or '-'} #{progress.repeat or 0}"
-        at = f"{progress.arm} {progress.workload or ''} {load} {progress.phase}"
+        place = f"{progress.workload} at {progress.load}, repeat {progress.repeat}: " if progress.point else ""
+        at = f"{progress.arm} {place}{progress.phase}"
         note = "  ".join(part for part in (speed, length, failed) if part)
         total = progress.requests_total or None
         self._bars.update(self._point, description=at, completed=progress.requests_done, total=total, note=note)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-import tempfile
-from dataclasses import dataclass
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -16,9 +19,11 @@ from specbench_api.plan.plan import Plan
 from specbench_client.cli.live import Live
 from specbench_client.cli.show import show
 from specbench_client.drive.conclude import conclude
+from specbench_client.drive.options import Clock
 from specbench_client.errors import EngineFailed, Interrupted
 from specbench_client.local.executor import Here, execute
-from specbench_client.local.place import Place, find_run, open_results
+from specbench_client.local.place import Place, alone, find_run, new_run, open_results
+from specbench_client.store.scratch import scratch_folder
 
 
 @dataclass(frozen=True)
@@ -30,30 +35,41 @@ class Wish:
     results: str
     output: str
     keep_text: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    workers: int | None = None
+    new: bool = False
+    """Beside what was measured already, instead of going on with it."""
 
 
-def measure(plan: Plan, wish: Wish) -> int:
+def measured(plan: Plan, wish: Wish) -> int:
     """Measure what is not measured yet, and show the whole answer. Returns the exit code."""
-    place = find_run(open_results(wish.results), plan)
-    click.echo(f"results: {place.store.uri()}", err=True)
-    failed = _measure(place, wish)
-    summary = conclude(place.plan, place.store)
+    results = open_results(wish.results)
+    with alone(results, plan, _who()):
+        place = (new_run if wish.new else find_run)(results, plan)
+        click.echo(f"results: {place.store.uri()}", err=True)
+        failed = _measure(place, wish)
+        summary = conclude(place.plan, place.store)
     show(summary, wish.output, place.store.uri())
     return _exit(summary, failed)
 
 
+def _who() -> str:
+    """This process, for whoever meets its lock. Its arguments stay out: a header may hold a key."""
+    command = " ".join(Path(word).name for word in sys.argv[:2])
+    return f"process {os.getpid()} on {socket.gethostname()} ({command}, since {Clock().wall_text()})"
+
+
 def _measure(place: Place, wish: Wish) -> dict[str, EngineFailed]:
-    with (
-        tempfile.TemporaryDirectory(prefix="specbench-", ignore_cleanup_errors=True) as work_dir,
-        Live(place.plan, len(place.measured)) as live,
-    ):
+    with scratch_folder() as work_dir, Live(place.plan, len(place.measured)) as live:
         here = Here(
             base_dir=wish.base_dir,
-            work_dir=Path(work_dir),
+            work_dir=work_dir,
             startup_deadline_s=wish.startup_deadline_s,
             on_group=live.group,
             on_progress=live.progress,
             keep_text=wish.keep_text,
+            headers=wish.headers,
+            workers=wish.workers,
         )
         failed = asyncio.run(_until_signalled(place, here))
         for arm, error in failed.items():

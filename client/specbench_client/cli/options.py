@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+"""`-` is stdin; relative paths then begin in the working directory."""
 SET = click.option(
     "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Override a field: --set spec.load.repeats=1"
 )
@@ -18,4 +19,5 @@ OUTPUT = click.option(
     default="text",
     help="json: one document on stdout.",
 )
+NEW = click.option("--new", is_flag=True, help="Measure again: a new run beside the one that is there.")
 DEFAULT_RESULTS = "specbench-results"

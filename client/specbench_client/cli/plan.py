@@ -13,6 +13,7 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
+from specbench_client.cli.forewarn import readable, warn, warnings_of
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
 from specbench_client.local.place import find_run, open_results
@@ -34,19 +35,20 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
       specbench plan run.yaml --set spec.load.repeats=1 --output json
     """
     wanted = expand(read_run_file(file, settings))
-    measured = find_run(open_results(results), wanted).measured if results else set()
-    prompts = _prompts(wanted, file.resolve().parent)
-    size = estimate(wanted, {name: rows.turns for name, rows in prompts.items()})
+    measured = find_run(open_results(results), wanted).measured if results is not None else set()
+    base_dir = file.resolve().parent
+    warnings, prompts = warnings_of(wanted, base_dir), _prompts(wanted, base_dir)
+    size = estimate(wanted, {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()})
     described = {name: _described(rows) for name, rows in prompts.items()}
     if output == "json":
-        click.echo(json.dumps(_document(wanted, measured, size) | {"prompts": described}, indent=2))
+        click.echo(
+            json.dumps(_document(wanted, measured, size) | {"prompts": described, "warnings": warnings}, indent=2)
+        )
     else:
         click.echo(_text(wanted, measured, size))
-        for workload in wanted.workloads:
-            if workload.name not in described:
-                click.echo(f"{workload.name}: the prompts ({workload.dataset.uri}) are not on this machine")
         for name, known in described.items():
             click.echo(f"{name}: " + "; ".join(f"{what}: {value}" for what, value in known.items()))
+    warn(warnings)
 
 
 def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
@@ -54,13 +56,8 @@ def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
     return {
         workload.name: load_prompts(workload.dataset, base_dir)
         for workload in wanted.workloads
-        if not workload.dataset.uri.startswith("s3://") and _readable(workload.dataset.uri, base_dir)
+        if not workload.dataset.uri.startswith("s3://") and readable(workload.dataset.uri, base_dir)
     }
-
-
-def _readable(uri: str, base_dir: Path) -> bool:
-    """Whether the prompts can be read here; what no client could read is left to the reader, which says why."""
-    return "://" in uri or (base_dir / Path(uri).expanduser()).exists()
 
 
 def _described(prompts: Prompts) -> dict[str, object]:
@@ -69,7 +66,7 @@ def _described(prompts: Prompts) -> dict[str, object]:
     told["categories"] = len({prompt.category for prompt in prompts.rows})
     lengths = measure_lengths(prompts.rows)
     if lengths.tokens is None:
-        return told | {"lengths": f"unknown ({lengths.reason})"}
+        return told | {"lengths": f"not counted: {lengths.reason}"}
     tokens = sorted(lengths.tokens.values())
     return told | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
 
@@ -89,6 +86,7 @@ def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any
             "points": size.points,
             "requests": size.requests,
             "outputTokensAtMost": size.output_tokens_at_most,
+            "loadSeconds": size.load_seconds,
         },
     }
 
@@ -96,18 +94,19 @@ def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any
 def _text(wanted: Plan, measured: set[str], size: Estimate) -> str:
     lines = [f"{wanted.name}: {wanted.target.name} on {wanted.engine.kind}", "", "Arms"]
     lines += [f"  {arm.name:<16} {shlex.join(_argv(wanted, arm.name))}" for arm in wanted.arms]
-    lines += ["", "Launches, in order, each with its points (workload, concurrency, repeat)"]
+    lines += ["", "Launches, in order, each with its points (workload, load, repeat)"]
     for group in wanted.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
-            f"         {point.hash[:12]}  {point.workload}  c={point.concurrency}  repeat {point.repeat}"
+            f"         {point.hash[:12]}  {point.workload}  at {point.level.label}  repeat {point.repeat}"
             + ("  measured" if point.hash in measured else "")
             for point in group.points
         ]
     requests = f", {size.requests} requests" if size.requests is not None else ""
     tokens = f", at most {size.output_tokens_at_most} output tokens" if size.output_tokens_at_most is not None else ""
+    seconds = f", {size.load_seconds:.0f} s of load" if size.load_seconds is not None else ""
     lines += [
         "",
-        f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}",
+        f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}{seconds}",
     ]
     return "\n".join(lines)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.spec.reading import parse_run, read_yaml
+from specbench_api.spec.reading import UNNAMED, parse_run, read_yaml
 from specbench_api.spec.run import SpecBenchRun
+
+STDIN = Path("-")
 
 
 def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
-    """The run in a file, with overrides. Raises InvalidSpec."""
+    """The run in a file, or on stdin where that is `-`, with overrides. Raises InvalidSpec."""
+    name = "(stdin)" if path == STDIN else str(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise NotYaml([Problem(str(path), f"cannot be read: {error}")]) from error
-    resource: Any = read_yaml(text)
+        raise NotYaml([Problem(name, f"cannot be read: {error}")]) from error
+    resource: Any = read_yaml(text, name)
     for setting in settings:
         resource = _with(resource, setting)
     return parse_run(resource)
@@ -32,21 +36,29 @@ def _with(resource: Any, setting: str) -> Any:
     steps = re.findall(r"[^.\[\]]+", name)
     try:
         return _replaced(resource, steps, yaml.safe_load(value))
-    except yaml.YAMLError as error:
-        problem = Problem("--set", f"the value of {name} is not YAML: {error}", f"--set '{name}=VALUE'")
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
+        why = str(error).replace(UNNAMED, "the value")
+        problem = Problem("--set", f"the value of {name} is not YAML: {why}", f"--set '{name}=VALUE'")
         raise InvalidSpec([problem]) from error
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise InvalidSpec([Problem("--set", f"{name} leads nowhere: {error}", "see specbench plan FILE")]) from error
+    except LookupError as error:
+        problem = Problem("--set", f"{name} leads nowhere: {error.args[0]}", "such as spec.drafters[0].args")
+        raise InvalidSpec([problem]) from error
 
 
 def _replaced(node: Any, steps: list[str], value: Any) -> Any:
+    """The node with the value put in; raises LookupError where a list has no such row."""
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
     if isinstance(node, list):
-        index = int(step)
+        index = int(step) if step.isdecimal() else -1
         if not 0 <= index < len(node):
-            raise IndexError(f"there is no row {index} among {len(node)}")
+            raise LookupError(f"{step!r} is no row of a list, whose rows go by number: {_rows(node)}")
         return [_replaced(item, rest, value) if at == index else item for at, item in enumerate(node)]
     branch = node if isinstance(node, dict) else {}
     return {**branch, step: _replaced(branch.get(step, {}), rest, value)}
+
+
+def _rows(rows: list[Any]) -> str:
+    names = [row.get("name") if isinstance(row, dict) else row for row in rows]
+    return ", ".join(f"{index} ({name})" for index, name in enumerate(names)) or "it has none"

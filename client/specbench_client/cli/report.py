@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TypeVar
 
 import click
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import PLAN, REPORT, SUMMARY
+from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.cli.runs import run_store
 from specbench_client.cli.show import show
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local.place import open_results
@@ -18,29 +20,49 @@ from specbench_client.report.tables import csv, markdown
 from specbench_client.store.store import Refusal, Store
 
 Kept = TypeVar("Kept", Plan, RunSummary)
-FORMATS = ["text", "json", "markdown", "csv", "html", "png"]
+FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
+BINARY = ("png", "parquet")
 
 
 @click.command()
 @click.argument("where", metavar="DIR-or-URI")
-@click.option("--output", "-o", type=click.Choice(FORMATS), default="text", show_default=True, help="Format.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="Format; parquet: every record.",
+)
 @click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
+@click.option("--latest", is_flag=True, help="Of several runs, the newest.")
 @click.option("--recompute", is_flag=True, help="Analyse the records again, and replace summary and report.")
-def report(where: str, output: str, to: Path | None, *, recompute: bool) -> None:
-    """Show the run whose results lie at DIR-or-URI (a run's own root, or a results root that holds one run).
+def report(where: str, output: str, to: Path | None, *, latest: bool, recompute: bool) -> None:
+    """Show the run whose results lie at DIR-or-URI: a run's own root, or a results root. Several runs are listed.
 
     \b
-      specbench report specbench-results
+      specbench report specbench-results --latest
+      specbench report specbench-results --output parquet --to records.parquet     one row a request: docs/records.md
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
+
+    s3:// takes keys, region and AWS_ENDPOINT_URL_S3 (elsewhere than at AWS) from the environment, as the AWS CLI does.
     """
-    store = _run_store(open_results(where), where)
+    if output in BINARY and to is None and sys.stdout.isatty():
+        raise BadInput(f"--output {output} is nothing for a terminal: add --to FILE")
+    store = run_store(open_results(where), where, latest=latest)
     plan = _read(Plan, store, PLAN)
+    if output == "parquet":
+        _deliver(_records(plan, store), to)
+        return
     stale = recompute or store.get(SUMMARY) is None
     summary = _recomputed(plan, store) if stale else _read(RunSummary, store, SUMMARY)
     if output in ("text", "json") and to is None:
         show(summary, output, store.uri())
-        return
-    data = _rendered(plan, summary, output)
+    else:
+        _deliver(_rendered(plan, summary, output), to)
+
+
+def _deliver(data: bytes, to: Path | None) -> None:
     if to:
         try:
             to.write_bytes(data)
@@ -66,6 +88,12 @@ def _recomputed(plan: Plan, store: Store) -> RunSummary:
     return conclude(plan, store)
 
 
+def _records(plan: Plan, store: Store) -> bytes:
+    from specbench_client.drive.export import records_parquet  # noqa: PLC0415  as is pyarrow
+
+    return records_parquet(plan, store)
+
+
 def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
     if output == "png":
         from specbench_client.report.plots import png  # noqa: PLC0415  as is matplotlib
@@ -80,20 +108,3 @@ def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
 
         return render_html(plan, summary).encode()
     return markdown(summary).encode()
-
-
-def _run_store(store: Store, where: str) -> Store:
-    """The run's own root. Raises BadInput where there is none, or more than one to choose from."""
-    if store.get(PLAN) is not None:
-        return store
-    roots = sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})
-    if not roots:
-        raise BadInput(
-            f"{where}: no run lies here (no {PLAN}): give the folder that `specbench run --results` wrote to"
-        )
-    if len(roots) > 1:
-        listed = "\n  ".join(store.uri(root) for root in roots)
-        raise BadInput(
-            f"{where}: {len(roots)} runs lie here; choose one ({REPORT} of each lies there too):\n  {listed}"
-        )
-    return store.below(roots[0])

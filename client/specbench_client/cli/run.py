@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from specbench_api.plan.expand import expand
-from specbench_client.cli.options import DEFAULT_RESULTS, FILE, OUTPUT, SET
+from specbench_client.cli.options import DEFAULT_RESULTS, FILE, NEW, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
 
 
@@ -16,11 +16,13 @@ from specbench_client.cli.reading import read_run_file
 @SET
 @OUTPUT
 @click.option("--results", default=DEFAULT_RESULTS, show_default=True, metavar="DIR-or-URI", help="Where results go.")
+@NEW
 @click.option("--keep-text", is_flag=True, help="Keep the answers' texts in the records.")
-def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, keep_text: bool) -> int:
+def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new: bool, keep_text: bool) -> int:
     """Measure FILE here: the same plan, the same points and the same layout of results as on a cluster.
 
     What is measured already (same spec, same results folder) is not measured again: interrupt it and run it again.
+    --new measures everything again, and keeps the old run beside it.
 
     \b
       specbench run examples/local-simulator.yaml
@@ -29,7 +31,8 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, kee
     wanted = read_run_file(file, settings)
     plan = expand(wanted)
     # Only now: pandas and its kin take seconds, and a spec that is wrong should say so at once.
-    from specbench_client.cli.measuring import Wish, measure  # noqa: PLC0415
+    from specbench_client.cli.measuring import Wish, measured  # noqa: PLC0415
 
-    wish = Wish(file.resolve().parent, wanted.spec.startup_deadline_seconds, results, output, keep_text=keep_text)
-    return measure(plan, wish)
+    deadline_s = wanted.spec.startup_deadline_seconds
+    wish = Wish(file.resolve().parent, deadline_s, results, output, keep_text=keep_text, new=new)
+    return measured(plan, wish)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 
 from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
+from specbench_client.cli.consoles import Page
+from specbench_client.report.findings import MEASURE_AGAIN
 from specbench_client.report.tables import rich_table
 
 STDOUT_WIDTH_WHEN_PIPED = 160
@@ -17,10 +18,13 @@ def show(summary: RunSummary, output: str, uri: str) -> None:
     if output == "json":
         click.echo(summary.to_json(), nl=False)
         return
-    console = Console()
+    console = Page()
     if not console.is_terminal:
-        console = Console(width=STDOUT_WIDTH_WHEN_PIPED)
-    console.print(rich_table(summary))
+        console = Page(width=STDOUT_WIDTH_WHEN_PIPED)
+    if summary.cells:
+        console.print(rich_table(summary))
+    else:
+        console.print(f"{summary.name}: {summary.verdict}", highlight=False, markup=False, soft_wrap=True)
     said: set[tuple[str, str | None]] = set()
     for finding in summary.findings:
         if (finding.check, finding.arm) not in said:
@@ -29,4 +33,6 @@ def show(summary: RunSummary, output: str, uri: str) -> None:
             console.print(
                 f"{finding.severity:>8}  {finding.check}{where}: {finding.message}", highlight=False, markup=False
             )
+    if not summary.trustworthy:
+        console.print(f"   again  {MEASURE_AGAIN}", highlight=False, markup=False)
     console.print(f"report: {uri.rstrip('/')}/{REPORT}", highlight=False, markup=False, soft_wrap=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from specbench_api.errors import SpecbenchError
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
+from specbench_client.slices import Slices
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 
@@ -37,9 +38,20 @@ class Ask:
     output: Output
     seed: int
 
+    @property
+    def token_ids(self) -> tuple[int, ...] | None:
+        """The prompt as token ids, where it is one."""
+        return self.messages[0].token_ids
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+    @property
+    def prompt(self) -> dict[str, Any]:
+        """The fields that carry the prompt, alike on every engine with OpenAI's routes."""
+        if self.token_ids is not None:
+            return {"prompt": list(self.token_ids)}
+        return {"messages": [{"role": one.role, "content": one.content} for one in self.messages]}
+
+
+class Chunk(NamedTuple):
     """One chunk with content: text, or tokens without text (an end-of-sequence token). `tokens` None: not told."""
 
     ns: int
@@ -110,6 +122,8 @@ class Dialect(Protocol):
     kind: EngineKind
     path: str
     """Where completions are asked for."""
+    tokens_path: str
+    """The same for prompts that are token ids."""
     health_path: str
     metrics_path: str
     identity_paths: tuple[str, ...]
@@ -118,11 +132,15 @@ class Dialect(Protocol):
     """What to GET for `speculating`; JSON."""
 
     def body(self, ask: Ask) -> dict[str, Any]:
-        """The JSON body: streaming, sampling explicit, usage and acceptance asked for."""
+        """The JSON body: sampling explicit, usage and acceptance asked for; no stream if `output.stream` is false."""
         ...
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Answer:
-        """The answer; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
+    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
+        """The answer, in slices; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
+        ...
+
+    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
+        """The answer of a request that was not streamed: no chunks, and what only they would tell. Raises BadAnswer."""
         ...
 
     def counters(self, metrics: str) -> EngineCounters:

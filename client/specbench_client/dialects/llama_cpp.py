@@ -10,20 +10,30 @@ chunk with text of their own; they are counted on the chunk that says why the an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
 from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import Delta, Stream, count_in, first_model, read_stream, tokens_told
+from specbench_client.dialects.stream import (
+    Delta,
+    Stream,
+    count_in,
+    first_model,
+    read_stream,
+    tokens_told,
+    whole_answer,
+)
+from specbench_client.slices import Slices
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 
 LONGEST_TAIL = 4
 """Tokens without a chunk at the end: up to three of a broken character, and the end-of-text token."""
 _SPEC = "llamacpp:spec_decode_num"
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True}, "timings_per_token": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +48,11 @@ class _Totals:
 class LlamaCppDialect:
     """See `Dialect`."""
 
-    kind = EngineKind.LLAMA_CPP
+    def __init__(self, kind: EngineKind = EngineKind.LLAMA_CPP) -> None:
+        self.kind = kind
+
     path = "/v1/chat/completions"
+    tokens_path = "/v1/completions"
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/props")
@@ -49,7 +62,7 @@ class LlamaCppDialect:
         """Sampling is explicit (its defaults: top_k 40, top_p 0.95, min_p 0.05); no prompt is kept between requests."""
         return {
             "model": ask.model,
-            "messages": [{"role": one.role, "content": one.content} for one in ask.messages],
+            **ask.prompt,
             "temperature": ask.sampling.temperature,
             "top_p": ask.sampling.top_p,
             "top_k": 0,
@@ -59,29 +72,18 @@ class LlamaCppDialect:
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
             "cache_prompt": False,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "timings_per_token": True,
+            **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Answer:
+    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
         """See `Dialect.read`."""
-        stream = read_stream(events)
-        output_tokens = count_in(stream.usage, "completion_tokens") or 0
-        content = _content(stream, output_tokens)
-        cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
-        return Answer(
-            text=stream.text,
-            reasoning=stream.reasoning,
-            content=content,
-            acceptance=_acceptance(stream, output_tokens, drafting=drafting),
-            input_tokens=count_in(stream.usage, "prompt_tokens"),
-            output_tokens=output_tokens,
-            output_tokens_client=tokens_told(content),
-            cached_tokens=count_in(stream.last, "timings", "cache_n") if cached is None else cached,
-            finish_reason=stream.finish_reason,
-            fingerprint=stream.fingerprint,
-        )
+        stream = yield from read_stream(events)
+        content = _content(stream, count_in(stream.usage, "completion_tokens") or 0)
+        return _answer(stream, content, drafting=drafting)
+
+    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
+        """See `Dialect.read_whole`."""
+        return replace(_answer(whole_answer(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
@@ -109,6 +111,23 @@ class LlamaCppDialect:
         slots = state if isinstance(state, list) else []
         told = [slot.get("speculative") for slot in slots if isinstance(slot, dict)]
         return all(told) if told and all(isinstance(one, bool) for one in told) else None
+
+
+def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> Answer:
+    output_tokens = count_in(stream.usage, "completion_tokens") or 0
+    cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
+    return Answer(
+        text=stream.text,
+        reasoning=stream.reasoning,
+        content=content,
+        acceptance=_acceptance(stream, output_tokens, drafting=drafting),
+        input_tokens=count_in(stream.usage, "prompt_tokens"),
+        output_tokens=output_tokens,
+        output_tokens_client=tokens_told(content),
+        cached_tokens=count_in(stream.last, "timings", "cache_n") if cached is None else cached,
+        finish_reason=stream.finish_reason,
+        fingerprint=stream.fingerprint,
+    )
 
 
 def _timed(delta: Delta | Mapping[str, Any]) -> _Totals | None:

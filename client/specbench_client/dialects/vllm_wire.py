@@ -9,23 +9,35 @@ started with `--per-request-spec-decode-metrics`; it is counted before the answe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
 from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import Stream, count_in, counts_in, first_model, read_stream, tokens_told
+from specbench_client.dialects.stream import (
+    Stream,
+    count_in,
+    counts_in,
+    first_model,
+    read_stream,
+    tokens_told,
+    whole_answer,
+)
+from specbench_client.slices import Slices
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 
 _SPEC = "vllm:spec_decode_num"
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
 class VllmDialect:
     """See `Dialect`."""
 
     path = "/v1/chat/completions"
+    tokens_path = "/v1/completions"
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
@@ -38,7 +50,7 @@ class VllmDialect:
         """Sampling is explicit: defaults come from the model's generation_config and differ from model to model."""
         return {
             "model": ask.model,
-            "messages": [{"role": one.role, "content": one.content} for one in ask.messages],
+            **ask.prompt,
             "temperature": ask.sampling.temperature,
             "top_p": ask.sampling.top_p,
             "top_k": -1,
@@ -46,27 +58,17 @@ class VllmDialect:
             "seed": ask.seed,
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
-            "stream": True,
-            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+            **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Answer:
+    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
         """See `Dialect.read`."""
-        stream = read_stream(events)
-        content = _content(stream)
-        output_tokens = count_in(stream.usage, "completion_tokens") or 0
-        return Answer(
-            text=stream.text,
-            reasoning=stream.reasoning,
-            content=content,
-            acceptance=_acceptance(stream, content, output_tokens, drafting=drafting),
-            input_tokens=count_in(stream.usage, "prompt_tokens"),
-            output_tokens=output_tokens,
-            output_tokens_client=tokens_told(content),
-            cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
-            finish_reason=stream.finish_reason,
-            fingerprint=stream.fingerprint,
-        )
+        stream = yield from read_stream(events)
+        return _answer(stream, _content(stream), drafting=drafting)
+
+    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
+        """See `Dialect.read_whole`."""
+        return replace(_answer(whole_answer(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
@@ -96,14 +98,30 @@ class VllmDialect:
         return f"{_SPEC}_drafts_total" in sums if "vllm:generation_tokens_total" in sums else None
 
 
+def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> Answer:
+    output_tokens = count_in(stream.usage, "completion_tokens") or 0
+    return Answer(
+        text=stream.text,
+        reasoning=stream.reasoning,
+        content=content,
+        acceptance=_acceptance(stream, content, output_tokens, drafting=drafting),
+        input_tokens=count_in(stream.usage, "prompt_tokens"),
+        output_tokens=output_tokens,
+        output_tokens_client=tokens_told(content),
+        cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
+        finish_reason=stream.finish_reason,
+        fingerprint=stream.fingerprint,
+    )
+
+
 def _content(stream: Stream) -> tuple[Chunk, ...]:
     """Every chunk that brought text or tokens. The first one (role only) and the last (usage only) bring neither."""
     seen = 0
     chunks = []
     for delta in stream.deltas:
-        total = count_in(delta.document, "usage", "completion_tokens")
         if not delta.document.get("choices"):
             continue
+        total = count_in(delta.document.get("usage"), "completion_tokens")
         if total is not None and total < seen:
             raise BadAnswer(f"a chunk counts {total} tokens after one that counted {seen}", ErrorClass.MALFORMED)
         tokens = None if total is None else total - seen
@@ -156,7 +174,8 @@ def _trim(content: Sequence[Chunk], per_step: Sequence[int] | None, undrafted_le
 def _without_block(content: Sequence[Chunk], output_tokens: int, *, drafting: bool) -> Acceptance:
     """A baseline makes one token a step.
 
-    A drafter whose acceptance is not told leaves the chunks: one a step at best.
+    A drafter whose acceptance is not told leaves the chunks: one a step, where the engine's stream interval is 1 and
+    nobody merges. What is read from them says so (`source`), and gives way where the engine's counters deny it.
     """
     if not output_tokens:
         return Acceptance()

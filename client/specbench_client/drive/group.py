@@ -1,8 +1,10 @@
 """Drives the points of one engine group against an engine that runs, and stores them: the client Job's whole work.
 
-In order: prompts read and the store claimed (what is wrong with the input shows before an engine is asked anything),
-the engine's first real completion, the comparison with what earlier launches saw, then point by point those that have
-no manifest yet. Cancelling is how it is interrupted: the open point leaves no manifest, all others stay.
+In order: what is measured already, prompts and trace read and the store claimed (what is wrong with the input shows
+before an engine is asked anything; a group that is finished needs neither prompts nor engine), the engine's first real
+completion, the comparison with what earlier launches saw, the workers started, then point by point those that have no
+manifest yet. Cancelling is how it is interrupted: the open point leaves no manifest, all others stay. Whatever ends it
+ends the workers.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ from dataclasses import dataclass
 import specbench_client
 from specbench_api.outcome.manifest import Observed
 from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_client.dialects.table import DIALECTS
+from specbench_client.dialects.table import dialect_of
+from specbench_client.drive.arrivals import load_arrivals
 from specbench_client.drive.launch import Launch, first_act, identify, served_model
+from specbench_client.drive.loads import Loads
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.point import Measurement
 from specbench_client.drive.progress import PROGRESS, ProgressKeeper
 from specbench_client.drive.resume import claim, refuse_changed
 from specbench_client.errors import NotDurable
+from specbench_client.load.cores import usable_cores
+from specbench_client.load.crew import Crew
 from specbench_client.store.patience import Patience, PatientStore
 from specbench_client.store.point import PointStore
 from specbench_client.store.store import Store
@@ -73,28 +79,31 @@ class _Drive:
     stop: threading.Event
 
     async def run(self) -> GroupResult:
-        prompts = await asyncio.to_thread(self._prompts)
-        await asyncio.to_thread(claim, self.plan, self._patient(min(self.options.patience_s, CLAIM_PATIENCE_S)))
-        points = PointStore(self._patient(self.options.patience_s), self.options.spool, self.options.limits)
-        found = await asyncio.to_thread(points.measured, [point.hash for point in self.group.points])
+        first = self._patient(min(self.options.patience_s, CLAIM_PATIENCE_S))
+        wanted = [point.hash for point in self.group.points]
+        found = await asyncio.to_thread(PointStore(first, self.options.spool).manifests, wanted)
         todo = [point for point in self.group.points if point.hash not in found]
+        inputs = await asyncio.to_thread(self._inputs) if todo else None
+        await asyncio.to_thread(claim, self.plan, first)
+        points = PointStore(self._patient(self.options.patience_s), self.options.spool, self.options.limits)
         keeper = ProgressKeeper(self.group, len(found), self.options.clock.monotonic_ns)
-        if todo:
+        if inputs is not None:
             async with _shown(keeper, self.store, self.options) as board, self._launched() as launch:
-                observed = await self._met(launch, points, prompts)
-                measurement = Measurement(launch, points, self.options, keeper)
-                for point in todo:
-                    _log.info("measuring %s", point.model_dump_json())
-                    prompted, seen = prompts[point.workload], observed[point.workload]
-                    await measurement.measure(point, prompted, seen, warm_up=point is todo[0])
-                    await board.show(stored=False)
+                observed = await self._met(launch, points, inputs)
+                async with Crew(inputs.crew_size) as crew:
+                    measurement = Measurement(launch, points, self.options, keeper, inputs.loads, crew)
+                    for point in todo:
+                        _log.info("measuring %s", point.model_dump_json())
+                        prompted, seen = inputs.prompts[point.workload], observed[point.workload]
+                        await measurement.measure(point, prompted, seen, warm_up=point is todo[0])
+                        await board.show(stored=False)
                 keeper.phase = "done"
         return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
 
-    async def _met(self, launch: Launch, points: PointStore, prompts: Mapping[str, Prompts]) -> dict[str, Observed]:
+    async def _met(self, launch: Launch, points: PointStore, inputs: _Inputs) -> dict[str, Observed]:
         """The first completion, and what is seen by workload, compared with what the run saw before."""
         await first_act(launch, self.options.clock.monotonic_ns, f"g{self.group.index}-{self.options.attempt}")
-        observed = {name: self._observed(launch, had) for name, had in prompts.items()}
+        observed = {name: self._observed(launch, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
         refuse_changed(self.plan, manifests, observed)
         return observed
@@ -102,15 +111,24 @@ class _Drive:
     def _patient(self, deadline_s: float) -> PatientStore:
         return PatientStore(self.store, Patience(deadline_s=deadline_s, pause_s=self.stop.wait))
 
-    def _prompts(self) -> dict[str, Prompts]:
+    def _inputs(self) -> _Inputs:
+        """Everything that a user gave, read and found usable. Raises BadInput."""
         names = dict.fromkeys(point.workload for point in self.group.points)
-        base_dir, fetch = self.options.base_dir, self.options.fetch
-        return {name: load_prompts(self.plan.workload(name).dataset, base_dir, fetch) for name in names}
+        options = self.options
+        prompts = {
+            name: load_prompts(self.plan.workload(name).dataset, options.base_dir, options.fetch) for name in names
+        }
+        arrivals = load_arrivals(self.plan, options.base_dir, options.fetch)
+        loads = Loads(self.plan, arrivals, usable_cores(), options.workers)
+        size = loads.crew_size(self.group.points, {name: len(one.rows) for name, one in prompts.items()})
+        return _Inputs(prompts, loads, size)
 
-    def _observed(self, launch: Launch, prompts: Prompts) -> Observed:
+    def _observed(self, launch: Launch, inputs: _Inputs, workload: str) -> Observed:
+        prompts = inputs.prompts[workload]
         return Observed(
             dataset_fingerprint=prompts.fingerprint,
             prompts=len(prompts.rows),
+            trace_fingerprint=inputs.loads.arrivals.trace_fingerprint,
             engine_version=launch.identity.version,
             engine_model=launch.identity.model,
             client_version=specbench_client.__version__,
@@ -119,12 +137,21 @@ class _Drive:
 
     @asynccontextmanager
     async def _launched(self) -> AsyncIterator[Launch]:
-        arm = self.plan.arm(self.group.arm)
-        dialect = self.options.dialect or DIALECTS[self.plan.engine.kind]
-        async with Control(self.endpoint) as control, self.options.transport() as transport:
+        arm, dialect = self.plan.arm(self.group.arm), dialect_of(self.plan.engine)
+        async with Control(self.endpoint, headers=self.options.headers) as control:
             await control.wait_healthy(dialect.health_path, self.options.healthy_within_s)
             identity, model = await identify(control, dialect), served_model(self.plan, arm)
-            yield Launch(self.plan, arm, self.endpoint.rstrip("/"), model, dialect, transport, control, identity)
+            endpoint, headers = self.endpoint.rstrip("/"), self.options.headers
+            yield Launch(self.plan, arm, endpoint, model, dialect, control, identity, headers)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The prompts by workload, how every point is driven, and how many workers that takes."""
+
+    prompts: Mapping[str, Prompts]
+    loads: Loads
+    crew_size: int
 
 
 @asynccontextmanager

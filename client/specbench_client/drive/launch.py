@@ -7,8 +7,8 @@ with the engine's own words, and never as a row of failed requests.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
@@ -18,9 +18,10 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Dialect, EngineCounters, Identity
 from specbench_client.load.first_act import first_completion
+from specbench_client.load.orders import Manner
 from specbench_client.load.turns import TurnContext
+from specbench_client.transport.choose import transport_to
 from specbench_client.transport.control import Control, Unanswered
-from specbench_client.transport.exchange import Transport
 
 FIRST_MESSAGE = Message("user", "Say one word.")
 _SIMULATED = "simulated"
@@ -36,9 +37,9 @@ class Launch:
     endpoint: str
     model: str
     dialect: Dialect
-    transport: Transport
     control: Control
     identity: Identity
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def simulated(self) -> bool:
@@ -46,26 +47,32 @@ class Launch:
         said = (self.identity.model or "", self.identity.version or "")
         return self.plan.engine.kind is EngineKind.SIMULATOR or any(word.startswith(_SIMULATED) for word in said)
 
-    def context(self, point: Point, started_ns: int, request_prefix: str, *, keep_text: bool = False) -> TurnContext:
-        """What the turns of a point share."""
+    def manner(self, point: Point, started_ns: int, request_prefix: str, *, keep_text: bool = False) -> Manner:
+        """How the requests of a point are asked."""
         workload = self.plan.workload(point.workload)
-        return TurnContext(
-            transport=self.transport,
-            dialect=self.dialect,
+        return Manner(
             endpoint=self.endpoint,
+            engine=self.plan.engine,
             model=self.model,
             sampling=workload.sampling,
             output=workload.output,
             repeat=point.repeat,
             started_ns=started_ns,
-            drafting=self.arm.drafter is not None,
+            drafting=self.drafting,
             request_prefix=request_prefix,
+            headers=self.headers,
+            extra_body=workload.extra_body,
             keep_text=keep_text,
         )
 
     async def alive(self) -> bool:
         """Whether its health route answers."""
         return await self.control.healthy(self.dialect.health_path)
+
+    @property
+    def drafting(self) -> bool:
+        """Whether the arm has a drafter; of an endpoint that ran before we came nobody knows, and it may have."""
+        return self.arm.drafter is not None or self.plan.engine.kind is EngineKind.EXTERNAL
 
     async def counters(self) -> EngineCounters | None:
         """Its own counters now; None where they cannot be had, which leaves figures out and ends nothing."""
@@ -88,16 +95,18 @@ async def identify(control: Control, dialect: Dialect) -> Identity:
 
 async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: str) -> None:
     """One real completion through the very path that is measured. Raises EngineFailed(REFUSED)."""
-    context = TurnContext(
-        transport=launch.transport,
-        dialect=launch.dialect,
-        endpoint=launch.endpoint,
-        model=launch.model,
-        sampling=Sampling(),
-        output=Output(),
-        repeat=0,
-        started_ns=clock(),
-        drafting=launch.arm.drafter is not None,
-        request_prefix=request_prefix,
-    )
-    await first_completion(context, [FIRST_MESSAGE], clock)
+    async with transport_to(launch.endpoint) as transport:
+        context = TurnContext(
+            transport=transport,
+            dialect=launch.dialect,
+            endpoint=launch.endpoint,
+            model=launch.model,
+            sampling=Sampling(),
+            output=Output(),
+            repeat=0,
+            started_ns=clock(),
+            drafting=launch.drafting,
+            request_prefix=request_prefix,
+            headers=launch.headers,
+        )
+        await first_completion(context, [FIRST_MESSAGE], clock)

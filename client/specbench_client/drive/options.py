@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from specbench_client.dialects.dialect import Dialect
 from specbench_client.drive.progress import Progress
 from specbench_client.store.locate import read_object
 from specbench_client.store.parts import PartLimits
-from specbench_client.transport.aiohttp_transport import AiohttpTransport
-from specbench_client.transport.exchange import Transport
 from specbench_client.workload.prompts import Fetch
-
-TransportFactory = Callable[[], AbstractAsyncContextManager[Transport]]
 
 
 def _now() -> datetime:
@@ -55,9 +49,10 @@ class DriveOptions:
     healthy_within_s: float = 60.0
     """How long the engine may take to answer its health route; it is ready already when a group is driven."""
     limits: PartLimits = field(default_factory=PartLimits)
-    transport: TransportFactory = AiohttpTransport
-    dialect: Dialect | None = None
-    """None: the one of the plan's engine."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every measured request and kept nowhere."""
+    workers: int | None = None
+    """Processes that drive the load; None: as many as a load needs, one a core at most."""
     clock: Clock = field(default_factory=Clock)
     fetch: Fetch = read_object
     """Gets prompts from s3://."""

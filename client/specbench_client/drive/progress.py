@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import EngineGroup, Point
+from specbench_client.load.fillers import is_filler
 
 PROGRESS = "progress.json"
 SCHEMA_VERSION = "specbench.io/progress/v1"
@@ -28,11 +29,13 @@ class Progress:
     """starting, warmup, measuring, storing, done."""
     point: str | None = None
     workload: str | None = None
-    concurrency: int | None = None
+    load: str | None = None
+    """The point's level for people: `8`, `2.5/s`, `trace`."""
     repeat: int | None = None
     requests_done: int = 0
     """Of the current point."""
-    requests_total: int = 0
+    requests_total: int | None = None
+    """None where the point ends by time."""
     requests_failed: int = 0
     output_tokens_per_s: float | None = None
     """Over the current point so far: a sign of life, not a result."""
@@ -56,7 +59,7 @@ class ProgressKeeper:
         self._point: Point | None = None
         self._begin(0)
 
-    def start_point(self, point: Point, requests_total: int) -> None:
+    def start_point(self, point: Point, requests_total: int | None) -> None:
         """A point begins, with its warm-up if it has one."""
         self._point = point
         self.phase = "warmup"
@@ -69,7 +72,7 @@ class ProgressKeeper:
 
     def add(self, record: Record) -> None:
         """Count a record."""
-        if record.phase == RecordPhase.WARMUP:
+        if record.phase == RecordPhase.WARMUP or is_filler(record.prompt_id):
             return
         self._requests += 1
         self._failed += record.error_class is not None
@@ -93,7 +96,7 @@ class ProgressKeeper:
             phase=self.phase,
             point=point.hash if point else None,
             workload=point.workload if point else None,
-            concurrency=point.concurrency if point else None,
+            load=point.level.label if point else None,
             repeat=point.repeat if point else None,
             requests_done=self._requests,
             requests_total=self._requests_total,
@@ -102,7 +105,7 @@ class ProgressKeeper:
             acceptance_length=self._emitted / self._steps if self._steps else None,
         )
 
-    def _begin(self, requests_total: int) -> None:
+    def _begin(self, requests_total: int | None) -> None:
         self._requests_total = requests_total
         self._requests = self._failed = self._tokens = self._emitted = self._steps = 0
         self._started_ns = self._now()

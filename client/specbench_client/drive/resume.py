@@ -17,7 +17,11 @@ from specbench_api.plan.plan import Plan
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Refusal, Store
 
-_SEEN_OF_ENGINE = {"engine_version": "engine's version", "engine_model": "model that the engine serves"}
+_SEEN = {
+    "engine_version": "engine's version",
+    "engine_model": "model that the engine serves",
+    "trace_fingerprint": "trace of arrivals",
+}
 
 
 def claim(plan: Plan, store: Store) -> None:
@@ -50,9 +54,9 @@ def refuse_changed(plan: Plan, manifests: Mapping[str, Manifest], now: Mapping[s
             continue
         differences = _differences(then, seen, workloads[point])
         if differences:
-            remedy = "start a new run: these results cannot be continued"
-            what = "; ".join(differences)
-            raise BadInput(f"since the point {point[:12]} was measured, {what}: {remedy}", "ObservedChanged")
+            what, remedy = "; ".join(differences), "these results cannot be continued"
+            how = "on this machine add --new; on a cluster create the run under another name, or delete and create it"
+            raise BadInput(f"since the point {point[:12]} was measured, {what}: {remedy}: {how}", "ObservedChanged")
 
 
 def _differences(then: Observed, now: Observed, workload: str) -> Sequence[str]:
@@ -61,7 +65,7 @@ def _differences(then: Observed, now: Observed, workload: str) -> Sequence[str]:
         before = f"{then.dataset_fingerprint[:12]} ({then.prompts} prompts)"
         after = f"{now.dataset_fingerprint[:12]} ({now.prompts} prompts)"
         found.append(f"the prompts of the workload {workload!r} changed from {before} to {after}")
-    for field, name in _SEEN_OF_ENGINE.items():
+    for field, name in _SEEN.items():
         before, after = getattr(then, field), getattr(now, field)
         if None not in (before, after) and before != after:
             found.append(f"the {name} changed from {before!r} to {after!r}")

@@ -7,21 +7,15 @@ the workload's, its prefix and its n-grams are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from specbench_client.chat import Message
-from specbench_client.load.conversations import Conversation
 from specbench_client.workload.reading import Prompt
 
 
-def warmup_conversations(prompts: Sequence[Prompt], count: int) -> Iterator[Conversation]:
-    """`count` conversations of one turn."""
-    for index in range(count):
-        prompt = prompts[index % len(prompts)]
-        name = f"warmup-{index}"
-        yield Conversation(index, name, name, prompt.category, (tuple(_reversed(m) for m in prompt.turns[0]),))
+def warmup_prompts(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """`count` prompts of one turn, each with a name of its own."""
+    return [_warmup_prompt(prompts[index % len(prompts)], f"warmup-{index}") for index in range(count)]
 
 
-def _reversed(message: Message) -> Message:
-    return replace(message, content=" ".join(reversed(message.content.split())))
+def _warmup_prompt(prompt: Prompt, name: str) -> Prompt:
+    return Prompt(name, prompt.category, (tuple(message.reversed() for message in prompt.turns[0]),))

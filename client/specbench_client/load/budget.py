@@ -27,7 +27,7 @@ class FailureBudget:
 
 
 class FailureCount:
-    """Counts one loop's requests against its budget. `alive`: whether the engine's health route answers."""
+    """Counts the requests of one load, over all workers. `alive`: whether the engine's health route answers."""
 
     def __init__(self, budget: FailureBudget, alive: Callable[[], Awaitable[bool]]) -> None:
         self._budget = budget
@@ -37,7 +37,9 @@ class FailureCount:
         self._connection_failures = 0
 
     async def add(self, record: Record) -> None:
-        """Count one sent request. Raises EngineFailed (LOST) when the budget is spent."""
+        """Count a request that was sent. Raises EngineFailed (LOST) when the budget is spent."""
+        if record.error_class == ErrorClass.SKIPPED_AFTER_ERROR:
+            return
         self._requests += 1
         if record.error_class is None:
             self._connection_failures = 0

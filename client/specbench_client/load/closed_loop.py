@@ -1,113 +1,85 @@
-"""The closed loop: C streams, each sends its next request when the last one is answered.
+"""The closed loop: C streams, each sends its next request when its last exchange has ended.
 
-A stream takes the next conversation and does its turns one after the other, with the model's own replies in the
-history; a turn that fails ends its conversation, and its other turns become records that say so. A request is
-intended for the moment at which its stream was free, so that what the client itself wastes between two requests
-counts as latency.
+A stream takes the next conversation, whichever it is, so conversations begin in their order by whoever is free. A
+request is intended for the moment at which its stream was free, so that what the client itself wastes between two
+requests counts as latency. A stream that finds no connection pauses: an engine that is gone is not hammered.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
 
-from specbench_api.outcome.record import Record, RecordPhase
-from specbench_client.chat import Message
-from specbench_client.load.budget import FailureBudget, FailureCount
-from specbench_client.load.conversations import Conversation
-from specbench_client.load.flight import Flight
-from specbench_client.load.turns import Turn, TurnResult, skipped_after
+from specbench_api.outcome.record import RecordPhase
+from specbench_client.load.fillers import Fill, filler
+from specbench_client.load.flight import NS_PER_S
+from specbench_client.load.phases import Phases
+from specbench_client.load.talk import Seat, Talk, opening_of
+from specbench_client.load.tasks import first_failure
+from specbench_client.load.tray import Opening, Tray
 
-AskTurn = Callable[[Turn], Awaitable[TurnResult]]
-OnRecord = Callable[[Record], None]
+REFUSED_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """What is driven. `phase` fixes every record's phase (warm-up); None: ramp, steady and drain as they come.
+    """One worker's streams. `duration_s`: no conversation begins later than that; None: until there are none.
 
-    `alive` tells whether the engine's health route answers; it is asked when connections fail one after the other.
+    `fill`: what holds the load around the measured conversations.
     """
 
-    concurrency: int
-    ask_turn: AskTurn
-    on_record: OnRecord
-    alive: Callable[[], Awaitable[bool]]
-    phase: RecordPhase | None = None
-    budget: FailureBudget = field(default_factory=FailureBudget)
-    clock: Callable[[], int] = time.monotonic_ns
+    streams: Sequence[int]
+    talk: Talk
+    tray: Tray
+    phases: Phases
+    duration_s: float | None = None
+    fill: Fill | None = None
 
+    async def run(self, begin_ns: int) -> None:
+        """Drive all streams to their end. Cancelling it abandons the open requests, which leave no record."""
+        self.phases.started(begin_ns)
+        end_ns = None if self.duration_s is None else begin_ns + int(self.duration_s * NS_PER_S)
+        async with first_failure(), asyncio.TaskGroup() as tasks:
+            filling = tasks.create_task(self.tray.keep_filled())
+            async with asyncio.TaskGroup() as streams:
+                for number in self.streams:
+                    streams.create_task(self._stream(number, begin_ns, end_ns))
+            filling.cancel()
 
-async def closed_loop(loop: ClosedLoop, conversations: Iterator[Conversation]) -> Flight:
-    """Drive all conversations; what was in flight when. Raises EngineFailed (LOST) when the failure budget is spent.
-
-    Cancelling it abandons the open requests, which leave no record; what was recorded stays.
-    """
-    flight = Flight(loop.concurrency, loop.clock())
-    run = _Run(loop, conversations, flight, FailureCount(loop.budget, loop.alive))
-    streams = [asyncio.create_task(run.stream(number)) for number in range(loop.concurrency)]
-    try:
-        await asyncio.gather(*streams)
-    finally:
-        for stream in streams:
-            stream.cancel()
-        await asyncio.gather(*streams, return_exceptions=True)
-        flight.ended(loop.clock())
-    return flight
-
-
-@dataclass(frozen=True)
-class _Run:
-    """One run of a loop: what its streams share."""
-
-    loop: ClosedLoop
-    conversations: Iterator[Conversation]
-    flight: Flight
-    failures: FailureCount
-
-    async def stream(self, number: int) -> None:
+    async def _stream(self, number: int, begin_ns: int, end_ns: int | None) -> None:
         """Work until there are no more conversations."""
-        free_ns = self.flight.started_ns
-        for conversation in self.conversations:  # one iterator, shared: each takes the next
-            free_ns = await self._converse(conversation, number, free_ns)
-        self.flight.ran_dry(self.loop.clock())
-
-    async def _converse(self, conversation: Conversation, stream: int, free_ns: int) -> int:
-        """Do its turns; when the stream was free again."""
-        history: tuple[Message, ...] = ()
-        for number, asked in enumerate(conversation.turns):
-            history += asked
-            turn = Turn(
-                conversation_index=conversation.index,
-                conversation_id=conversation.id,
-                prompt_id=conversation.prompt_id,
-                category=conversation.category,
-                turn=number,
-                messages=history,
-                stream=stream,
-                intended_ns=free_ns,
-                phase=self.loop.phase or RecordPhase.STEADY,
-            )
-            result = await self._take(turn)
-            free_ns = result.ended_ns
-            if result.reply_text is None:
-                self._skip(result, range(number + 1, len(conversation.turns)))
-                await self.failures.add(result.record)
+        clock = self.talk.clock
+        free_ns, began = begin_ns, True
+        if self.fill is not None:
+            first = Seat(number, free_ns, began=True, phase=RecordPhase.RAMP)
+            free_ns, began = await self._filler(self.fill, first, 0), False
+        while end_ns is None or clock() < end_ns:
+            opening = self.tray.take()
+            if opening is None:
                 break
-            await self.failures.add(result.record)
-            history += (Message("assistant", result.reply_text),)
-        return free_ns
+            free_ns, began = await self._hold(opening, Seat(number, free_ns, began=began)), False
+            if self.fill is not None:
+                self.phases.measured(free_ns, self.fill.measured)
+        if self.fill is not None:
+            await self._fill_on(self.fill, number, free_ns)
+        self.phases.ran_dry(clock())
 
-    async def _take(self, turn: Turn) -> TurnResult:
-        in_ramp = self.flight.opened(self.loop.clock())
-        result = await self.loop.ask_turn(turn)
-        phase = self.flight.closed(result.ended_ns, in_ramp=in_ramp)
-        result = replace(result, record=replace(result.record, phase=str(self.loop.phase or phase)))
-        self.loop.on_record(result.record)
-        return result
+    async def _fill_on(self, fill: Fill, number: int, free_ns: int) -> None:
+        """Hold the load until the last measured conversation of any worker has ended."""
+        for lap in count(1):
+            if self.phases.all_measured(fill.measured):
+                return
+            free_ns = await self._filler(fill, Seat(number, free_ns, phase=RecordPhase.DRAIN), lap)
 
-    def _skip(self, failed: TurnResult, turns: range) -> None:
-        for turn in turns:
-            self.loop.on_record(skipped_after(failed, turn))
+    async def _filler(self, fill: Fill, seat: Seat, lap: int) -> int:
+        return await self._hold(opening_of(self.talk.asking, filler(fill, seat.stream, lap)), seat)
+
+    async def _hold(self, opening: Opening, seat: Seat) -> int:
+        """When the stream is free again."""
+        parting = await self.talk.hold(opening, seat)
+        if not parting.refused:
+            return parting.ended_ns
+        await asyncio.sleep(REFUSED_PAUSE_S)
+        return self.talk.clock()

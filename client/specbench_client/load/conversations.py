@@ -7,7 +7,7 @@ the very same requests in the same order: what is paired later was the same ques
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -38,14 +38,11 @@ class Conversation:
     turns: tuple[tuple[Message, ...], ...]
 
 
-def conversations(prompts: Sequence[Prompt], count: int | None = None) -> Iterator[Conversation]:
-    """`count` conversations (None: each prompt once) in the prompts' order; with fewer prompts they go round again."""
-    if not prompts:
-        return
-    for index in range(len(prompts) if count is None else count):
-        lap, place = divmod(index, len(prompts))
-        prompt = prompts[place]
-        yield Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns)
+def conversation_at(prompts: Sequence[Prompt], index: int) -> Conversation:
+    """The conversation of this number: the prompts in their order, and round again when they are used up."""
+    lap, place = divmod(index, len(prompts))
+    prompt = prompts[place]
+    return Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns)
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:

@@ -1,80 +1,140 @@
-"""What was in flight when, and which phase a request belongs to because of it. Pure: times are given."""
+"""What was in flight when: each worker keeps the moments, and their figures are made of all workers' at the end.
+
+A moment is eight bytes in an array, on the clock that all processes of a machine share, so nothing has to be merged
+while it is measured. Means over time need no order either: what was open during a window is what ended, cut to the
+window, minus what began, cut to it.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
 from specbench_api.outcome.record import RecordPhase
+from specbench_client.load.phases import Borders, Phases
+
+NS_PER_S = 1e9
 
 
+def moments(given: Iterable[int] = ()) -> array[int]:
+    """Moments as they are kept."""
+    return array("q", given)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Moments of one worker (monotonic ns, absolute), each kind in the order in which it happened."""
+
+    opened: array[int] = field(default_factory=moments)
+    """Requests opened."""
+    ended: array[int] = field(default_factory=moments)
+    """Requests ended."""
+    began: array[int] = field(default_factory=moments)
+    """Conversations begun."""
+
+
+@dataclass(frozen=True)
 class Flight:
-    """Keeps count of the open requests of one loop (monotonic ns, absolute).
+    """Keeps the moments of one worker's loop, and tells each request's phase."""
 
-    The steady state lasts from the moment when all streams had a request open for the first time (`full_ns`) until the
-    moment when the first stream found no more work (`dry_ns`). A request that began before it is ramp, and one that
-    ended after it is drain: neither saw the engine under the load that was asked for from its beginning to its end.
-    """
+    phases: Phases
+    log: Log = field(default_factory=Log)
 
-    def __init__(self, concurrency: int, started_ns: int) -> None:
-        self.concurrency = concurrency
-        self.started_ns = started_ns
-        self.full_ns: int | None = None
-        self.dry_ns: int | None = None
-        self.ended_ns: int | None = None
-        self._open = 0
-        self._changes: list[tuple[int, int]] = []
+    def opened(self, now_ns: int, *, stream_began: bool, conversation_began: bool) -> None:
+        """A request was opened."""
+        self.log.opened.append(now_ns)
+        if conversation_began:
+            self.log.began.append(now_ns)
+        self.phases.opened(now_ns, stream_began=stream_began)
 
-    def opened(self, now_ns: int) -> bool:
-        """A request was sent; whether it belongs to the ramp."""
-        self._open += 1
-        self._changes.append((now_ns, 1))
-        if self._open == self.concurrency and self.full_ns is None:
-            self.full_ns = now_ns
-        return self.full_ns is None
+    def ended(self, opened_ns: int, ended_ns: int) -> RecordPhase:
+        """It ended; the phase it belongs to."""
+        self.log.ended.append(ended_ns)
+        self.phases.ended(ended_ns)
+        return self.phases.borders.phase(opened_ns, ended_ns)
 
-    def closed(self, now_ns: int, *, in_ramp: bool) -> RecordPhase:
-        """A request ended; the phase it belongs to."""
-        self._open -= 1
-        self._changes.append((now_ns, -1))
-        if in_ramp:
-            return RecordPhase.RAMP
-        return RecordPhase.STEADY if self.dry_ns is None else RecordPhase.DRAIN
 
-    def ran_dry(self, now_ns: int) -> None:
-        """A stream found no more work."""
-        if self.dry_ns is None:
-            self.dry_ns = now_ns
+@dataclass(frozen=True)
+class Window:
+    """A span of the monotonic clock, absolute."""
 
-    def ended(self, now_ns: int) -> None:
-        """The loop is over."""
-        self.ended_ns = now_ns
+    start_ns: int
+    end_ns: int
 
     @property
-    def duration_s(self) -> float | None:
-        """From the start to the end; None while it lasts."""
-        return None if self.ended_ns is None else (self.ended_ns - self.started_ns) / 1e9
+    def length_s(self) -> float:
+        return (self.end_ns - self.start_ns) / NS_PER_S
+
+    def part(self, number: int, of: int) -> Window:
+        """One of its equal parts, from 0."""
+        length = self.end_ns - self.start_ns
+        return Window(self.start_ns + length * number // of, self.start_ns + length * (number + 1) // of)
+
+
+@dataclass(frozen=True)
+class Flown:
+    """A load that is over: all workers' moments, and the borders of the steady state."""
+
+    logs: Sequence[Log]
+    started_ns: int
+    borders: Borders
+
+    @property
+    def ended_ns(self) -> int:
+        """When the last request ended."""
+        return max((max(log.ended) for log in self.logs if log.ended), default=self.started_ns)
+
+    @property
+    def duration_s(self) -> float:
+        """From the start to the last request's end."""
+        return (self.ended_ns - self.started_ns) / NS_PER_S
+
+    @property
+    def steady(self) -> Window | None:
+        """The steady state; None where there was none."""
+        start_ns, dry_ns = self.borders.steady_ns, self.borders.dry_ns
+        if start_ns is None:
+            return None
+        end_ns = self.ended_ns if dry_ns is None else min(dry_ns, self.ended_ns)
+        return Window(start_ns, end_ns) if end_ns > start_ns else None
 
     @property
     def steady_share(self) -> float | None:
         """The steady state's share of the duration; 0 where it was never reached."""
-        if self.ended_ns is None or self.ended_ns <= self.started_ns:
+        if self.duration_s <= 0:
             return None
-        begin_ns, end_ns = self._steady()
-        return max(0, end_ns - begin_ns) / (self.ended_ns - self.started_ns)
+        return self.steady.length_s / self.duration_s if self.steady else 0.0
 
     @property
     def mean_in_flight(self) -> float | None:
         """Requests in flight in the steady state, averaged over time; None where there was none."""
-        begin_ns, end_ns = self._steady()
-        if end_ns <= begin_ns:
-            return None
-        area = open_requests = 0
-        at_ns = begin_ns
-        for ns, change in sorted(self._changes):
-            until_ns = min(max(ns, begin_ns), end_ns)
-            area += open_requests * (until_ns - at_ns)
-            at_ns = until_ns
-            open_requests += change
-        return (area + open_requests * (end_ns - at_ns)) / (end_ns - begin_ns)
+        return self._in_flight(self.steady) if self.steady else None
 
-    def _steady(self) -> tuple[int, int]:
-        end_ns = self.ended_ns if self.dry_ns is None else self.dry_ns
-        return (0, 0) if self.full_ns is None or end_ns is None else (self.full_ns, end_ns)
+    @property
+    def growth(self) -> float | None:
+        """Requests in flight in the steady state's last third over those of its first; None where there were none."""
+        if self.steady is None:
+            return None
+        first, last = (self._in_flight(self.steady.part(number, of=3)) for number in (0, 2))
+        return last / first if first else None
+
+    @property
+    def begun_per_s(self) -> float | None:
+        """Conversations begun a second of the steady state; None where there was none."""
+        steady = self.steady
+        if steady is None:
+            return None
+        begun = sum(steady.start_ns < ns <= steady.end_ns for log in self.logs for ns in log.began)
+        return begun / steady.length_s
+
+    def _in_flight(self, window: Window) -> float:
+        start_ns, end_ns = window.start_ns, window.end_ns
+        if end_ns <= start_ns:
+            return 0.0
+        area_ns = 0
+        for log in self.logs:
+            area_ns += sum(min(max(ns, start_ns), end_ns) for ns in log.ended)
+            area_ns -= sum(min(max(ns, start_ns), end_ns) for ns in log.opened)
+            area_ns += (len(log.opened) - len(log.ended)) * end_ns  # those that never ended were open to the end
+        return area_ns / (end_ns - start_ns)

@@ -9,13 +9,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import orjson
 
 from specbench_api.outcome.record import Record
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Answer, Ask, BadAnswer, Dialect
 from specbench_client.load.conversations import request_seed
-from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport
+from specbench_client.slices import Slices, finish
+from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport, Unread
 from specbench_client.transport.sse import MalformedStream, events
 from specbench_client.transport.words import cut
 
@@ -45,6 +49,7 @@ class TurnContext:
     drafting: bool
     request_prefix: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
     keep_text: bool = False
 
 
@@ -76,15 +81,33 @@ class TurnResult:
 
 
 async def take_turn(context: TurnContext, turn: Turn) -> TurnResult:
-    """Take the turn. Never raises because of what the engine or the network does."""
-    request_id = f"{context.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
-    exchange = await context.transport.exchange(_request(context, turn, request_id))
-    answer = _answer(context, exchange)
-    record = _sent(_blank(context, turn, request_id), exchange, context.started_ns)
-    if isinstance(answer, BadAnswer):
-        failed = replace(record, error_class=str(answer.error_class), error=cut(str(answer)))
+    """Take the turn and read its answer at once. Never raises because of what the engine or the network does."""
+    unread = await context.transport.exchange(prepare(context, turn))
+    return finish(reading(context, turn, unread))
+
+
+def prepare(context: TurnContext, turn: Turn) -> HttpRequest:
+    """The request, ready to be sent. Nothing of it depends on when that will be."""
+    seed = request_seed(context.sampling.seed, context.repeat, turn.conversation_id, turn.turn)
+    ask = Ask(context.model, turn.messages, context.sampling, context.output, seed)
+    path = context.dialect.path if ask.token_ids is None else context.dialect.tokens_path
+    return HttpRequest(
+        url=f"{context.endpoint.rstrip('/')}{path}",
+        body=json.dumps({**context.dialect.body(ask), **context.extra_body}).encode(),
+        headers={**context.headers, "X-Request-Id": _request_id(context, turn)},
+    )
+
+
+def reading(context: TurnContext, turn: Turn, unread: Unread) -> Slices[TurnResult]:
+    """Read what came, in slices: the record, whatever it was."""
+    exchange = yield from unread.read()
+    record = _sent(_blank(context, turn), exchange, context.started_ns)
+    try:
+        answer = yield from _answer(context, exchange)
+    except BadAnswer as bad:
+        failed = replace(record, error_class=str(bad.error_class), error=cut(str(bad)))
         return TurnResult(failed, None, exchange.ended_ns)
-    return TurnResult(_answered(record, answer, context), answer.text, exchange.ended_ns)
+    return TurnResult(_answered(record, answer, exchange, context), answer.text, exchange.ended_ns)
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
@@ -101,32 +124,36 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
     )
 
 
-def _request(context: TurnContext, turn: Turn, request_id: str) -> HttpRequest:
-    seed = request_seed(context.sampling.seed, context.repeat, turn.conversation_id, turn.turn)
-    ask = Ask(context.model, turn.messages, context.sampling, context.output, seed)
-    return HttpRequest(
-        url=f"{context.endpoint.rstrip('/')}{context.dialect.path}",
-        body=json.dumps(context.dialect.body(ask)).encode(),
-        headers={**context.headers, "X-Request-Id": request_id},
-    )
+def _request_id(context: TurnContext, turn: Turn) -> str:
+    return f"{context.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
 
 
-def _answer(context: TurnContext, exchange: Exchange) -> Answer | BadAnswer:
+def _answer(context: TurnContext, exchange: Exchange) -> Slices[Answer]:
+    """Raises BadAnswer."""
     if exchange.error_class is not None:
-        return BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
+        raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
+    if not context.output.stream:
+        return context.dialect.read_whole(_json(exchange), drafting=context.drafting)
     try:
-        return context.dialect.read(events(exchange.arrivals), drafting=context.drafting)
+        came = events(exchange.arrivals)
     except MalformedStream as error:
-        return BadAnswer(str(error), ErrorClass.MALFORMED)
-    except BadAnswer as bad:
-        return bad
+        raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
+    return (yield from context.dialect.read(came, drafting=context.drafting))
 
 
-def _blank(context: TurnContext, turn: Turn, request_id: str) -> Record:
+def _json(exchange: Exchange) -> Any:
+    body = b"".join(one.data for one in exchange.arrivals)
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise BadAnswer(f"the answer is no JSON: {cut(body.decode(errors='replace'))}", ErrorClass.MALFORMED) from error
+
+
+def _blank(context: TurnContext, turn: Turn) -> Record:
     """The record of a request of which nothing is known yet: every figure is missing."""
     figures = dict.fromkeys(_FIGURES)
     return Record(
-        request_id=request_id,
+        request_id=_request_id(context, turn),
         prompt_id=turn.prompt_id,
         category=turn.category,
         conversation_id=turn.conversation_id,
@@ -151,7 +178,8 @@ def _sent(record: Record, exchange: Exchange, started_ns: int) -> Record:
     )
 
 
-def _answered(record: Record, answer: Answer, context: TurnContext) -> Record:
+def _answered(record: Record, answer: Answer, exchange: Exchange, context: TurnContext) -> Record:
+    """An answer that was not streamed ends with its last byte, and nobody saw when its first token came."""
     times = [chunk.ns - context.started_ns for chunk in answer.content]
     tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
     acceptance = answer.acceptance
@@ -159,9 +187,9 @@ def _answered(record: Record, answer: Answer, context: TurnContext) -> Record:
     return replace(
         record,
         first_token_ns=times[0] if times else None,
-        last_token_ns=times[-1] if times else None,
-        chunk_ns=times,
-        chunk_tokens=tokens if len(tokens) == len(times) else None,
+        last_token_ns=times[-1] if times else _ended(exchange, context),
+        chunk_ns=times if context.output.stream else None,
+        chunk_tokens=tokens if context.output.stream and len(tokens) == len(times) else None,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         output_tokens_client=answer.output_tokens_client,
@@ -176,3 +204,7 @@ def _answered(record: Record, answer: Answer, context: TurnContext) -> Record:
         output_sha256=hashlib.sha256(said.encode()).hexdigest(),
         output_text=said if context.keep_text else None,
     )
+
+
+def _ended(exchange: Exchange, context: TurnContext) -> int | None:
+    return None if context.output.stream else exchange.ended_ns - context.started_ns

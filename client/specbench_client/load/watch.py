@@ -1,8 +1,8 @@
 """The client's watch over itself: whether it was in time, and had a core to spare.
 
 A client that is late measures itself and calls it the engine. The lag is how late the event loop wakes a sleeper:
-reads wait in the same queue, so an arrival was stamped late by as much. A timer rounds up to a millisecond, which is
-the floor.
+sends wait in the same queue, and reads of our own clock were stamped late by as much. A timer rounds up to a
+millisecond, which is the floor. What the records tell (late sends, gathered chunks, whose clock) is counted from them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,25 @@ import asyncio
 import math
 import time
 from array import array
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import eq
 from types import TracebackType
 from typing import Self
 
+from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import SelfWatch
-from specbench_client.load.flight import Flight
+from specbench_client.load.flight import Flown
+from specbench_client.load.orders import Ended
 
 INTERVAL_S = 0.02
+_NS_PER_MS = 1e6
+_KERNEL = "kernel"
 
 
 class SelfWatcher:
-    """`async with SelfWatcher() as watcher: …`, then `watcher.report(flight)`."""
+    """`async with SelfWatcher() as watcher: …` in a worker; the two figures are of the time in between."""
 
     def __init__(
         self,
@@ -52,25 +58,97 @@ class SelfWatcher:
             with suppress(asyncio.CancelledError):
                 await self._sampler
 
-    def report(self, flight: Flight) -> SelfWatch:
-        """What was seen, with what was in flight in the steady state."""
+    @property
+    def lag_p99_ms(self) -> float | None:
+        """99th percentile of the loop's lateness."""
+        return percentile(self._lags_ms, 0.99)
+
+    @property
+    def cpu_share(self) -> float | None:
+        """CPU seconds of this process a second."""
         wall_s = (self._ended[0] - self._began[0]) / 1e9
-        return SelfWatch(
-            loop_lag_p99_ms=percentile(self._lags_ms, 0.99),
-            cpu_share=(self._ended[1] - self._began[1]) / wall_s if wall_s > 0 else None,
-            reached_concurrency=flight.mean_in_flight,
-            steady_share=flight.steady_share,
-            duration_s=flight.duration_s,
-        )
+        return (self._ended[1] - self._began[1]) / wall_s if wall_s > 0 else None
 
     async def _sample(self) -> None:
         while True:
             due_ns = self._clock() + int(INTERVAL_S * 1e9)
             await self._sleep(INTERVAL_S)
-            self._lags_ms.append(max(0, self._clock() - due_ns) / 1e6)
+            self._lags_ms.append(max(0, self._clock() - due_ns) / _NS_PER_MS)
+
+
+@dataclass
+class Tally:
+    """What the records of the steady state tell of the client, counted as they come."""
+
+    _lateness_ms: array[float] = field(default_factory=lambda: array("d"))
+    _chunks: int = 0
+    _gathered: int = 0
+    _answers: int = 0
+    _by_kernel: int = 0
+
+    def add(self, record: Record) -> None:
+        """Count it."""
+        if record.phase != RecordPhase.STEADY:
+            return
+        if record.sent_ns is not None and record.turn == 0:
+            self._lateness_ms.append((record.sent_ns - record.intended_ns) / _NS_PER_MS)
+        if record.first_byte_ns is not None:
+            self._answers += 1
+            self._by_kernel += record.clock == _KERNEL
+        if record.chunk_ns:
+            self._chunks += len(record.chunk_ns)
+            self._gathered += sum(map(eq, record.chunk_ns, record.chunk_ns[1:]))
+
+    @property
+    def lateness_p99_ms(self) -> float | None:
+        """99th percentile of how late first turns were sent."""
+        return percentile(self._lateness_ms, 0.99)
+
+    @property
+    def gathered_share(self) -> float | None:
+        """Chunks whose time is the next one's too: one read brought both."""
+        return self._gathered / self._chunks if self._chunks else None
+
+    @property
+    def kernel_share(self) -> float | None:
+        """Answers whose times are the kernel's."""
+        return self._by_kernel / self._answers if self._answers else None
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What the warm-up before a point was."""
+
+    requests: int
+    steady: bool
+
+
+def self_watch(
+    ended: Sequence[Ended], flown: Flown, tally: Tally, *, is_open: bool, warm_up: WarmUp | None
+) -> SelfWatch:
+    """Everything seen, over all workers: the worst one's lag and CPU, since one late worker spoils its share."""
+    return SelfWatch(
+        workers=len(ended),
+        cpu_share=_worst(one.cpu_share for one in ended),
+        loop_lag_p99_ms=_worst(one.lag_p99_ms for one in ended),
+        send_lateness_p99_ms=tally.lateness_p99_ms,
+        gathered_chunk_share=tally.gathered_share,
+        kernel_clock_share=tally.kernel_share,
+        reached_concurrency=flown.mean_in_flight,
+        reached_rate=flown.begun_per_s if is_open else None,
+        in_flight_growth=flown.growth if is_open else None,
+        warmup_requests=warm_up.requests if warm_up else None,
+        warmup_steady=warm_up.steady if warm_up else None,
+        steady_share=flown.steady_share,
+        duration_s=flown.duration_s,
+    )
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
     """The smallest value that at least this share of the values does not exceed; None of nothing."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(share * len(ranked)) - 1)] if ranked else None
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from specbench_api.launch.launch import Launch
@@ -17,12 +17,15 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
+from specbench_client.drive.arrivals import load_arrivals
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
-from specbench_client.errors import EngineFailed
+from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.local.needs import lacks
 from specbench_client.local.place import Place
 from specbench_client.local.process import EngineProcess, local_command
+from specbench_client.local.running import RunningEngine
 from specbench_client.store.locate import read_object
 from specbench_client.workload.prompts import load_prompts
 
@@ -39,12 +42,16 @@ class Here:
     on_group: Callable[[EngineGroup], None] = lambda _: None
     on_progress: Callable[[Progress], None] | None = None
     keep_text: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Sent with every request and kept nowhere: keys to an endpoint."""
+    workers: int | None = None
+    """Processes that drive the load; None: as many as it needs, one a core at most."""
 
 
 async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
     """Measure every point that has no manifest. Returns the arms whose engine failed, each with its error.
 
-    Raises BadInput before any engine is started, where prompts or programs are not to be had.
+    Raises BadInput before any engine is started, where prompts, programs or models are not to be had.
     """
     if any(point.hash not in place.measured for point in place.plan.points):
         await asyncio.to_thread(_refuse_early, place.plan, here.base_dir)
@@ -63,8 +70,13 @@ async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
 def _refuse_early(plan: Plan, base_dir: Path) -> None:
     for workload in plan.workloads:
         load_prompts(workload.dataset, base_dir, read_object)
-    for arm in plan.arms:
-        local_command(_launch_of(plan, arm.name), port=0)
+    load_arrivals(plan, base_dir, read_object)
+    launches = [_launch_of(plan, arm.name) for arm in plan.arms] if plan.engine.endpoint is None else []
+    for launch in launches:
+        local_command(launch, port=0)
+    missing = [line for launch in launches for line in lacks(launch, base_dir)]
+    if missing:
+        raise BadInput("\n".join(dict.fromkeys(missing)))
 
 
 def _launch_of(plan: Plan, arm: str) -> Launch:
@@ -88,18 +100,25 @@ async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> 
 async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
     plan = place.plan
     attempt = uuid.uuid4().hex[:8]
-    launch = _launch_of(plan, group.arm)
-    log = here.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
     options = DriveOptions(
         attempt=attempt,
         spool=here.work_dir / "spool",
         base_dir=here.base_dir,
         on_progress=here.on_progress,
         keep_text=here.keep_text,
+        headers=here.headers,
+        workers=here.workers,
     )
-    async with EngineProcess(launch, here.base_dir, log) as engine:
+    async with _engine(plan, group, here, attempt) as engine:
         await engine.wait_ready(here.startup_deadline_s)
         try:
             await drive_group(plan, group, engine.url, place.store, options)
         except EngineFailed as error:
             raise (await engine.explain()) or error from error
+
+
+def _engine(plan: Plan, group: EngineGroup, here: Here, attempt: str) -> EngineProcess | RunningEngine:
+    if plan.engine.endpoint is not None:
+        return RunningEngine(plan.engine.endpoint)
+    log = here.work_dir / "logs" / f"{group.index:03d}-{group.arm}-{attempt}.log"
+    return EngineProcess(_launch_of(plan, group.arm), here.base_dir, log)

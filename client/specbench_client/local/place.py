@@ -1,17 +1,27 @@
 """Where a local run keeps its results, and how it finds them again.
 
 A run of this machine has the namespace `local` and a UID that is made once: the same spec meets its own earlier results
-under the same root and goes on with them; a spec that was changed gets a UID of its own, beside the old one.
+under the same root and goes on with them; a spec that was changed gets a UID of its own, beside the old one. So does
+one that is asked for anew, which is how a point is measured again: nothing that was measured is ever overwritten. A UID
+holds the moment at which it was made (UUID version 7), so that of several runs of one spec the newest is known.
 """
 
 from __future__ import annotations
 
+import hashlib
+import time
 import uuid
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
-from specbench_api.outcome.layout import PLAN, measured_among, run_root
+from specbench_api.outcome.layout import PLAN, run_root
 from specbench_api.plan.plan import Plan
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.hold import held
 from specbench_client.store.locate import open_store
+from specbench_client.store.manifests import read_manifests
 from specbench_client.store.store import Store
 
 
@@ -30,14 +40,54 @@ def open_results(location: str) -> Store:
 
 
 def find_run(results: Store, plan: Plan) -> Place:
-    """The place of this plan's run: where the very same plan ran before, or a new one. Nothing is written."""
+    """The place of this plan's run: where the very same plan ran last, or a new one. Nothing is written.
+
+    Raises NotDurable(Damaged) where a manifest of it cannot be read.
+    """
     family = run_root(plan.namespace, plan.name, "")
-    uids = sorted({key.removeprefix(family).split("/")[0] for key in results.keys(family)})
-    for uid in uids:
+    uids = {key.removeprefix(family).split("/")[0] for key in results.keys(family)}
+    for uid in newest_first(uids):
         candidate = plan.model_copy(update={"uid": uid})
         store = results.below(run_root(plan.namespace, plan.name, uid))
         if store.get(PLAN) == candidate.to_json().encode():
-            wanted = (point.hash for point in plan.points)
-            return Place(candidate, store, measured_among(store.keys("points/"), wanted))
-    fresh = plan.model_copy(update={"uid": str(uuid.uuid4())})
+            return Place(candidate, store, set(read_manifests(store, [point.hash for point in plan.points])))
+    return new_run(results, plan)
+
+
+def alone(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:
+    """While it lasts, nobody else executes this plan into this folder; in S3, it holds nobody off.
+
+    Raises BadInput(AlreadyRunning) with the words of whoever is at work, NotDurable.
+    """
+    if not isinstance(results, FolderStore):
+        return nullcontext()
+    nameless = plan.model_copy(update={"uid": ""}).to_json()  # two that begin together have no UID yet
+    name = f".{hashlib.sha256(nameless.encode()).hexdigest()[:16]}.lock"  # with a dot it is no object of the store
+    return held(Path(results.uri()) / run_root(plan.namespace, plan.name, "") / name, who)
+
+
+def new_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> Place:
+    """A place of its own, whatever ran before. Nothing is written."""
+    fresh = plan.model_copy(update={"uid": _uid(now_ns() // 1_000_000)})
     return Place(fresh, results.below(run_root(plan.namespace, plan.name, fresh.uid)), set())
+
+
+def newest_first(uids: Iterable[str]) -> list[str]:
+    """Those that hold their moment by it; the others, which are older, behind them."""
+    return sorted(uids, key=lambda uid: (made_ms(uid), uid), reverse=True)
+
+
+def _uid(now_ms: int) -> str:
+    """A UUID of version 7: 48 bits of milliseconds, then chance."""
+    chance = uuid.uuid4().int
+    bits = (now_ms << 80) | (7 << 76) | (chance & (0xFFF << 64)) | (0b10 << 62) | (chance & ((1 << 62) - 1))
+    return str(uuid.UUID(int=bits))
+
+
+def made_ms(uid: str) -> int:
+    """When a UID of ours was made, in milliseconds since 1970; 0 for one that does not hold it."""
+    try:
+        found = uuid.UUID(uid)
+    except ValueError:
+        return 0
+    return found.int >> 80 if found.version == 7 else 0

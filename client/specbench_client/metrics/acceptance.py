@@ -10,6 +10,9 @@ tokens, each step emitted one token: nothing was accepted, by arithmetic and not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -56,6 +59,7 @@ EMITTED_POOLED = Ratio(
     _NO_STEPS,
     Origin.ACCEPTANCE,
     _emitted,
+    lowest=1.0,
 )
 EMITTED_MEAN = Ratio(
     "acceptance_length_emitted_mean",
@@ -64,6 +68,7 @@ EMITTED_MEAN = Ratio(
     _NO_STEPS,
     Origin.ACCEPTANCE,
     _emitted_each,
+    lowest=1.0,
 )
 VERIFIED_POOLED = Ratio(
     "acceptance_length_verified_pooled",
@@ -72,6 +77,7 @@ VERIFIED_POOLED = Ratio(
     f"{_NO_STEPS} or what it accepted",
     Origin.ACCEPTANCE,
     _verified,
+    lowest=1.0,
 )
 VERIFIED_MEAN = Ratio(
     "acceptance_length_verified_mean",
@@ -80,6 +86,7 @@ VERIFIED_MEAN = Ratio(
     f"{_NO_STEPS} or what it accepted",
     Origin.ACCEPTANCE,
     _verified_each,
+    lowest=1.0,
 )
 RATE = Ratio(
     "acceptance_rate",
@@ -91,4 +98,10 @@ RATE = Ratio(
     highest=1.0,
 )
 
+LENGTHS = (EMITTED_POOLED, EMITTED_MEAN, VERIFIED_POOLED, VERIFIED_MEAN)
 RATIOS = (EMITTED_POOLED, EMITTED_MEAN, VERIFIED_POOLED, VERIFIED_MEAN, RATE)
+
+
+def limited(ratios: Sequence[Ratio], drafts: int) -> list[Ratio]:
+    """The same, where acceptance lengths end at one more than a step's most draft tokens; 0: not known, or none."""
+    return [replace(ratio, highest=drafts + 1.0) if drafts and ratio in LENGTHS else ratio for ratio in ratios]

@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.load.fillers import is_filler
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -41,10 +42,11 @@ NUMBERS = tuple(name for name in COLUMNS if name not in LISTS and name not in TE
 
 
 def tidy(frame: pd.DataFrame, point: str = "") -> pd.DataFrame:
-    """Return the measured rows (warm-up left out) in the one form, with four columns more.
+    """Return the measured rows (warm-up left out) in the one form, with five columns more.
 
-    `point`: as given, or as it stands in the frame. `tokens`: output tokens as the engine counts them, else as the
-    client does. `ok`: no error. `steady`: in the steady state and ok; only these rows enter figures.
+    `point`: as given, or as it stands in the frame. `filler`: sent to hold the load, not to be measured. `tokens`:
+    output tokens as the engine counts them, else as the client does. `ok`: no error. `steady`: in the steady state and
+    ok; only these rows enter figures.
     """
     given = frame.reindex(columns=[*COLUMNS, "point"])
     data: dict[str, object] = {}
@@ -54,6 +56,7 @@ def tidy(frame: pd.DataFrame, point: str = "") -> pd.DataFrame:
     data["point"] = _objects([_text(value) or point for value in given["point"]])
     rows = pd.DataFrame(data)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
+    rows["filler"] = [is_filler(prompt or "") for prompt in rows["prompt_id"]]
     rows["ok"] = rows["error_class"].isna().to_numpy(bool)
     rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)
     return rows[(rows["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)].reset_index(drop=True)

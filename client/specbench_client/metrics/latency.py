@@ -1,7 +1,8 @@
 """Latency of a request, as its user waits: from the moment it was meant to be sent.
 
-A closed loop means to send when its stream is free; what the client dawdles then is part of the wait. The `_sent`
-variants count from the socket instead: the difference between the two is the client's own.
+A closed loop means to send when its stream is free, an open loop when its schedule says so (a later turn: when the one
+before was answered); what the client dawdles then is part of the wait. The `_sent` variants count from the socket
+instead: the difference between the two is the client's own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TTFT_MS = Measure(
     "ttft_ms",
     "ms",
     "Time to first token: first_token_ns − intended_ns",
-    "the answer had no content",
+    "the answer had no content, or was not streamed",
     Origin.CLIENT,
     lambda rows: _between(rows, "intended_ns", "first_token_ns"),
 )
@@ -30,7 +31,7 @@ TTFT_SENT_MS = Measure(
     "ttft_sent_ms",
     "ms",
     "Time to first token from the socket: first_token_ns − sent_ns",
-    "the answer had no content",
+    "the answer had no content, or was not streamed",
     Origin.CLIENT,
     lambda rows: _between(rows, "sent_ns", "first_token_ns"),
 )

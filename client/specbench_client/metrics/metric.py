@@ -48,7 +48,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Σ numerator / Σ denominator over the steady requests that have both. `highest`: no value can be above it."""
+    """Σ numerator / Σ denominator over the steady requests that have both. No value can leave `lowest` to `highest`."""
 
     name: str
     unit: str
@@ -56,6 +56,7 @@ class Ratio:
     missing: str
     origin: Origin
     parts: Callable[[pd.DataFrame], tuple[Values, Values]]
+    lowest: float = 0.0
     highest: float = float("inf")
 
     def known(self, rows: pd.DataFrame) -> tuple[Values, Values]:

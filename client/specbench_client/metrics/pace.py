@@ -46,7 +46,7 @@ def _stream_parts(rows: pd.DataFrame) -> tuple[Values, Values]:
     return numbers(rows, "tokens"), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
 
 
-_SHORT = "the answer has fewer than two tokens, or its tokens were not counted"
+_SHORT = "the answer has fewer than two tokens, or its tokens were not counted, or it was not streamed"
 
 TPOT_MS = Measure(
     "tpot_ms",
@@ -60,7 +60,7 @@ STEP_MS = Measure(
     "step_ms",
     "ms",
     "Time per decode step of the target: (last_token_ns − first_token_ns) / steps",
-    "the engine does not tell its steps, or the answer has fewer than two tokens",
+    "the engine does not tell its steps, or the answer has fewer than two tokens or was not streamed",
     Origin.BOTH,
     _step_ms,
 )
@@ -77,7 +77,7 @@ TPOT_MS_POOLED = Ratio(
     "tpot_ms_pooled",
     "ms",
     "Time per output token, pooled: Σ(last_token_ns − first_token_ns) / Σ(tokens − 1)",
-    "no answer has two counted tokens",
+    "no answer has two counted tokens, or none was streamed",
     Origin.BOTH,
     lambda rows: (flow_ms(rows), later_tokens(rows)),
 )

@@ -1,7 +1,9 @@
 """The steady window of a point, and what happened inside it.
 
-From the first steady request sent to the last steady token: all streams are busy all the while. What requests of ramp
-and drain deliver inside the window counts, what lies outside does not: neither ramp nor drain dilutes the throughput.
+From the first steady request sent to the last steady token: in a closed loop all streams are busy all the while, in an
+open one conversations begin as asked all the while, since what ends after the last beginning is drain. What requests of
+ramp and drain deliver inside the window counts, what lies outside does not: neither ramp nor drain dilutes the
+throughput.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
 OUTPUT_TPS_DEFINITION = (
     "Output tokens a second of the whole engine: tokens that arrived inside the steady window / its length;"
-    " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks"
+    " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks; an answer that"
+    " came whole counts when it came"
 )
 OUTPUT_TPS_MISSING = "no request lies in the steady state"
 
@@ -48,9 +51,19 @@ def steady_window(rows: pd.DataFrame) -> Window | None:
 def window_tokens(rows: pd.DataFrame, window: Window) -> float:
     """Return the tokens of error-free answers that arrived inside the window."""
     answered = rows[flags(rows, "ok")]
-    tokens = numbers(answered, "tokens")
-    each = zip(tokens, arrays(answered, "chunk_ns"), arrays(answered, "chunk_tokens"), strict=True)
-    return float(sum(_share_inside(at, weights, window) * count for count, at, weights in each if not np.isnan(count)))
+    tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
+    whole = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
+    each = zip(arrays(answered, "chunk_ns"), arrays(answered, "chunk_tokens"), whole, strict=True)
+    shares = np.array([_share_inside(at, weights, window, came) for at, weights, came in each])
+    return float(np.nansum(shares * tokens))
+
+
+def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
+    """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
+    found = [(point, steady_window(point)) for _, point in rows.groupby("point", sort=True)]
+    windows = [(point, window) for point, window in found if window is not None]
+    tokens = np.array([window_tokens(point, window) for point, window in windows], dtype=np.float64)
+    return tokens, np.array([window.length_s for _, window in windows], dtype=np.float64)
 
 
 def in_flight(rows: pd.DataFrame, window: Window) -> float:
@@ -60,10 +73,10 @@ def in_flight(rows: pd.DataFrame, window: Window) -> float:
     return float(np.nansum(ends - starts) / (window.end_ns - window.start_ns))
 
 
-def _share_inside(at: Values | None, weights: Values | None, window: Window) -> float:
-    """Share of an answer's tokens that arrived inside. An answer without chunk times counts as outside."""
+def _share_inside(at: Values | None, weights: Values | None, window: Window, whole: float) -> float:
+    """Share of an answer's tokens that arrived inside; `whole` for an answer without chunks, which came at once."""
     if at is None or at.size == 0:
-        return 0.0
+        return whole
     told = weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0
     weight = weights if told and weights is not None else np.ones_like(at)
     inside = (at >= window.start_ns) & (at <= window.end_ns)

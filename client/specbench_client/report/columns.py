@@ -1,7 +1,7 @@
 """What a cell's line shows, said once for terminal, Markdown and page.
 
 Missing is a dash, never 0; a speed-up never stands without its interval, and where the interval holds 1 the word is
-`indistinguishable`.
+`indistinguishable`; where repeats are too few to tell, they are said instead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.bootstrap import PROMPTS_MIN
 
 DASH = "–"
 SIMULATED = "Simulated. These numbers are not a measurement of any engine."
@@ -52,19 +53,33 @@ def with_interval(figure: Figure | None, digits: int = 2) -> str:
     if figure is None or figure.value is None:
         return DASH
     bounds = figure.interval
-    tail = f" [{number(bounds.low, digits)}, {number(bounds.high, digits)}]" if bounds else " (no interval)"
+    tail = f" [{number(bounds.low, digits)}, {number(bounds.high, digits)}]" if bounds else f" ({_why_bare(figure)})"
     return number(figure.value, digits) + tail
+
+
+def compared_text(cell: Cell, figure: Figure | None) -> str:
+    """Return a figure that compares; from too few repeats without its interval, in which what runs do is not."""
+    if not cell.too_few_repeats or figure is None or figure.value is None:
+        return with_interval(figure)
+    return f"{number(figure.value)} ({cell.too_few_repeats})"
+
+
+def _why_bare(figure: Figure) -> str:
+    """Why a figure has no interval, as far as its number of prompts tells."""
+    if figure.n >= PROMPTS_MIN:
+        return "no interval"
+    return "1 prompt: no interval" if figure.n == 1 else f"{figure.n} prompts: no interval"
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
     """Return a speed-up with its interval and, where it cannot be told from 1, with the word."""
     if cell.arm == BASELINE_NAME:
         return "baseline"
-    text = with_interval(figure)
+    text = compared_text(cell, figure)
     if not cell.valid:
         return f"{text} invalid" if text != DASH else "invalid"
-    holds_one = figure is not None and figure.interval is not None and figure.interval.low <= 1 <= figure.interval.high
-    return f"{text} indistinguishable" if holds_one else text
+    bounds = figure.interval if figure and not cell.too_few_repeats else None
+    return f"{text} indistinguishable" if bounds and bounds.low <= 1 <= bounds.high else text
 
 
 def value_of(cell: Cell, name: str) -> float | None:
@@ -99,7 +114,7 @@ def _two(name: str) -> Callable[[Cell], str]:
 
 
 _NARROW = (
-    Column("C", lambda cell: str(cell.concurrency)),
+    Column("Load", lambda cell: cell.level.label),
     Column("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
     Column("AL", lambda cell: number(value_of(cell, "acceptance_length_emitted_pooled"))),
     Column("Acc.", _acceptance),
@@ -111,7 +126,7 @@ _NARROW = (
 )
 
 _COLUMNS = (
-    Column("Concurrency", lambda cell: str(cell.concurrency)),
+    Column("Load", lambda cell: cell.level.label),
     Column("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
     Column("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
     Column("AL emitted", lambda cell: number(value_of(cell, "acceptance_length_emitted_pooled"))),

@@ -10,6 +10,11 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_client.trust.table import REMEDIES
 
 SHOWN = 4
+MEASURE_AGAIN = (
+    "What is measured is kept, and never measured again by itself. To measure anew: `specbench run FILE --new` on this"
+    " machine; on a cluster, create the SpecBenchRun under another name, or delete it and create it again."
+)
+"""What every remedy that ends in `measure again` means."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,6 @@ def _group(findings: list[Finding]) -> Group:
 
 
 def _place(finding: Finding) -> str:
-    parts = [finding.arm, finding.workload, f"at {finding.concurrency}" if finding.concurrency else None]
+    parts = [finding.arm, finding.workload, f"at {finding.load}" if finding.load else None]
     told = " ".join(part for part in parts if part)
     return f"{told}: " if told else ""

@@ -13,11 +13,13 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.report.columns import SIMULATED, columns_of, number, with_interval
-from specbench_client.report.findings import grouped
+from specbench_api.spec.load import Arrival, Load, Process
+from specbench_client.report.columns import SIMULATED, columns_of, compared_text, number, with_interval
+from specbench_client.report.findings import MEASURE_AGAIN, grouped
 from specbench_client.report.plots import svgs
 
 TEMPLATE = "report.html.j2"
+_TIED = "\u00a0"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class CategoryRow:
 
     arm: str
     workload: str
-    concurrency: int
+    load: str
     category: str
     speedup: str
     tpot_speedup: str
@@ -52,18 +54,54 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["breakable"] = breakable
     return environment.get_template(TEMPLATE).render(
         plan=plan,
         summary=summary,
         simulated=SIMULATED,
         columns=columns_of(summary),
         groups=grouped(summary.findings),
+        measure_again=MEASURE_AGAIN.replace("`", ""),
         categories=_categories(summary),
         plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text
         definitions=_definitions(summary),
         arms=_arms(plan),
+        load=load_text(plan.load),
         number=number,
     )
+
+
+def breakable(text: str) -> str:
+    """Let a cell of numbers break its line after a slash or before a word, never inside an interval or a number."""
+    bare, bracket, rest = text.partition(" [")
+    if bracket:
+        inside, end, tail = rest.partition("]")
+        text = f"{bare}{_TIED}[{inside.replace(' ', _TIED)}{end}{tail}"
+    return text.replace(" / ", f"{_TIED}/ ")
+
+
+def load_text(load: Load) -> str:
+    """Return how the engine was driven, in one line."""
+    levels = ", ".join(level.label for level in load.levels)
+    how = f"closed loop at concurrency {levels}"
+    if not load.concurrency:
+        speed = levels if load.rate else "its own speed"
+        how = f"open loop, {_arrivals(load.arrival or Arrival())}, at {speed}"
+    ends = "every prompt once a point"
+    if load.requests is not None:
+        ends = f"{load.requests} conversations a point"
+    if load.duration_seconds is not None:
+        ends = f"conversations begin for {load.duration_seconds} s a point"
+    warm_up = f"at least {load.warmup_requests} warm-up requests a launch" if load.warmup_requests else "no warm-up"
+    repeats = "1 repeat" if load.repeats == 1 else f"{load.repeats} repeats"
+    return f"{how}; {ends}, {repeats}, {load.order}, {warm_up}"
+
+
+def _arrivals(arrival: Arrival) -> str:
+    if arrival.process is Process.TRACE:
+        return f"arrivals of the trace {arrival.uri}"
+    burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is Process.GAMMA else ""
+    return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
 
 
 def _categories(summary: RunSummary) -> list[CategoryRow]:
@@ -71,10 +109,10 @@ def _categories(summary: RunSummary) -> list[CategoryRow]:
         CategoryRow(
             arm=cell.arm,
             workload=cell.workload,
-            concurrency=cell.concurrency,
+            load=cell.level.label,
             category=name,
-            speedup=with_interval(figures.get("speedup")),
-            tpot_speedup=with_interval(figures.get("tpot_speedup")),
+            speedup=compared_text(cell, figures.get("speedup")),
+            tpot_speedup=compared_text(cell, figures.get("tpot_speedup")),
             acceptance_length=with_interval(figures.get("acceptance_length_emitted_pooled")),
             acceptance_rate=with_interval(figures.get("acceptance_rate")),
         )

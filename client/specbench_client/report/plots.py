@@ -18,6 +18,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, ScalarFormatter
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import Level
 
 INK = "#010203"
 """Stands for the page's own text colour; a colour that nothing else uses."""
@@ -31,7 +32,7 @@ Draw = Callable[[Axes, Sequence[Cell], dict[str, str]], None]
 
 
 def png(summary: RunSummary) -> bytes:
-    """Return the plot of speed-up by concurrency as PNG."""
+    """Return the plot of speed-up by load as PNG."""
     ink = "#1f2328"
     canvas = _draw(summary, _speedup, ink=ink)
     canvas.suptitle(f"{summary.name}: speed-up over the paired baseline{_mark(summary)}", color=ink, fontsize=11)
@@ -55,7 +56,7 @@ def svgs(summary: RunSummary) -> list[Plot]:
     if any(_known(cell.speedup) for cell in summary.cells):
         found.append(_svg(summary, "Speed-up over the paired baseline, with 95 % intervals", _speedup))
     if any(_known(cell.figures.get(_AL)) for cell in summary.cells if cell.arm != BASELINE_NAME):
-        found.append(_svg(summary, "Acceptance length (emitted) by category, at the lowest concurrency", _acceptance))
+        found.append(_svg(summary, "Acceptance length (emitted) by category, at the lightest load", _acceptance))
     if any(_known(cell.figures.get(_TPOT)) for cell in summary.cells):
         found.append(_svg(summary, "Time per output token: median, whisker to the 95th percentile", _tpot))
     return found
@@ -124,26 +125,25 @@ def _known(figure: Figure | None) -> bool:
 
 def _speedup(axes: Axes, cells: Sequence[Cell], colours: dict[str, str]) -> None:
     """Points with intervals; invalid cells are hollow, and what cannot be shown is left out."""
-    loads = sorted({cell.concurrency for cell in cells})
+    loads = _loads(cells)
     arms = [arm for arm in colours if any(cell.arm == arm and _known(cell.speedup) for cell in cells)]
     for index, arm in enumerate(arms):
         mine = [cell for cell in cells if cell.arm == arm and _known(cell.speedup)]
-        at = [loads.index(cell.concurrency) + _shift(index, len(arms), 0.3) for cell in mine]
-        figures = [cell.speedup for cell in mine if cell.speedup]
+        at = [loads.index(cell.level) + _shift(index, len(arms), 0.3) for cell in mine]
+        figures = [_compared(cell) for cell in mine]
         values = [figure.value or 0.0 for figure in figures]
         axes.plot(at, values, color=colours[arm], linewidth=1, alpha=0.6)
         axes.errorbar(at, values, yerr=_reach(figures), fmt="none", ecolor=colours[arm], capsize=3, linewidth=1.4)
         faces = [colours[arm] if cell.valid else "none" for cell in mine]
         axes.scatter(at, values, s=36, c=faces, edgecolors=colours[arm], label=arm, zorder=3)
     axes.axhline(1, color=BASELINE_COLOUR, linewidth=1.2, linestyle="--", label="baseline")
-    _ticks(axes, [str(load) for load in loads])
-    axes.set_xlabel("concurrency")
+    _load_axis(axes, loads)
     axes.set_ylabel("speed-up (1 = baseline)")
 
 
 def _acceptance(axes: Axes, cells: Sequence[Cell], colours: dict[str, str]) -> None:
-    lowest = min(cell.concurrency for cell in cells)
-    shown = [cell for cell in cells if cell.concurrency == lowest and _known(cell.figures.get(_AL))]
+    lightest = _loads(cells)[0]
+    shown = [cell for cell in cells if cell.level == lightest and _known(cell.figures.get(_AL))]
     shown = [cell for cell in shown if cell.arm != BASELINE_NAME]
     names = sorted({name for cell in shown for name in cell.by_category})
     places = [*names, "all"]
@@ -162,19 +162,30 @@ def _acceptance(axes: Axes, cells: Sequence[Cell], colours: dict[str, str]) -> N
 
 
 def _tpot(axes: Axes, cells: Sequence[Cell], colours: dict[str, str]) -> None:
-    loads = sorted({cell.concurrency for cell in cells})
+    loads = _loads(cells)
     arms = [arm for arm in colours if any(cell.arm == arm and _known(cell.figures.get(_TPOT)) for cell in cells)]
     for index, arm in enumerate(arms):
         mine = [cell for cell in cells if cell.arm == arm and _known(cell.figures.get(_TPOT))]
-        at = [loads.index(cell.concurrency) + _shift(index, len(arms), 0.7) for cell in mine]
+        at = [loads.index(cell.level) + _shift(index, len(arms), 0.7) for cell in mine]
         median = [cell.figures[_TPOT].value or 0.0 for cell in mine]
         high = [cell.figures["tpot_ms_p95"].value or 0.0 for cell in mine]
         axes.bar(at, median, width=0.63 / max(1, len(arms)), color=colours[arm], label=_arm_label(arm))
         reach = [[0.0] * len(at), [top - middle for top, middle in zip(high, median, strict=True)]]
         axes.errorbar(at, median, yerr=reach, fmt="none", ecolor=INK, capsize=2, linewidth=1)
-    _ticks(axes, [str(load) for load in loads])
-    axes.set_xlabel("concurrency")
+    _load_axis(axes, loads)
     axes.set_ylabel("ms a token")
+
+
+def _loads(cells: Sequence[Cell]) -> list[Level]:
+    """The levels of these cells, the lightest first."""
+    return sorted({cell.level for cell in cells}, key=lambda level: level.order)
+
+
+def _load_axis(axes: Axes, loads: Sequence[Level]) -> None:
+    """One tick a level, named, and not to scale: levels are mostly powers of two."""
+    closed = all(level.concurrency is not None for level in loads)
+    _ticks(axes, [level.label for level in loads])
+    axes.set_xlabel("concurrency" if closed else "conversations a second")
 
 
 def _arm_label(arm: str) -> str:
@@ -184,6 +195,12 @@ def _arm_label(arm: str) -> str:
 def _shift(index: int, count: int, room: float) -> float:
     """Where the index-th of so many neighbours stands around its tick."""
     return (index - (count - 1) / 2) * room / max(1, count)
+
+
+def _compared(cell: Cell) -> Figure:
+    """The speed-up; without its interval where too few repeats leave out of it what runs do."""
+    assert cell.speedup is not None
+    return cell.speedup.model_copy(update={"interval": None}) if cell.too_few_repeats else cell.speedup
 
 
 def _reach(figures: Sequence[Figure]) -> list[list[float]]:

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.analysis import bootstrap, speedup
 from specbench_client.metrics import window
 from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.positions import conditional, joint
 from specbench_client.metrics.table import MEASURES, RATIOS
+from specbench_client.report.findings import MEASURE_AGAIN
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 
@@ -30,26 +32,40 @@ _INTERVALS = f"""## Intervals
 
 Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats; never the request or the step.
 
-- **Bootstrap**: {bootstrap.RESAMPLES} resamples of repeats, then of prompts (the same prompts come back in every
-  repeat, so one draw of prompts serves all repeats of a resample), within categories where each has at least
+- **Two-level bootstrap**: {bootstrap.RESAMPLES} resamples of repeats, then of prompts (the same prompts come back in
+  every repeat, so one draw of prompts serves all repeats of a resample), within categories where each has at least
   {bootstrap.STRATUM_MIN} prompts. Percentiles, expanded for few prompts by t / z × √(n / (n − strata)).
 - **t over repeats**, from three repeats on: what the machine did from run to run. Requests that run together share
   steps, so prompts alone understate the noise.
 - The **wider** of the two is reported, and named in the figure's `method`; speed-ups on the log ratio.
-- One prompt gives no interval. A percentile with fewer than five requests beyond it gives none.
-- One repeat: the noise between runs is in no interval, and the method says so.
+- Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval. A percentile with fewer than five requests beyond it
+  gives none.
+- An interval is cut to what the figure can be: an acceptance length lies from 1 to k + 1. Its `method` says so then.
+- One repeat or two: the noise between runs is in no interval, or hardly, and the method says so.
 
-A speed-up is called faster or slower only where its interval excludes 1, and this still holds after Holm's correction
-for the number of comparisons of the run. Where the interval holds 1, the word is *indistinguishable*.
+A speed-up is called faster or slower only from {REPEATS_TO_TELL} repeats on, where its interval excludes 1, and where
+this still holds after Holm's correction for the number of comparisons of the run: the smallest p-value is held against
+5 % divided by their number, the next one against 5 % by one fewer, and so on, because of twenty comparisons without any
+difference one excludes 1 by chance. Where the interval holds 1, the word is *indistinguishable*; of fewer repeats only
+the ratio is told, and how few they were.
 """
 
 _BASELINE_REMEDY = REMEDIES[BASELINE_INVALID]
 
-_CHECKS = """## Checks
+_CHECKS = f"""## Checks
 
 **Invalid** breaks the comparison: the point counts as invalid and the run is not trustworthy. **Doubt** makes the run
 untrustworthy though the point's own numbers stand. **Note** is said and changes nothing. A check says nothing where its
 evidence is missing.
+
+*Measure again*: {MEASURE_AGAIN[0].lower()}{MEASURE_AGAIN[1:]}
+"""
+
+_UNSEEN = """## What no check can see
+
+A temperature other than the one that was asked for: nothing on the wire tells with which one an answer was sampled. The
+client sends temperature, top_p and seed with every request; that the engine obeys them is the engine's word. Where 0
+was asked for, sampled answers show as GreedyDivergence, as far as the baseline's own do not differ as often.
 """
 
 
@@ -74,6 +90,7 @@ def render() -> str:
         *_section("Of a cell and its paired baseline", CELL_CHECKS),
         f"#### {BASELINE_INVALID}\n\nInvalid. The baseline itself is.\n\n- *What to do:* {_BASELINE_REMEDY}\n",
         *_section("Of the run", RUN_CHECKS),
+        _UNSEEN,
     ]
     return "\n".join(parts).rstrip() + "\n"
 

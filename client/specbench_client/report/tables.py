@@ -11,7 +11,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.report.columns import SIMULATED, columns_of, terminal_columns
-from specbench_client.report.findings import grouped
+from specbench_client.report.findings import MEASURE_AGAIN, grouped
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
 
@@ -56,7 +56,7 @@ def _findings(summary: RunSummary) -> list[str]:
     for group in groups:
         lines.append(f"- **{group.check}** ({group.severity}): {group.messages[0]}{group.more}")
         lines.append(f"  *What to do:* {group.remedy}")
-    return [*lines, ""]
+    return [*lines, "", MEASURE_AGAIN, ""]
 
 
 def _cell(text: str) -> str:
@@ -71,7 +71,9 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         "simulated": summary.simulated,
         "arm": cell.arm,
         "workload": cell.workload,
-        "concurrency": cell.concurrency,
+        "load": cell.level.label,
+        "concurrency": cell.level.concurrency,
+        "rate": cell.level.rate,
         "valid": cell.valid,
         "findings": ";".join(cell.findings),
         **counts,

@@ -27,7 +27,6 @@ class Method(StrEnum):
     EAGLE3 = "eagle3"
     MTP = "mtp"
     MEDUSA = "medusa"
-    DFLASH = "dflash"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ HABITS: dict[Method, Habit] = {
     Method.EAGLE3: Habit(1.0, 0.3),
     Method.MTP: Habit(1.0, 0.25),
     Method.MEDUSA: Habit(1.0, 0.1),
-    Method.DFLASH: Habit(1.0, 0.15),
 }
 
 

@@ -44,13 +44,31 @@ def to_parquet(records: Sequence[Record]) -> bytes:
     return sink.getvalue()
 
 
+def schedule_parquet(intended_ns: Sequence[int], workers: int) -> bytes:
+    """An open loop's schedule: conversation i begins `intended_ns[i]` after the load's start, at worker i mod W."""
+    numbers = range(len(intended_ns))
+    columns = {
+        "conversation": pa.array(numbers, pa.int64()),
+        "intended_ns": pa.array(intended_ns, pa.int64()),
+        "worker": pa.array((number % workers for number in numbers), pa.int64()),
+    }
+    table = pa.table(columns).replace_schema_metadata({"schemaVersion": "specbench.io/schedule/v1"})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
 def to_frame(parts: Sequence[bytes]) -> pd.DataFrame:
     """The rows of the parts, in their order.
 
     A column of integers with a missing value becomes float64 with NaN: times count from the point's start and stay
     exact (2**53 ns are 104 days). Lists become numpy arrays, missing ones None.
     """
-    tables = [pq.read_table(io.BytesIO(part), schema=SCHEMA) for part in parts]
-    table = pa.concat_tables(tables) if tables else SCHEMA.empty_table()
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = to_table(parts).to_pandas()
     return frame
+
+
+def to_table(parts: Sequence[bytes]) -> pa.Table:
+    """The rows of the parts, in their order, with the columns' own types."""
+    tables = [pq.read_table(io.BytesIO(part), schema=SCHEMA) for part in parts]
+    return pa.concat_tables(tables) if tables else SCHEMA.empty_table()

@@ -31,7 +31,7 @@ class FolderStore:
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with _refusals(path):
+        with refusals(path):
             temporary = _write_beside(path, data)
             try:
                 os.link(temporary, path)
@@ -44,7 +44,7 @@ class FolderStore:
 
     def replace(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with _refusals(path):
+        with refusals(path):
             temporary = _write_beside(path, data)
             try:
                 temporary.replace(path)
@@ -55,7 +55,7 @@ class FolderStore:
 
     def get(self, key: str) -> bytes | None:
         path = self._path(key)
-        with _refusals(path):
+        with refusals(path):
             try:
                 return path.read_bytes()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -63,7 +63,7 @@ class FolderStore:
 
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
-        with _refusals(start):
+        with refusals(start):
             found = (path.relative_to(self._root).as_posix() for path in _files(start))
             return sorted(key for key in found if key.startswith(prefix))
 
@@ -134,7 +134,7 @@ def _conflict(path: Path) -> str:
 
 
 @contextmanager
-def _refusals(path: Path) -> Iterator[None]:
+def refusals(path: Path) -> Iterator[None]:
     """Every OSError of this adapter → NotDurable; the one place."""
     try:
         yield
@@ -147,7 +147,7 @@ def _refusals(path: Path) -> Iterator[None]:
         if error.errno in _NO_LINKS:
             remedy = "this file system has no hard links, by which files are created once; choose another folder"
             raise NotDurable(f"{words}: {remedy}", Refusal.NOT_WRITABLE) from error
-        if error.errno in (*_NO_RIGHT, errno.ENOTDIR):
+        if error.errno in (*_NO_RIGHT, errno.ENOTDIR, errno.EEXIST):
             remedy = "results cannot be written or read there; choose another folder or change its owner"
             raise NotDurable(f"{words}: {remedy}", Refusal.NOT_WRITABLE) from error
         raise NotDurable(words, Refusal.REFUSED) from error

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from pydantic import ValidationError
+
+from specbench_api.spec.results import S3
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.s3 import S3Store, s3_client
@@ -31,11 +34,21 @@ def open_store(location: str) -> Store:
     endpoint, region = (query.get(name, [""])[-1] or None for name in ("endpoint", "region"))
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise BadInput(f"{location}: the endpoint {endpoint!r} needs http:// or https:// before it")
+    _refuse_no_bucket(location, parts.netloc)
     try:
         client = s3_client(endpoint, region)
     except ValueError as error:  # botocore: an endpoint that is no URL, also from the environment
         raise BadInput(f"{location}: {error}") from error
     return S3Store(client, parts.netloc, parts.path)
+
+
+def _refuse_no_bucket(location: str, bucket: str) -> None:
+    """By the rule of admission."""
+    try:
+        S3(bucket=bucket)
+    except ValidationError as error:
+        rule = "3 to 63 small letters, digits, dots and dashes, with a letter or digit at both ends"
+        raise BadInput(f"{location}: {bucket!r} cannot be the name of a bucket: {rule}") from error
 
 
 def read_object(uri: str) -> bytes:

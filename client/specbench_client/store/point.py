@@ -1,30 +1,28 @@
 """Points in a store: records while they come, the summary, and at the very end the manifest that makes them a result.
 
 A manifest is created, never replaced, and names every file with its size and SHA-256; what it does not name is no
-result, so the parts of a killed attempt need no cleaning up. The point's summary has one name for all attempts: one
-that a killed attempt left is replaced, which is allowed exactly as long as there is no manifest.
+result, so what a killed attempt left needs no cleaning up. Nothing of a point is ever replaced: an attempt that finds
+the summary's name taken writes beside it, because whoever took it may be about to commit it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import manifest_key, measured_among, point_root, summary_key
+from specbench_api.outcome.layout import manifest_key, measured_among, point_root, schedule_key, summary_key
 from specbench_api.outcome.manifest import Manifest, Observed, StoredFile
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.errors import NotDurable
-from specbench_client.store.columns import to_frame
+from specbench_client.store.columns import schedule_parquet, to_frame
+from specbench_client.store.manifests import damaged, get_of_point, read_manifest, read_manifests
 from specbench_client.store.parts import PartLimits, PartsWriter
 from specbench_client.store.store import Refusal, Store
-
-_READERS = 8
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,8 @@ class Span:
     started_monotonic_ns: int
     started_wall: str
     ended_wall: str
+    load_started_ns: int | None = None
+    """From the point's start."""
 
 
 @dataclass(frozen=True)
@@ -45,47 +45,40 @@ class PointStore:
     limits: PartLimits = field(default_factory=PartLimits)
 
     def measured(self, wanted: Iterable[str]) -> set[str]:
-        """Which of these points have a manifest."""
+        """Which of these points have a manifest; whether it can be read is seen by `manifests` alone."""
         return measured_among(self.store.keys("points/"), wanted)
 
     def manifest(self, point: str) -> Manifest | None:
         """The point's manifest, or None where it is no result. Raises NotDurable(Damaged)."""
-        data = self.store.get(manifest_key(point))
-        if data is None:
-            return None
-        try:
-            manifest = Manifest.from_json(data)
-        except ValidationError as error:
-            raise self._damaged(manifest_key(point), f"it cannot be read: {error}") from error
-        if manifest.hash != point:
-            raise self._damaged(manifest_key(point), f"it belongs to the point {manifest.hash}")
-        return manifest
+        return read_manifest(self.store, point)
 
     def manifests(self, wanted: Sequence[str]) -> dict[str, Manifest]:
-        """The manifests of those points that have one, in the order asked for."""
-        found = self.measured(wanted)
-        ordered = [point for point in wanted if point in found]
-        with ThreadPoolExecutor(_READERS, "manifests") as readers:
-            read = dict(zip(ordered, readers.map(self.manifest, ordered), strict=True))
-        return {point: manifest for point, manifest in read.items() if manifest is not None}
+        """The manifests of those points that have one, in the order asked for. Raises NotDurable(Damaged)."""
+        return read_manifests(self.store, wanted)
 
     def open(self, point: str, attempt: str) -> PartsWriter:
         """A writer for a new attempt at a point. The attempt must be one that never wrote here."""
         return PartsWriter(self.store, self.spool, point, attempt, self.limits)
 
+    def put_schedule(self, point: str, attempt: str, intended_ns: Sequence[int], workers: int) -> StoredFile:
+        """Keep when conversations will begin; conversation i is worker i mod `workers`'s."""
+        key, data = schedule_key(point, attempt), schedule_parquet(intended_ns, workers)
+        self.store.put(key, data)
+        return _described(key, data, rows=len(intended_ns))
+
     def commit(
         self, summary: PointSummary, attempt: str, parts: list[StoredFile], span: Span, observed: Observed
     ) -> Manifest:
         """Summary, then manifest. Raises NotDurable(Conflict) where another client committed the point meanwhile."""
-        data = summary.to_json().encode()
-        self._put_summary(summary.hash, data)
+        described = self._put_summary(summary.hash, attempt, summary.to_json().encode())
         manifest = Manifest(
             hash=summary.hash,
             attempt=attempt,
             started_monotonic_ns=span.started_monotonic_ns,
             started_wall=span.started_wall,
+            load_started_ns=span.load_started_ns,
             ended_wall=span.ended_wall,
-            files=[*parts, _described(summary_key(summary.hash), data)],
+            files=[*parts, described],
             observed=observed,
         )
         self.store.put(manifest_key(summary.hash), manifest.to_json().encode())
@@ -93,46 +86,48 @@ class PointStore:
 
     def read_summary(self, manifest: Manifest) -> PointSummary:
         """The point's summary, verified against its manifest. Raises NotDurable(Damaged)."""
-        key = summary_key(manifest.hash)
-        data = self._verified(_named(manifest, key) or StoredFile(key=key, size=0, sha256=""))
+        names = (summary_key(manifest.hash), summary_key(manifest.hash, manifest.attempt))
+        file = next((file for file in manifest.files if file.key in names), None)
+        if file is None:
+            raise self._damaged(manifest.hash, manifest_key(manifest.hash), "it names no summary")
         try:
-            return PointSummary.from_json(data)
+            return PointSummary.from_json(self._verified(manifest.hash, file))
         except ValidationError as error:
-            raise self._damaged(key, f"it cannot be read: {error}") from error
+            raise self._damaged(manifest.hash, file.key, f"it cannot be read: {error}") from error
 
     def read_records(self, manifest: Manifest) -> pd.DataFrame:
-        """The point's records: only the parts its manifest names, each verified. Raises NotDurable(Damaged)."""
-        records = f"{point_root(manifest.hash)}/records/"
-        return to_frame([self._verified(file) for file in manifest.files if file.key.startswith(records)])
+        """The point's records, as `to_frame` gives them. Raises NotDurable(Damaged)."""
+        return to_frame(self.read_parts(manifest))
 
-    def _put_summary(self, point: str, data: bytes) -> None:
+    def read_parts(self, manifest: Manifest) -> list[bytes]:
+        """As stored: only the parts that the manifest names, each verified. Raises NotDurable(Damaged)."""
+        point, records = manifest.hash, f"{point_root(manifest.hash)}/records/"
+        return [self._verified(point, file) for file in manifest.files if file.key.startswith(records)]
+
+    def _put_summary(self, point: str, attempt: str, data: bytes) -> StoredFile:
+        key = summary_key(point)
         try:
-            self.store.put(summary_key(point), data)
+            self.store.put(key, data)
         except NotDurable as refused:
-            if refused.reason != Refusal.CONFLICT or self.store.get(manifest_key(point)) is not None:
+            if refused.reason not in (Refusal.CONFLICT, Refusal.DAMAGED):
                 raise
-            self.store.replace(summary_key(point), data)
+            key = summary_key(point, attempt)
+            self.store.put(key, data)
+        return _described(key, data)
 
-    def _verified(self, file: StoredFile) -> bytes:
-        data = self.store.get(file.key)
+    def _verified(self, point: str, file: StoredFile) -> bytes:
+        data = get_of_point(self.store, point, file.key)
         if data is None:
-            raise self._damaged(file.key, "the manifest names it and it is not there")
+            raise self._damaged(point, file.key, "the manifest names it and it is not there")
         found = _described(file.key, data)
         if (found.size, found.sha256) != (file.size, file.sha256):
-            seen = f"{found.size} bytes with SHA-256 {found.sha256}"
-            raise self._damaged(
-                file.key, f"the manifest says {file.size} bytes with SHA-256 {file.sha256}, found {seen}"
-            )
+            said, seen = (f"{one.size} bytes with SHA-256 {one.sha256}" for one in (file, found))
+            raise self._damaged(point, file.key, f"the manifest says {said}, found {seen}")
         return data
 
-    def _damaged(self, key: str, what: str) -> NotDurable:
-        remedy = f"remove everything below {self.store.uri(key.rpartition('/')[0])} to have the point measured again"
-        return NotDurable(f"{self.store.uri(key)}: {what}; {remedy}", Refusal.DAMAGED)
+    def _damaged(self, point: str, key: str, what: str) -> NotDurable:
+        return damaged(self.store, point, key, what)
 
 
-def _described(key: str, data: bytes) -> StoredFile:
-    return StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
-def _named(manifest: Manifest, key: str) -> StoredFile | None:
-    return next((file for file in manifest.files if file.key == key), None)
+def _described(key: str, data: bytes, rows: int | None = None) -> StoredFile:
+    return StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=rows)

@@ -10,6 +10,7 @@ from botocore.exceptions import (
     ClientError,
     CredentialRetrievalError,
     HTTPClientError,
+    IncompleteReadError,
     NoCredentialsError,
     PartialCredentialsError,
     ResponseStreamingError,
@@ -19,6 +20,7 @@ from botocore.exceptions import (
 from botocore.exceptions import (
     ConnectionError as UnreachableError,
 )
+from botocore.parsers import ResponseParserError
 
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import Refusal
@@ -29,9 +31,10 @@ _CREDENTIALS = frozenset({
     "AuthorizationHeaderMalformed",
 })  # fmt: skip
 _FULL = frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "XAmzQuotaExceeded", "507"})
+_CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _AWAY = frozenset({"SlowDown", "Throttling", "RequestTimeout", "RequestTimeoutException", "TooManyRequests", "429"})
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, TokenRetrievalError)
-_UNREACHABLE = (UnreachableError, HTTPClientError, ResponseStreamingError)
+_UNREACHABLE = (UnreachableError, HTTPClientError, ResponseStreamingError, IncompleteReadError)
 
 
 @contextmanager
@@ -39,11 +42,11 @@ def refusals(bucket: str, endpoint: str) -> Iterator[None]:
     """Raise NotDurable for whatever boto3 raises inside."""
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ResponseParserError) as error:
         raise refusal_of(error, bucket, endpoint) from error
 
 
-def refusal_of(error: BotoCoreError | ClientError, bucket: str, endpoint: str) -> NotDurable:
+def refusal_of(error: BotoCoreError | ClientError | ResponseParserError, bucket: str, endpoint: str) -> NotDurable:
     """The error as ours. The server's own words stay in it; keys and secrets never were."""
     if isinstance(error, ClientError):
         return _answered(error, bucket, endpoint)
@@ -66,9 +69,17 @@ def _answered(error: ClientError, bucket: str, endpoint: str) -> NotDurable:
     if code == "NoSuchBucket" or (code == "404" and error.operation_name == "HeadBucket"):
         remedy = "create it, or correct spec.results.s3.bucket; buckets are never created by specbench"
         return NotDurable(f"the bucket {bucket!r} does not exist at {endpoint}: {remedy}", Refusal.BUCKET_MISSING)
+    if code in _CLOCK:  # comes with 403, and the credentials are not to blame
+        remedy = "set the clock of this machine right, or the server's"
+        return NotDurable(f"{where} and this machine differ about the time ({error}): {remedy}", Refusal.CLOCK_WRONG)
     if code in _CREDENTIALS or status in (401, 403):
         remedy = "check the access key, its secret, and that it may read, write and list this bucket"
         return NotDurable(f"{where} refused the credentials ({error}): {remedy}", Refusal.CREDENTIALS_REFUSED)
+    return _failing(error, code, status, where)
+
+
+def _failing(error: ClientError, code: str, status: int, where: str) -> NotDurable:
+    """What is the server's own trouble."""
     if code in _FULL:
         return NotDurable(f"{where} has no room left ({error}): make room and run again", Refusal.DISK_FULL)
     if code in _AWAY or (status >= 500 and status != 501):

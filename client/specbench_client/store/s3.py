@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError
 
 from specbench_client.errors import NotDurable
 from specbench_client.store.refusals import refusals
@@ -95,6 +95,9 @@ class S3Store:
                 if error.response["Error"]["Code"] in _MISSING:
                     return None
                 raise
+            except FlexibleChecksumError as error:
+                what = f"it does not match the checksum that was stored with it ({error})"
+                raise NotDurable(f"{self.uri(key)}: {what}; remove it and run again", Refusal.DAMAGED) from error
 
     def keys(self, prefix: str = "") -> list[str]:
         root = f"{self._prefix}/" if self._prefix else ""

@@ -19,6 +19,8 @@ class Refusal(StrEnum):
     """The bucket (or the folder's parent) does not exist."""
     CREDENTIALS_REFUSED = "CredentialsRefused"
     """No credentials, wrong ones, or ones without the right."""
+    CLOCK_WRONG = "ClockWrong"
+    """This machine's clock is too far from the server's, which therefore trusts no signature."""
     AWAY = "S3Away"
     """The server cannot be reached, or is failing; a retry may help."""
     DISK_FULL = "DiskFull"

@@ -1,4 +1,6 @@
-"""The stopwatch on aiohttp: times are read in our process (clock `user`), when the event loop hands over the bytes.
+"""The stopwatch on aiohttp, for https: times are read in our process (clock `user`), when the event loop hands over.
+
+TLS hides the kernel's stamps: bytes are of use only after decryption, so these times are of the lower grade.
 
 Each request has a connection of its own: llama.cpp's server announces keep-alive and yet closes after a stream, so
 that every other request on a kept connection was reset (seen, not supposed), a failure that the engine never had;
@@ -8,8 +10,6 @@ socket, so connecting is no latency of the engine; it still counts from the inte
 
 from __future__ import annotations
 
-import errno
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,19 +19,12 @@ from typing import Any, Self
 
 import aiohttp
 
-from specbench_client.errors import BadInput
 from specbench_client.transport.exchange import Arrival, ErrorClass, Exchange, HttpRequest
-from specbench_client.transport.words import cut, engine_words
+from specbench_client.transport.sockets import MAX_ANSWER_BYTES, OURS, out_of_sockets
+from specbench_client.transport.status import MAX_ERROR_BYTES, refusal
+from specbench_client.transport.words import cut
 
-MAX_ANSWER_BYTES = 256 * 1024 * 1024
-"""A 131,072-token answer with the widest chunks seen (600 bytes a token) is 80 MB; more is no answer."""
-MAX_ERROR_BYTES = 64 * 1024
 _READ_BUFFER_BYTES = 1024 * 1024
-_OURS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)
-
-
-class OutOfSockets(BadInput):
-    """The client cannot open as many connections as it was asked to."""
 
 
 @dataclass
@@ -68,7 +61,7 @@ class AiohttpTransport:
         self,
         connect_timeout_s: float = 10.0,
         idle_timeout_s: float = 300.0,
-        total_timeout_s: float | None = None,
+        total_timeout_s: float = 3600.0,
         limit: int = 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -135,8 +128,7 @@ class AiohttpTransport:
             if len(body) <= MAX_ANSWER_BYTES:
                 return run.end(ended_ns)
             return run.end(ended_ns, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
-        words = engine_words(body[:MAX_ERROR_BYTES])
-        return run.end(ended_ns, class_of_status(run.status or 0), f"HTTP {run.status}: {words}")
+        return run.end(ended_ns, *(refusal(run.status, body) or ()))
 
     async def _note_sent(
         self, _session: aiohttp.ClientSession, context: SimpleNamespace, _sent: aiohttp.TraceRequestHeadersSentParams
@@ -145,21 +137,10 @@ class AiohttpTransport:
         run.sent_ns = self._clock()
 
 
-def class_of_status(status: int) -> ErrorClass:
-    """The error class of an HTTP status other than 200."""
-    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return ErrorClass.HTTP_4XX
-    return ErrorClass.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ErrorClass.MALFORMED
-
-
 def _blame_nobody_else(error: Exception) -> None:
     """Raise OutOfSockets where it was this machine that failed: a record would put it down to the engine."""
-    if isinstance(error, OSError) and error.errno in _OURS:
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        raise OutOfSockets(
-            f"this machine has no socket left for another request ({error.strerror}): raise `ulimit -n` (now {limit}) "
-            "well above the concurrency, or ask for less"
-        ) from error
+    if isinstance(error, OSError) and error.errno in OURS:
+        raise out_of_sockets(error) from error
 
 
 def _class_of(error: Exception, run: _Run) -> ErrorClass:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Self
@@ -31,15 +31,25 @@ class Unanswered(ClientError):
 class Control:
     """`async with Control("http://host:port") as control: await control.wait_healthy("/health", 60)`."""
 
-    def __init__(self, endpoint: str, timeout_s: float = 10.0, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        timeout_s: float = 10.0,
+        clock: Callable[[], int] = time.monotonic_ns,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._endpoint = endpoint.rstrip("/")
+        self._headers = dict(headers or {})
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True), timeout=self._timeout, cookie_jar=aiohttp.DummyCookieJar()
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
         )
         return self
 

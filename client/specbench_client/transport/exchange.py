@@ -1,6 +1,7 @@
 """One request and what came of it, with its times; the protocol behind which the stopwatch is built.
 
 An exchange never raises for a failed request: a request that fails is a result, and losing it would flatter the engine.
+What a transport hands over is `Unread`: the stopwatch has stopped, and nothing of the answer is parsed yet.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from specbench_client.slices import Slices
 
 
 class ErrorClass(StrEnum):
@@ -41,8 +44,16 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Clock(StrEnum):
+    """Who took the times of what arrived; the words of the record's column `clock`."""
+
+    KERNEL = "kernel"
+    """The kernel, when the segment came from the network."""
+    USER = "user"
+    """We, when our process got to read it: as late as our event loop is."""
+
+
+class Arrival(NamedTuple):
     """Bytes of the body as one read gave them, and when. `ns` is the monotonic clock, absolute."""
 
     ns: int
@@ -63,15 +74,38 @@ class Exchange:
     headers: Mapping[str, str]
     ended_ns: int
     first_byte_ns: int | None = None
-    clock: str = "user"
+    clock: str = Clock.USER
     error_class: ErrorClass | None = None
     error: str | None = None
+
+    def read(self) -> Slices[Exchange]:
+        """It is read already."""
+        return self
+        yield
+
+
+class Unread(Protocol):
+    """A finished exchange of which nothing is parsed yet."""
+
+    @property
+    def ended_ns(self) -> int:
+        """When the last byte came, or the exchange was given up."""
+        ...
+
+    @property
+    def error_class(self) -> ErrorClass | None:
+        """What is known before reading: how the connection failed."""
+        ...
+
+    def read(self) -> Slices[Exchange]:
+        """Parse the HTTP framing. Never raises; call it once."""
+        ...
 
 
 class Transport(Protocol):
     """Sends one request and stamps what comes."""
 
-    async def exchange(self, request: HttpRequest) -> Exchange:
+    async def exchange(self, request: HttpRequest) -> Unread:
         """Never raises for a failed request; cancelling it abandons the request.
 
         It raises where this machine, and not the engine, could not send it.

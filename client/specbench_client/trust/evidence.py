@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Counters, PointSummary, SelfWatch
 from specbench_api.plan.plan import Arm, Plan, Point
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import Arrival, Level, Process
 from specbench_api.spec.workload import Workload
-from specbench_client.metrics.frame import SKIPPED, Values
+from specbench_client.metrics.frame import SKIPPED, Values, numbers
 from specbench_client.metrics.pairing import Pairs
 
 
@@ -31,8 +35,38 @@ class PointEvidence:
         return self.plan.arm(self.point.arm)
 
     @property
-    def drafts(self) -> int:
-        """Most draft tokens of a step; 0 for the baseline."""
+    def closed(self) -> bool:
+        """Whether it was a closed loop."""
+        return self.point.level.concurrency is not None
+
+    @property
+    def arrival(self) -> Arrival:
+        """How conversations were to arrive in an open loop."""
+        return self.plan.load.arrival or Arrival()
+
+    @property
+    def arrival_cv(self) -> float | None:
+        """Coefficient of variation of the gaps between two arrivals; None for a trace, whose gaps are no process."""
+        shapes = {Process.CONSTANT: math.inf, Process.POISSON: 1.0, Process.GAMMA: self.arrival.burstiness}
+        shape = shapes.get(self.arrival.process)
+        return None if shape is None else 1 / math.sqrt(shape)
+
+    @property
+    def steady_s(self) -> float | None:
+        """Length of the steady state."""
+        duration_s, share = self.watch.duration_s, self.watch.steady_share
+        return None if duration_s is None or share is None else duration_s * share
+
+    @property
+    def drafts(self) -> int | None:
+        """Most draft tokens of a step; 0 for the baseline.
+
+        Of an endpoint that somebody else started: as its answers tell, and None where they do not.
+        """
+        if self.plan.engine.kind is EngineKind.EXTERNAL:
+            a_step = numbers(self.answered, "drafted_tokens") / numbers(self.answered, "draft_steps")
+            known = a_step[np.isfinite(a_step)]
+            return math.ceil(known.max()) if known.size else None
         drafter = self.arm.drafter
         return drafter.num_speculative_tokens if drafter else 0
 
@@ -49,12 +83,12 @@ class PointEvidence:
 
 @dataclass(frozen=True)
 class CellEvidence:
-    """One arm × workload × concurrency over its repeats, with the paired baseline where there is one."""
+    """One arm × workload × load over its repeats, with the paired baseline where there is one."""
 
     plan: Plan
     arm: Arm
     workload: Workload
-    concurrency: int
+    level: Level
     rows: pd.DataFrame
     baseline: pd.DataFrame | None
     pairs: Pairs | None
@@ -92,7 +126,7 @@ class Seen:
 
 
 def finding_of(name: str, seen: Seen, place: Mapping[str, object]) -> Finding:
-    """Return the finding of a check at a place (arm, workload, concurrency, point); `seen` may narrow it."""
+    """Return the finding of a check at a place (arm, workload, load, point); `seen` may narrow it."""
     narrowed = {key: value for key, value in (("arm", seen.arm), ("workload", seen.workload)) if value is not None}
     return Finding.model_validate(
         {

@@ -4,50 +4,77 @@ from __future__ import annotations
 
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
+    acceptance_mismatch,
+    chunks_gathered,
     chunks_merged,
     client_saturated,
     concurrency_not_reached,
+    cut_answers,
+    drift,
     engine_restarted,
     few_prompts,
     foreign_traffic,
     greedy_divergence,
     hidden_difference,
     ignore_eos,
+    impossible_acceptance,
+    late_end,
+    lower_grade_clock,
     missing_points,
     never_drafted,
     no_steady_state,
     noisy_baseline,
     not_interleaved,
+    overloaded,
     prompt_cache_hit,
+    rate_not_reached,
     requests_failed,
+    same_text,
     same_text_other_count,
     simulated,
+    text_per_token,
+    throughput_contradicts,
     token_count_mismatch,
     too_few_repeats,
     truncated_output,
+    undrafted_steps,
     unpaired_requests,
+    warmup_not_steady,
 )
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
 
 POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     never_drafted.CHECK,
+    undrafted_steps.CHECK,
+    impossible_acceptance.CHECK,
+    acceptance_mismatch.CHECK,
     token_count_mismatch.CHECK,
+    cut_answers.CHECK,
+    same_text.CHECK,
     prompt_cache_hit.CHECK,
     concurrency_not_reached.CHECK,
+    rate_not_reached.CHECK,
+    overloaded.CHECK,
     requests_failed.CHECK,
     client_saturated.CHECK,
+    chunks_gathered.CHECK,
     chunks_merged.CHECK,
     engine_restarted.CHECK,
     no_steady_state.CHECK,
+    warmup_not_steady.CHECK,
+    drift.CHECK,
     foreign_traffic.CHECK,
 )
 
 CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     truncated_output.CHECK,
     same_text_other_count.CHECK,
+    text_per_token.CHECK,
     greedy_divergence.CHECK,
     noisy_baseline.CHECK,
     unpaired_requests.CHECK,
+    late_end.CHECK,
+    throughput_contradicts.CHECK,
 )
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
@@ -57,6 +84,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     not_interleaved.CHECK,
     ignore_eos.CHECK,
     hidden_difference.CHECK,
+    lower_grade_clock.CHECK,
     simulated.CHECK,
 )
 

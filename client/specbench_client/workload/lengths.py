@@ -58,8 +58,9 @@ def cached_encoding() -> Encoding:
     try:
         whole = hashlib.sha256(table.read_bytes()).hexdigest() == _TABLE_SHA256
     except OSError as error:
-        remedy = "set TIKTOKEN_CACHE_DIR to a folder that holds it"
-        raise EncodingMissing(f"{ENCODING} is not on this machine ({table}: {error.strerror}): {remedy}") from error
+        fetch = f"""`python -c 'import tiktoken; tiktoken.get_encoding("{ENCODING}")'` fetches it once"""
+        elsewhere = "or set TIKTOKEN_CACHE_DIR to a folder that holds it"
+        raise EncodingMissing(f"tiktoken's table {ENCODING} is not at {table}: {fetch}, {elsewhere}") from error
     if not whole:  # tiktoken would throw it away and fetch it anew
         raise EncodingMissing(f"{table} is not {ENCODING}: its SHA-256 is another; remove it and fetch it again")
     import tiktoken  # noqa: PLC0415 -- only where lengths are wanted
@@ -74,4 +75,7 @@ def _cache_folder() -> Path:
 
 
 def _tokens(prompt: Prompt, encoding: Encoding) -> int:
-    return sum(len(encoding.encode_ordinary(message.content)) for turn in prompt.turns for message in turn)
+    """Token ids are the model's own: they are counted as they are."""
+    return sum(
+        len(message.token_ids or encoding.encode_ordinary(message.content)) for turn in prompt.turns for message in turn
+    )

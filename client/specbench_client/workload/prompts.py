@@ -7,7 +7,6 @@ has the same prompts in the same order. The fingerprint shows when it has not: t
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.workload import Dataset
 from specbench_client.errors import BadInput
+from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.reading import BadRow, Prompt, read_prompt
 from specbench_client.workload.rows import Row, read_rows
 
@@ -43,8 +43,8 @@ def load_prompts(dataset: Dataset, base_dir: Path, fetch: Fetch | None = None) -
     if dataset.uri.startswith("s3://"):
         if fetch is None:
             raise BadInput(f"{dataset.uri}: S3 is not at hand here: give a local file")
-        with tempfile.TemporaryDirectory(prefix="specbench-prompts-") as folder:
-            path = Path(folder) / "prompts"
+        with scratch_folder() as folder:
+            path = folder / "prompts"
             path.write_bytes(fetch(dataset.uri))
             rows = _in_place(lambda: read_rows(path, dataset.source), str(path), dataset.uri)
     elif "://" in dataset.uri:

@@ -15,7 +15,7 @@ from specbench_client.workload.rows import Row
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """What SPEED-Bench's rows hold whose text may not be redistributed."""
-_CONTENT = ("prompt", "turns", "messages")
+_CONTENT = ("prompt", "turns", "messages", "token_ids")
 _ROLES = ("system", "developer", "user", "assistant")
 
 
@@ -69,6 +69,8 @@ def _turns(columns: dict[str, Any], source: Source) -> tuple[tuple[Message, ...]
         return ((Message("user", _text(value, "prompt")),),)
     if not isinstance(value, list) or not value:
         raise BadRow(f"{name} is {_shown(value)}: give a list with at least one element")
+    if name == "token_ids":
+        return ((Message("user", "", _token_ids(value)),),)
     if name == "turns":
         return tuple((Message("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(value))
     messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(value))
@@ -77,6 +79,13 @@ def _turns(columns: dict[str, Any], source: Source) -> tuple[tuple[Message, ...]
             f"the last of messages is the {messages[-1].role}'s: there is nothing to answer; end with the user's"
         )
     return (messages,)
+
+
+def _token_ids(value: list[Any]) -> tuple[int, ...]:
+    wrong = next((one for one in value if isinstance(one, bool) or not isinstance(one, int) or one < 0), None)
+    if wrong is not None:
+        raise BadRow(f"token_ids holds {wrong!r}: give the model's token ids, whole numbers from 0 on")
+    return tuple(value)
 
 
 def _message(value: Any, where: str) -> Message:

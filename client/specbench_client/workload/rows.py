@@ -10,7 +10,6 @@ lines are parsed one by one, and a broken one is named.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
+from specbench_client.store.scratch import scratch_folder
 
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
@@ -73,9 +73,9 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
 def _parquet(path: Path) -> list[Row]:
     import datasets  # noqa: PLC0415 -- two seconds, which `--help` and JSON Lines need not pay
 
-    with tempfile.TemporaryDirectory(prefix="specbench-prompts-") as cache, _quiet():
+    with scratch_folder() as cache, _quiet():
         try:
-            found = datasets.Dataset.from_parquet(str(path), cache_dir=cache, keep_in_memory=True)
+            found = datasets.Dataset.from_parquet(str(path), cache_dir=str(cache), keep_in_memory=True)
         except (datasets.exceptions.DatasetBuildError, ValueError, OSError) as error:
             raise BadInput(f"{path}: cannot be read as Parquet: {error.__cause__ or error}") from error
         return [Row(f"row {number}", dict(columns)) for number, columns in enumerate(found, start=1)]

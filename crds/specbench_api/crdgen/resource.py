@@ -36,7 +36,7 @@ COLUMNS: tuple[Schema, ...] = (
         "name": "Best",
         "type": "string",
         "jsonPath": ".status.best",
-        "description": "The largest speed-up that is distinguishable from 1.",
+        "description": "The largest speed-up that is distinguishable from 1; or none faster.",
     },
     {
         "name": "Trust",

@@ -11,6 +11,7 @@ by the API server at best, and silently pruned at worst.
     title                        dropped
     additionalProperties: false  dropped: the API server prunes what it does not know, kubectl and our models refuse it
     a list                       list-type set (uniqueItems), map (keys given by the model), or atomic
+    values marked `Open`         kept as they are: any JSON, which no CEL rule sees
     default of a nested model    what differs from that model's own defaults, mostly {}; the server fills in the rest
 """
 
@@ -32,6 +33,7 @@ Schema = dict[str, Any]
 MAP_KEYS = "x-kubernetes-list-map-keys"
 LIST_TYPE = "x-kubernetes-list-type"
 VALIDATIONS = "x-kubernetes-validations"
+ANYTHING = "x-kubernetes-preserve-unknown-fields"
 
 _KEPT = (
     "description", "type", "format", "enum", "default", "pattern", "minLength", "maxLength", "minItems", "maxItems",
@@ -84,6 +86,8 @@ class _Rewriting:
     def rewrite(self, node: Schema, where: str) -> Schema:
         """The node and all below it. Raises NotStructural, naming `where`."""
         found = self._resolved(node, where)
+        if found == {ANYTHING: True}:
+            return found
         unknown = sorted(set(found) - {*_KEPT, *_REWRITTEN, *_DROPPED})
         if unknown:
             raise NotStructural(f"{where}: {', '.join(unknown)} has no form in a CustomResourceDefinition")

@@ -1,4 +1,7 @@
-"""A user's own arguments beside the managed ones: all are forwarded, and none may contradict silently."""
+"""A user's own arguments beside the managed ones: all are forwarded, and none may contradict silently.
+
+Neither a managed flag nor one another: of a flag that is given twice an engine takes the last and says nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,47 @@ def contradictions(
     owned = set(managed)
     problems = []
     for index, argument in enumerate(args):
-        flag = aliases.get(flag_of(argument), flag_of(argument))
+        flag = _canonical(argument, aliases)
         if flag in owned:
             remedy = remedies.get(flag, "it is set for every arm by specbench")
             problems.append(
                 Problem(f"{path}[{index}]", f"{argument!r} contradicts a flag that specbench manages", remedy)
             )
     return problems
+
+
+def given_twice(
+    engine: Sequence[str], arm: Sequence[str], path: str, aliases: Mapping[str, str], repeatable: Iterable[str] = ()
+) -> list[Problem]:
+    """Flags that an arm sets and `spec.engine.args` too: an engine takes one of them, and says nothing.
+
+    `repeatable` holds canonical flags that an engine takes several times.
+    """
+    allowed, common = set(repeatable), dict[str, int]()
+    for index, argument in enumerate(engine):
+        if flag_of(argument):
+            common.setdefault(_canonical(argument, aliases), index)
+    problems = []
+    for index, argument in enumerate(arm):
+        flag = _canonical(argument, aliases)
+        if flag in common and flag not in allowed:
+            mine, theirs = _with_value(arm, index), _with_value(engine, common[flag])
+            message = f"{mine!r} and {theirs!r} of spec.engine.args[{common[flag]}] set the same flag"
+            remedy = "leave it in engine.args, for every arm alike, or give it in each arm's args"
+            problems.append(Problem(f"{path}[{index}]", message, remedy))
+    return problems
+
+
+def _canonical(argument: str, aliases: Mapping[str, str]) -> str:
+    flag = flag_of(argument)
+    return aliases.get(flag, flag)
+
+
+def _with_value(args: Sequence[str], index: int) -> str:
+    """`--flag=value` as it is; a flag whose value is the next argument together with it."""
+    argument, following = args[index], args[index + 1 : index + 2]
+    alone = "=" in argument or not following or flag_of(following[0])
+    return argument if alone else f"{argument} {following[0]}"
 
 
 def _is_number(text: str) -> bool:

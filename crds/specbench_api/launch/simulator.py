@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions
+from specbench_api.launch.arguments import contradictions, given_twice
 from specbench_api.launch.launch import Launch, Order
 from specbench_api.spec.engine import EngineKind
 
@@ -14,6 +14,8 @@ _REMEDIES = {
     "--drafter": "set drafters[].method",
     "--num-speculative-tokens": "set drafters[].numSpeculativeTokens",
 }
+_ALIASES = {"-k": "--num-speculative-tokens"}
+_REPEATABLE = ("--fault", "--served-model-name")
 PORT = 8000
 
 
@@ -47,9 +49,10 @@ class SimulatorLauncher:
         )
 
     def problems(self, order: Order) -> Sequence[Problem]:
-        """Arguments that contradict managed flags."""
-        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", {}, _REMEDIES)
+        """Arguments that contradict managed flags or each other."""
+        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES)
         if order.drafter:
-            path = f"spec.drafters[{order.drafter.name}].args"
-            found += contradictions(_MANAGED, order.drafter.args, path, {}, _REMEDIES)
+            path = f"{order.drafter_path}.args"
+            found += contradictions(_MANAGED, order.drafter.args, path, _ALIASES, _REMEDIES)
+            found += given_twice(order.engine.args, order.drafter.args, path, _ALIASES, _REPEATABLE)
         return found

@@ -23,9 +23,12 @@ class Cell:
 
 _LLAMA = "llama.cpp llama-server --help and our own runs on xllamacpp 2026.10.11549"
 _OURS = "specbench simulate"
+_OURS_TOO = "specbench measure"
+_RUNNING = "an endpoint that already runs has the drafter that it was started with"
 _LATER = "this version of specbench does not launch it yet"
 
 CELLS: dict[tuple[EngineKind, Method], Cell] = {
+    **{(EngineKind.EXTERNAL, method): Cell(False, _RUNNING, _OURS_TOO, "specbench measure") for method in Method},
     **{(EngineKind.SIMULATOR, method): Cell(True, f"--drafter {method}", _OURS) for method in Method},
     (EngineKind.LLAMA_CPP, Method.NONE): Cell(True, "no --spec-type", _LLAMA),
     (EngineKind.LLAMA_CPP, Method.NGRAM): Cell(True, "--spec-type ngram-simple", _LLAMA),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specbench_api.errors import Problem
+from specbench_api.launch.external import ExternalLauncher
 from specbench_api.launch.launch import Launcher, Order
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.launch.simulator import SimulatorLauncher
@@ -12,6 +13,7 @@ from specbench_api.spec.engine import EngineKind
 LAUNCHERS: dict[EngineKind, Launcher] = {
     EngineKind.SIMULATOR: SimulatorLauncher(),
     EngineKind.LLAMA_CPP: LlamaCppLauncher(),
+    EngineKind.EXTERNAL: ExternalLauncher(),
 }
 
 
@@ -20,7 +22,7 @@ def problems_of(order: Order) -> list[Problem]:
     if order.drafter:
         found = cell(order.engine.kind, order.drafter.method)
         if not found.supported:
-            path = f"spec.drafters[{order.drafter.name}].method"
+            path = f"{order.drafter_path}.method"
             message = f"{order.engine.kind} cannot do {order.drafter.method}: {found.how}"
             return [Problem(path, message, f"use {found.instead}")]
     return list(LAUNCHERS[order.engine.kind].problems(order))

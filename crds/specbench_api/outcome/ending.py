@@ -44,8 +44,8 @@ class Termination(ApiModel):
     """One CamelCase word; an EngineReason where the engine was at fault."""
     message: str
     """What happened and what to do, for a person."""
-    measured: int = 0
-    """Points that this group has in S3 now."""
+    measured: int | None = None
+    """Points that this group (of a report: the run) has in S3 now; None where that is not known."""
 
     def to_message(self) -> str:
         """As one JSON line that fits; the end of the message is cut before anything else."""

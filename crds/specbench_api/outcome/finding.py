@@ -37,7 +37,7 @@ class Finding(ApiModel):
     """Which arm; None for the whole run."""
     workload: str | None = None
     """Which workload."""
-    concurrency: int | None = None
-    """At which load."""
+    load: str | None = None
+    """At which load, by its label: `8`, `2.5/s`, `trace`."""
     point: str | None = None
     """Which point, by hash."""

@@ -1,10 +1,13 @@
 """Where everything lies, in S3 and in a local folder alike (keys use `/`, relative to the results' root).
 
 runs/NAMESPACE/NAME/UID/
-  plan.json provenance.json summary.json report.html progress.json
-  groups/INDEX-ATTEMPT/…                                what was seen of one launch
+  plan.json                                             what was to be done: arms, launches, points with their hashes
+  progress.json                                         how far the launch at work is, while it works
+  summary.json report.html results.csv                  the answer: for programs, for people, for spreadsheets
+  provenance.json                                       what was observed: versions, prompts' fingerprints, launches
   points/HASH/records/part-ATTEMPT-00000.parquet …      one row a request
-  points/HASH/summary.json
+  points/HASH/schedule-ATTEMPT.parquet                  open loops: when each conversation was to begin, and by whom
+  points/HASH/summary.json                              where another attempt took that name: summary-ATTEMPT.json
   points/HASH/manifest.json                             last; without it there is no result
 """
 
@@ -35,14 +38,19 @@ def manifest_key(point_hash: str) -> str:
     return f"{point_root(point_hash)}/{MANIFEST}"
 
 
-def summary_key(point_hash: str) -> str:
-    """The point's summary, below the run's root."""
-    return f"{point_root(point_hash)}/{POINT_SUMMARY}"
+def summary_key(point_hash: str, attempt: str | None = None) -> str:
+    """The point's summary, below the run's root; with an attempt, its name where the plain one is taken."""
+    return f"{point_root(point_hash)}/{POINT_SUMMARY if attempt is None else f'summary-{attempt}.json'}"
 
 
 def part_key(point_hash: str, attempt: str, number: int) -> str:
     """One part of the point's records. The attempt is in the name: a retry never meets an older part."""
     return f"{point_root(point_hash)}/records/part-{attempt}-{number:05d}.parquet"
+
+
+def schedule_key(point_hash: str, attempt: str) -> str:
+    """When an open loop's conversations were to begin; stored before they did."""
+    return f"{point_root(point_hash)}/schedule-{attempt}.parquet"
 
 
 def hash_of_manifest(key: str) -> str | None:

@@ -27,6 +27,8 @@ class Observed(ApiModel):
     """SHA-256 over the prompts as they were used, in order."""
     prompts: int
     """Prompts of the workload."""
+    trace_fingerprint: str | None = None
+    """SHA-256 over the time stamps of the trace that is replayed; None where none is."""
     engine_version: str | None = None
     """What the engine says of itself."""
     engine_model: str | None = None
@@ -50,9 +52,11 @@ class Manifest(ApiModel):
     """The point's start on the client's monotonic clock; records count from it."""
     started_wall: str
     """The same on the wall clock, RFC 3339."""
+    load_started_ns: int | None = None
+    """When the load began, from the point's start: warm-up lies before it, and a schedule counts from it."""
     ended_wall: str
     """When the last record was closed."""
     files: list[StoredFile]
-    """Records and summary."""
+    """Records, summary, and the schedule of an open loop."""
     observed: Observed
     """What was seen."""

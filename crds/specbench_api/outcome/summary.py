@@ -7,6 +7,10 @@ from typing import Literal
 from specbench_api.model import ApiModel
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
+from specbench_api.spec.load import Level
+
+REPEATS_TO_TELL = 3
+"""Of fewer repeats no interval holds what runs do: the words faster and slower are not said."""
 
 
 class Counts(ApiModel):
@@ -31,12 +35,28 @@ class Counts(ApiModel):
 class SelfWatch(ApiModel):
     """What the client saw of itself while it measured."""
 
-    loop_lag_p99_ms: float | None = None
-    """99th percentile of the event loop's lateness."""
+    workers: int | None = None
+    """Processes that drove the load."""
     cpu_share: float | None = None
-    """CPU seconds of the client a second, of one core."""
+    """CPU seconds a second of the busiest of them, of one core."""
+    loop_lag_p99_ms: float | None = None
+    """99th percentile of the event loop's lateness, of the worst worker."""
+    send_lateness_p99_ms: float | None = None
+    """99th percentile of sent_ns - intended_ns over first turns in the steady state."""
+    gathered_chunk_share: float | None = None
+    """Share of the chunks that one read gathered with a later one: they bear its time, which is late for them."""
+    kernel_clock_share: float | None = None
+    """Share of the answers whose times are the kernel's."""
     reached_concurrency: float | None = None
     """Mean requests in flight in the steady state."""
+    reached_rate: float | None = None
+    """Open loop: conversations begun a second in the steady state."""
+    in_flight_growth: float | None = None
+    """Open loop: mean requests in flight in the last third of the steady state over the first third's."""
+    warmup_requests: int | None = None
+    """Requests of the warm-up before this point; None where there was none."""
+    warmup_steady: bool | None = None
+    """Whether step times were steady when the warm-up ended; None where there was none."""
     steady_share: float | None = None
     """Steady state's share of the point's duration."""
     duration_s: float | None = None
@@ -65,7 +85,7 @@ class Counters(ApiModel):
 class PointSummary(ApiModel):
     """What one point measured."""
 
-    schema_version: Literal["specbench.io/point-summary/v1"] = "specbench.io/point-summary/v1"
+    schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
     """Version of this document."""
     hash: str
     """The point."""
@@ -73,8 +93,8 @@ class PointSummary(ApiModel):
     """Name of the arm."""
     workload: str
     """Name of the workload."""
-    concurrency: int
-    """Concurrent streams."""
+    level: Level
+    """The load level."""
     repeat: int
     """Which repeat."""
     simulated: bool
@@ -92,14 +112,14 @@ class PointSummary(ApiModel):
 
 
 class Cell(ApiModel):
-    """One arm × workload × concurrency over all its repeats, compared with the paired baseline."""
+    """One arm × workload × load over all its repeats, compared with the paired baseline."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
-    concurrency: int
-    """Concurrent streams."""
+    level: Level
+    """The load level."""
     points: list[str]
     """Hashes of its measured points."""
     counts: Counts
@@ -110,6 +130,8 @@ class Cell(ApiModel):
     """Output tokens a second of stream time over the paired baseline's."""
     tpot_speedup: Figure | None = None
     """The baseline's time per output token over this arm's."""
+    compared_repeats: int | None = None
+    """Repeats in which it was compared with the baseline; None where it was not."""
     by_category: dict[str, dict[str, Figure]] = {}
     """Category → figure's name → figure."""
     valid: bool = True
@@ -117,11 +139,19 @@ class Cell(ApiModel):
     findings: list[str] = []
     """Names of the checks that found something here."""
 
+    @property
+    def too_few_repeats(self) -> str:
+        """How few, in words, where it was compared in fewer than can tell a difference; empty elsewhere."""
+        repeats = self.compared_repeats
+        if repeats is None or repeats >= REPEATS_TO_TELL:
+            return ""
+        return f"{repeats} repeat{'s' if repeats != 1 else ''}: too few to tell"
+
 
 class RunSummary(ApiModel):
     """The answer of a run."""
 
-    schema_version: Literal["specbench.io/run-summary/v1"] = "specbench.io/run-summary/v1"
+    schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
     """Version of this document."""
     namespace: str
     """Namespace of the run."""

@@ -12,27 +12,23 @@ import json
 from typing import Any
 
 from specbench_api.plan.plan import Arm
+from specbench_api.spec.load import Arrival, Level, Load
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
-POINT_SCHEMA = "specbench.io/point/v1"
+POINT_SCHEMA = "specbench.io/point/v2"
 
 
-def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, concurrency: int, repeat: int) -> dict[str, Any]:
+def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
     """The point as plain data. Names of arms and workloads are labels for people and do not count."""
-    load, placement = spec.load, spec.placement
+    placement = spec.placement
     return {
         "schemaVersion": POINT_SCHEMA,
         "model": spec.model.to_dict(),
         "engine": spec.engine.to_dict(),
         "drafter": _without_name(arm.drafter.to_dict()) if arm.drafter else None,
         "workload": _without_name(workload.to_dict()),
-        "load": {
-            "concurrency": concurrency,
-            "slots": max(load.concurrency),
-            "requests": load.requests,
-            "warmupRequests": load.warmup_requests,
-        },
+        "load": _load(spec.load, level),
         "repeat": repeat,
         "hardware": {
             "gpus": placement.gpus,
@@ -41,6 +37,18 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, concurrency: in
             "engineResources": placement.engine_resources.to_dict(),
         },
     }
+
+
+def _load(load: Load, level: Level) -> dict[str, Any]:
+    """One level, and what is the same for all; an arrival that is left out is the default one, written out."""
+    told = {
+        "level": level.to_dict(),
+        "slots": load.engine_slots,
+        "requests": load.requests,
+        "durationSeconds": load.duration_seconds,
+        "warmupRequests": load.warmup_requests,
+    }
+    return told if level.concurrency is not None else {**told, "arrival": (load.arrival or Arrival()).to_dict()}
 
 
 def canonical_json(data: Any) -> str:

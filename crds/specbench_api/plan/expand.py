@@ -2,7 +2,7 @@
 
 Interleaved (ABBA): even repeats run the arms forwards, odd ones backwards. What drifts slowly (heat, clocks, a
 neighbour on the node) then weighs on every arm alike. Where the last arm of one repeat is the first of the next, one
-launch serves both. Within a launch: repeat, then workload, then concurrency upwards.
+launch serves both. Within a launch: repeat, then workload, then load upwards.
 """
 
 from __future__ import annotations
@@ -15,21 +15,36 @@ from specbench_api.launch.table import problems_of
 from specbench_api.plan.canonical import canonical_point, digest
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Order
 from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.workload import CLAIMED_BODY
 
 POINTS_MAX = 4096
 CELLS_MAX = 1024
 """Rows of status.arms."""
+ENDPOINT_NAME = "endpoint"
+"""The one arm of an endpoint that already runs: with whatever drafter it was started, so it is no baseline."""
 GROUPS_MAX = 512
 """Rows of status.groups."""
 
 
 def expand(run: SpecBenchRun) -> Plan:
     """The plan of a run. Raises InvalidSpec for what no schema can tell: engines, flags, sizes."""
+    arms = arms_of(run.spec)
+    _refuse([*_of_launches(run.spec, arms), *_of_plan(run.spec, arms)])
+    return _plan(run, arms)
+
+
+def lay_out(run: SpecBenchRun) -> Plan:
+    """The plan of a run whose engines nobody has to launch: refused only for what is wrong with the plan itself."""
+    arms = arms_of(run.spec)
+    _refuse(_of_plan(run.spec, arms))
+    return _plan(run, arms)
+
+
+def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
     spec = run.spec
-    arms = arms_of(spec)
-    _refuse(spec, arms)
     return Plan(
         namespace=run.metadata.namespace,
         name=run.metadata.name,
@@ -46,34 +61,44 @@ def expand(run: SpecBenchRun) -> Plan:
 
 def arms_of(spec: RunSpec) -> list[Arm]:
     """The baseline (unless it is skipped), then the drafters in the order of the spec."""
+    if spec.engine.kind is EngineKind.EXTERNAL:
+        return [Arm(name=ENDPOINT_NAME)]
     baseline = [] if spec.baseline == "Skip" else [Arm(name=BASELINE_NAME)]
     return [*baseline, *(Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters)]
 
 
 def launch_order(plan: Plan, arm: Arm) -> LaunchOrder:
     """What is to be started for an arm of this plan."""
-    return LaunchOrder(plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.gpus)
+    row = [each.name for each in plan.arms if not each.is_baseline].index(arm.name) if arm.drafter else 0
+    return LaunchOrder(plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.gpus, row)
 
 
-def _refuse(spec: RunSpec, arms: list[Arm]) -> None:
-    slots = max(spec.load.concurrency)
-    orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, spec.placement.gpus) for arm in arms]
-    problems = list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
-    problems += [*_too_large(spec, len(arms)), *_duplicates(spec, arms)]
+def _refuse(problems: list[Problem]) -> None:
     if problems:
         raise InvalidSpec(problems)
 
 
+def _of_launches(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
+    slots, gpus = spec.load.engine_slots, spec.placement.gpus
+    rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
+    orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0)) for arm in arms]
+    return list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
+
+
+def _of_plan(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
+    return [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec)]
+
+
 def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
     """Beyond what the custom resource can hold; told by count, before anything is laid out."""
-    repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.concurrency)
+    repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.levels)
     launches = arms if spec.load.order is Order.SEQUENTIAL else repeats * (arms - 1) + 1
-    fewer = "fewer drafters, workloads, concurrencies or repeats in one run"
+    fewer = "fewer drafters, workloads, load levels or repeats in one run"
     return [
         Problem("spec", f"{count} {what} are more than one run may hold ({most})", remedy)
         for count, most, what, remedy in (
             (cells * repeats, POINTS_MAX, "points", fewer),
-            (cells, CELLS_MAX, "combinations of arm, workload and concurrency", fewer),
+            (cells, CELLS_MAX, "combinations of arm, workload and load", fewer),
             (launches, GROUPS_MAX, "engine launches", "fewer repeats, or load.order: Sequential"),
         )
         if count > most
@@ -82,15 +107,25 @@ def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
 
 def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     """Names are labels: two arms or workloads that differ in nothing else would be one point measured twice."""
-    first, load = spec.workloads[0], spec.load.concurrency[0]
-    arm_digests = [(arm.name, digest(canonical_point(spec, arm, first, load, 0))) for arm in arms]
-    work_digests = [(work.name, digest(canonical_point(spec, arms[0], work, load, 0))) for work in spec.workloads]
+    first, level = spec.workloads[0], spec.load.levels[0]
+    drafting = [Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters]
+    arm_digests = [(arm.name, digest(canonical_point(spec, arm, first, level, 0))) for arm in drafting]
+    work_digests = [(work.name, digest(canonical_point(spec, arms[0], work, level, 0))) for work in spec.workloads]
     return [
-        Problem(f"spec.{field}[{name}]", f"is the same as {twin!r} but for its name", "leave one of them out")
+        Problem(f"spec.{field}[{index}]", f"{name!r} differs from {twin!r} by name alone", "leave one of them out")
         for field, rows in (("drafters", arm_digests), ("workloads", work_digests))
         for index, (name, found) in enumerate(rows)
         for twin, earlier in rows[:index]
         if found == earlier
+    ]
+
+
+def _claimed_fields(spec: RunSpec) -> list[Problem]:
+    """Fields of a request's body that are not the user's to set. Told here: no CEL rule sees into an open object."""
+    return [
+        Problem(f"spec.workloads[{row}].extraBody.{name}", "is set by specbench itself", CLAIMED_BODY[name])
+        for row, workload in enumerate(spec.workloads)
+        for name in sorted(CLAIMED_BODY.keys() & workload.extra_body)
     ]
 
 
@@ -117,12 +152,12 @@ def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:
 def _points(spec: RunSpec, arm: Arm, repeat: int) -> list[Point]:
     return [
         Point(
-            hash=digest(canonical_point(spec, arm, workload, concurrency, repeat)),
+            hash=digest(canonical_point(spec, arm, workload, level, repeat)),
             arm=arm.name,
             workload=workload.name,
-            concurrency=concurrency,
+            level=level,
             repeat=repeat,
         )
         for workload in spec.workloads
-        for concurrency in sorted(set(spec.load.concurrency))
+        for level in spec.load.levels
     ]

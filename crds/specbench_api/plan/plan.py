@@ -7,7 +7,7 @@ from typing import Literal
 from specbench_api.model import ApiModel
 from specbench_api.spec.drafter import BASELINE_NAME, Drafter
 from specbench_api.spec.engine import Engine
-from specbench_api.spec.load import Load
+from specbench_api.spec.load import Level, Load
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
@@ -36,8 +36,8 @@ class Point(ApiModel):
     """Name of the arm."""
     workload: str
     """Name of the workload."""
-    concurrency: int
-    """Concurrent streams."""
+    level: Level
+    """The load level."""
     repeat: int
     """Which repeat, from 0. Points of one repeat are paired."""
 
@@ -56,7 +56,7 @@ class EngineGroup(ApiModel):
 class Plan(ApiModel):
     """Everything a client must know; it never reads the custom resource."""
 
-    schema_version: Literal["specbench.io/plan/v1"] = "specbench.io/plan/v1"
+    schema_version: Literal["specbench.io/plan/v2"] = "specbench.io/plan/v2"
     """Version of this document."""
     namespace: str
     """Namespace of the run; `local` on this machine."""
@@ -86,8 +86,8 @@ class Plan(ApiModel):
 
     @property
     def slots(self) -> int:
-        """The highest concurrency: what every arm's engine must be able to serve at once."""
-        return max(self.load.concurrency)
+        """What every arm's engine must be able to serve at once."""
+        return self.load.engine_slots
 
     def arm(self, name: str) -> Arm:
         """The arm of this name. Raises KeyError."""

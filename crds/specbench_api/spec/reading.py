@@ -20,20 +20,22 @@ from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.spec.run import SpecBenchRun
 
 _MERGE = "tag:yaml.org,2002:merge"
+UNNAMED = '"<unicode string>"'
+"""What PyYAML calls a text that it was given as a string."""
 
 
-def read_yaml(text: str) -> dict[str, Any]:
-    """The one mapping in a YAML text. Raises NotYaml."""
+def read_yaml(text: str, name: str = "(file)") -> dict[str, Any]:
+    """The one mapping in a YAML text; `name`: what messages call the text. Raises NotYaml."""
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
         json.dumps(documents, default=str, skipkeys=True)  # an alias to what it stands in has no end
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that is none
-        raise NotYaml([Problem("(file)", f"not YAML: {error}")]) from error
+        raise NotYaml([Problem(name, "not YAML: " + str(error).replace(UNNAMED, name))]) from error
     except RecursionError as error:
-        raise NotYaml([Problem("(file)", "nested too deep", "one SpecBenchRun a file")]) from error
+        raise NotYaml([Problem(name, "nested too deep", "one SpecBenchRun a file")]) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
-        raise NotYaml([Problem("(file)", f"expected one resource, found {found}", "one SpecBenchRun a file")])
+        raise NotYaml([Problem(name, f"expected one resource, found {found}", "one SpecBenchRun a file")])
     return documents[0]
 
 

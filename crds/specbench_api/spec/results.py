@@ -27,7 +27,11 @@ class S3(ApiModel):
 
 
 class Results(ApiModel):
-    """Where results go. `specbench run --results` overrides it on this machine."""
+    """Where results go.
+
+    On this machine `specbench run --results` says where (default: ./specbench-results), and the bucket, which every run
+    has, is not used.
+    """
 
     s3: S3
     """The bucket."""

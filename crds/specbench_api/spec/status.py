@@ -96,12 +96,22 @@ class ArmResult(ApiModel):
     """The drafter's name; `none` is the baseline."""
     workload: Annotated[str, Field(max_length=32)]
     """The workload's name."""
-    concurrency: int
-    """Concurrent streams."""
+    load: Annotated[str, Field(max_length=32)] = ""
+    """The load level for people: `8`, `2.5/s`, `trace`."""
+    concurrency: int | None = None
+    """Closed loop: concurrent streams."""
+    rate: float | None = None
+    """Open loop: conversations a second."""
     speedup: Interval | None = None
-    """Output tokens a second of stream time over the paired baseline's, with its 95 % interval."""
+    """Output tokens a second of stream time over the paired baseline's, with its 95 % interval.
+
+    Missing where fewer than three repeats were compared: no interval then holds what differs from run to run.
+    """
     speedup_text: Annotated[str, Field(max_length=64)] = ""
-    """The same for people: `1.83 [1.76, 1.90]`, or `indistinguishable` when the interval holds 1."""
+    """The same for people: `1.83 [1.76, 1.90]`, or `indistinguishable` when the interval holds 1.
+
+    From fewer than three repeats: `1.83 (1 repeat: too few to tell)`.
+    """
     tpot_speedup: Interval | None = None
     """The baseline's time per output token over this arm's."""
     acceptance_length: float | None = None
@@ -169,7 +179,7 @@ class RunStatus(ApiModel):
     arms: Annotated[list[ArmResult], Field(max_length=1024)] = []
     """The answer, one row an arm, workload and load."""
     best: Annotated[str, Field(max_length=128)] = ""
-    """The largest speed-up that is distinguishable from 1, for print columns."""
+    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` where there is none."""
     verdict: Annotated[str, Field(max_length=32)] = ""
     """Trustworthy, Untrustworthy or empty while unknown."""
     results: ResultsStatus | None = None

@@ -21,7 +21,11 @@ class PvcModel(ApiModel):
 
 
 class Target(ApiModel):
-    """The model under test. With none of `uri`, `path` and `pvc` the engine fetches `name` from the hub."""
+    """The model under test. With none of `uri`, `path` and `pvc` the engine fetches `name` from the hub.
+
+    The prebuilt wheel of llama.cpp, which `specbench run` takes where no llama-server is on PATH, fetches from no hub:
+    it needs `path`, and a file as the drafter's model. `specbench run` refuses before it starts anything.
+    """
 
     rules: ClassVar = (
         Rule(
@@ -37,7 +41,7 @@ class Target(ApiModel):
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(s3|hf|https)://.+")] | None = None
     """Where the engine fetches the model from instead of the hub."""
     path: Path | None = None
-    """Path of the model in the engine's image or on this machine."""
+    """Path of the model in the engine's image or on this machine, where it may begin with ~ or beside the spec."""
     pvc: PvcModel | None = None
     """The model lies on a volume claim."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None

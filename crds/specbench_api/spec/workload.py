@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from specbench_api.model import ApiModel
+from specbench_api.model import ApiModel, Open
 
 
 class Source(StrEnum):
@@ -25,7 +25,7 @@ class Dataset(ApiModel):
     """Which prompts, declared: the same declaration and the same file give the same prompts everywhere."""
 
     source: Source
-    """Shape of the file: jsonl, parquet (columns id, category, and prompt, turns or messages) or spec-bench."""
+    """Shape: jsonl, parquet (columns id, category, and prompt, turns, messages or token_ids), spec-bench."""
     uri: Annotated[str, Field(min_length=1, max_length=1024)]
     """The file: s3://bucket/key, or a path (beside the spec on this machine, in the client's image on a cluster)."""
     categories: Annotated[list[Category], Field(min_length=1, max_length=64)] | None = None
@@ -52,6 +52,27 @@ class Output(ApiModel):
     """Most tokens of one answer."""
     ignore_eos: bool = False
     """Go on past the natural end, up to maxTokens. Text past the end inflates acceptance: marked in the results."""
+    stream: bool = True
+    """False asks for whole answers at once: times to the first token, per token and of chunks are then missing."""
+
+
+CLAIMED_BODY = {
+    "model": "it is spec.model.name",
+    "messages": "they come from the dataset",
+    "prompt": "it comes from the dataset",
+    "n": "one answer a request is what is measured: ask for more requests",
+    "max_tokens": "set output.maxTokens",
+    "max_completion_tokens": "set output.maxTokens",
+    "ignore_eos": "set output.ignoreEos",
+    "stream": "set output.stream",
+    "stream_options": "it follows from output.stream",
+    "temperature": "set sampling.temperature",
+    "top_p": "set sampling.topP",
+    "seed": "set sampling.seed: each request draws its own from it",
+    "cache_prompt": "no prompt is kept between requests, on every arm",
+    "timings_per_token": "it is how llama.cpp tells its drafts, and always on",
+}
+"""Fields of a request's body that are not for `extraBody`, and what to do instead."""
 
 
 class Workload(ApiModel):
@@ -65,3 +86,6 @@ class Workload(ApiModel):
     """How tokens are drawn."""
     output: Output = Output()
     """Limits of the answers."""
+    extra_body: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
+    """Further fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … What specbench sets
+    itself is refused; its neutral values for other samplers (top_k, min_p, penalties) give way."""

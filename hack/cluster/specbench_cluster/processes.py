@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from specbench_cluster.commands import wait_until
 from specbench_cluster.errors import StartFailed
@@ -32,24 +33,38 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs; a zombie has ended."""
+        """Whether this very process runs.
+
+        A zombie has ended, unless it has threads: those of a killed process end after its first one, and its sockets
+        are theirs until then.
+        """
         seen = _stat(self.pid)
-        return seen is not None and seen[1] == self.started_ticks and seen[0] not in "ZX"
+        return seen is not None and seen.started_ticks == self.started_ticks and not seen.ended
 
 
-def _stat(pid: int) -> tuple[str, int] | None:
+class _Stat(NamedTuple):
+    state: str
+    threads: int
+    started_ticks: int
+
+    @property
+    def ended(self) -> bool:
+        return self.state in "ZX" and self.threads <= 1
+
+
+def _stat(pid: int) -> _Stat | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = text.rpartition(")")[2].split()  # the name before it may hold spaces
-    return fields[0], int(fields[19])  # state, and field 22 of proc(5): starttime
+    return _Stat(fields[0], int(fields[17]), int(fields[19]))  # fields 3, 20 and 22 of proc(5)
 
 
 def identify(pid: int) -> Process | None:
     """The process that has this pid now."""
     seen = _stat(pid)
-    return Process(pid, seen[1]) if seen else None
+    return Process(pid, seen.started_ticks) if seen else None
 
 
 def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) -> Process:

@@ -46,7 +46,7 @@ class Settings:
     node: str = "specbench-node"
     gpus: int = 8
     gpu_product: str = "SPECBENCH-FAKE-GPU"
-    bucket: str = "specbench"
+    bucket: str = "bench-results"  # what the examples name
     pod_host_ports: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

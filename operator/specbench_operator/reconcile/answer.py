@@ -8,7 +8,9 @@ from specbench_api.spec.status import ArmResult, Interval, Percentiles
 
 ROWS_MAX = 1024
 FINDINGS_MAX = 32
+BEST_MAX = 128
 INDISTINGUISHABLE = "indistinguishable"
+NONE_FASTER = "none faster"
 
 
 def arms_of(summary: RunSummary) -> list[ArmResult]:
@@ -17,29 +19,33 @@ def arms_of(summary: RunSummary) -> list[ArmResult]:
 
 
 def best_of(summary: RunSummary) -> str:
-    """The largest speed-up whose interval lies above 1, with where it was found; empty where there is none."""
-    found = [
-        (cell.speedup.value, cell)
-        for cell in summary.cells
-        if cell.valid and cell.speedup and cell.speedup.value is not None
-        if cell.speedup.interval and cell.speedup.interval.low > 1
-    ]
-    if not found:
-        return ""
-    value, cell = max(found, key=lambda pair: pair[0])
+    """The largest speed-up whose interval lies above 1, with where it was found; else that there is none.
+
+    Then the largest loss that is one is told beside it. Empty where nothing could be compared.
+    """
+    compared = [(bounds, cell) for cell in summary.cells if cell.valid and (bounds := _interval(cell, cell.speedup))]
     several = len({cell.workload for cell in summary.cells}) > 1
-    where = f" {cell.workload}" if several else ""
-    return f"{cell.arm} {value:.2f}x at concurrency {cell.concurrency}{where}"[:128]
+    told = [
+        (bounds.value, f"{cell.arm} {bounds.value:.2f}x at {cell.level.words}{f' {cell.workload}' if several else ''}")
+        for bounds, cell in compared
+        if bounds.low > 1 or bounds.high < 1
+    ]
+    if told and max(told)[0] > 1:
+        return max(told)[1][:BEST_MAX]
+    worst = f"; {min(told)[1]}" if told else ""
+    return f"{NONE_FASTER}{worst}"[:BEST_MAX] if compared else ""
 
 
 def _row(cell: Cell) -> ArmResult:
     return ArmResult(
         arm=cell.arm,
         workload=cell.workload,
-        concurrency=cell.concurrency,
-        speedup=_interval(cell.speedup),
-        speedup_text=_text(_interval(cell.speedup), valid=cell.valid),
-        tpot_speedup=_interval(cell.tpot_speedup),
+        load=cell.level.label,
+        concurrency=cell.level.concurrency,
+        rate=cell.level.rate,
+        speedup=_interval(cell, cell.speedup),
+        speedup_text=_text(cell),
+        tpot_speedup=_interval(cell, cell.tpot_speedup),
         acceptance_length=_value(cell, Headline.ACCEPTANCE_LENGTH),
         acceptance_length_verified=_value(cell, Headline.ACCEPTANCE_LENGTH_VERIFIED),
         acceptance_rate=_value(cell, Headline.ACCEPTANCE_RATE),
@@ -66,15 +72,20 @@ def _percentiles(cell: Cell, name: str) -> Percentiles | None:
     return None if p50 is p95 is p99 is None else Percentiles(p50=p50, p95=p95, p99=p99)
 
 
-def _interval(figure: Figure | None) -> Interval | None:
-    if figure is None or figure.value is None or figure.interval is None:
+def _interval(cell: Cell, figure: Figure | None) -> Interval | None:
+    """Too few repeats leave the noise between runs out of it: then there is none."""
+    if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
         return None
     return Interval(value=figure.value, low=figure.interval.low, high=figure.interval.high)
 
 
-def _text(interval: Interval | None, *, valid: bool) -> str:
-    if interval is None:
+def _text(cell: Cell) -> str:
+    interval, few = _interval(cell, cell.speedup), cell.too_few_repeats
+    if few and cell.speedup and cell.speedup.value is not None:
+        text = f"{cell.speedup.value:.2f} ({few})"
+    elif interval is None:
         return ""
-    holds_one = interval.low <= 1 <= interval.high
-    text = INDISTINGUISHABLE if holds_one else f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
-    return text if valid else f"{text} invalid"
+    else:
+        holds_one = interval.low <= 1 <= interval.high
+        text = INDISTINGUISHABLE if holds_one else f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return text if cell.valid else f"{text} invalid"

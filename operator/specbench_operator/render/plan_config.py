@@ -20,7 +20,7 @@ def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:
     size = len(text.encode())
     if size > PLAN_BYTES_MAX:
         message = f"its plan has {size} bytes and a ConfigMap holds {PLAN_BYTES_MAX}"
-        remedy = "split it: fewer workloads, concurrencies or repeats in one run"
+        remedy = "split it: fewer workloads, load levels or repeats in one run"
         raise InvalidSpec([Problem("spec", message, remedy)])
     return {
         "apiVersion": "v1",

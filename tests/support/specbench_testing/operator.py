@@ -10,6 +10,7 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.summary import Cell, Counts, RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Level
 from specbench_operator.settings import Settings
 from specbench_operator.state import (
     Waiting,
@@ -43,7 +44,7 @@ def summary_of(
         Cell(
             arm=arm.name,
             workload=plan.workloads[0].name,
-            concurrency=1,
+            level=Level(concurrency=1),
             points=[],
             counts=Counts(requests=40, failed_requests=1, output_tokens=900),
             figures={

@@ -1,7 +1,7 @@
 """Records out of a small world whose truth is known: acceptance, step times, and how noisy runs are.
 
-A world answers a plan's points in a closed loop, in virtual time and from a seed, and knows no lie; tests edit its
-records, counters or watch to put one in.
+A world answers a plan's points in a closed or an open loop, in virtual time and from a seed, and knows no lie; tests
+edit its records, counters or watch to put one in. Its engine is as fast under any load.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from specbench_client.analysis.run import summarise_run
 from specbench_testing.resources import run_of
 
 NS_PER_MS = 1_000_000
+TURNAROUND_NS = 200_000
 CREATED = "2026-01-01T00:00:00Z"
 
 
@@ -44,6 +45,8 @@ class World:
     run_noise: float = 0.005
     step_noise: float = 0.02
     concurrency: tuple[int, ...] = (1,)
+    rate: tuple[float, ...] = ()
+    """Open loops instead: Poisson arrivals at these rates."""
     repeats: int = 3
     warmup: int = 2
     temperature: float = 0.0
@@ -55,9 +58,10 @@ class World:
         drafters = [{"name": name, "method": "ngram", "numSpeculativeTokens": self.drafts} for name in self.drafters]
         for index, drafter in enumerate(drafters):
             drafter["promptLookupMax"] = index + 2
+        load = {"rate": list(self.rate), "slots": 64} if self.rate else {"concurrency": list(self.concurrency)}
         told = {
             "spec.drafters": drafters,
-            "spec.load": {"concurrency": list(self.concurrency), "repeats": self.repeats},
+            "spec.load": {**load, "repeats": self.repeats},
             "spec.workloads[0].sampling": {"temperature": self.temperature, "seed": self.seed},
             "spec.workloads[0].output": {"maxTokens": self.tokens[1]},
         }
@@ -87,34 +91,56 @@ class World:
 
 @dataclass
 class _Loop:
-    """One point in virtual time: C streams, each taking the next conversation when it is free."""
+    """One point in virtual time: C streams, each taking the next conversation when it is free, or an open loop."""
 
     world: World
     point: Point
 
     def __post_init__(self) -> None:
-        names = (self.world.seed, "run", self.point.arm, self.point.workload, self.point.concurrency, self.point.repeat)
+        self.streams = self.point.level.concurrency or 1
+        level = self.point.level.label
+        names = (self.world.seed, "run", self.point.arm, self.point.workload, level, self.point.repeat)
         self.rng = _rng(*names)
         self.pace = float(np.exp(self.rng.normal(0, self.world.run_noise)))
 
     def records(self) -> list[Record]:
         found = [self._turn(prompt, 0, 0, -(self.world.warmup - prompt) * 10**9) for prompt in range(self.world.warmup)]
         warm = [_with(record, phase=RecordPhase.WARMUP.value, conversation_id="w") for record in found]
-        free = [0] * self.point.concurrency
+        return [*warm, *(self._closed() if self.point.level.rate is None else self._open(self.point.level.rate))]
+
+    def _closed(self) -> list[Record]:
+        free = [0] * self.streams
         measured: list[Record] = []
         for prompt in range(self.world.prompts):
             stream = int(np.argmin(free))
-            for turn in range(self.world.turns):
-                record = self._turn(prompt, turn, stream, free[stream])
-                assert record.last_token_ns is not None
-                free[stream] = record.last_token_ns + 200_000
-                measured.append(record)
-        return [*warm, *self._phased(measured, free)]
+            talk = self._talk(prompt, stream, free[stream])
+            free[stream] = _end(talk[-1]) + TURNAROUND_NS
+            measured += talk
+        return self._phased(measured, free)
+
+    def _open(self, rate: float) -> list[Record]:
+        """Ramp until as many requests have ended as are in flight, drain what ends after the last beginning."""
+        rng = _rng(self.world.seed, "arrivals", rate, self.point.repeat)
+        begun = (np.cumsum(rng.exponential(1e9 / rate, self.world.prompts))).astype(int).tolist()
+        records = [each for prompt, at in enumerate(begun) for each in self._talk(prompt, prompt, at)]
+        starts, ends = np.array([each.intended_ns for each in records]), np.array([_end(each) for each in records])
+        turned = [at for at in begun if (starts <= at).sum() <= 2 * (ends <= at).sum()]
+        ramp_until = turned[0] if turned else begun[-1]
+        phases = np.where(starts < ramp_until, "ramp", np.where(ends > begun[-1], "drain", "steady"))
+        return [_with(record, phase=str(phase)) for record, phase in zip(records, phases, strict=True)]
+
+    def _talk(self, prompt: int, stream: int, free_ns: int) -> list[Record]:
+        """All turns of one conversation."""
+        found: list[Record] = []
+        for turn in range(self.world.turns):
+            found.append(self._turn(prompt, turn, stream, free_ns))
+            free_ns = _end(found[-1]) + TURNAROUND_NS
+        return found
 
     def _phased(self, records: list[Record], free: list[int]) -> list[Record]:
         """Ramp until all streams are busy, drain as soon as one of them has nothing left."""
         last = min(free)
-        full = self.point.concurrency - 1
+        full = self.streams - 1
         phases = [
             RecordPhase.RAMP if index < full else RecordPhase.DRAIN if _end(record) > last else RecordPhase.STEADY
             for index, record in enumerate(records)
@@ -146,7 +172,7 @@ class _Loop:
             last_token_ns=at[-1],
             chunk_ns=at,
             chunk_tokens=[1, *(count + 1 for count in accepted)],
-            clock="user",
+            clock="kernel",
             input_tokens=100,
             output_tokens=tokens,
             output_tokens_client=tokens,
@@ -191,9 +217,17 @@ def point_of(world: World, point: Point, lies: Lies = HONEST) -> tuple[PointSumm
     """Measure one point of the world."""
     honest = world.records(point)
     frame = lies.records(point, honest)
-    watch = lies.watch(point, SelfWatch(loop_lag_p99_ms=0.4, cpu_share=0.2))
+    watch = lies.watch(point, _watch(point))
     counters = lies.counters(point, counters_of(honest))
     return summarise_point(world.plan, point, frame, watch, counters, simulated=lies.simulated), frame
+
+
+def _watch(point: Point) -> SelfWatch:
+    """What an honest client sees of itself."""
+    seen = SelfWatch(loop_lag_p99_ms=0.4, cpu_share=0.2, send_lateness_p99_ms=0.1, kernel_clock_share=1.0)
+    if point.level.rate is None:
+        return seen
+    return seen.model_copy(update={"reached_rate": point.level.rate, "in_flight_growth": 1.0})
 
 
 def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
@@ -230,7 +264,7 @@ def record(**changes: Any) -> Record:
     told: dict[str, Any] = dict.fromkeys(Record.__dataclass_fields__)
     told |= {"request_id": "r", "prompt_id": "p", "conversation_id": "c", "turn": 0, "repeat": 0, "phase": "steady"}
     told |= {"stream": 0, "intended_ns": 0, "sent_ns": NS_PER_MS, "first_byte_ns": at[0], "first_token_ns": at[0]}
-    told |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "clock": "user"}
+    told |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "clock": "kernel"}
     told |= {"input_tokens": 20, "output_tokens": steps + 1, "output_tokens_client": steps + 1, "steps": steps}
     return Record(**{**told, **changes})
 

@@ -109,6 +109,94 @@ REFUSALS = (
     Refusal(
         "too many levels", {"spec.load.concurrency": list(range(1, 18))}, "spec.load.concurrency", "at most 16 items"
     ),
+    Refusal(
+        "closed and open at once",
+        {"spec.load.rate": [2], "spec.load.slots": 8},
+        "spec.load",
+        "exactly one of load.concurrency (closed loop) and load.rate (open loop",
+    ),
+    Refusal("neither closed nor open", {"spec.load": {"slots": 8}}, "spec.load", "exactly one of load.concurrency"),
+    Refusal(
+        "arrivals in a closed loop",
+        {"spec.load.arrival": {"process": "Poisson"}},
+        "spec.load",
+        "exactly one of load.concurrency",
+    ),
+    Refusal(
+        "arrivals without a rate",
+        {"spec.load": {"arrival": {"process": "Poisson"}, "slots": 8}},
+        "spec.load",
+        "exactly one of load.concurrency",
+    ),
+    Refusal("an open loop without slots", {"spec.load": {"rate": [2]}}, "spec.load", "load.slots is needed"),
+    Refusal(
+        "fewer slots than streams",
+        {"spec.load": {"concurrency": [2, 16], "slots": 8}},
+        "spec.load",
+        "load.slots is smaller than the highest load.concurrency",
+    ),
+    Refusal(
+        "an end by count and by time",
+        {"spec.load.requests": 8, "spec.load.durationSeconds": 60},
+        "spec.load",
+        "give one of load.requests and load.durationSeconds",
+    ),
+    Refusal("a rate of nothing", {"spec.load": {"rate": [0], "slots": 8}}, "spec.load.rate[0]", "greater than 0"),
+    Refusal(
+        "a rate twice",
+        {"spec.load": {"rate": [0.5, 2, 0.5], "slots": 8}},
+        "spec.load.rate",
+        "Duplicate value",
+        "twice",
+    ),
+    Refusal(
+        "a rate as a number", {"spec.load": {"rate": 2, "slots": 8}}, "spec.load.rate", "type array", "valid array"
+    ),
+    Refusal(
+        "an unknown process",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Uniform"}}},
+        "spec.load.arrival.process",
+        '"Gamma", "Trace"',
+        "'Trace'",
+    ),
+    Refusal(
+        "a trace from nowhere",
+        {"spec.load": {"slots": 8, "arrival": {"process": "Trace"}}},
+        "spec.load.arrival",
+        "process Trace needs load.arrival.uri",
+    ),
+    Refusal(
+        "a trace that nobody replays",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Poisson", "uri": "trace.csv"}}},
+        "spec.load.arrival",
+        "load.arrival.uri goes with process Trace alone",
+    ),
+    Refusal(
+        "burstiness without bursts",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Constant", "burstiness": 0.5}}},
+        "spec.load.arrival",
+        "load.arrival.burstiness goes with process Gamma alone",
+    ),
+    Refusal(
+        "a point that lasts a week",
+        {"spec.load.durationSeconds": 604_800},
+        "spec.load.durationSeconds",
+        "less than or equal to 86400",
+    ),
+    Refusal(
+        "an extra body that is a list",
+        {"spec.workloads[0].extraBody": ["top_k"]},
+        "spec.workloads[0].extraBody",
+        "type object",
+        "should be an object",
+    ),
+    Refusal(
+        "an endless extra body",
+        {"spec.workloads[0].extraBody": {f"field-{number}": number for number in range(33)}},
+        "spec.workloads[0].extraBody",
+        "at most 32 items",
+        "at most 32 items",
+    ),
     Refusal("no repeats", {"spec.load.repeats": 0}, "spec.load.repeats", "greater than or equal to 1"),
     Refusal(
         "too hot",
@@ -235,6 +323,35 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("nulls are fields not given", {"spec.model.revision": None, "spec.engine.args": None, "spec.placement": None}),
     ("a null label is no label", {"spec.placement": {"nodeSelector": {"pool": None}}}),
     ("bounds are allowed", {"spec.load": {"concurrency": [1, 4096], "repeats": 32, "warmupRequests": 0}}),
+    ("an open loop, Poisson by default", {"spec.load": {"rate": [0.5, 2], "slots": 64, "durationSeconds": 60}}),
+    (
+        "bursts",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.25, "seed": 7}}},
+    ),
+    (
+        "a gamma process that is Poisson",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 1}}},
+    ),
+    (
+        "a trace at its own speed",
+        {"spec.load": {"slots": 8, "arrival": {"process": "Trace", "uri": "s3://b/trace.csv", "column": "at"}}},
+    ),
+    (
+        "a trace stretched to several rates",
+        {"spec.load": {"rate": [1, 2], "slots": 8, "arrival": {"process": "Trace", "uri": "trace.jsonl"}}},
+    ),
+    ("more slots than streams", {"spec.load": {"concurrency": [1, 8], "slots": 8, "durationSeconds": 60}}),
+    ("answers that are not streamed", {"spec.workloads[0].output": {"stream": False}}),
+    (
+        "an extra body of any shape",
+        {
+            "spec.workloads[0].extraBody": {
+                "top_k": 20,
+                "stop": ["###", "Question:"],
+                "chat_template_kwargs": {"enable_thinking": False, "deep": [{"a": 1.5}, "b", None]},
+            }
+        },
+    ),
     ("whole numbers are numbers", {"spec.workloads[0].sampling": {"temperature": 2, "topP": 1}}),
     ("the longest name", {"metadata.name": "n" * 40}),
     ("a model from a claim", {"spec.model.pvc": {"claimName": "models", "path": "tiny"}}),

@@ -20,6 +20,8 @@ class Do(Enum):
 
     RESET = "reset"
     STALL = "stall"
+    WAIT = "wait"
+    """So long that what follows is a read of its own."""
 
 
 Script = Sequence[bytes | Do]
@@ -64,6 +66,8 @@ async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.E
     for act in script:
         if act is Do.STALL:
             await over.wait()
+        elif act is Do.WAIT:
+            await asyncio.sleep(0.02)
         elif act is Do.RESET:
             linger = struct.pack("ii", 1, 0)  # close without a goodbye
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)

@@ -14,6 +14,7 @@ import boto3
 import pyarrow.parquet as pq
 from botocore.config import Config
 
+from specbench_client.load.fillers import is_filler
 from specbench_cluster.settings import S3
 from specbench_testing.resources import Resource
 
@@ -110,7 +111,9 @@ def turns_of_prompts() -> dict[str, int]:
 
 
 def _wrongs_of_rows(point: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    counted = Counter((row["prompt_id"], row["turn"]) for row in rows if row["phase"] != "warmup")
+    counted = Counter(
+        (row["prompt_id"], row["turn"]) for row in rows if row["phase"] != "warmup" and not is_filler(row["prompt_id"])
+    )
     prompts, turns = {prompt for prompt, _ in counted}, turns_of_prompts()
     if len(prompts) != PROMPTS:
         yield f"{point}: {len(prompts)} prompts instead of {PROMPTS}"

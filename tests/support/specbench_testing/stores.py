@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from specbench_client.errors import NotDurable
 from specbench_client.store.store import Refusal, Store
 
 
-class Obstinate:
-    """A store that refuses to create what its list names, and lets all else through: a server on a bad day."""
+class Around:
+    """A store that lets all through."""
 
-    def __init__(self, store: Store, refusals: list[tuple[str, Refusal]]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self.refusals = refusals
-        self.stored = threading.Event()
 
     def put(self, key: str, data: bytes) -> None:
-        for index, (part, reason) in enumerate(self.refusals):
-            if part in key:
-                del self.refusals[index]
-                raise NotDurable(f"{key} refused", reason)
         self._store.put(key, data)
-        self.stored.set()
 
     def replace(self, key: str, data: bytes) -> None:
         self._store.replace(key, data)
@@ -38,3 +32,54 @@ class Obstinate:
 
     def below(self, prefix: str) -> Store:
         return self._store.below(prefix)
+
+
+class Obstinate(Around):
+    """A store that refuses to create what its list names: a server on a bad day."""
+
+    def __init__(self, store: Store, refusals: list[tuple[str, Refusal]]) -> None:
+        super().__init__(store)
+        self.refusals = refusals
+        self.stored = threading.Event()
+
+    def put(self, key: str, data: bytes) -> None:
+        for index, (part, reason) in enumerate(self.refusals):
+            if part in key:
+                del self.refusals[index]
+                raise NotDurable(f"{key} refused", reason)
+        super().put(key, data)
+        self.stored.set()
+
+
+class Meddled(Around):
+    """A store in which something happens right before a name is first written: others are at work there."""
+
+    def __init__(self, store: Store, name: str, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._name, self._act = name, act
+        self._happened = False
+
+    def put(self, key: str, data: bytes) -> None:
+        self._happen(key)
+        super().put(key, data)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._happen(key)
+        super().replace(key, data)
+
+    def _happen(self, key: str) -> None:
+        if key.endswith(self._name) and not self._happened:
+            self._happened = True
+            self._act()
+
+
+class Silent(Around):
+    """A store that takes requests and does not answer: what it is asked for hangs until it may speak."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.speak = threading.Event()
+
+    def keys(self, prefix: str = "") -> list[str]:
+        self.speak.wait()
+        return super().keys(prefix)

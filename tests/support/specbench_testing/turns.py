@@ -9,9 +9,10 @@ from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.table import DIALECTS
-from specbench_client.load.turns import Turn, TurnContext, TurnResult, take_turn
+from specbench_client.load.turns import Turn, TurnContext, TurnResult, reading, take_turn
+from specbench_client.slices import finish
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
-from specbench_client.transport.exchange import Exchange, HttpRequest, Transport
+from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport
 
 NOT_RECORDED = Exchange(None, (), None, {}, 0)
 
@@ -71,21 +72,27 @@ async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_tim
         return (await take_turn(context(transport, endpoint, kind), turn())).record
 
 
-async def blank() -> Record:
+def blank() -> Record:
     """A record of a request of which nothing is known."""
-    record = (await take_turn(context(Canned()), turn())).record
+    record = finish(reading(context(Canned()), turn(), NOT_RECORDED)).record
     return replace(record, error_class=None, error=None)
 
 
-async def result_of(asked: Turn, ended_ns: int, reply: str | None = "ok", error_class: str | None = None) -> TurnResult:
+def failure(ended_ns: int, error_class: ErrorClass | None = None) -> Exchange:
+    """An exchange that ended then, and how it failed; None: it did not."""
+    return Exchange(None, (), None, {}, ended_ns, error_class=error_class, error=error_class and "words")
+
+
+def result_of(asked: Turn, ended_ns: int, reply: str | None = "ok", error_class: str | None = None) -> TurnResult:
     """What taking this turn gave."""
     record = replace(
-        await blank(),
+        blank(),
         request_id=f"p-{asked.conversation_index:06d}-{asked.turn}",
         prompt_id=asked.prompt_id,
         conversation_id=asked.conversation_id,
         turn=asked.turn,
         stream=asked.stream,
+        phase=asked.phase,
         intended_ns=asked.intended_ns,
         error_class=error_class,
         error=error_class and "words",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from typing import Any
 
 from specbench_client.simulator.ask import Ask, Result
@@ -47,7 +48,7 @@ def speculation_block(outcomes: tuple[StepOutcome, ...], depth: int, *, per_step
     return block
 
 
-class VllmWire:
+class VllmWire(ABC):
     """What chat and completions share."""
 
     prefix = ""
@@ -82,11 +83,13 @@ class VllmWire:
         }
         return [event(last), b"data: [DONE]\n\n"]
 
+    @abstractmethod
     def whole(self, result: Result) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return the answer that is not streamed."""
 
+    @abstractmethod
     def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
-        raise NotImplementedError
+        """Return the one choice of a chunk."""
 
     def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
         """Return the usage so far, where every chunk shall carry it."""

@@ -15,6 +15,8 @@ SHARE = 0.01
 
 
 def _look(evidence: PointEvidence) -> Sequence[Seen]:
+    if evidence.drafts is None:
+        return []
     most = evidence.drafts + 1
     told = [each for each in arrays(evidence.answered, "chunk_tokens") if each is not None]
     chunks = np.concatenate(told) if told else np.empty(0)

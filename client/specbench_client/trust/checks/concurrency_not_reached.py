@@ -12,8 +12,8 @@ SHARE = 0.9
 
 
 def _look(evidence: PointEvidence) -> Sequence[Seen]:
-    reached, asked = evidence.watch.reached_concurrency, evidence.point.concurrency
-    if reached is None or reached >= SHARE * asked:
+    reached, asked = evidence.watch.reached_concurrency, evidence.point.level.concurrency
+    if reached is None or asked is None or reached >= SHARE * asked:
         return []
     message = f"{reached:.1f} requests were in flight in the steady state, {asked} were asked for"
     return [Seen(Severity.INVALID, message, value=reached, threshold=SHARE * asked)]
@@ -22,7 +22,7 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
 CHECK: Check[PointEvidence] = Check(
     name="ConcurrencyNotReached",
     severities=(Severity.INVALID,),
-    says="The mean number of requests in flight in the steady state is below the concurrency asked for.",
+    says="In a closed loop, fewer requests than asked for were in flight on average in the steady state.",
     threshold=f"less than {SHARE:.0%} of the concurrency",
     argument=(
         "Between two requests a stream only parses and picks the next prompt; where that takes a tenth of the time, the"

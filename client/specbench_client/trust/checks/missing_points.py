@@ -15,7 +15,7 @@ def _look(evidence: RunEvidence) -> Sequence[Seen]:
     if not evidence.missing:
         return []
     lost = [point for point in evidence.plan.points if point.hash in set(evidence.missing)]
-    names = [f"{point.arm}/{point.workload} at {point.concurrency}, repeat {point.repeat}" for point in lost]
+    names = [f"{point.arm}/{point.workload} at {point.level.label}, repeat {point.repeat}" for point in lost]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     message = f"{len(lost)} of {len(evidence.plan.points)} points have no result: {'; '.join(names[:NAMED])}{more}"
     return [Seen(Severity.DOUBT, message, value=len(lost), threshold=1)]

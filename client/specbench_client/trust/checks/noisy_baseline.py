@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -15,7 +16,7 @@ SPREADS = 2.0
 
 def _look(evidence: CellEvidence) -> Sequence[Seen]:
     speedup, repeats = evidence.speedup, evidence.baseline_repeats
-    if speedup is None or speedup.value is None or speedup.interval is None or repeats.size < 2:
+    if speedup is None or speedup.value is None or speedup.interval is None or repeats.size < REPEATS_TO_TELL:
         return []
     claimed = not speedup.interval.low <= 1 <= speedup.interval.high
     spread = float(SPREADS * np.log(repeats).std(ddof=1))
@@ -36,7 +37,7 @@ CHECK: Check[CellEvidence] = Check(
     threshold=f"{SPREADS:g} standard deviations of the log of its speed over repeats, above the log of the speed-up",
     argument=(
         "Two standard deviations hold nearly all runs of an unchanged machine: an effect inside them could be the"
-        " machine alone, however narrow the interval. Said only where the interval excludes 1."
+        " machine alone, however narrow the interval. Said only where the interval excludes 1, from three repeats on."
     ),
     remedy="Measure on a quiet machine with fixed clocks, with more repeats, interleaved.",
     look=_look,

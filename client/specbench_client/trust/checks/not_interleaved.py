@@ -23,7 +23,10 @@ CHECK: Check[RunEvidence] = Check(
     severities=(Severity.NOTE,),
     says="The arms' repeats were not interleaved.",
     threshold="order: Sequential with two repeats or more and two arms or more",
-    argument="Interleaved repeats (ABBA) let a slow drift weigh on every arm alike; one repeat cannot be interleaved.",
+    argument=(
+        "Interleaved repeats (arms forwards, then backwards: ABBA) let a slow drift weigh on every arm alike; one"
+        " repeat cannot be interleaved."
+    ),
     remedy="Set load.order to Interleaved; it pays with more launches.",
     look=_look,
 )

@@ -1,4 +1,4 @@
-"""`specbench-client`: the program of the client Job. One group driven, or the answer made; why it ended is always said.
+"""The commands of `specbench-client`, and how errors become an exit code and a termination message.
 
 Exit codes are `specbench_api.outcome.ending.Exit`; a Job ends with 0 when its points have manifests, whatever the
 verdict. The termination message is written on every way out, a bug of ours included, since the operator reads nothing
@@ -8,20 +8,15 @@ else: the log on stderr is for people.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import secrets
-import signal
-import sys
-import tempfile
 from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 from pydantic import ValidationError
@@ -32,26 +27,25 @@ from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, ClientError, Interrupted
+from specbench_client.job.account import Account
+from specbench_client.job.last_words import TERMINATION_LOG, LastWords, Stopped, raise_stopped, termination_log
+from specbench_client.job.logs import log_as_json
 from specbench_client.store.locate import open_store
+from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
 
-TERMINATION_LOG = Path("/dev/termination-log")
-"""Where the kubelet reads; it exists in every container."""
 _ATTEMPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Ending:
-    """What is known so far, should it end now."""
+@dataclass(frozen=True)
+class Site:
+    """What a command is given beside its arguments."""
 
-    measured = 0
-
-    def note(self, progress: Progress) -> None:
-        """Keep the number of points that are stored."""
-        self.measured = progress.points_done
+    words: LastWords
+    account: Account
 
 
 FOLDER = click.Path(path_type=Path)
@@ -96,21 +90,21 @@ def program() -> None:
 @click.option("--prompts", metavar="DIR", type=FOLDER, default=Path(), help="Where relative paths of prompts begin.")
 @LOG
 @click.pass_obj
-def drive(ending: Ending, /, **given: Any) -> Termination:
+def drive(site: Site, /, **given: Any) -> Termination:
     """Measure every point of group N that has no manifest yet.
 
     \b
       specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
     """  # noqa: D301 -- \b is click's, and must be the real character
     call = _DriveCall(**given)
-    plan = read_plan(call.plan_file)
+    plan, attempt = read_plan(call.plan_file), _new_attempt(call.attempt)
+    group, store = group_of(plan, call.group), _run_store(plan, call.results)
+    _refuse_no_endpoint(call.endpoint)
+    site.account.follow(store, [point.hash for point in group.points])
     with ExitStack() as stack:
-        spool = call.spool or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="specbench-spool-")))
-        options = DriveOptions(
-            attempt=_new_attempt(call.attempt), spool=spool, base_dir=call.prompts, on_progress=ending.note
-        )
-        work = drive_group(plan, group_of(plan, call.group), call.endpoint, _run_store(plan, call.results), options)
-        result = asyncio.run(_interruptible(work))
+        spool = call.spool or stack.enter_context(scratch_folder())
+        options = DriveOptions(attempt=attempt, spool=spool, base_dir=call.prompts, on_progress=site.account.note)
+        result = asyncio.run(_interruptible(drive_group(plan, group, call.endpoint, store, options), site.words))
     measured, found = len(result.measured), len(result.found)
     message = f"group {call.group}: {measured} points measured, {found} were measured already"
     return Termination(code=Exit.OK, reason="Measured", message=message, measured=measured + found)
@@ -120,7 +114,8 @@ def drive(ending: Ending, /, **given: Any) -> Termination:
 @PLAN
 @RESULTS
 @LOG
-def report(plan_file: Path, results: str) -> Termination:
+@click.pass_obj
+def report(site: Site, /, plan_file: Path, results: str) -> Termination:
     """Write summary.json, report.html and results.csv from the points that have manifests.
 
     \b
@@ -129,7 +124,9 @@ def report(plan_file: Path, results: str) -> Termination:
     from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
     plan = read_plan(plan_file)
-    summary = conclude(plan, _run_store(plan, results))
+    store = _run_store(plan, results)
+    site.account.follow(store, [point.hash for point in plan.points])
+    summary = conclude(plan, store)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.verdict}"
     return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
 
@@ -174,61 +171,68 @@ def _new_attempt(given: str) -> str:
     return f"{given}-{secrets.token_hex(3)}"
 
 
-async def _interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """The work; SIGTERM and SIGINT cancel it, and it ends with Interrupted once it has cleaned up."""
+def _refuse_no_endpoint(endpoint: str) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        usable = False
+    if not usable:
+        meant = f"http://{endpoint}" if re.fullmatch(r"[\w.-]+(:\d+)?", endpoint) else "http://HOST:PORT"
+        raise BadInput(f"--endpoint {endpoint!r} is no URL of an engine: write {meant}")
+
+
+async def _interruptible(work: Coroutine[Any, Any, T], words: LastWords) -> T:
+    """The work; a signal cancels it, and it ends with Stopped once it has cleaned up."""
     task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
-    seen: list[signal.Signals] = []
+    seen: list[int] = []
 
-    def stop(number: signal.Signals) -> None:
+    def stop(number: int) -> None:
         seen.append(number)
-        task.cancel()
+        loop.call_soon_threadsafe(task.cancel)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, number)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not seen:
-            raise
-        raise _interrupted(seen[0]) from None
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+    with words.stopping_by(stop):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not seen:
+                raise
+            raise Stopped(seen[0]) from None
 
 
-def _interrupted(number: int) -> Interrupted:
-    name = signal.Signals(number).name
-    return Interrupted(f"{name}: points with a manifest are kept; the same command goes on at the first without one")
-
-
-def _raise_interrupted(number: int, _frame: FrameType | None) -> NoReturn:
-    raise _interrupted(number)
-
-
-def main() -> None:
-    """Entry point."""
-    sys.exit(run_program(sys.argv[1:]))
-
-
-def run_program(arguments: list[str]) -> int:
+def run_program(arguments: list[str], words: LastWords | None = None) -> int:
     """Run one command line, tell the termination log how it ended, and return the exit code."""
-    logging.basicConfig(level=logging.INFO, handlers=[_json_handler()], force=True)
-    signal.signal(signal.SIGTERM, _raise_interrupted)
-    ending = Ending()
-    try:
-        result = program.main(args=arguments, prog_name="specbench-client", standalone_mode=False, obj=ending)
-    except Exception as error:  # noqa: BLE001 -- the last line of defence; what is not ours is a bug and said to be
-        result = ending_of(error, ending.measured)
-    except KeyboardInterrupt:
-        result = ending_of(_interrupted(signal.SIGINT), ending.measured)
-    if not isinstance(result, Termination):
-        return int(result or 0)  # --help
-    _log.log(logging.ERROR if result.code else logging.INFO, "%s: %s", result.reason, result.message)
-    _tell(arguments, result)
+    log_as_json()
+    words = words or LastWords(termination_log(arguments))
+    with words.stopping_by(lambda _: None):  # what has ended needs no stopping
+        result = _result(arguments, words)
+        if not isinstance(result, Termination):
+            return result  # --help
+        _log.log(logging.ERROR if result.code else logging.INFO, "%s: %s", result.reason, result.message)
+        try:
+            words.tell(result.to_message(), result.code)
+        except OSError as error:
+            _log.error("the termination message cannot be written to %s: %s", words.path, error.strerror)
     return result.code
 
 
-def ending_of(error: Exception, measured: int) -> Termination:
+def _result(arguments: list[str], words: LastWords) -> Termination | int:
+    account = Account(words)
+    failure: Exception
+    try:
+        with words.stopping_by(raise_stopped):
+            site = Site(words, account)
+            result = program.main(args=arguments, prog_name="specbench-client", standalone_mode=False, obj=site)
+            return result if isinstance(result, Termination) else int(result or 0)
+    except Stopped as stopped:
+        failure = Interrupted(str(stopped))
+    except Exception as error:  # noqa: BLE001 -- the last line of defence; what is not ours is a bug and said to be
+        failure = error
+    account.recount()
+    return ending_of(failure, account.measured)
+
+
+def ending_of(error: Exception, measured: int | None) -> Termination:
     """How the process ends because of an error; the one place where errors get their codes."""
     if isinstance(error, ClientError):
         return Termination(code=error.exit, reason=str(error.reason), message=str(error), measured=measured)
@@ -239,49 +243,3 @@ def ending_of(error: Exception, measured: int) -> Termination:
     _log.error("a bug of specbench", exc_info=error)
     message = f"{type(error).__name__}: {error}; this is a bug of specbench: please report it with the client's log"
     return Termination(code=Exit.BUG, reason="Bug", message=message, measured=measured)
-
-
-def _tell(arguments: list[str], ending: Termination) -> None:
-    path = termination_log(arguments)
-    if path is None:
-        return
-    try:
-        path.write_text(ending.to_message() + "\n")
-    except OSError as error:
-        _log.error("the termination message cannot be written to %s: %s", path, error.strerror)
-
-
-def termination_log(arguments: list[str]) -> Path | None:
-    """Where to write, read from bare arguments; None where there is no such place."""
-    flag = "--termination-log"
-    for index, argument in enumerate(arguments):
-        if argument.startswith(f"{flag}="):
-            return Path(argument.removeprefix(f"{flag}="))
-        if argument == flag and index + 1 < len(arguments):
-            return Path(arguments[index + 1])
-    return TERMINATION_LOG if TERMINATION_LOG.exists() else None
-
-
-def _json_handler() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonLines())
-    return handler
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object a line, for whatever collects the pod's log."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
-
-
-if __name__ == "__main__":
-    main()

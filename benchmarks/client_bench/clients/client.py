@@ -1,0 +1,81 @@
+"""What a client is to the benchmark: a command, and what it says that it saw."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from client_bench.case import Case
+
+CACHE = Path(os.environ.get("SPECBENCH_BENCHMARKS_CACHE") or Path.home() / ".cache/specbench/benchmarks")
+"""Where the peers' environments lie, apart from the project's."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of one client. `folder` is its own, and where its results lie.
+
+    `monotonic_less_wall_ns`: how the two clocks stood to each other during the run; known once it has ended.
+    """
+
+    url: str
+    case: Case
+    folder: Path
+    monotonic_less_wall_ns: int = 0
+
+    def prompts(self) -> list[str]:
+        """As many different prompts as there are requests, all of one length."""
+        text = "Tell me about number {:06d} and what follows from it, please, in a few words."
+        return [text.format(number) for number in range(self.case.requests)]
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a client is started."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One request as its client tells it; found again by `number` (in its text) or by `request_id`.
+
+    `chunk_ns`: when each content chunk came. On the monotonic clock where `absolute`, else from the first one. None
+    where the client keeps no such times.
+    """
+
+    number: int | None
+    request_id: str | None
+    ttft_ns: int
+    chunk_ns: Sequence[int] | None = None
+    absolute: bool = False
+
+
+class Client(Protocol):
+    """One client."""
+
+    @property
+    def name(self) -> str:
+        """For the table."""
+        ...
+
+    def version(self) -> str | None:
+        """None: not installed."""
+        ...
+
+    def command(self, job: Job) -> Command:
+        """Write what the client wants to read into the job's folder, and say how it is started."""
+        ...
+
+    def read(self, job: Job) -> list[Seen]:
+        """Its answered requests."""
+        ...
+
+
+def number_in(text: str) -> int:
+    """The number that the server put first into an answer's text."""
+    return int(text[:16])

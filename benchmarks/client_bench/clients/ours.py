@@ -1,0 +1,56 @@
+"""Our client, by its real way: prompts in a file, a plan, a driven group, records in Parquet."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pyarrow.parquet
+
+import client_bench
+import specbench_api
+import specbench_client
+from client_bench.clients.client import Command, Job, Seen
+
+_PACKAGES = (client_bench, specbench_client, specbench_api)
+
+
+class Specbench:
+    """See `Client`."""
+
+    name = "specbench"
+
+    def version(self) -> str | None:
+        return specbench_client.__version__
+
+    def command(self, job: Job) -> Command:
+        prompts = job.folder / "prompts.jsonl"
+        rows = [{"id": f"p{number}", "prompt": prompt} for number, prompt in enumerate(job.prompts())]
+        prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        argv = [
+            sys.executable, "-m", "client_bench.measure", "--endpoint", job.url, "--dataset", str(prompts),
+            "--concurrency", str(job.case.streams), "--requests", str(job.case.requests),
+            "--max-tokens", str(job.case.max_tokens), "--results", str(job.folder / "results"),
+        ]  # fmt: skip
+        # The very code that runs here, also where it was found by a relative path: the client has a folder of its own.
+        homes = [str(Path(package.__file__ or "").resolve().parents[1]) for package in _PACKAGES]
+        return Command(argv, {"PYTHONPATH": os.pathsep.join(homes)})
+
+    def read(self, job: Job) -> list[Seen]:
+        (manifest,) = (job.folder / "results").rglob("points/*/manifest.json")
+        started_ns = json.loads(manifest.read_text())["startedMonotonicNs"]
+        wanted = ["request_id", "sent_ns", "first_token_ns", "chunk_ns", "error_class", "phase"]
+        rows = pyarrow.parquet.read_table(manifest.parent / "records", columns=wanted).to_pylist()
+        return [
+            Seen(
+                None,
+                row["request_id"],
+                row["first_token_ns"] - row["sent_ns"],
+                [started_ns + at_ns for at_ns in row["chunk_ns"]],
+                absolute=True,
+            )
+            for row in rows
+            if row["error_class"] is None and row["phase"] != "warmup"
+        ]

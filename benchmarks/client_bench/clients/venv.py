@@ -1,0 +1,42 @@
+"""The environments of the peers: one each, in the cache, because what they need contradicts each other and us."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from client_bench.clients.client import CACHE
+
+
+@dataclass(frozen=True)
+class Venv:
+    """`package`, pinned; `bare`: without what it says it needs, but with `beside`, which is what its client needs."""
+
+    package: str
+    pinned: str
+    beside: tuple[str, ...] = ()
+    bare: bool = False
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / f"{self.package}-{self.pinned}"
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin/python"
+
+    def version(self) -> str | None:
+        """The pinned version, None where it is not installed."""
+        return self.pinned if any(self.folder.glob(f"lib/python3*/site-packages/{self.package}-*.dist-info")) else None
+
+    def install(self) -> None:
+        """Make it anew. Raises CalledProcessError with uv's words on stderr."""
+        uv = [sys.executable, "-m", "uv"]
+        subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder)], check=True)
+        pip = [*uv, "pip", "install", "--quiet", "--python", str(self.python)]
+        if self.beside:
+            subprocess.run([*pip, *self.beside], check=True)
+        alone = ["--no-deps"] if self.bare else []
+        subprocess.run([*pip, *alone, f"{self.package}=={self.pinned}"], check=True)

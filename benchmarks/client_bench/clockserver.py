@@ -1,0 +1,241 @@
+"""A mock of an OpenAI-compatible streaming server that records its true times. Needs the standard library alone.
+
+Two times are the truth of a request: when the kernel had the whole request (SO_TIMESTAMPNS, so that the server's own
+busy loop is nobody's latency), and when each chunk was handed to `send()` (CLOCK_MONOTONIC, read right before it).
+Raw sockets and epoll in one loop, because an asyncio server would be slower than the clients that it is to judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import select
+import signal
+import socket
+import sys
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from client_bench.arrival import SO_TIMESTAMPNS, arrived_ns, await_stamps
+from client_bench.wire import NUMBER, STREAM_HEAD, fields, length, page, pieces, whole
+
+
+class _Stopped(Exception):
+    """SIGTERM or SIGINT came."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """`step_ms` 0: as fast as the sockets take it. `burst`: chunks of one stream in one `send()`."""
+
+    step_ms: float = 20.0
+    burst: int = 1
+
+
+@dataclass(slots=True)
+class Answer:
+    """One request: its truth, and where its stream stands."""
+
+    number: int
+    request_id: str | None
+    received_ns: int
+    pieces: Sequence[bytes]
+    chunk_ns: array[int] = field(default_factory=lambda: array("q"))
+    unsent: bytes = b""
+
+    @property
+    def digits(self) -> bytes:
+        return b"%016d" % self.number
+
+    def truth(self) -> dict[str, Any]:
+        """As it is written; `complete` is False where the client went away."""
+        return {
+            "number": self.number,
+            "request_id": self.request_id,
+            "received_ns": self.received_ns,
+            "complete": len(self.chunk_ns) == len(self.pieces) and not self.unsent,
+            "chunk_ns": self.chunk_ns.tolist(),
+        }
+
+
+@dataclass(slots=True)
+class Connection:
+    """A socket, what it sent us so far, and the answer that is open on it."""
+
+    sock: socket.socket
+    received: bytes = b""
+    answer: Answer | None = None
+
+
+class ClockServer:
+    """`server = ClockServer(Pace())`, then `server.turn()` for ever, then `server.truth()`."""
+
+    def __init__(self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.pace = pace
+        self.answers: list[Answer] = []
+        self.steps = self.late_steps = 0
+        self._clock = clock
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self._listener.setblocking(False)
+        self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # both are inherited by connections
+        self._listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        await_stamps()
+        self._poll = select.epoll()
+        self._poll.register(self._listener, select.EPOLLIN)
+        self._connections: dict[int, Connection] = {}
+        self._streaming: list[Connection] = []
+        self._due_ns = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def turn(self, patience_s: float | None = None) -> None:
+        """Wait for a socket or for the next step, and do what is due."""
+        until_due_s = max(0.0, (self._due_ns - self._clock()) / 1e9) if self._streaming else patience_s
+        for number, events in self._poll.poll(until_due_s):
+            connection = self._connections.get(number)
+            if connection is None:
+                self._accept()
+            elif events & select.EPOLLOUT:
+                self._flush(connection)
+            else:
+                self._read(connection)
+        if self._streaming and self._clock() >= self._due_ns:
+            self._step()
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+        self._listener.close()
+        self._poll.close()
+
+    def truth(self) -> dict[str, Any]:
+        """What really happened."""
+        requests = [answer.truth() for answer in self.answers]
+        return {"steps": self.steps, "late_steps": self.late_steps, "requests": requests}
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            sock.setblocking(False)
+            self._connections[sock.fileno()] = Connection(sock)
+            self._poll.register(sock, select.EPOLLIN)
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            data, stamps, _, _ = connection.sock.recvmsg(65536, 64)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # reset is as good as closed
+        if not data:
+            self._drop(connection)
+            return
+        connection.received += data
+        head, end, body = connection.received.partition(b"\r\n\r\n")
+        asked = fields(head)
+        if end and len(body) >= int(asked.get("content-length", 0)):
+            connection.received = b""
+            path = head.split(b" ", 2)[1].decode()
+            if path.startswith("/v1/chat/completions"):
+                self._answer(connection, json.loads(body), asked.get("x-request-id"), arrived_ns(stamps))
+            else:
+                tokens = sum(len(answer.chunk_ns) for answer in self.answers)
+                self._put(connection, page(path, len(self.answers), tokens))
+
+    def _answer(self, connection: Connection, ask: dict[str, Any], request_id: str | None, received_ns: int) -> None:
+        most = ask.get("max_completion_tokens") or ask.get("max_tokens") or 128
+        if not ask.get("stream"):
+            self._put(connection, whole(most))
+            return
+        number = len(self.answers)
+        connection.answer = Answer(number, request_id, received_ns, pieces(length(number, most), most))
+        self.answers.append(connection.answer)
+        self._put(connection, STREAM_HEAD)
+        if not self._streaming:
+            self._due_ns = self._clock() + int(self.pace.step_ms * 1e6)
+        self._streaming.append(connection)
+
+    def _step(self) -> None:
+        """Every stream gets its next chunk, as a batch of an engine gives them."""
+        burst, clock, going_on = self.pace.burst, self._clock, []
+        for connection in self._streaming:
+            answer = connection.answer
+            if answer is None:  # its client went away
+                continue
+            if not answer.unsent:
+                done = len(answer.chunk_ns)
+                data = answer.pieces[done] if burst == 1 else b"".join(answer.pieces[done : done + burst])
+                data = data.replace(NUMBER, answer.digits)
+                for _ in range(min(burst, len(answer.pieces) - done)):
+                    answer.chunk_ns.append(clock())
+                self._put(connection, data)
+            if len(answer.chunk_ns) < len(answer.pieces):
+                going_on.append(connection)
+        self._streaming = going_on
+        step_ns, now = int(self.pace.step_ms * 1e6), self._clock()
+        self.steps += 1
+        self.late_steps += step_ns > 0 and now > self._due_ns + step_ns
+        self._due_ns = max(self._due_ns + step_ns, now)  # a step that took too long is followed at once
+
+    def _put(self, connection: Connection, data: bytes) -> None:
+        try:
+            sent = connection.sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._drop(connection)
+            return
+        if sent < len(data):
+            if connection.answer is None:  # a page that an empty socket does not take: nobody reads
+                self._drop(connection)
+                return
+            connection.answer.unsent += data[sent:]
+            self._poll.modify(connection.sock, select.EPOLLIN | select.EPOLLOUT)
+
+    def _flush(self, connection: Connection) -> None:
+        answer = connection.answer
+        if answer is not None:
+            data, answer.unsent = answer.unsent, b""
+            self._poll.modify(connection.sock, select.EPOLLIN)
+            self._put(connection, data)
+
+    def _drop(self, connection: Connection) -> None:
+        connection.answer = None
+        if self._connections.pop(connection.sock.fileno(), None):
+            connection.sock.close()  # which takes it out of the epoll too
+
+
+def _stop(_signal: int, _frame: object) -> NoReturn:
+    raise _Stopped
+
+
+def main() -> None:
+    """Print the address, serve, and write the truth when told to stop."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--truth", type=Path, required=True, help="file for the true times, written at the end")
+    parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets take it")
+    parser.add_argument("--burst", type=int, default=1, help="chunks of a stream in one send()")
+    options = parser.parse_args()
+    server = ClockServer(Pace(options.step_ms, options.burst))
+    sys.stdout.write(f"{server.url}\n")
+    sys.stdout.flush()
+    signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)
+    try:
+        while True:
+            server.turn()
+    except _Stopped:
+        options.truth.write_text(json.dumps(server.truth()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Where a client's time goes: py-spy around its command, and its samples by function."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from client_bench.clients.client import Command
+from client_bench.clients.table import PY_SPY
+
+RATE_HZ = 100
+_IMPORTING = "_find_and_load ("
+_LINE = re.compile(r":\d+\)$")
+
+
+def profiled(command: Command, output: Path) -> Command:
+    """The same, sampled with all its processes. py-spy shares the client's core: such a run's figures are no result."""
+    spy = [str(PY_SPY.folder / "bin/py-spy"), "record", "--subprocesses", "--format", "raw"]
+    spy += ["--rate", str(RATE_HZ), "--output", str(output), "--"]
+    return Command([*spy, *command.argv], command.environment)
+
+
+def by_function(lines: Iterable[str], most: int = 25) -> str:
+    """For each process the functions with the most samples of their own, and those within them. Imports left out.
+
+    What C code does counts for the Python function that called it.
+    """
+    processes: dict[str, list[tuple[list[str], int]]] = {}
+    for line in lines:
+        stack, _, count = line.rpartition(" ")
+        process, *frames = stack.split(";")
+        if frames and not any(_IMPORTING in frame for frame in frames):
+            functions = [_LINE.sub(")", frame) for frame in frames]
+            processes.setdefault(process.partition(":")[0], []).append((functions, int(count)))
+    return "\n".join(row for process, stacks in processes.items() for row in _process(process, stacks, most))
+
+
+def _process(process: str, stacks: list[tuple[list[str], int]], most: int) -> Iterator[str]:
+    own: Counter[str] = Counter()
+    within: Counter[str] = Counter()
+    for functions, count in stacks:
+        own[functions[-1]] += count
+        for function in set(functions):
+            within[function] += count
+    total = own.total()
+    yield f"{process}: {total} samples, {total / RATE_HZ:.1f} s\n   own within  function"
+    for function, count in own.most_common(most):
+        yield f"{count / total:6.1%} {within[function] / total:6.1%}  {function}"
+    yield ""

@@ -1,0 +1,48 @@
+"""What a spec names that is not on this machine: told by `plan` and `validate`, refused by `run`.
+
+A warning and no error there, because the same file may be meant for a cluster, where images and volumes hold it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.plan.expand import launch_order
+from specbench_api.plan.plan import Plan
+from specbench_client.local.needs import lacks
+
+
+def warnings_of(plan: Plan, base_dir: Path) -> list[str]:
+    """A line for each model and each file of prompts that is missing, with the path that was tried."""
+    launches = [LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms]
+    models = [line for launch in launches for line in lacks(launch, base_dir)]
+    return [*dict.fromkeys(models), *_prompts(plan, base_dir)]
+
+
+def warn(warnings: list[str]) -> None:
+    """To people, on stderr."""
+    for line in warnings:
+        click.echo(f"warning: {line}", err=True)
+    if warnings:
+        click.echo("warning: `specbench run` would refuse this here; on a cluster, images and volumes count", err=True)
+
+
+def readable(uri: str, base_dir: Path) -> bool:
+    """Whether the prompts can be read here; what no client could read is left to the reader, which says why."""
+    return "://" in uri or _path(uri, base_dir).exists()
+
+
+def _prompts(plan: Plan, base_dir: Path) -> list[str]:
+    return [
+        f"spec.workloads[{row}].dataset.uri: {_path(workload.dataset.uri, base_dir)} is not there:"
+        " relative paths begin beside the spec"
+        for row, workload in enumerate(plan.workloads)
+        if not readable(workload.dataset.uri, base_dir)
+    ]
+
+
+def _path(uri: str, base_dir: Path) -> Path:
+    return base_dir / Path(uri).expanduser()

@@ -1,0 +1,235 @@
+"""`specbench measure`: the instrument alone, against an endpoint that already runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specbench_api.plan.expand import lay_out
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import DialectName, EngineKind
+from specbench_api.spec.load import Process
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.run import NAME_MAX
+from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
+from specbench_client.errors import BadInput
+from specbench_client.workload.guess import guess_source
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+UNUSED_SLOTS = 8
+"""An endpoint serves as many requests at once as it was started for; the spec asks for a number with a rate."""
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?(.*)")
+
+
+class Numbers(click.ParamType[str]):
+    """`1,8,32`, and the option may be given again."""
+
+    name = "N[,N…]"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Only that it is a list of numbers; the schema knows the bounds."""
+        if not re.fullmatch(r"\d+(\.\d+)?(,\d+(\.\d+)?)*", value):
+            self.fail(f"{value!r} is not a list of numbers such as 1,8,32", param, ctx)
+        return value
+
+
+@click.command()
+@click.option("--endpoint", required=True, metavar="URL", help="The engine, without /v1: http://127.0.0.1:8000")
+@click.option("--model", required=True, metavar="NAME", help="The name under which it serves the model.")
+@click.option(
+    "--dataset", required=True, metavar="FILE", help="Prompts: JSONL, Parquet, or Spec-Bench's question.jsonl."
+)
+@click.option("--concurrency", "-c", multiple=True, type=Numbers(), help="Closed loop: concurrent streams.")
+@click.option("--rate", "-r", multiple=True, type=Numbers(), help="Open loop: conversations a second.")
+@click.option(
+    "--arrival",
+    type=click.Choice([str(process) for process in Process], case_sensitive=False),
+    help="Open loop: how they arrive.  [default: Poisson]",
+)
+@click.option("--burstiness", type=float, help="Gamma arrivals: shape of the gaps; below 1 burstier than Poisson.")
+@click.option("--trace", metavar="FILE", help="Arrival Trace: JSONL or CSV with a column `timestamp`.")
+@click.option("--requests", "-n", type=int, metavar="N", help="Conversations a point.  [default: every prompt once]")
+@click.option("--duration", type=int, metavar="SECONDS", help="Instead of --requests: so long.")
+@click.option("--max-tokens", type=int, default=256, show_default=True, metavar="N", help="Most tokens of an answer.")
+@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus sampling.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the sampling, and of the arrivals.")
+@click.option("--ignore-eos", is_flag=True, help="Go on past the natural end, up to --max-tokens.")
+@click.option("--no-stream", is_flag=True, help="Ask for whole answers: latency and tokens, no TTFT and no TPOT.")
+@click.option("--extra-body", metavar="JSON", help='Further fields of each request: {"top_k": 20}')
+@click.option(
+    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with each request, kept nowhere."
+)
+@click.option(
+    "--warmup", type=int, default=4, show_default=True, metavar="N", help="Least requests before the first point."
+)
+@click.option("--repeats", type=int, default=1, show_default=True, metavar="N", help="How often each load is measured.")
+@click.option(
+    "--dialect",
+    type=click.Choice([str(name) for name in DialectName]),
+    default=str(DialectName.OPENAI),
+    show_default=True,
+    help="vllm, llama-cpp: tokens of each chunk, and acceptance.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Client processes.  [default: as the load needs, one a core at most]",
+)
+@click.option("--results", default=DEFAULT_RESULTS, show_default=True, metavar="DIR-or-URI", help="Where results go.")
+@click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: from the model's]")
+@NEW
+@click.option("--keep-text", is_flag=True, help="Keep the answers' texts in the records.")
+@OUTPUT
+def measure(**given: Any) -> int:
+    """Measure an engine that already runs: real prompts, true times, every request's record kept.
+
+    \b
+      specbench measure --endpoint http://127.0.0.1:8000 --model llama --dataset prompts.jsonl --concurrency 1,8,32
+      specbench measure --endpoint https://api.example.com --model m --dataset prompts.jsonl --rate 2,4 --duration 120
+      specbench measure … --rate 5 --arrival Gamma --burstiness 0.25     bursts: gaps with a CV of 2
+      specbench measure … --arrival Trace --trace arrivals.csv           as recorded
+
+    The key of the endpoint is taken from OPENAI_API_KEY. To compare drafters, use `specbench run`: it launches every
+    arm itself, alike but for the drafter, and interleaves it with its baseline.
+    """
+    wanted = Asked(**given)
+    plan = plan_of(wanted)
+    headers = {**_key(), **dict(_header(one) for one in wanted.headers)}
+    # Only now: pandas and its kin take seconds, and an argument that is wrong should say so at once.
+    from specbench_client.cli.measuring import Wish, measured  # noqa: PLC0415
+
+    wish = Wish(
+        base_dir=Path.cwd(),
+        startup_deadline_s=0.0,  # nothing is started
+        results=wanted.results,
+        output=wanted.output,
+        keep_text=wanted.keep_text,
+        headers=headers,
+        workers=wanted.workers,
+        new=wanted.new,
+    )
+    return measured(plan, wish)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line, by the names of its options."""
+
+    endpoint: str
+    model: str
+    dataset: str
+    concurrency: tuple[str, ...]
+    rate: tuple[str, ...]
+    arrival: str | None
+    burstiness: float | None
+    trace: str | None
+    requests: int | None
+    duration: int | None
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+    ignore_eos: bool
+    no_stream: bool
+    extra_body: str | None
+    headers: tuple[str, ...]
+    warmup: int
+    repeats: int
+    dialect: str
+    workers: int | None
+    results: str
+    name: str | None
+    new: bool
+    keep_text: bool
+    output: str
+
+
+def plan_of(asked: Asked) -> Plan:
+    """One arm, the endpoint, at every load. Raises InvalidSpec, BadInput."""
+    spec = {
+        "model": {"name": asked.model},
+        "engine": {"kind": str(EngineKind.EXTERNAL), "endpoint": asked.endpoint, "dialect": asked.dialect},
+        "workloads": [
+            {
+                "name": "measured",
+                "dataset": {"source": str(guess_source(asked.dataset)), "uri": asked.dataset},
+                "sampling": {"temperature": asked.temperature, "topP": asked.top_p, "seed": asked.seed},
+                "output": {
+                    "maxTokens": asked.max_tokens,
+                    "ignoreEos": asked.ignore_eos,
+                    "stream": not asked.no_stream,
+                },
+                "extraBody": _body(asked.extra_body),
+            }
+        ],
+        "load": _load(asked),
+        "results": {"s3": {"bucket": "not-used-here"}},
+    }
+    metadata = {"name": asked.name or run_name(asked.model)}
+    resource = {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
+    return lay_out(parse_run(resource))
+
+
+def run_name(model: str) -> str:
+    """A name that a run may have, from the model's."""
+    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
+    return (words if re.match(r"[a-z]", words) else f"m-{words}")[:NAME_MAX].strip("-")
+
+
+def _load(asked: Asked) -> Mapping[str, Any]:
+    closed, rates = _numbers(asked.concurrency, int), _numbers(asked.rate, float)
+    arrival = {"process": asked.arrival, "burstiness": asked.burstiness, "uri": asked.trace}
+    if not closed and not rates and asked.arrival != Process.TRACE:
+        raise BadInput("how hard? give --concurrency N (closed loop), --rate R (open loop) or --arrival Trace")
+    open_loop: dict[str, Any] = {"slots": UNUSED_SLOTS, "arrival": {**_given(arrival), "seed": asked.seed}}
+    return {
+        **_given({"concurrency": closed or None, "rate": rates or None}),
+        **({} if closed and not _given(arrival) else open_loop),
+        **_given({"requests": asked.requests, "durationSeconds": asked.duration}),
+        "warmupRequests": asked.warmup,
+        "repeats": asked.repeats,
+        "order": "Sequential",
+    }
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _numbers(given: tuple[str, ...], kind: type[int | float]) -> list[int | float]:
+    words = [word for one in given for word in one.split(",")]
+    try:
+        return [kind(word) for word in words]
+    except ValueError as error:
+        raise BadInput(f"--concurrency {','.join(words)}: streams are whole numbers; a rate goes to --rate") from error
+
+
+def _body(text: str | None) -> Any:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadInput(f"--extra-body is no JSON: {error}: give an object, such as '{{\"top_k\": 20}}'") from error
+    if not isinstance(found, dict):
+        raise BadInput("--extra-body is no object: give one, such as '{\"top_k\": 20}'")
+    return found
+
+
+def _key() -> dict[str, str]:
+    key = os.environ.get(KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _header(text: str) -> tuple[str, str]:
+    found = _HEADER.fullmatch(text)
+    if not found:
+        raise BadInput(f"--header {text!r} is not 'NAME: VALUE'")
+    return found[1], found[2]

@@ -1,0 +1,168 @@
+"""Chunks of several steps that arrived at one time: all but the last of them bear a time that is not theirs.
+
+Two things do that, and in the records they look alike. The client read late, and one read gathered what had come in the
+meantime. Or somebody between engine and client (a proxy, the engine's own server) holds chunks back and hands them over
+in one write. The last chunk's time is exact; the others came, or would have come, earlier by up to the steps in
+between. That falsifies the gaps between chunks, and the time to the first token where the first chunk is among them.
+Time per token needs the first and the last chunk alone and is hardly touched, unless the whole answer came at once:
+then the time to the first token is the answer's, and a token takes no time.
+
+The client's own watch tells them apart: a loop that was never late by as much as a step (half an answer) gathered none.
+
+What one step emits may leave the engine as several chunks (llama.cpp streams one a token, also under speculation), and
+is then rightly read at once. So chunks count only where they hold together more tokens than one step can emit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.frame import Values, arrays, numbers, steady
+from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
+from specbench_client.metrics.metric import Measure
+from specbench_client.metrics.pace import STEP_MS, TPOT_MS
+from specbench_client.trust.check import Check
+from specbench_client.trust.evidence import PointEvidence, Seen
+
+Places = NDArray[np.intp]
+
+DOUBT_SHARE = 0.05
+INVALID_SHARE = 0.2
+HALF = 0.5
+ANSWERS_SHARE = 0.05
+CHUNKS_MIN = 8
+TOGETHER_MS = 0.1
+
+
+def _look(evidence: PointEvidence) -> Sequence[Seen]:
+    answers = list(_answers(evidence))
+    return _at_once(evidence, answers) or _gathered(evidence, answers)
+
+
+def _at_once(evidence: PointEvidence, answers: Sequence[tuple[Values, Values]]) -> list[Seen]:
+    """Answers of which half and more came in one piece."""
+    most = _a_step(evidence)
+    long = [(at, weights) for at, weights in answers if at.size >= CHUNKS_MIN]
+    share = sum(_half_at_once(at, weights, most) for at, weights in long) / len(long) if long else 0.0
+    if share <= ANSWERS_SHARE:
+        return []
+    message = (
+        f"of {share:.0%} of the answers half the chunks and more, of several steps, arrived at one time: times to the"
+        f" first token and per token are not the engine's; {_by_whom(evidence, _half_an_answer_ms(evidence))}"
+    )
+    return [Seen(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
+
+
+def _gathered(evidence: PointEvidence, answers: Sequence[tuple[Values, Values]]) -> list[Seen]:
+    """Chunks that bear a later one's time."""
+    chunks = sum(at.size for at, _ in answers)
+    late = sum(_late(at, weights, _a_step(evidence)) for at, weights in answers)
+    share = late / chunks if chunks else 0.0
+    if share <= DOUBT_SHARE:
+        return []
+    severity = _severity(evidence, sure=share > INVALID_SHARE)
+    threshold = INVALID_SHARE if severity is Severity.INVALID else DOUBT_SHARE
+    message = (
+        f"{share:.0%} of the chunks arrived together with a later step's and bear its time: times to the first token"
+        f" and gaps between chunks are off by whole steps; {_by_whom(evidence, _step_ms(evidence))}"
+    )
+    return [Seen(severity, message, value=share, threshold=threshold)]
+
+
+def _answers(evidence: PointEvidence) -> Iterator[tuple[Values, Values]]:
+    """Arrival and tokens of the chunks of each steady answer that tells its chunks."""
+    rows = steady(evidence.rows)
+    each = zip(arrays(rows, "chunk_ns"), arrays(rows, "chunk_tokens"), numbers(rows, "tokens"), strict=True)
+    for at, told, tokens in each:
+        if at is not None and at.size:
+            yield at, _weights(at, told, tokens)
+
+
+def _weights(at: Values, told: Values | None, tokens: float) -> Values:
+    """Tokens of each chunk: as it told them, else the answer's spread evenly."""
+    if told is not None and told.size == at.size and not np.isnan(told).any():
+        return told
+    return np.full_like(at, 1.0 if np.isnan(tokens) else tokens / at.size)
+
+
+def _half_at_once(at: Values, weights: Values, most: int) -> bool:
+    """Whether half the chunks and more came in one piece: in one write, whose segments are hardly apart."""
+    starts, sizes = _pieces(at, apart_ns=TOGETHER_MS * NS_PER_MS)
+    largest = int(sizes.argmax())
+    return bool(sizes[largest] >= HALF * at.size and np.add.reduceat(weights, starts)[largest] > most)
+
+
+def _late(at: Values, weights: Values, most: int) -> int:
+    """Chunks with the time of a later one, among those that hold more tokens together than a step can emit."""
+    starts, sizes = _pieces(at, apart_ns=0.0)
+    return int((sizes[np.add.reduceat(weights, starts) > most] - 1).sum())
+
+
+def _pieces(at: Values, apart_ns: float) -> tuple[Places, Places]:
+    """Where each run of chunks begins that are no further apart, and how many chunks it has."""
+    starts = np.flatnonzero(np.diff(at, prepend=-np.inf) > apart_ns)
+    return starts, np.diff(np.append(starts, at.size))
+
+
+def _a_step(evidence: PointEvidence) -> int:
+    return (evidence.drafts or 0) + 1
+
+
+def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
+    return Severity.INVALID if sure and evidence.drafts is not None else Severity.DOUBT
+
+
+def _by_whom(evidence: PointEvidence, enough_ms: float | None) -> str:
+    """The client, where its loop was late by as much as such gathering takes; else somebody on the way."""
+    lag = evidence.watch.loop_lag_p99_ms
+    if lag is None or enough_ms is None:
+        return "the client read late, or somebody between engine and client buffers"
+    if lag >= enough_ms:
+        return f"the client was late itself ({lag:.1f} ms at the 99th percentile), or somebody on the way buffers"
+    return f"somebody between engine and client buffers: the client was in time ({lag:.1f} ms late at the most)"
+
+
+def _step_ms(evidence: PointEvidence) -> float | None:
+    """The median step, else the median token."""
+    return _median(evidence, STEP_MS) or _median(evidence, TPOT_MS)
+
+
+def _half_an_answer_ms(evidence: PointEvidence) -> float | None:
+    whole = _median(evidence, E2E_SENT_MS)
+    return whole and HALF * whole
+
+
+def _median(evidence: PointEvidence, measure: Measure) -> float | None:
+    times = measure.values(steady(evidence.rows))
+    known = times[times > 0]
+    return float(np.median(known)) if known.size else None
+
+
+CHECK: Check[PointEvidence] = Check(
+    name="ChunksGathered",
+    severities=(Severity.INVALID, Severity.DOUBT),
+    says="Chunks of several steps share one arrival time: read late by the client, or held back on the way.",
+    threshold=(
+        f"a Doubt above {DOUBT_SHARE:.0%} of the chunks of steady answers, Invalid above {INVALID_SHARE:.0%}; Invalid,"
+        f" too, where of more than {ANSWERS_SHARE:.0%} of the answers with at least {CHUNKS_MIN} chunks half the chunks"
+        f" came within {TOGETHER_MS:g} ms of one another. Chunks that hold no more than k + 1 tokens together may be"
+        " one step's and do not count. Only a Doubt where nobody knows k: an endpoint that we did not start, and that"
+        " does not tell its drafts"
+    ),
+    argument=(
+        "First tokens are gathered as often as others: beyond 5 % the 95th percentile of the time to first token may"
+        " rest on late stamps. At one in five, two gaps in five are missing or doubled, and a client or a path"
+        " that coalesces so much no longer resolves a step. Time per token alone would stand, but not where half an"
+        " answer comes at once: it is then divided by a time in which no token was made. No engine decodes a step in"
+        f" {TOGETHER_MS:g} ms; the segments of one write are closer."
+    ),
+    remedy=(
+        "Where the client was late: give it more CPU or more workers, or lower the load. Where it was in time: let no"
+        " proxy buffer between client and engine (proxy_buffering off), and see that the engine flushes each chunk."
+    ),
+    look=_look,
+)

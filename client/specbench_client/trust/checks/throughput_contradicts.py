@@ -1,0 +1,60 @@
+"""A speed-up that the engine's throughput denies.
+
+In a closed loop of as many streams, faster answers are more tokens a second. Where the streams' time says faster and
+the throughput slower, the time that is missing lies where no latency looks: between requests, or after the last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.window import deliveries
+from specbench_client.trust.check import Check
+from specbench_client.trust.evidence import CellEvidence, Seen
+
+APART = 0.1
+
+
+def _look(evidence: CellEvidence) -> Sequence[Seen]:
+    speedup, baseline = evidence.speedup, evidence.baseline
+    if evidence.level.concurrency is None or baseline is None or speedup is None or speedup.value is None:
+        return []
+    claimed = speedup.interval is not None and not speedup.interval.low <= 1 <= speedup.interval.high
+    mine, theirs = _output_tps(evidence.rows), _output_tps(baseline)
+    if not claimed or not mine or not theirs:
+        return []
+    ratio = mine / theirs
+    apart = float(abs(np.log(speedup.value / ratio)))
+    if (speedup.value > 1) == (ratio > 1) or apart <= np.log1p(APART):
+        return []
+    message = (
+        f"streams were {speedup.value:.2f} times as fast as the baseline's, and the engine delivered {ratio:.2f} times"
+        " as many tokens a second under the same load: one of the two leaves out part of the time"
+    )
+    return [Seen(Severity.DOUBT, message, value=ratio, threshold=speedup.value)]
+
+
+def _output_tps(rows: pd.DataFrame) -> float | None:
+    tokens, seconds = deliveries(rows)
+    return float(tokens.sum() / seconds.sum()) if seconds.size else None
+
+
+CHECK: Check[CellEvidence] = Check(
+    name="ThroughputContradicts",
+    severities=(Severity.DOUBT,),
+    says="In a closed loop, the speed-up says faster and the engine's throughput slower, or the other way round.",
+    threshold=(
+        f"a speed-up whose interval excludes 1, and a ratio of output_tps on the other side of 1, more than {APART:.0%}"
+        " apart"
+    ),
+    argument=(
+        "The two differ a little by design (the window holds requests that have no partner), by a tenth in short"
+        " points; they do not point in opposite directions."
+    ),
+    remedy="See LateEnd and ConcurrencyNotReached; look at what the streams do between two answers.",
+    look=_look,
+)

@@ -1,0 +1,32 @@
+"""A measured world as it lies in a results folder: plan, records, summaries and manifests, without any engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.outcome.manifest import Observed
+from specbench_api.outcome.record import Record
+from specbench_api.plan.plan import Plan
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.point import PointStore, Span
+from specbench_testing.records import World, point_of
+
+OBSERVED = Observed(dataset_fingerprint="f", prompts=1, client_version="0", launch="0-a")
+SPAN = Span(0, "2030-01-02T03:04:05Z", "2030-01-02T03:05:05Z")
+
+
+def keep(world: World, results: Path, uid: str, points: int | None = None) -> Plan:
+    """Store the first so many points of the world's plan (None: all) as the run `uid`; return its plan."""
+    plan = world.plan.model_copy(update={"namespace": "local", "uid": uid})
+    store = FolderStore(results / run_root(plan.namespace, plan.name, uid))
+    store.put(PLAN, plan.to_json().encode())
+    kept = PointStore(store, results.parent / "spool")
+    for point in plan.points[:points]:
+        summary, frame = point_of(world, point)
+        writer = kept.open(point.hash, "a")
+        for row in frame.to_dict("records"):
+            writer.add(Record(**{str(name): value for name, value in row.items()}))
+        kept.commit(summary, "a", writer.flush(), SPAN, OBSERVED)
+        writer.discard_spool()
+    return plan

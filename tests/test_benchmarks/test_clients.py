@@ -1,0 +1,91 @@
+"""The adapters: what each client writes, in its own shape, becomes the same words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from client_bench.case import CASES, Case
+from client_bench.clients.client import Client, Job, Seen
+from client_bench.clients.table import CLIENTS
+
+CASE = Case("small", streams=3, requests=7, max_tokens=11)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job("http://127.0.0.1:1234", CASE, tmp_path)
+
+
+@pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
+def test_every_client_is_asked_for_the_same_load_at_the_same_address(client: Client, job: Job) -> None:
+    words = " ".join(client.command(job).argv)
+    assert job.url in words
+    for asked in ("3", "7", "11"):
+        assert any(word.rpartition("=")[2].rpartition(":")[2] == asked for word in words.replace(",", " ").split())
+    assert str(job.folder) in words
+
+
+def test_prompts_are_as_many_as_requests_all_different_and_of_one_length(job: Job) -> None:
+    prompts = job.prompts()
+    assert len(set(prompts)) == len(prompts) == 7
+    assert len({len(prompt) for prompt in prompts}) == 1
+
+
+def test_aiperf_tells_gaps_after_a_start_on_the_wall_clock(job: Job) -> None:
+    row = {
+        "metadata": {"x_request_id": "a", "request_start_ns": 5_000},
+        "metrics": {
+            "time_to_first_token": {"value": 0.002, "unit": "ms"},
+            "inter_chunk_latency": {"value": [0.001, 0.003], "unit": "ms"},
+        },
+    }
+    failed = {"metadata": {"x_request_id": "b", "request_start_ns": 5_000}, "metrics": {}}
+    (job.folder / "aiperf").mkdir()
+    lines = "".join(json.dumps(one) + "\n" for one in (row, failed))
+    (job.folder / "aiperf/profile_export.jsonl").write_text(lines)
+
+    told = CLIENTS["aiperf"].read(replace(job, monotonic_less_wall_ns=-4_000))
+
+    assert told == [Seen(None, "a", 2_000, [3_000, 4_000, 7_000], absolute=True)]
+
+
+def test_vllm_tells_gaps_after_a_start_on_the_monotonic_clock(job: Job) -> None:
+    told = {
+        "generated_texts": ["0000000000000004 word", ""],
+        "start_times": [10.0, 11.0],
+        "ttfts": [0.5, 0.0],
+        "itls": [[0.25], []],
+        "errors": ["", "refused"],
+    }
+    (job.folder / "vllm.json").write_text(json.dumps(told))
+
+    assert CLIENTS["vllm"].read(job) == [
+        Seen(4, None, 500_000_000, [10_500_000_000, 10_750_000_000], absolute=True),
+    ]
+
+
+def test_sglang_tells_gaps_after_the_first_chunk_and_no_clock(job: Job) -> None:
+    told = {"generated_texts": ["0000000000000004 word"], "ttfts": [0.5], "itls": [[0.25]], "errors": [""]}
+    (job.folder / "sglang.jsonl").write_text(json.dumps(told) + "\n")
+
+    assert CLIENTS["sglang"].read(job) == [Seen(4, None, 500_000_000, [0, 250_000_000])]
+
+
+def test_guidellm_tells_no_chunks(job: Job) -> None:
+    row = {"output": "0000000000000004 word", "time_to_first_token_ms": 20.5}
+    told = {"benchmarks": [{"requests": {"successful": [row], "errored": []}}]}
+    (job.folder / "guidellm.json").write_text(json.dumps(told))
+
+    assert CLIENTS["guidellm"].read(job) == [Seen(4, None, 20_500_000)]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_shortened_case_is_the_same_load_for_a_shorter_time(case: Case) -> None:
+    short = case.shortened()
+    assert (short.streams, short.pace) == (case.streams, case.pace)
+    assert short.requests <= 2 * case.streams
+    assert short.requests <= case.requests

@@ -1,0 +1,72 @@
+"""`specbench plan` and `validate` say how each point is loaded, and how much that is, as far as anybody can know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.ending import Exit
+from specbench_client.cli import exit_code
+from specbench_testing.specs import simulated_run, write_run
+
+OPEN = {"rate": [2.5, 1], "slots": 8, "durationSeconds": 60, "repeats": 1}
+ENDLESS = {"concurrency": [2], "durationSeconds": 60, "repeats": 1}
+
+
+def planned(folder: Path, load: dict[str, Any], *arguments: str) -> int:
+    return exit_code(["plan", str(write_run(folder, simulated_run(load=load))), *arguments])
+
+
+def test_every_point_stands_with_its_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned(tmp_path, OPEN) == Exit.OK
+    told = capsys.readouterr().out
+    assert [line.split("  ")[-2] for line in told.splitlines() if line.endswith("repeat 0")] == [
+        "at 1/s",
+        "at 2.5/s",
+    ] * 2
+    assert "2 launches, 4 points (0 measured already)" in told
+    assert "240 s of load" in told
+
+
+@pytest.mark.parametrize(
+    ("load", "requests", "seconds"),
+    [
+        ({"concurrency": [2], "repeats": 1}, 2 * 10, None),
+        ({"concurrency": [2], "repeats": 1, "requests": 9}, 2 * 12, None),
+        ({"rate": [0.5], "slots": 2, "repeats": 1}, 2 * 10, 2 * 16),
+        (ENDLESS, None, 2 * 60),
+    ],
+    ids=str,
+)
+def test_the_estimate_is_of_the_load_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], load: dict[str, Any], requests: int | None, seconds: int | None
+) -> None:
+    """Eight prompts, the first two with two turns."""
+    assert planned(tmp_path, load, "--output", "json") == Exit.OK
+    size = json.loads(capsys.readouterr().out)["estimate"]
+    assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
+
+
+def test_an_empty_place_for_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
+    assert "no place for the results" in capsys.readouterr().err
+
+
+def test_what_is_not_known_of_the_load_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert planned(tmp_path, ENDLESS) == Exit.OK
+    told = capsys.readouterr().out
+    assert "2 points (0 measured already), 120 s of load" in told
+
+
+def test_a_field_of_the_body_that_is_ours_is_refused_with_what_to_set_instead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = simulated_run()
+    run["spec"]["workloads"][0]["extraBody"] = {"top_k": 20, "max_tokens": 5}
+    assert exit_code(["validate", str(write_run(tmp_path, run))]) == Exit.BAD_INPUT
+    assert capsys.readouterr().err == (
+        "error: spec.workloads[0].extraBody.max_tokens: is set by specbench itself (set output.maxTokens)\n"
+    )

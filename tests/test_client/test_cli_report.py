@@ -1,0 +1,63 @@
+"""`specbench report` over what lies in a folder: which run is meant, and every record in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.ending import Exit
+from specbench_client.cli import exit_code
+from specbench_testing.kept import keep
+from specbench_testing.records import World
+
+EARLIER, LATER = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-8000-000000000000"
+WORLD = World(prompts=8, concurrency=(1, 2), repeats=2)
+
+
+def test_several_runs_are_listed_with_when_how_far_and_what_they_found_the_newest_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(WORLD, tmp_path / "out", EARLIER)
+    keep(WORLD, tmp_path / "out", LATER, points=1)
+    exit_code(["report", str(tmp_path / "out/runs/local/small" / EARLIER), "--output", "json"])
+    capsys.readouterr()
+
+    assert exit_code(["report", str(tmp_path / "out")]) == Exit.BAD_INPUT
+
+    told = capsys.readouterr().err
+    assert "2 runs lie here; choose one, or the newest by --latest" in told
+    rows = [line for line in told.splitlines() if " points  " in line]
+    assert [row.split()[0][:10] for row in rows] == ["2024-07-14", "2024-07-11"]
+    assert ["1 of 8 points  no answer yet" in rows[0], "8 of 8 points" in rows[1]] == [True, True]
+
+
+def test_the_latest_run_is_the_one_that_was_made_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for uid in (LATER, EARLIER):
+        keep(WORLD, tmp_path / "out", uid, points=1)
+    assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
+    assert f'"uid": "{LATER}"' in capsys.readouterr().out
+
+
+def test_all_records_come_in_one_table_with_arm_workload_load_and_repeat_before_them(tmp_path: Path) -> None:
+    plan = keep(WORLD, tmp_path / "out", EARLIER)
+    file = tmp_path / "records.parquet"
+    assert exit_code(["report", str(tmp_path / "out"), "--output", "parquet", "--to", str(file)]) == Exit.OK
+    records = pd.read_parquet(file)
+    assert list(records.columns[:5]) == ["arm", "workload", "load", "repeat", "request_id"]
+    assert list(records.columns).count("repeat") == 1
+    wanted = {(point.arm, point.workload, point.level.label, point.repeat) for point in plan.points}
+    assert set(records[["arm", "workload", "load", "repeat"]].itertuples(index=False, name=None)) == wanted
+    stored = [pd.read_parquet(part) for part in (tmp_path / "out").rglob("part-*.parquet")]
+    assert len(records) == sum(map(len, stored))
+
+
+def test_a_run_of_which_nothing_is_measured_shows_no_empty_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(WORLD, tmp_path / "out", EARLIER, points=0)
+    assert exit_code(["report", str(tmp_path / "out")]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "nothing was measured" in told
+    assert "Speed-up" not in told

@@ -1,0 +1,126 @@
+"""The open loop of one worker: conversations begin when they are to, whatever the others do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from specbench_client.load.turns import Turn, TurnResult
+from specbench_client.slices import Slices
+from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Unread
+from specbench_testing.loops import Driver
+from specbench_testing.turns import Row, failure, result_of, row
+
+MS = 1_000_000
+
+
+class Engine:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.sent_ns: list[int] = []
+        self.taken: list[Turn] = []
+        self.free = asyncio.Event()
+        self.news = asyncio.Condition()
+        self.failing: set[str] = set()
+        self.driver = Driver(self)
+
+    def prepare(self, turn: Turn) -> HttpRequest:
+        return HttpRequest(f"{turn.conversation_id}/{turn.turn}", b"")
+
+    async def exchange(self, request: HttpRequest) -> Unread:
+        self.sent_ns.append(time.monotonic_ns())
+        self.sent.append(request.url)
+        async with self.news:
+            self.news.notify_all()
+        await self.free.wait()
+        return failure(time.monotonic_ns(), ErrorClass.RESET if request.url in self.failing else None)
+
+    async def has_sent(self, number: int) -> None:
+        async with self.news:
+            await self.news.wait_for(lambda: len(self.sent) >= number)
+
+    def reading(self, turn: Turn, unread: Unread) -> Slices[TurnResult]:
+        assert isinstance(unread, Exchange)
+        self.taken.append(turn)
+        yield
+        reply = None if unread.error_class else "so"
+        return result_of(turn, unread.ended_ns, reply, unread.error_class)
+
+
+def rows(number: int) -> list[Row]:
+    return [row(f"p{index}") for index in range(number)]
+
+
+async def test_conversations_begin_in_time_though_none_was_answered() -> None:
+    engine = Engine()
+    offsets = [0, 0, 1 * MS, 3 * MS, 3 * MS]
+    driving = asyncio.create_task(engine.driver.open(rows(2), offsets))
+    await engine.has_sent(len(offsets))
+    engine.free.set()
+    flown = await driving
+    assert engine.sent == ["p0#0/0", "p1#0/0", "p0#1/0", "p1#1/0", "p0#2/0"]
+    assert [turn.intended_ns - flown.started_ns for turn in engine.taken] == offsets
+    sent_after = [sent - flown.started_ns for sent in engine.sent_ns]
+    assert all(sent >= intended for sent, intended in zip(sent_after, offsets, strict=True))
+    assert [turn.stream for turn in engine.taken] == [0, 1, 2, 3, 4]
+
+
+async def test_what_is_overdue_is_sent_at_once_and_keeps_its_intended_time() -> None:
+    engine = Engine()
+    engine.free.set()
+    flown = await engine.driver.open(rows(3), [-50 * MS, -20 * MS, 0])
+    assert [turn.intended_ns - flown.started_ns for turn in engine.taken] == [-50 * MS, -20 * MS, 0]
+
+
+async def test_a_later_turn_is_intended_at_the_end_of_the_answer_before() -> None:
+    engine = Engine()
+    engine.free.set()
+    await engine.driver.open([row("a", "1", "2", "3")], [0])
+    ends = engine.driver.flown.logs[0].ended if engine.driver.flown else []
+    assert [turn.intended_ns for turn in engine.taken[1:]] == list(ends[:-1])
+
+
+async def test_a_failed_turn_ends_its_conversation_and_no_other() -> None:
+    engine = Engine()
+    engine.free.set()
+    engine.failing = {"a#0/0"}
+    await engine.driver.open([row("a", "1", "2"), row("b")], [0, 0])
+    told = sorted((record.prompt_id, record.turn, record.error_class) for record in engine.driver.records)
+    assert told == [("a", 0, "reset"), ("a", 1, "skipped_after_error"), ("b", 0, None)]
+
+
+async def test_what_ends_after_the_last_beginning_is_drain() -> None:
+    engine = Engine()
+    driving = asyncio.create_task(engine.driver.open(rows(3), [0, 1 * MS, 2 * MS]))
+    await engine.has_sent(3)
+    engine.free.set()
+    flown = await driving
+    assert {record.phase for record in engine.driver.records} == {"ramp"}  # nothing ended before: it was never steady
+    assert flown.borders.dry_ns == flown.started_ns + 2 * MS
+    assert flown.steady is None
+
+
+async def test_cancelling_abandons_what_is_open_and_begins_no_more() -> None:
+    engine = Engine()
+    driving = asyncio.create_task(engine.driver.open(rows(3), [0, 0, 10**12]))
+    await engine.has_sent(2)
+    driving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await driving
+    assert engine.driver.records == []
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_an_error_of_ours_ends_it() -> None:
+    engine = Engine()
+
+    async def broken(request: HttpRequest) -> Unread:
+        raise ZeroDivisionError(request.url)
+
+    engine.exchange = broken  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        await engine.driver.open(rows(3), [0, 0, 10**12])

@@ -1,0 +1,80 @@
+"""What is missing on this machine is told before anything starts: `run` refuses, `plan` and `validate` warn."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_api.outcome.ending import Exit
+from specbench_client.cli import exit_code
+from specbench_testing.specs import simulated_run, write_run
+
+DRAFTER = {"name": "draft", "method": "draft_model", "model": "small.gguf"}
+
+
+@pytest.fixture(autouse=True)
+def no_llama_server_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: f"/bin/{name}" if name != "llama-server" else None)
+
+
+def llama_run(folder: Path, model: dict[str, Any], drafter: dict[str, Any] | None = None) -> Path:
+    spec = simulated_run(engine={"kind": "llama-cpp"}, model={"name": "acme/tiny", **model}, drafters=[])
+    spec["spec"]["drafters"] = [drafter] if drafter else []
+    return write_run(folder, spec)
+
+
+@pytest.mark.parametrize(
+    ("model", "drafter", "says"),
+    [
+        ({"path": "tiny.gguf"}, None, "spec.model.path: {folder}/tiny.gguf is not there"),
+        ({"path": "run.yaml"}, DRAFTER, "spec.drafters[0].model: {folder}/small.gguf is not there"),
+        ({"pvc": {"claimName": "c", "path": "x"}}, None, "spec.model.pvc: a volume claim is a cluster's"),
+        ({}, None, "spec.model.name: the prebuilt llama.cpp server fetches nothing from a hub (acme/tiny): set spec."),
+        ({"path": "run.yaml"}, DRAFTER | {"model": "acme/small"}, "spec.drafters[0].model: the prebuilt llama.cpp"),
+    ],
+    ids=["target", "drafter", "claim", "hub", "hub for the drafter"],
+)
+def test_a_model_that_is_not_here_is_refused_by_run_and_told_by_plan_and_validate(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    model: dict[str, Any],
+    drafter: dict[str, Any] | None,
+    says: str,
+) -> None:
+    file, wanted = llama_run(tmp_path, model, drafter), says.format(folder=tmp_path)
+    assert exit_code(["run", str(file), "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
+    assert f"error: BadInput: {wanted}" in capsys.readouterr().err
+    assert not list((tmp_path / "out").rglob("plan.json"))
+    for command in ("plan", "validate"):
+        assert exit_code([command, str(file)]) == Exit.OK
+        assert f"warning: {wanted}" in capsys.readouterr().err
+
+
+def test_a_program_of_the_users_own_may_keep_its_models_where_it_likes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = llama_run(tmp_path, {"path": "/in/my/container.gguf"})
+    run = yaml.safe_load(file.read_text())
+    run["spec"]["engine"]["command"] = ["docker", "run", "llama"]
+    file.write_text(yaml.safe_dump(run))
+    assert exit_code(["validate", str(file)]) == Exit.OK
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_prompts_that_are_not_here_are_a_warning_with_the_path_that_was_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run(tmp_path, simulated_run())
+    (tmp_path / "prompts.jsonl").unlink()
+    wanted = f"spec.workloads[0].dataset.uri: {tmp_path}/prompts.jsonl is not there"
+    for command in ("plan", "validate"):
+        assert exit_code([command, str(file), "--output", "json"]) == Exit.OK
+        told = capsys.readouterr()
+        assert f"warning: {wanted}" in told.err
+        (warning,) = json.loads(told.out)["warnings"]
+        assert warning.startswith(wanted)

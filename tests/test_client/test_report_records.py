@@ -1,0 +1,46 @@
+"""docs/records.md says something of every column and every word in one, and what it shows runs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
+from specbench_client.report.records import READING, documented
+from specbench_client.transport.exchange import Clock, ErrorClass
+from specbench_testing.kept import keep
+from specbench_testing.records import World
+
+PAGE = Path(__file__).parents[2] / "docs" / "records.md"
+
+
+def test_every_column_has_its_documentation() -> None:
+    assert list(documented(Record)) == [field.name for field in fields(Record)]
+
+
+def test_a_column_that_may_be_missing_says_when() -> None:
+    told = documented(Record)
+    silent = [field.name for field in fields(Record) if "None" in str(field.type) and "ull" not in told[field.name]]
+    assert silent == []
+
+
+@pytest.mark.parametrize("kind", [RecordPhase, AcceptanceSource, Clock, ErrorClass])
+def test_every_word_of_a_column_has_its_documentation(kind: type[RecordPhase]) -> None:
+    assert set(documented(kind)) == {member.name for member in kind}
+
+
+def test_the_lines_that_the_page_shows_read_the_steady_records_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(World(prompts=6, repeats=1), tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
+    monkeypatch.chdir(tmp_path)
+    assert READING in PAGE.read_text(encoding="utf-8")
+    seen: dict[str, object] = {}
+    exec(READING, seen)
+    records = seen["records"]
+    assert isinstance(records, pd.DataFrame)
+    assert len(records) > 0
+    assert set(records.phase) == {"steady"}

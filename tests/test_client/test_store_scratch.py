@@ -1,0 +1,80 @@
+"""Folders for unfinished work: gone at the end, and after a kill at somebody's next start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from specbench_client.store.scratch import scratch_folder
+
+OWNER = """
+from specbench_client.store.scratch import scratch_folder
+with scratch_folder() as folder:
+    print(folder, flush=True)
+    input()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def other_owner(temporary: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A process that has a folder, until it is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"TMPDIR": str(temporary), "PYTHONPATH": ":".join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, Path(process.stdout.readline().strip())
+        finally:
+            process.kill()
+
+
+def test_it_is_there_and_then_it_is_not(temporary: Path) -> None:
+    with scratch_folder() as folder:
+        (folder / "spool").mkdir()
+        assert folder.parent == temporary
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_one_of_a_killed_process_goes_when_the_next_begins(temporary: Path) -> None:
+    with other_owner(temporary) as (process, folder):
+        (folder / "part.parquet").write_bytes(b"x")
+        process.kill()
+        process.wait()
+        assert folder.exists()
+
+        with scratch_folder():
+            assert not folder.exists()
+
+
+def test_one_of_a_living_process_stays(temporary: Path) -> None:
+    with other_owner(temporary) as (_, folder), scratch_folder() as mine, scratch_folder() as within:
+        assert folder.exists()
+        assert mine.exists()
+        assert within.exists()
+
+
+def test_what_is_not_known_to_be_ours_stays(temporary: Path) -> None:
+    strange = temporary / "specbench-notes"
+    strange.mkdir()
+
+    with scratch_folder():
+        pass
+
+    assert strange.exists()
