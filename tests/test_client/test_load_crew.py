@@ -21,8 +21,8 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.errors import BadInput
 from specbench_client.load.conversations import Prompt
 from specbench_client.load.crew import Crew, WorkerLost
-from specbench_client.load.orders import Manner
 from specbench_client.load.shares import Load, closed_load, open_load
+from specbench_client.load.turns import Manner
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.workload.reading import Prompt as Row
 from specbench_testing.driving import Simulated, simulator

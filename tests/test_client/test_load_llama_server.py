@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -91,8 +91,8 @@ async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterat
         Control(process.url) as control,
     ):
         await control.wait_healthy(launch.health_path, deadline_s=60)
-        asked = context(transport, process.url, EngineKind.LLAMA_CPP)
-        asked = replace(asked, model="smol", drafting=drafter is not None, output=Output(max_tokens=48))
+        changed = {"model": "smol", "drafting": drafter is not None, "output": Output(max_tokens=48)}
+        asked = context(transport, process.url, EngineKind.LLAMA_CPP, **changed)
         yield Site(asked, control)
 
 

@@ -72,8 +72,8 @@ async def simulated(
         KernelTransport(idle_timeout_s=idle_timeout_s) as transport,
         Control(str(server.make_url(""))) as control,
     ):
-        asked = context(transport, str(server.make_url("")))
-        asked = replace(asked, output=Output(max_tokens=48), drafting=config.drafter.speculates)
+        changed: dict[str, Any] = {"output": Output(max_tokens=48), "drafting": config.drafter.speculates}
+        asked = context(transport, str(server.make_url("")), **changed)
         yield Site(asked, control, truth)
 
 

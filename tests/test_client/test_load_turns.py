@@ -36,7 +36,7 @@ def exchange(body: bytes = ANSWER, **kept: object) -> Exchange:
 
 
 async def test_a_record_holds_what_came_with_times_from_the_points_start() -> None:
-    given_context = replace(context(Canned(exchange())), started_ns=50)
+    given_context = context(Canned(exchange()), started_ns=50)
     result = await take_turn(given_context, replace(turn(), intended_ns=90))
     text = "word " * 5
     assert result.reply_text == text
@@ -52,7 +52,7 @@ async def test_a_record_holds_what_came_with_times_from_the_points_start() -> No
 
 
 async def test_the_text_is_kept_only_where_it_is_asked_for() -> None:
-    asked = replace(context(Canned(exchange())), keep_text=True)
+    asked = context(Canned(exchange()), keep_text=True)
     assert (await take_turn(asked, turn())).record.output_text == "word " * 5
 
 
@@ -63,7 +63,7 @@ async def test_words_are_plain_strings_that_any_file_takes() -> None:
 
 async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_for() -> None:
     wire = Canned(exchange())
-    await take_turn(replace(context(wire), headers={"Authorization": "Bearer x"}), turn(Message("user", "hi ☃")))
+    await take_turn(context(wire, headers={"Authorization": "Bearer x"}), turn(Message("user", "hi ☃")))
     request = wire.requests[0]
     assert request.url == "http://127.0.0.1:9/v1/chat/completions"
     assert request.headers == {"X-Request-Id": "p-000003-0", "Authorization": "Bearer x"}
@@ -154,20 +154,20 @@ def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> 
 async def test_an_answer_that_is_not_streamed_has_an_end_and_no_first_token() -> None:
     message = {"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
     body = json.dumps({"choices": [message], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}).encode()
-    asked = replace(context(Canned(exchange(body))), output=Output(stream=False), started_ns=50, drafting=False)
+    asked = context(Canned(exchange(body)), output=Output(stream=False), started_ns=50, drafting=False)
     record = (await take_turn(asked, turn())).record
     assert (record.error_class, record.first_token_ns, record.chunk_ns, record.chunk_tokens) == (None, None, None, None)
     assert (record.last_token_ns, record.output_tokens, record.output_tokens_client, record.steps) == (949, 2, None, 1)
 
 
 async def test_an_answer_that_is_not_streamed_and_no_json_is_malformed() -> None:
-    asked = replace(context(Canned(exchange(b"<html>"))), output=Output(stream=False))
+    asked = context(Canned(exchange(b"<html>")), output=Output(stream=False))
     assert (await take_turn(asked, turn())).record.error_class == "malformed"
 
 
 async def test_further_fields_of_the_body_are_sent_and_win() -> None:
     wire = Canned(exchange())
-    await take_turn(replace(context(wire), extra_body={"top_k": 5, "stop": ["."]}), turn())
+    await take_turn(context(wire, extra_body={"top_k": 5, "stop": ["."]}), turn())
     body = json.loads(wire.requests[0].body)
     assert (body["top_k"], body["stop"]) == (5, ["."])
 

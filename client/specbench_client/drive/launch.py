@@ -18,8 +18,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Dialect, EngineCounters, Identity
 from specbench_client.load.first_act import first_completion
-from specbench_client.load.orders import Manner
-from specbench_client.load.turns import TurnContext
+from specbench_client.load.turns import Manner, TurnContext
 from specbench_client.transport.choose import transport_to
 from specbench_client.transport.control import Control, Unanswered
 
@@ -96,10 +95,9 @@ async def identify(control: Control, dialect: Dialect) -> Identity:
 async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: str) -> None:
     """One real completion through the very path that is measured. Raises EngineFailed(REFUSED)."""
     async with transport_to(launch.endpoint) as transport:
-        context = TurnContext(
-            transport=transport,
-            dialect=launch.dialect,
+        manner = Manner(
             endpoint=launch.endpoint,
+            engine=launch.plan.engine,
             model=launch.model,
             sampling=Sampling(),
             output=Output(),
@@ -109,4 +107,5 @@ async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: st
             request_prefix=request_prefix,
             headers=launch.headers,
         )
+        context = TurnContext(transport, launch.dialect, manner)
         await first_completion(context, [FIRST_MESSAGE], clock)

@@ -26,9 +26,10 @@ from specbench_client.errors import BadInput, ClientError
 from specbench_client.load.board import ENDLESS, Shared, shared_memory
 from specbench_client.load.conversations import Prompt
 from specbench_client.load.flight import Flown
-from specbench_client.load.orders import Ended, Failed, Go, Manner, Order, Ready, Records
+from specbench_client.load.orders import Ended, Failed, Go, Order, Ready, Records
 from specbench_client.load.outbox import unpacked
 from specbench_client.load.shares import Load
+from specbench_client.load.turns import Manner
 from specbench_client.load.worker import work
 
 HEAD_START_NS = 20_000_000

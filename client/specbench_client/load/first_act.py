@@ -25,10 +25,9 @@ async def first_completion(
     context: TurnContext, messages: Sequence[Message], clock: Callable[[], int] = time.monotonic_ns
 ) -> TurnResult:
     """Take one short turn. Raises EngineFailed (REFUSED) with what the engine said."""
-    tokens = min(FIRST_TOKENS, context.output.max_tokens)
-    short = replace(
-        context, output=Output(max_tokens=tokens), request_prefix=f"{context.request_prefix}-first", keep_text=True
-    )
+    asked = context.manner
+    tokens, prefix = min(FIRST_TOKENS, asked.output.max_tokens), f"{asked.request_prefix}-first"
+    short = replace(asked, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)
     turn = Turn(
         conversation_index=0,
         conversation_id=NAME,
@@ -40,7 +39,7 @@ async def first_completion(
         intended_ns=clock(),
         phase=RecordPhase.WARMUP,
     )
-    result = await take_turn(short, turn)
+    result = await take_turn(replace(context, manner=short), turn)
     record = result.record
     if record.error_class is not None:
         message = f"the engine refused a first completion ({record.error_class}): {record.error}"

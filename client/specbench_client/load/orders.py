@@ -9,35 +9,13 @@ A closed pipe is the one further word: the worker ends.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from specbench_api.outcome.record import RecordPhase
-from specbench_api.spec.engine import Engine
-from specbench_api.spec.workload import Output, Sampling
 from specbench_client.load.conversations import Prompt
 from specbench_client.load.fillers import Fill
 from specbench_client.load.flight import Log
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How every request of a point is asked; see `turns.TurnContext`, which a worker makes of it."""
-
-    endpoint: str
-    engine: Engine
-    model: str
-    sampling: Sampling
-    output: Output
-    repeat: int
-    started_ns: int
-    """The point's start (monotonic, absolute), from which the records' times count."""
-    drafting: bool
-    request_prefix: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
-    keep_text: bool = False
+from specbench_client.load.turns import Manner
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from specbench_api.outcome.record import Record
+from specbench_api.spec.engine import Engine
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Answer, Ask, BadAnswer, Dialect
@@ -31,26 +32,33 @@ _FIGURES = tuple(one.name for one in fields(Record) if one.name not in _KNOWN_BE
 
 
 @dataclass(frozen=True, slots=True)
-class TurnContext:
-    """What all turns of a point share. `started_ns`: the point's start, from which the record's times count.
+class Manner:
+    """How every request of a point is asked: plain data, which can be sent to a worker."""
 
-    `request_prefix` makes the point's request ids its own (`PREFIX-INDEX-TURN`); `drafting`: whether the arm has a
-    drafter.
-    """
-
-    transport: Transport
-    dialect: Dialect
     endpoint: str
+    engine: Engine
     model: str
     sampling: Sampling
     output: Output
     repeat: int
     started_ns: int
+    """The point's start (monotonic, absolute), from which the records' times count."""
     drafting: bool
+    """Whether the arm has a drafter."""
     request_prefix: str
+    """Makes the point's request ids its own: `PREFIX-INDEX-TURN`."""
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     keep_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What all turns of a point share."""
+
+    transport: Transport
+    dialect: Dialect
+    manner: Manner
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +96,27 @@ async def take_turn(context: TurnContext, turn: Turn) -> TurnResult:
 
 def prepare(context: TurnContext, turn: Turn) -> HttpRequest:
     """The request, ready to be sent. Nothing of it depends on when that will be."""
-    seed = request_seed(context.sampling.seed, context.repeat, turn.conversation_id, turn.turn)
-    ask = Ask(context.model, turn.messages, context.sampling, context.output, seed)
-    path = context.dialect.path if ask.token_ids is None else context.dialect.tokens_path
+    dialect, manner = context.dialect, context.manner
+    seed = request_seed(manner.sampling.seed, manner.repeat, turn.conversation_id, turn.turn)
+    ask = Ask(manner.model, turn.messages, manner.sampling, manner.output, seed)
+    path = dialect.path if ask.token_ids is None else dialect.tokens_path
     return HttpRequest(
-        url=f"{context.endpoint.rstrip('/')}{path}",
-        body=json.dumps({**context.dialect.body(ask), **context.extra_body}).encode(),
-        headers={**context.headers, "X-Request-Id": _request_id(context, turn)},
+        url=f"{manner.endpoint.rstrip('/')}{path}",
+        body=json.dumps({**dialect.body(ask), **manner.extra_body}).encode(),
+        headers={**manner.headers, "X-Request-Id": _request_id(manner, turn)},
     )
 
 
 def reading(context: TurnContext, turn: Turn, unread: Unread) -> Slices[TurnResult]:
     """Read what came, in slices: the record, whatever it was."""
     exchange = yield from unread.read()
-    record = _sent(_blank(context, turn), exchange, context.started_ns)
+    record = _sent(_blank(context.manner, turn), exchange, context.manner.started_ns)
     try:
         answer = yield from _answer(context, exchange)
     except BadAnswer as bad:
         failed = replace(record, error_class=str(bad.error_class), error=cut(str(bad)))
         return TurnResult(failed, None, exchange.ended_ns)
-    return TurnResult(_answered(record, answer, exchange, context), answer.text, exchange.ended_ns)
+    return TurnResult(_answered(record, answer, exchange, context.manner), answer.text, exchange.ended_ns)
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
@@ -124,21 +133,21 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
     )
 
 
-def _request_id(context: TurnContext, turn: Turn) -> str:
-    return f"{context.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
+def _request_id(manner: Manner, turn: Turn) -> str:
+    return f"{manner.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
 
 
 def _answer(context: TurnContext, exchange: Exchange) -> Slices[Answer]:
     """Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
-    if not context.output.stream:
-        return context.dialect.read_whole(_json(exchange), drafting=context.drafting)
+    if not context.manner.output.stream:
+        return context.dialect.read_whole(_json(exchange), drafting=context.manner.drafting)
     try:
         came = events(exchange.arrivals)
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
-    return (yield from context.dialect.read(came, drafting=context.drafting))
+    return (yield from context.dialect.read(came, drafting=context.manner.drafting))
 
 
 def _json(exchange: Exchange) -> Any:
@@ -149,19 +158,19 @@ def _json(exchange: Exchange) -> Any:
         raise BadAnswer(f"the answer is no JSON: {cut(body.decode(errors='replace'))}", ErrorClass.MALFORMED) from error
 
 
-def _blank(context: TurnContext, turn: Turn) -> Record:
+def _blank(manner: Manner, turn: Turn) -> Record:
     """The record of a request of which nothing is known yet: every figure is missing."""
     figures = dict.fromkeys(_FIGURES)
     return Record(
-        request_id=_request_id(context, turn),
+        request_id=_request_id(manner, turn),
         prompt_id=turn.prompt_id,
         category=turn.category,
         conversation_id=turn.conversation_id,
         turn=turn.turn,
-        repeat=context.repeat,
+        repeat=manner.repeat,
         phase=str(turn.phase),
         stream=turn.stream,
-        intended_ns=turn.intended_ns - context.started_ns,
+        intended_ns=turn.intended_ns - manner.started_ns,
         clock="user",
         **figures,
     )
@@ -178,18 +187,18 @@ def _sent(record: Record, exchange: Exchange, started_ns: int) -> Record:
     )
 
 
-def _answered(record: Record, answer: Answer, exchange: Exchange, context: TurnContext) -> Record:
+def _answered(record: Record, answer: Answer, exchange: Exchange, manner: Manner) -> Record:
     """An answer that was not streamed ends with its last byte, and nobody saw when its first token came."""
-    times = [chunk.ns - context.started_ns for chunk in answer.content]
+    times = [chunk.ns - manner.started_ns for chunk in answer.content]
     tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
     acceptance = answer.acceptance
     said = answer.reasoning + answer.text
     return replace(
         record,
         first_token_ns=times[0] if times else None,
-        last_token_ns=times[-1] if times else _ended(exchange, context),
-        chunk_ns=times if context.output.stream else None,
-        chunk_tokens=tokens if context.output.stream and len(tokens) == len(times) else None,
+        last_token_ns=times[-1] if times else _ended(exchange, manner),
+        chunk_ns=times if manner.output.stream else None,
+        chunk_tokens=tokens if manner.output.stream and len(tokens) == len(times) else None,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         output_tokens_client=answer.output_tokens_client,
@@ -202,9 +211,9 @@ def _answered(record: Record, answer: Answer, exchange: Exchange, context: TurnC
         cached_tokens=answer.cached_tokens,
         finish_reason=answer.finish_reason,
         output_sha256=hashlib.sha256(said.encode()).hexdigest(),
-        output_text=said if context.keep_text else None,
+        output_text=said if manner.keep_text else None,
     )
 
 
-def _ended(exchange: Exchange, context: TurnContext) -> int | None:
-    return None if context.output.stream else exchange.ended_ns - context.started_ns
+def _ended(exchange: Exchange, manner: Manner) -> int | None:
+    return None if manner.output.stream else exchange.ended_ns - manner.started_ns

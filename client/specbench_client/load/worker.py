@@ -22,7 +22,7 @@ from specbench_client.load.board import Shared
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.flight import Flight
 from specbench_client.load.open_loop import OpenLoop
-from specbench_client.load.orders import ClosedShare, Ended, Failed, Go, Manner, OpenShare, Order, Ready
+from specbench_client.load.orders import ClosedShare, Ended, Failed, Go, OpenShare, Order, Ready
 from specbench_client.load.outbox import Outbox, Sender
 from specbench_client.load.phases import ClosedPhases, OpenPhases
 from specbench_client.load.reader import LIMIT, Reader
@@ -31,7 +31,6 @@ from specbench_client.load.tray import AHEAD, Tray, ahead_together
 from specbench_client.load.turns import TurnContext
 from specbench_client.load.watch import SelfWatcher
 from specbench_client.transport.choose import transport_to
-from specbench_client.transport.exchange import Transport
 from specbench_client.transport.sockets import lend_all
 
 GARBAGE = 200_000
@@ -82,7 +81,8 @@ class _Worker:
             Outbox(self.sender.send) as outbox,
             Reader(_unread_most(order)) as reader,
         ):
-            asking, flight = Asker(_context(order.manner, transport)), Flight(self._phases(order))
+            context = TurnContext(transport, dialect_of(order.manner.engine), order.manner)
+            asking, flight = Asker(context), Flight(self._phases(order))
             talk = Talk(asking, reader, flight, outbox.add, order.phase)
             loop = self._loop(order, talk, alarm)
             gc.unfreeze()
@@ -118,24 +118,6 @@ class _Worker:
 def _unread_most(order: Order) -> int:
     """Streams that end with one and the same step must not wait for each other's parsing to send on."""
     return max(LIMIT, len(order.share.streams)) if isinstance(order.share, ClosedShare) else LIMIT
-
-
-def _context(manner: Manner, transport: Transport) -> TurnContext:
-    return TurnContext(
-        transport=transport,
-        dialect=dialect_of(manner.engine),
-        endpoint=manner.endpoint,
-        model=manner.model,
-        sampling=manner.sampling,
-        output=manner.output,
-        repeat=manner.repeat,
-        started_ns=manner.started_ns,
-        drafting=manner.drafting,
-        request_prefix=manner.request_prefix,
-        headers=manner.headers,
-        extra_body=manner.extra_body,
-        keep_text=manner.keep_text,
-    )
 
 
 def _failed(error: Exception) -> Failed:

@@ -54,7 +54,7 @@ class Link:
     """A connection and what comes over it. The station appends to `datas`, `stamps` and `looks` itself."""
 
     __slots__ = (
-        "_came", "_end", "_message", "_searched", "_wanted", "closed", "connection", "datas", "done", "ended_ns",
+        "_end", "_message", "_searched", "_wanted", "came", "closed", "connection", "datas", "done", "ended_ns",
         "failure", "hot", "looks", "recvmsg", "said_done", "sent_ns", "stamps", "started_ns",
     )  # fmt: skip
 
@@ -65,7 +65,8 @@ class Link:
         self.started_ns = started_ns
         self.sent_ns: int | None = None
         self.ended_ns: int | None = None
-        self.datas, self.stamps, self.looks = self._came = Came([], [], [])
+        self.datas, self.stamps, self.looks = self.came = Came([], [], [])
+        """`came`: the answer, once it has ended."""
         self.hot = False
         """Whether only a read that ends with LAST_CHUNK can be the last one."""
         self.closed = False
@@ -81,11 +82,6 @@ class Link:
     def last_ns(self) -> int:
         """When something last happened."""
         return self.looks[-1].seen_ns if self.looks else self.sent_ns or self.started_ns
-
-    @property
-    def came(self) -> Came:
-        """The answer, once it has ended."""
-        return self._came
 
     def send(self) -> bool:
         """Send what is left; whether all has left. Nothing happens while the connection is being made."""
@@ -165,13 +161,13 @@ class Link:
 
 
 class LinkUnread:
-    """What a link leaves behind; see `Unread`."""
+    """What a link leaves behind; see `Unread`. Made on the stopwatch: nothing is read yet."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._times, self._is_kernel = arrival_times(link.came.stamps, link.came.looks)
-        given_up = link.failure is not None or not self._times
-        self.ended_ns = (link.ended_ns or link.started_ns) if given_up else self._times[-1]
+        last, _ = arrival_times(link.came.stamps[-1:], link.came.looks[-1:])
+        given_up = link.failure is not None or not last
+        self.ended_ns = (link.ended_ns or link.started_ns) if given_up else last[0]
 
     @property
     def error_class(self) -> ErrorClass | None:
@@ -181,7 +177,8 @@ class LinkUnread:
     def read(self) -> Slices[Exchange]:
         """See `Unread.read`."""
         link = self._link
-        http = yield from framed(link.came.datas, self._times, closed=link.closed)
+        times, is_kernel = arrival_times(link.came.stamps, link.came.looks)
+        http = yield from framed(link.came.datas, times, closed=link.closed)
         refused = refusal(http.status, b"".join(one.data for one in http.arrivals))
         error = refused or link.failure or (_failure(http) if link.said_done is None else None)
         return Exchange(
@@ -191,7 +188,7 @@ class LinkUnread:
             headers=http.headers,
             ended_ns=self.ended_ns,
             first_byte_ns=http.head_ns,
-            clock=Clock.KERNEL if self._is_kernel else Clock.USER,
+            clock=Clock.KERNEL if is_kernel else Clock.USER,
             error_class=error[0] if error else None,
             error=cut(error[1]) if error else None,
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
-from specbench_client.dialects.table import DIALECTS
-from specbench_client.load.turns import Turn, TurnContext, TurnResult, reading, take_turn
+from specbench_client.dialects.table import dialect_of
+from specbench_client.load.turns import Manner, Turn, TurnContext, TurnResult, reading, take_turn
 from specbench_client.slices import finish
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
 from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport
@@ -44,13 +45,15 @@ class Canned:
 
 
 def context(
-    transport: Transport, endpoint: str = "http://127.0.0.1:9", kind: EngineKind = EngineKind.SIMULATOR
+    transport: Transport,
+    endpoint: str = "http://127.0.0.1:9",
+    kind: EngineKind = EngineKind.SIMULATOR,
+    **changed: Any,
 ) -> TurnContext:
-    """A point that starts at 0 on the clock."""
-    return TurnContext(
-        transport=transport,
-        dialect=DIALECTS[kind],
+    """A point that starts at 0 on the clock; `changed` are fields of its manner."""
+    manner = Manner(
         endpoint=endpoint,
+        engine=Engine(kind=kind, endpoint=endpoint if kind is EngineKind.EXTERNAL else None),
         model="simulated",
         sampling=Sampling(),
         output=Output(max_tokens=16),
@@ -59,6 +62,7 @@ def context(
         drafting=True,
         request_prefix="p",
     )
+    return TurnContext(transport, dialect_of(manner.engine), replace(manner, **changed))
 
 
 def turn(*messages: Message, number: int = 0) -> Turn:
