@@ -1,15 +1,28 @@
 """The parts of the cluster tool that need no cluster: what is rendered, named, refused."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from specbench_cluster import binaries, certificates, cli, commands, configuration, firewall, image_archive, processes
+from specbench_cluster import (
+    binaries,
+    certificates,
+    cli,
+    commands,
+    configuration,
+    firewall,
+    image_archive,
+    processes,
+    requirements,
+)
 from specbench_cluster.cluster import Cluster
 from specbench_cluster.components import COMPONENTS
 from specbench_cluster.errors import (
@@ -64,6 +77,29 @@ def test_a_debian_root_lacks_nothing_that_apt_can_bring() -> None:
     machine = replace(WHOLE, have=frozenset())
     assert missing(machine, RUNTIME) == []
     assert "containernetworking-plugins" in missing_packages(machine, RUNTIME)
+
+
+def test_of_two_who_lack_the_same_one_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two apt-gets at once take each other's archives away."""
+    installed: list[list[str]] = []
+    both_look, looks = threading.Barrier(2), itertools.count(1)
+
+    def machine() -> Machine:
+        if next(looks) <= both_look.parties:
+            both_look.wait(10)
+        return WHOLE if installed else replace(WHOLE, have=WHOLE.have - {"runc"})
+
+    def install(argv: list[str], **_: object) -> str:
+        if "install" in argv:
+            installed.append(argv)
+        return ""
+
+    monkeypatch.setattr(requirements, "_ONE_APT", tmp_path / "lock")
+    monkeypatch.setattr(requirements, "this_machine", machine)
+    monkeypatch.setattr(requirements, "run", install)
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(lambda _: requirements.require(RUNTIME, lambda _: None), range(2)))
+    assert [argv[-1] for argv in installed] == ["runc"]
 
 
 def test_every_lack_is_named_at_once() -> None:

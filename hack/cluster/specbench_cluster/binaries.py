@@ -5,19 +5,18 @@ our own module, by a digest of its sources), so that a change of one rebuilds on
 A folder appears by a rename and is therefore always whole.
 """
 
-import fcntl
 import hashlib
 import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from specbench_cluster.commands import run
 from specbench_cluster.errors import BuildFailed, CommandFailed, RequirementMissing
+from specbench_cluster.locks import locked
 
 KUBERNETES_VERSION = "v1.35.4"
 SOURCES = Path(__file__).resolve().parent.parent / "kubernetes"
@@ -89,15 +88,6 @@ def build_all(cache: Path, progress: Callable[[str], None]) -> dict[str, Path]:
                     progress(f"building {tool.name} {tool.version or KUBERNETES_VERSION} (once)")
                     _build(go, cache, tool)
     return programs(cache)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; the kernel releases it when its holder dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _build(go: str, cache: Path, tool: Tool) -> None:

@@ -22,6 +22,7 @@ from specbench_cluster.errors import ForeignCluster, NotUp
 from specbench_cluster.image_archive import write_pause
 from specbench_cluster.images import Build, Images
 from specbench_cluster.kubernetes_api import ApiRefused, KubernetesApi
+from specbench_cluster.locks import locked
 from specbench_cluster.settings import HOST_IP, S3, S3_PORT, Settings
 
 
@@ -164,7 +165,7 @@ class Cluster:
 
     def _alone(self) -> AbstractContextManager[None]:
         # In the cache, not in the state folder: that one is removed while the lock is held.
-        return binaries.locked(self.settings.cache / "cluster.lock")
+        return locked(self.settings.cache / "cluster.lock")
 
     def _refuse_foreign_folder(self) -> None:
         """`down` removes the state folder; never let that be a folder which `up` has not made."""

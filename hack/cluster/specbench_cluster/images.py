@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specbench_cluster import requirements
-from specbench_cluster.binaries import locked
 from specbench_cluster.commands import run
 from specbench_cluster.errors import CommandFailed
+from specbench_cluster.locks import locked
 from specbench_cluster.pip_access import PIP_CONF, machine_files, pip_access
 
 _SUITE = "bookworm"  # its Python is 3.11

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specbench_cluster.commands import SEARCH_PATH, run
 from specbench_cluster.errors import RequirementMissing
+from specbench_cluster.locks import locked
 
 #: Debian package of each program; the bridge plugin stands for the CNI plugins.
 RUNTIME: Mapping[str, str] = {
@@ -27,6 +28,11 @@ RUNTIME: Mapping[str, str] = {
 REMOVAL: Mapping[str, str] = {name: RUNTIME[name] for name in ("ip", "iptables", "nft")}
 #: Only needed to build images.
 IMAGES: Mapping[str, str] = {"buildah": "buildah", "debootstrap": "debootstrap", "unshare": "util-linux"}
+#: apt's own lock does not cover its archives: where those are removed after each use, as in images, one apt-get takes
+#: away what another is about to unpack.
+_ONE_APT = Path("/var/cache/apt/specbench.lock")
+#: For what else uses apt on this machine.
+_PATIENT = ("-o", "DPkg::Lock::Timeout=600")
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
 
@@ -78,13 +84,15 @@ def require(wanted: Mapping[str, str], progress: Callable[[str], None]) -> None:
     lacks = missing(machine, wanted)
     if lacks:
         raise RequirementMissing(lacks)
-    packages = missing_packages(machine, wanted)
-    if packages:
-        progress(f"installing Debian packages: {' '.join(packages)}")
-        _install(packages)
+    if missing_packages(machine, wanted):
+        with locked(_ONE_APT):
+            _install(missing_packages(this_machine(), wanted), progress)
 
 
-def _install(packages: Sequence[str]) -> None:
+def _install(packages: Sequence[str], progress: Callable[[str], None]) -> None:
+    if not packages:
+        return  # another process installed them while we waited
+    progress(f"installing Debian packages: {' '.join(packages)}")
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     run(["apt-get", "update", "-q"], env=env)  # the lists of a fresh machine or image are empty or old
-    run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *packages], env=env)
+    run(["apt-get", *_PATIENT, "install", "-y", "-q", "--no-install-recommends", *packages], env=env)

@@ -23,6 +23,7 @@ from botocore.config import Config
 
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_cluster import binaries
+from specbench_cluster.locks import locked
 from specbench_cluster.settings import Settings
 
 REGION = "us-east-1"
@@ -118,7 +119,7 @@ def versitygw() -> Path:
     cache = Settings().cache
     tool = next(tool for tool in binaries.TOOLS if tool.name == "versitygw")
     program = binaries.path_of(cache, tool)
-    with binaries.locked(cache / "build.lock"):
+    with locked(cache / "build.lock"):
         if not program.exists():
             go = shutil.which("go")
             if go is None:
