@@ -34,12 +34,12 @@ class KeyedBy:
         return core_schema.no_info_after_validator_function(self._refuse_twins, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(schema), "x-kubernetes-list-map-keys": [self.field]}
+        return {**handler(schema), "x-kubernetes-list-map-keys": [to_camel(self.field)]}
 
     def _refuse_twins(self, rows: list[Any]) -> list[Any]:
         twin = _first_twin([getattr(row, self.field) for row in rows])
         if twin is not None:
-            raise ValueError(f"the {self.field} {twin!r} is used twice: each row needs one of its own")
+            raise ValueError(f"the {to_camel(self.field)} {twin!r} is used twice: each row needs one of its own")
         return rows
 
 

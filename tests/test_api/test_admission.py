@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specbench_api.crdgen.resource import COLUMNS, definition
 from specbench_api.crdgen.structural import Schema, walk
 from specbench_api.errors import InvalidSpec
-from specbench_api.launch.support import cell
+from specbench_api.launch.support.table import cell
 from specbench_api.spec.reading import parse_run
 from specbench_testing.cluster import Cluster, Refused
 from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal

@@ -14,7 +14,7 @@ import yaml
 
 from specbench_api.crdgen import engines, reference
 from specbench_api.crdgen.resource import FILE_NAME, definition, render, support_rules
-from specbench_api.launch.support import CELLS
+from specbench_api.launch.support.table import CELLS
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.arguments import contradictions, flag_of
 from specbench_api.launch.launch import Launch
-from specbench_api.launch.support import CELLS, cell
+from specbench_api.launch.support.table import CELLS, cell
 from specbench_api.launch.table import LAUNCHERS, problems_of
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.spec.drafter import NEEDS_MODEL, Method

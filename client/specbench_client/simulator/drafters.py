@@ -47,6 +47,11 @@ HABITS: dict[Method, Habit] = {
     Method.EAGLE3: Habit(1.0, 0.3),
     Method.MTP: Habit(1.0, 0.25),
     Method.MEDUSA: Habit(1.0, 0.1),
+    Method.LOOKAHEAD: Habit(0.7, 0.1),
+    Method.PARD: Habit(1.0, 0.2),
+    Method.DFLASH: Habit(1.0, 0.1),
+    Method.DSPARK: Habit(1.0, 0.15),
+    Method.CUSTOM: Habit(1.0, 0.3),
 }
 
 

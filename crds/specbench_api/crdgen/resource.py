@@ -14,7 +14,7 @@ import yaml
 
 from specbench_api import GROUP, VERSION
 from specbench_api.crdgen.structural import VALIDATIONS, Schema, structural, validations
-from specbench_api.launch.support import CELLS
+from specbench_api.launch.support.table import CELLS
 from specbench_api.model import Rule
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.status import RunStatus

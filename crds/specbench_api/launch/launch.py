@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from specbench_api.errors import Problem
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.target import Target
+
+CONFIG_FOLDER = "/etc/specbench/engine"
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,16 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict)
     health_path: str = "/health"
     served_model: str = ""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Files that it reads at its start, by name: they lie in CONFIG_FOLDER, which stands in `args` for where that is."""
     files: Mapping[str, str] = field(default_factory=dict)
     hub: Mapping[str, str] = field(default_factory=dict)
+
+
+def placed(launch: Launch, folder: str) -> Launch:
+    """With its configuration files in another folder than a pod's."""
+    moved = tuple(argument.replace(CONFIG_FOLDER, folder) for argument in launch.args)
+    return replace(launch, args=moved)
 
 
 class Launcher(Protocol):

@@ -16,7 +16,7 @@ from specbench_api.spec.load import Arrival, Level, Load
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
-POINT_SCHEMA = "specbench.io/point/v2"
+POINT_SCHEMA = "specbench.io/point/v3"
 
 
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, KeyedBy, Rule
+from specbench_api.model import ApiModel, KeyedBy, Open, Rule
 
 
 class EngineKind(StrEnum):
     """The engines that this version launches. Further kinds come as new values; none is ever renamed."""
 
     SIMULATOR = "simulator"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    TENSORRT_LLM = "tensorrt-llm"
     LLAMA_CPP = "llama-cpp"
+    TRANSFORMERS = "transformers"
     EXTERNAL = "external"
 
 
 class DialectName(StrEnum):
-    """What an endpoint that already runs speaks: OpenAI's own fields alone, or those of an engine we know."""
+    """What an engine speaks: OpenAI's own fields alone, or those of an engine we know."""
 
     OPENAI = "openai"
     VLLM = "vllm"
+    SGLANG = "sglang"
+    TENSORRT_LLM = "tensorrt-llm"
     LLAMA_CPP = "llama-cpp"
+
+
+IMITATED = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT_LLM)
+"""What the simulator speaks."""
+
+
+class Levelling(StrEnum):
+    """Whether the known differences between arms beside their drafter are taken away on every arm."""
+
+    ON = "On"
+    OFF = "Off"
 
 
 class EnvVar(ApiModel):
@@ -43,16 +60,28 @@ class Engine(ApiModel):
 
     rules: ClassVar = (
         Rule("self.kind == 'external' || !has(self.endpoint)", "engine.endpoint goes with kind external alone"),
-        Rule("self.kind == 'external' || !has(self.dialect)", "engine.dialect goes with kind external alone"),
+        Rule(
+            "self.kind in ['external', 'simulator'] || !has(self.dialect)",
+            "engine.dialect goes with kinds external and simulator: every other engine speaks its own",
+        ),
         Rule("self.kind != 'external' || has(self.endpoint)", "engine kind external needs engine.endpoint"),
+        Rule(
+            "self.kind != 'simulator' || !has(self.dialect) || self.dialect in ['vllm', 'sglang', 'tensorrt-llm']",
+            "the simulator speaks vllm, sglang and tensorrt-llm",
+        ),
+        Rule(
+            "self.kind == 'tensorrt-llm' || !has(self.config) || self.config.size() == 0",
+            "engine.config is TensorRT-LLM's configuration file: give any other engine args",
+        ),
     )
 
     kind: EngineKind
-    """Which engine: simulator, llama-cpp, or external: an endpoint that already runs (`specbench measure`)."""
+    """Which engine. simulator: ours, of known truth. transformers: a research runtime. external: an endpoint that already
+    runs (`specbench measure`)."""
     endpoint: Annotated[str, Field(max_length=512, pattern=r"^https?://[^/\s]+(/[^\s]*)?$")] | None = None
     """Kind external: where it listens, without /v1."""
     dialect: DialectName | None = None
-    """Kind external: what it speaks. Without it: openai."""
+    """What it speaks. Kind external: openai without it. Kind simulator: whose answers it imitates; vllm without it."""
     version: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Version of the engine. It names the default image and is part of every point's identity."""
     image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
@@ -63,14 +92,25 @@ class Engine(ApiModel):
     """GPUs over which one copy of the target is split."""
     args: Annotated[list[Argument], Field(max_length=64)] = []
     """Further arguments, forwarded on every arm. One that contradicts a managed flag is an error."""
+    config: Annotated[dict[str, Any], Field(max_length=64), Open()] = {}
+    """Kind tensorrt-llm: further keys of its configuration file. One that contradicts a managed key is an error."""
+    levelling: Levelling = Levelling.ON
+    """On: what would differ between arms beside the drafter is set alike on every arm (docs/engines.md lists it). CUDA
+    graphs, continuous batching and chunked prefill are never touched. Off: the engine's own defaults."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment of the engine, on every arm."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Engine:
-        external = self.kind is EngineKind.EXTERNAL
+        external, simulated = self.kind is EngineKind.EXTERNAL, self.kind is EngineKind.SIMULATOR
         given, spoken = self.endpoint is not None, self.dialect is not None
-        holds = (external or not given, external or not spoken, given or not external)
+        holds = (
+            external or not given,
+            external or simulated or not spoken,
+            given or not external,
+            not (simulated and spoken) or self.dialect in IMITATED,
+            self.kind is EngineKind.TENSORRT_LLM or not self.config,
+        )
         for rule, kept in zip(self.rules, holds, strict=True):
             if not kept:
                 raise ValueError(rule.message)

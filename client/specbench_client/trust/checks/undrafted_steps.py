@@ -19,12 +19,14 @@ from specbench_client.trust.evidence import PointEvidence, Seen
 
 SHARE = 0.05
 LAST_STEP = 1
-ALWAYS = (Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MTP, Method.MEDUSA)
+ALWAYS = (
+    Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MTP, Method.MEDUSA, Method.PARD, Method.DFLASH, Method.DSPARK,
+)  # fmt: skip
 
 
 def _look(evidence: PointEvidence) -> Sequence[Seen]:
     drafter = evidence.arm.drafter
-    if drafter is None or drafter.method not in ALWAYS:
+    if drafter is None or drafter.method not in ALWAYS or drafter.draft_lengths:
         return []
     steps, drafting = numbers(evidence.answered, "steps"), numbers(evidence.answered, "draft_steps")
     known = ~np.isnan(steps) & ~np.isnan(drafting)
