@@ -26,7 +26,7 @@ FULL = {
     "spec.load": {"concurrency": [1, 8], "requests": 16, "warmupRequests": 2, "repeats": 2},
     "spec.placement": {"gpus": 1, "nodeSelector": {"pool": "a"}, "engineResources": {"cpu": "8"}},
 }
-PINNED = "347a0ed4eb9c6dc4d99b9dcb61fd833f0abd3c5bc48d6f90e6a3a6dabac65a5f"
+PINNED = "69a7eebcb35925677b852ba849cf9abbf8b16d5e08092cb82b2b1433c626b940"
 """Changing it makes every result of every user unknown: a new POINT_SCHEMA then, and a note in the change log."""
 
 
@@ -38,23 +38,32 @@ def hashes(edits: dict[str, Any]) -> list[str]:
 def test_the_hash_of_one_known_point_never_changes() -> None:
     spec = run_of(FULL).spec
     point = canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1)
-    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v2"
+    assert point["schemaVersion"] == POINT_SCHEMA == "specbench.io/point/v3"
     assert digest(point) == PINNED
 
 
 def test_a_point_says_all_that_was_declared_and_no_more() -> None:
     spec = run_of(FULL).spec
     assert canonical_point(spec, arms_of(spec)[1], spec.workloads[0], Level(concurrency=8), 1) == {
-        "schemaVersion": "specbench.io/point/v2",
+        "schemaVersion": "specbench.io/point/v3",
         "model": {"name": "acme/tiny", "revision": "v1", "path": "/models/tiny"},
         "engine": {
             "kind": "simulator",
             "version": "1.2",
             "tensorParallelSize": 1,
             "args": ["--a=b"],
+            "config": {},
+            "levelling": "On",
             "env": [{"name": "A", "value": "ü"}],
         },
-        "drafter": {"method": "ngram", "numSpeculativeTokens": 4, "promptLookupMax": 3, "args": []},
+        "drafter": {
+            "method": "ngram",
+            "numSpeculativeTokens": 4,
+            "draftLengths": [],
+            "promptLookupMax": 3,
+            "speculativeConfig": {},
+            "args": [],
+        },
         "workload": {
             "dataset": {"source": "jsonl", "uri": "prompts.jsonl", "categories": ["qa"], "count": 8},
             "sampling": {"temperature": 0.5, "topP": 0.9, "seed": 7},

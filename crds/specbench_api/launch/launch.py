@@ -55,7 +55,7 @@ class Launch:
     health_path: str = "/health"
     served_model: str = ""
     configs: Mapping[str, str] = field(default_factory=dict)
-    """Files that it reads at its start, by name: they lie in CONFIG_FOLDER, which stands in `args` for where that is."""
+    """Files that it reads at its start, by name. They lie in CONFIG_FOLDER, which `args` name."""
     files: Mapping[str, str] = field(default_factory=dict)
     hub: Mapping[str, str] = field(default_factory=dict)
 

@@ -121,8 +121,8 @@ class Drafter(ApiModel):
     draft_tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] | None = None
     """GPUs over which the drafter's model is split, where the engine lets that differ from the target's."""
     speculative_config: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
-    """Further keys of the engine's own speculative configuration, forwarded as they are. One that contradicts a field of
-    this arm is an error."""
+    """Further keys of the engine's own speculative configuration, forwarded as they are. One that contradicts a field
+    of this arm is an error."""
     args: Annotated[list[Argument], Field(max_length=32)] = []
     """Arguments of this arm alone. They make it differ from the baseline, and the report says so."""
 

@@ -76,8 +76,8 @@ class Engine(ApiModel):
     )
 
     kind: EngineKind
-    """Which engine. simulator: ours, of known truth. transformers: a research runtime. external: an endpoint that already
-    runs (`specbench measure`)."""
+    """Which engine. simulator: ours, of known truth. transformers: a research runtime. external: an endpoint that
+    already runs (`specbench measure`)."""
     endpoint: Annotated[str, Field(max_length=512, pattern=r"^https?://[^/\s]+(/[^\s]*)?$")] | None = None
     """Kind external: where it listens, without /v1."""
     dialect: DialectName | None = None

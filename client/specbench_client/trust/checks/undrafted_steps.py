@@ -20,7 +20,8 @@ from specbench_client.trust.evidence import PointEvidence, Seen
 SHARE = 0.05
 LAST_STEP = 1
 ALWAYS = (
-    Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MTP, Method.MEDUSA, Method.PARD, Method.DFLASH, Method.DSPARK,
+    Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MTP, Method.MEDUSA, Method.PARD, Method.DFLASH,
+    Method.DSPARK,
 )  # fmt: skip
 
 
