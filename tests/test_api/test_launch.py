@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.arguments import contradictions, flag_of
 from specbench_api.launch.launch import Launch
-from specbench_api.launch.support.table import CELLS, cell
+from specbench_api.launch.support.table import CELLS, RELEASES, cell
 from specbench_api.launch.table import LAUNCHERS, problems_of
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
@@ -67,16 +67,21 @@ def test_every_engine_can_serve_without_a_drafter(kind: EngineKind) -> None:
     assert cell(kind, Method.NONE).supported
 
 
+ALGORITHMS = {EngineKind.VLLM: "ngram_gpu", EngineKind.SGLANG: "UNO", EngineKind.LLAMA_CPP: "ngram-mod"}
+"""An algorithm of method custom, where an engine knows them by name."""
+
+
 @pytest.mark.parametrize(
     ("kind", "method"), [pair for pair in CELLS if pair[1] is not Method.NONE and pair[0] in LAUNCHED]
 )
 def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, method: Method) -> None:
-    model = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
+    own = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
+    named = {"algorithm": ALGORITHMS.get(kind, "its-own")} if method is Method.CUSTOM else {}
     edits = {
         "spec.engine.kind": str(kind),
-        "spec.drafters[0]": {"name": "d", "method": str(method), "numSpeculativeTokens": 8, **model},
+        "spec.drafters[0]": {"name": "d", "method": str(method), "numSpeculativeTokens": 8, **own, **named},
     }
-    found = CELLS[kind, method]
+    found = cell(kind, method, RELEASES.get(kind))
     if found.supported:
         assert launch_of(edits, "d").args
     else:
@@ -117,6 +122,16 @@ def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments
         "--step-ms=5",
     )  # fmt: skip
     assert launch_of(edits, "none").served_model == "simulated"
+
+
+def test_the_simulator_imitates_the_engine_that_is_asked_for() -> None:
+    edits = {"spec.engine": {"kind": "simulator", "dialect": "sglang"}}
+    assert {launch_of(edits, arm).args[:3] for arm in ("none", "ngram")} == {("simulate", "--dialect", "sglang")}
+    (told,) = problems({"spec.engine": {"kind": "simulator", "args": ["--dialect=sglang"]}})
+    assert told == (
+        "spec.engine.args[0]: '--dialect=sglang' contradicts '--dialect vllm', which specbench sets"
+        " (set spec.engine.dialect)"
+    )
 
 
 def test_llama_cpp_is_started_alike_for_every_arm_up_to_the_drafter() -> None:
@@ -175,26 +190,44 @@ def test_a_command_of_the_user_replaces_the_program_on_every_engine() -> None:
         assert launch_of(edits, "none").command == ("/bin/my-engine", "serve")
 
 
+MANAGED = "a flag that specbench manages"
+SLOTS = "it is spec.load.slots, or else the highest of spec.load.concurrency"
+
+
 @pytest.mark.parametrize(
-    ("args", "says"),
+    ("args", "ours", "says"),
     [
-        (["--parallel=9"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
-        (["-np", "9"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
-        (["-m", "/x"], "set spec.model.path"),
-        (["-hf", "a/b"], "set spec.model.name"),
-        (["--spec-type", "draft-simple"], "set drafters[].method"),
-        (["-md", "/x"], "set drafters[].model"),
-        (["--spec-draft-model=/x"], "set drafters[].model"),
-        (["--spec-draft-n-max", "9"], "set drafters[].numSpeculativeTokens"),
-        (["--spec-ngram-simple-size-n", "9"], "set drafters[].promptLookupMax"),
-        (["--no-slots"], "it is set for every arm by specbench"),
-        (["--port", "1"], "it is set for every arm by specbench"),
+        (["--parallel=9"], "'--parallel 1', which specbench sets", SLOTS),
+        (["-np", "9"], "'--parallel 1', which specbench sets", SLOTS),
+        (["-m", "/x"], "'--model /m/tiny.gguf', which specbench sets", "set spec.model.path"),
+        (["--no-slots"], "'--slots', which specbench sets", "it is set for every arm by specbench"),
+        (["-hf", "a/b"], MANAGED, "set spec.model.name"),
+        (["--spec-type", "draft-simple"], MANAGED, "set drafters[].method, or algorithm with method custom"),
+        (["-md", "/x"], MANAGED, "set drafters[].model"),
+        (["--spec-draft-model=/x"], MANAGED, "set drafters[].model"),
+        (["--spec-draft-n-max", "9"], MANAGED, "set drafters[].numSpeculativeTokens"),
+        (["--spec-ngram-simple-size-n", "9"], MANAGED, "set drafters[].promptLookupMax"),
+        (["--port", "1"], MANAGED, "it is set for every arm by specbench"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_an_argument_that_contradicts_a_managed_flag_is_an_error_with_its_field(args: list[str], says: str) -> None:
+def test_an_argument_that_contradicts_a_managed_flag_is_an_error_with_both_values_and_its_field(
+    args: list[str], ours: str, says: str
+) -> None:
     told = problems({**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", *args]}})
-    assert told == [f"spec.engine.args[1]: {args[0]!r} contradicts a flag that specbench manages ({says})"]
+    assert told == [f"spec.engine.args[1]: {' '.join(args)!r} contradicts {ours} ({says})"]
+
+
+@pytest.mark.parametrize("kind", [EngineKind.SIMULATOR, EngineKind.LLAMA_CPP, EngineKind.VLLM])
+def test_what_an_arm_sets_against_its_own_drafter_is_told_with_both_values(kind: EngineKind) -> None:
+    mine = {
+        EngineKind.SIMULATOR: ("-k 9", "--num-speculative-tokens 6"),
+        EngineKind.LLAMA_CPP: ("--spec-type ngram-mod", "--spec-type ngram-simple"),
+        EngineKind.VLLM: ("--spec-tokens 9", '--speculative-config {"method":"ngram","num_speculative_tokens":6}'),
+    }[kind]
+    edits = {**LLAMA, "spec.engine": {"kind": str(kind)}, "spec.drafters[0].args": mine[0].split()}
+    (told,) = problems(edits)
+    assert told.startswith(f"spec.drafters[0].args[0]: {mine[0]!r} contradicts {mine[1]!r}, which specbench sets")
 
 
 def test_llama_cpp_gets_flags_and_values_apart_as_it_wants_them() -> None:

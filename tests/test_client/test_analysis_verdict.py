@@ -5,6 +5,7 @@ from __future__ import annotations
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell, Counts
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
 from specbench_client.analysis.cell import Judged
 from specbench_client.analysis.verdict import Standing, Verdict, standings, verdict_of
@@ -137,6 +138,12 @@ def test_a_doubt_is_named_the_invalid_first() -> None:
 
 def test_a_simulation_says_so_first() -> None:
     assert said(judged("ngram", 1, 1.5), simulated=True).startswith("simulated, not a measurement: ")
+
+
+def test_a_research_runtime_says_so_first() -> None:
+    plan = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
+    cells = (judged("ngram", 1, 1.5),)
+    assert verdict_of(Verdict(plan, cells, (), True, False)).startswith("on a research runtime: ngram is 1.50x")
 
 
 def test_a_baseline_alone_makes_no_claim() -> None:

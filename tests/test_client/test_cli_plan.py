@@ -61,6 +61,32 @@ def test_what_is_not_known_of_the_load_is_not_told(tmp_path: Path, capsys: pytes
     assert "2 points (0 measured already), 120 s of load" in told
 
 
+TENSORRT = {"engine": {"kind": "tensorrt-llm"}, "drafters": [{"name": "ngram", "method": "ngram"}]}
+
+
+def test_the_configuration_files_stand_below_the_arguments_that_name_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(write_run(tmp_path, simulated_run(**TENSORRT)))
+    assert exit_code(["plan", file]) == Exit.OK
+    told = capsys.readouterr()
+    lines = told.out[: told.out.index("Launches, in order")].splitlines()
+    named = [line for line in lines if line.strip() == "/etc/specbench/engine/config.yaml:"]
+    assert len(named) == 2
+    assert [line.strip() for line in lines if "decoding_type" in line] == ["decoding_type: NGram"]
+    assert "trtllm-serve simulated --tp_size 1" in told.out
+    assert "no program trtllm-serve on PATH" in told.err
+
+
+def test_the_configuration_files_stand_in_the_document_by_arm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["plan", str(write_run(tmp_path, simulated_run(**TENSORRT))), "--output", "json"]) == Exit.OK
+    configs = json.loads(capsys.readouterr().out)["configs"]
+    assert {arm: list(files) for arm, files in configs.items()} == {"none": ["config.yaml"], "ngram": ["config.yaml"]}
+    assert "decoding_type: NGram" in configs["ngram"]["config.yaml"]
+
+
 def test_a_field_of_the_body_that_is_ours_is_refused_with_what_to_set_instead(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

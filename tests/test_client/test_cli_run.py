@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from specbench_api.spec.engine import IMITATED
 from specbench_testing.measured import measured_rows
 from specbench_testing.specs import simulated_run, write_run
 
@@ -47,7 +48,8 @@ def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path:
     assert measured.error_class.isna().all()
 
 
-def test_the_acceptance_length_equals_the_simulators_own_truth(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", IMITATED)
+def test_the_acceptance_length_equals_the_simulators_own_truth(dialect: str, tmp_path: Path) -> None:
     truth_file = tmp_path / "truth.jsonl"
     drafter = {
         "name": "eagle3",
@@ -55,7 +57,8 @@ def test_the_acceptance_length_equals_the_simulators_own_truth(tmp_path: Path) -
         "model": "e",
         "args": ["--acceptance=0.7", f"--truth={truth_file}"],
     }
-    file = write_run(tmp_path, simulated_run(drafters=[drafter]))
+    engine = {"kind": "simulator", "dialect": str(dialect), "args": ["--time-scale=0.05", "--output-mean=40"]}
+    file = write_run(tmp_path, simulated_run(drafters=[drafter], engine=engine))
     answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     truth = pd.read_json(truth_file, lines=True).set_index("request_id")
     measured = records(tmp_path / "out").set_index("request_id")

@@ -10,19 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.spec.engine import DialectName, EngineKind
+from specbench_api.spec.engine import IMITATED, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Ask, BadAnswer, Chunk, Dialect, Identity
-from specbench_client.dialects.table import BY_NAME, DIALECTS
+from specbench_client.dialects.table import BY_NAME, DIALECTS, dialect_of
 from specbench_client.slices import SLICE, finish
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
-from specbench_testing.wires import Decoded, Step, as_events, llama, vllm
+from specbench_testing.wires import Decoded, Step, as_events, llama, sglang, tensorrt_llm, vllm
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
-BOTH = pytest.mark.parametrize("dialect", [VLLM, LLAMA], ids=["vllm", "llama.cpp"])
+SGLANG = DIALECTS[EngineKind.SGLANG]
+TENSORRT_LLM = DIALECTS[EngineKind.TENSORRT_LLM]
+ALL = pytest.mark.parametrize(
+    "dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM], ids=["vllm", "llama.cpp", "sglang", "tensorrt-llm"]
+)
 ASK = Ask(
     model="m",
     messages=(Message("system", "be brief"), Message("user", "hi")),
@@ -40,14 +44,34 @@ def refusal(dialect: Dialect, chunks: list[dict[str, Any]], *, done: bool = True
 
 
 def chunks_of(dialect: Dialect) -> list[dict[str, Any]]:
-    return vllm(THREE) if dialect is VLLM else llama(THREE)
+    return {VLLM: vllm(THREE), LLAMA: llama(THREE), SGLANG: sglang(THREE), TENSORRT_LLM: tensorrt_llm(THREE)}[dialect]
 
 
 def test_every_engine_kind_has_a_dialect_of_its_kind() -> None:
     assert {kind: dialect.kind for kind, dialect in DIALECTS.items()} == {kind: kind for kind in EngineKind}
 
 
-@BOTH
+@pytest.mark.parametrize("name", list(DialectName))
+def test_an_endpoint_speaks_what_it_is_said_to_speak(name: DialectName) -> None:
+    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=name)
+    own = {DialectName.OPENAI: EngineKind.EXTERNAL}.get(name) or EngineKind(str(name))
+    assert type(dialect_of(engine)) is type(DIALECTS[own])
+    assert dialect_of(engine).kind is EngineKind.EXTERNAL
+
+
+@pytest.mark.parametrize("name", IMITATED)
+def test_the_simulator_speaks_whose_answers_it_imitates(name: DialectName) -> None:
+    dialect = dialect_of(Engine(kind=EngineKind.SIMULATOR, dialect=name))
+    assert type(dialect) is type(DIALECTS[EngineKind(str(name))])
+    assert dialect.kind is EngineKind.SIMULATOR
+    assert type(dialect_of(Engine(kind=EngineKind.SIMULATOR))) is type(VLLM)
+
+
+def test_a_research_runtime_speaks_vllms_wire() -> None:
+    assert type(DIALECTS[EngineKind.TRANSFORMERS]) is type(VLLM)
+
+
+@ALL
 def test_a_body_asks_for_a_stream_with_usage_and_leaves_no_sampling_to_the_engine(dialect: Dialect) -> None:
     body = dialect.body(ASK)
     assert body["messages"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
@@ -59,14 +83,14 @@ def test_a_body_asks_for_a_stream_with_usage_and_leaves_no_sampling_to_the_engin
     json.dumps(body)
 
 
-@BOTH
+@ALL
 def test_a_whole_answer_is_asked_for_without_anything_that_belongs_to_a_stream(dialect: Dialect) -> None:
     body = dialect.body(replace(ASK, output=Output(max_tokens=32, stream=False)))
     assert body["stream"] is False
     assert not {"stream_options", "timings_per_token"} & set(body)
 
 
-@pytest.mark.parametrize("dialect", [VLLM, LLAMA, BY_NAME[DialectName.OPENAI]])
+@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, BY_NAME[DialectName.OPENAI]])
 def test_token_ids_are_sent_as_they_are_past_the_chat_template(dialect: Dialect) -> None:
     body = dialect.body(replace(ASK, messages=(Message("user", "", (5, 6, 7)),)))
     assert body["prompt"] == [5, 6, 7]
@@ -82,7 +106,8 @@ def test_chunks_of_a_completion_carry_their_text_beside_the_reason() -> None:
 
 
 def test_each_dialect_asks_for_what_tells_tokens_chunk_by_chunk() -> None:
-    assert VLLM.body(ASK)["stream_options"]["continuous_usage_stats"] is True
+    for dialect in (VLLM, SGLANG, TENSORRT_LLM):
+        assert dialect.body(ASK)["stream_options"]["continuous_usage_stats"] is True
     assert LLAMA.body(ASK)["timings_per_token"] is True
 
 
@@ -90,13 +115,14 @@ def test_llama_is_told_not_to_keep_prompts() -> None:
     assert LLAMA.body(ASK)["cache_prompt"] is False
 
 
-@BOTH
+@ALL
 def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
     answer = finish(dialect.read(as_events(chunks_of(dialect)), drafting=True))
     assert answer.text == "word " * 4
-    assert (answer.input_tokens, answer.output_tokens, answer.cached_tokens) == (7, 4, 0)
+    assert (answer.input_tokens, answer.output_tokens) == (7, 4)
+    assert answer.cached_tokens == {SGLANG: None}.get(dialect, 0), "SGLang tells of hits alone"
     assert answer.finish_reason == "length"
-    assert answer.fingerprint in {"vllm-test", "b0-test"}
+    assert answer.fingerprint == {VLLM: "vllm-test", LLAMA: "b0-test"}.get(dialect)
     times = [chunk.ns for chunk in answer.content]
     assert times == list(range(1, len(times) + 1)), "the role's chunk is no content"
 
@@ -135,7 +161,7 @@ def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
     assert answer.acceptance.steps is None
 
 
-@BOTH
+@ALL
 def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
@@ -145,7 +171,7 @@ def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
     assert "hm" not in answer.text
 
 
-@BOTH
+@ALL
 def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"]["content"] = "\ud83d"
@@ -153,27 +179,27 @@ def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None
     assert finish(dialect.read(as_events(chunks), drafting=True)).text.startswith("😀")
 
 
-@BOTH
+@ALL
 def test_a_stream_without_its_end_is_truncated(dialect: Dialect) -> None:
     assert refusal(dialect, chunks_of(dialect), done=False)[0] is ErrorClass.TRUNCATED_STREAM
     assert refusal(dialect, [], done=False)[0] is ErrorClass.TRUNCATED_STREAM
 
 
-@BOTH
+@ALL
 def test_a_stream_without_usage_is_truncated(dialect: Dialect) -> None:
     chunks = [{name: value for name, value in chunk.items() if name != "usage"} for chunk in chunks_of(dialect)]
     assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
 
 
-@BOTH
+@ALL
 def test_a_stream_without_a_finish_reason_is_truncated(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
-    for chunk in chunks[:-1]:
-        chunk["choices"][0]["finish_reason"] = None
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        choice["finish_reason"] = None
     assert refusal(dialect, chunks)[0] is ErrorClass.TRUNCATED_STREAM
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     ("error", "wanted"),
     [
@@ -187,7 +213,7 @@ def test_an_error_in_mid_stream_is_told_in_the_engines_words(dialect: Dialect, e
     assert refusal(dialect, [*chunks_of(dialect)[:2], {"error": error}]) == (wanted, "in mid-stream: EngineCore died")
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     "data",
     [
@@ -201,7 +227,7 @@ def test_a_chunk_that_is_no_chunk_is_malformed(dialect: Dialect, data: str) -> N
     assert caught.value.error_class is ErrorClass.MALFORMED
 
 
-@BOTH
+@ALL
 def test_counts_that_go_backwards_are_malformed(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[2], chunks[3] = chunks[3], chunks[2]
@@ -213,11 +239,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = ["choices", "usage", "metrics", "timings", "error", "system_fingerprint"]
+KEYS = ["choices", "usage", "metrics", "timings", "sglext", "error", "system_fingerprint"]
 CHUNKS = st.lists(st.dictionaries(st.sampled_from(KEYS), JSON, max_size=4), max_size=5)
 
 
-@BOTH
+@ALL
 @given(strange=CHUNKS, place=st.integers(0, 6), drafting=st.booleans())
 def test_no_json_makes_a_dialect_stumble(
     dialect: Dialect, strange: list[dict[str, Any]], place: int, drafting: bool
@@ -232,7 +258,7 @@ def test_no_json_makes_a_dialect_stumble(
     assert answer.output_tokens is None or 0 <= answer.output_tokens <= 2**53
 
 
-@BOTH
+@ALL
 @given(block=st.dictionaries(st.sampled_from(
     ["num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens", "per_step_accepted", "predicted_n", "draft_n",
      "draft_n_accepted", "cache_n"]), st.integers(-3, 9) | st.lists(st.integers(-1, 5), max_size=4) | st.none(),
@@ -250,30 +276,36 @@ def test_identity_is_what_the_engine_says_and_missing_where_it_says_nothing() ->
     models = {"data": [{"id": "smol"}]}
     assert VLLM.identity({"/v1/models": models, "/version": {"version": "0.33.0"}}) == Identity("smol", "0.33.0")
     assert LLAMA.identity({"/v1/models": models, "/props": {"build_info": "b1"}}) == Identity("smol", "b1")
-    for dialect in (VLLM, LLAMA):
+    assert SGLANG.identity({"/v1/models": models, "/server_info": {"version": "0.5.23"}}) == Identity("smol", "0.5.23")
+    assert SGLANG.identity({"/model_info": {"model_path": "/m"}}) == Identity("/m")
+    assert TENSORRT_LLM.identity({"/v1/models": models, "/version": {"version": "1.2.1"}}) == Identity("smol", "1.2.1")
+    for dialect in (VLLM, LLAMA, SGLANG, TENSORRT_LLM):
         strange: list[Any] = [None, [], {}, {"data": []}, {"data": [3]}, {"data": [{"id": 3}]}, 3]
         for nothing in strange:
             assert dialect.identity(dict.fromkeys(dialect.identity_paths, nothing)) == Identity()
         assert dialect.identity({}) == Identity()
 
 
-def whole(dialect: Dialect, decoded: Decoded = THREE) -> dict[str, Any]:
+def whole(dialect: Dialect) -> dict[str, Any]:
     """The answer that the engine would give without streaming: the last chunk's figures, and all of the text."""
-    last = (vllm if dialect is VLLM else llama)(decoded)[-1]
-    message = {"role": "assistant", "content": "word " * decoded.output_tokens}
-    return {**last, "choices": [{"index": 0, "message": message, "finish_reason": "length"}]}
+    *_, before, last = chunks_of(dialect)
+    told = {"avg_decoded_tokens_per_iter": 4 / 3} if dialect is TENSORRT_LLM else {}
+    message = {"role": "assistant", "content": "word " * THREE.output_tokens}
+    choice = {"index": 0, "message": message, "finish_reason": "length", **told}
+    return {**last, "choices": [choice], **({"sglext": before["sglext"]} if dialect is SGLANG else {})}
 
 
-@BOTH
+@ALL
 def test_a_whole_answer_tells_its_tokens_and_acceptance_but_no_chunks(dialect: Dialect) -> None:
     answer = dialect.read_whole(whole(dialect), drafting=True)
     assert (answer.text, answer.finish_reason) == ("word " * 4, "length")
     assert (answer.input_tokens, answer.output_tokens, answer.output_tokens_client) == (7, 4, None)
     assert answer.content == ()
-    assert (answer.acceptance.steps, answer.acceptance.accepted_tokens) == (2, 1)
+    wanted = (None, None) if dialect is TENSORRT_LLM else (2, 1)  # without chunks nothing shows what it counts
+    assert (answer.acceptance.steps, answer.acceptance.accepted_tokens) == wanted
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(
     ("change", "wanted"),
     [

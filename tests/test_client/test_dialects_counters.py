@@ -15,6 +15,8 @@ from specbench_client.dialects.table import DIALECTS
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
+SGLANG = DIALECTS[EngineKind.SGLANG]
+TENSORRT_LLM = DIALECTS[EngineKind.TENSORRT_LLM]
 SOME = EngineCounters(100, 50, 0, 10, 30, 20, started_s=7.5)
 
 
@@ -46,6 +48,39 @@ def test_a_llama_page_is_read() -> None:
     text += page("llamacpp:spec_decode_", num_drafts_total=10, num_draft_tokens_total=30, num_accepted_tokens_total=20)
     text += 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 9\n'
     assert LLAMA.counters(text) == replace(SOME, started_s=None)
+
+
+def test_an_sglang_page_is_read_and_no_accepted_drafts_are_made_of_its_averages() -> None:
+    text = ""
+    for streamed in ("true", "false"):
+        label = f'{{engine_type="unified",is_streaming="{streamed}",model_name="m"}}'
+        text += page("sglang:", label, generation_tokens_total=50, prompt_tokens_total=25)
+    text += page("sglang:", '{cache_source="device"}', cached_tokens_total=0)
+    text += page("sglang:", '{engine_type="unified"}', spec_verify_calls_total=10, spec_accept_length=2.5)
+    assert SGLANG.counters(text) == EngineCounters(100, 50, 0, draft_steps=10)
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted"),
+    [
+        ({"speculative_algorithm": "EAGLE3"}, True),
+        ({"speculative_algorithm": None}, False),
+        ({"model_path": "m"}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_sglang_tells_by_its_arguments_whether_it_speculates(state: object, wanted: bool | None) -> None:
+    assert SGLANG.speculating(state, "") is wanted
+
+
+def test_tensorrt_llm_has_no_counters_whatever_its_pages_hold() -> None:
+    """Requests are counted and tokens are not; what its iterations tell is told once, and is no running count."""
+    iterations = '[{"iter": 1, "specDecodingStats": {"numDraftTokens": 3, "numAcceptedTokens": 2}}]'
+    for text in (page("", request_success_total=3), iterations, "[]", ""):
+        assert TENSORRT_LLM.counters(text) == EngineCounters()
+        assert TENSORRT_LLM.speculating(None, text) is None
+    assert TENSORRT_LLM.metrics_path != "/metrics", "it forgets what it has told, whoever asked"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,13 @@ ROWS = [
     row("emoji", "Write ten different emojis, nothing else. Like 😀🎉🚀"),
     row("short", "Say hi."),
 ]
+CUSTOM = {
+    "ngram-map-k": ["--spec-ngram-map-k-size-n=4"],
+    "ngram-map-k4v": ["--spec-ngram-map-k4v-size-n=4"],
+    "ngram-mod": ["--spec-ngram-mod-n-match=6", "--spec-ngram-mod-n-min=2"],
+    "ngram-cache": list[str](),
+}
+"""Types of n-grams that only llama.cpp has, with knobs short enough for short answers."""
 
 
 @dataclass
@@ -77,7 +84,12 @@ def arms(drafter: str) -> dict[str, Drafter | None]:
         "none": None,
         "ngram": Drafter(name="ngram", method=Method.NGRAM, num_speculative_tokens=8),
         "draft": Drafter(name="draft", method=Method.DRAFT_MODEL, model=drafter, num_speculative_tokens=3),
+        **{name: custom(name, args) for name, args in CUSTOM.items()},
     }
+
+
+def custom(name: str, args: list[str]) -> Drafter:
+    return Drafter(name=name, method=Method.CUSTOM, algorithm=name, num_speculative_tokens=8, args=args)
 
 
 @asynccontextmanager
@@ -122,6 +134,24 @@ async def test_records_add_up_to_what_the_engine_counted(arm: str, models: dict[
     assert accepted <= counted.accepted_tokens <= accepted + 8 * len(records)
     assert counted.draft_steps is not None
     assert sum(record.draft_steps or 0 for record in by_step) <= counted.draft_steps
+
+
+@pytest.mark.parametrize("arm", CUSTOM)
+async def test_llama_cpps_own_n_grams_draft_and_leave_the_text_as_it_is(
+    arm: str, models: dict[str, str], tmp_path: Path
+) -> None:
+    texts = []
+    for each in ("none", arm):
+        async with serving(models, each, tmp_path) as site:
+            assert await site.speculating() is (each != "none")
+            records, counted = await site.drive(concurrency=1)
+        assert [record.error for record in records if record.error] == []
+        texts.append([(record.prompt_id, record.turn, record.output_sha256) for record in records])
+    assert texts[0] == texts[1]
+    drafted = sum(record.drafted_tokens or 0 for record in records)
+    assert counted.drafted_tokens == drafted > 0
+    accepted = sum(record.accepted_tokens or 0 for record in records)
+    assert 0 < accepted <= (counted.accepted_tokens or 0) <= accepted + 8 * len(records)
 
 
 async def test_greedy_text_is_the_baselines_text_at_one_stream(models: dict[str, str], tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ def test_a_program_of_the_users_own_may_keep_its_models_where_it_likes(
     assert "warning" not in capsys.readouterr().err
 
 
+def test_the_research_runtimes_extra_is_told_where_it_is_not_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    spec = simulated_run(engine={"kind": "transformers"}, model={"name": "acme/tiny"}, drafters=[])
+    assert exit_code(["run", str(write_run(tmp_path, spec)), "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
+    told = "spec.engine: torch and transformers are an extra: pip install 'specbench[transformers]'"
+    assert f"error: BadInput: {told}" in capsys.readouterr().err
+
+
 def test_prompts_that_are_not_here_are_a_warning_with_the_path_that_was_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

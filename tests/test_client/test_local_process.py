@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.launch.launch import Launch
+from specbench_api.launch.launch import CONFIG_FOLDER, Launch
 from specbench_client.errors import BadInput
-from specbench_client.local.process import EngineProcess, local_command
+from specbench_client.local.process import EngineProcess, local_command, planned_command
 
 
 def launch(*command: str, args: tuple[str, ...] = ()) -> Launch:
@@ -51,3 +51,33 @@ def test_a_program_that_this_machine_cannot_execute_is_bad_input(tmp_path: Path)
 def test_an_argument_that_no_process_can_be_given_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be started"):
         start(tmp_path, launch("/bin/sh", args=("a\0b",)))
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_its_configuration_files_lie_beside_its_log_and_it_is_told_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: bool
+) -> None:
+    """Also where the log's place is given from our folder, since the engine runs in another."""
+    monkeypatch.chdir(tmp_path)
+    base, logs = tmp_path / "spec", Path("logs") if relative else tmp_path / "logs"
+    base.mkdir()
+    words = f"cat {CONFIG_FOLDER}/a.yaml {CONFIG_FOLDER}/b.json"
+    what = Launch("", (words,), 1, ("/bin/sh", "-c"), configs={"a.yaml": "tree: ä\n", "b.json": "{}"})
+
+    async def said() -> str:
+        async with EngineProcess(what, base, logs / "engine.log") as engine:
+            return str(await engine.explain())
+
+    assert asyncio.run(said()).endswith("its last words: tree: ä\n{}")
+    assert (tmp_path / "logs/engine.config/a.yaml").read_text(encoding="utf-8") == "tree: ä\n"
+
+
+def test_an_engine_without_configuration_files_has_no_folder_for_them(tmp_path: Path) -> None:
+    start(tmp_path, launch("/bin/true"))
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_before_it_runs_a_program_that_is_not_here_goes_by_its_name() -> None:
+    elsewhere = Launch("", ("--x",), 80, local_programs=(("no-such-engine", "serve"), ("neither",)))
+    assert planned_command(elsewhere) == ["no-such-engine", "serve", "--x", "--host", "127.0.0.1", "--port", "80"]
+    assert planned_command(launch("/bin/sh")) == local_command(launch("/bin/sh"), 1)

@@ -84,7 +84,7 @@ def test_oom_is_a_sigkill(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--dialect", "sglang"], "not in this version"),
+        (["--dialect", "tgi"], "no dialect is called"),
         (["--drafter", "eagle3", "-k", "65"], "give 1 to"),
         (["-k", "3"], "proposes nothing"),
         (["--fault", "nonsense"], "no fault is called"),

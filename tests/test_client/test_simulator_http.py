@@ -12,6 +12,7 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
+from specbench_api.spec.engine import IMITATED
 from specbench_client.simulator import (
     Acceptance,
     Categories,
@@ -305,9 +306,12 @@ async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
     assert second["output_tokens"] == 1
 
 
-def test_dialects_of_later_versions_are_refused_by_name() -> None:
-    """Not in this version is another message than never heard of."""
-    with pytest.raises(ConfigError, match="not in this version"):
-        choose_dialect("sglang", BASELINE)
-    with pytest.raises(ConfigError, match="no dialect"):
+def test_a_dialect_that_is_not_spoken_is_refused_with_those_that_are() -> None:
+    """What a spec may ask for, and nothing else."""
+    with pytest.raises(ConfigError, match="there are: vllm, sglang, tensorrt-llm"):
         choose_dialect("tgi", BASELINE)
+    assert [type(choose_dialect(str(name), BASELINE)).__name__ for name in IMITATED] == [
+        "VllmDialect",
+        "SglangDialect",
+        "TensorrtLlmDialect",
+    ]

@@ -37,8 +37,24 @@ def test_counters_alone_can_tell_that_it_never_drafts() -> None:
 
 
 def test_an_engine_that_tells_nothing_leaves_a_doubt() -> None:
-    hidden = columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+    hidden = columns(draft_steps=None, drafted_tokens=None, accepted_tokens=None, step_accepted=None)
     assert names(found(Lies(records=hidden.records, counters=untold))) == [("NeverDrafted", DOUBT)]
+
+
+def test_steps_that_verified_drafts_prove_it_alive_and_none_of_them_dead() -> None:
+    """SGLang's drafts under a varying length: verifications are told, drafted tokens are not."""
+    hidden = columns(drafted_tokens=None, step_accepted=None, acceptance_source="per_request")
+    assert found(Lies(records=hidden.records, counters=untold)) == []
+    none = columns(drafted_tokens=None, step_accepted=None, draft_steps=0, acceptance_source="per_request")
+    assert ("NeverDrafted", INVALID) in names(found(Lies(records=none.records, counters=untold)))
+
+
+@pytest.mark.parametrize(("source", "doubted"), [("per_request", False), ("chunks", True)])
+def test_an_accepted_draft_was_drafted_where_the_engine_says_so(source: str, doubted: bool) -> None:
+    """TensorRT-LLM: tokens an iteration are told, drafts and their steps are not. Chunks alone may be an interval."""
+    hidden = columns(drafted_tokens=None, draft_steps=None, step_accepted=None, acceptance_source=source)
+    wanted = [("NeverDrafted", DOUBT)] if doubted else []
+    assert names(found(Lies(records=hidden.records, counters=untold))) == wanted
 
 
 def test_requests_that_drafted_nothing_and_leave_their_counts_out_are_no_lie() -> None:

@@ -81,6 +81,11 @@ def test_a_simulation_is_noted_and_stays_trustworthy_as_one() -> None:
     assert summary.trustworthy
 
 
+def test_a_research_runtime_is_noted_and_its_runs_stay_trustworthy() -> None:
+    seen = findings(small(**{"spec.engine": {"kind": "transformers"}}))
+    assert [(each.check, each.severity) for each in seen] == [("ResearchRuntime", NOTE)]
+
+
 @pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.4, [("LowerGradeClock", NOTE)]), (None, [])])
 def test_times_that_are_not_the_kernels_are_noted_once_for_the_run(
     share: float | None, expected: list[tuple[str, Severity]]

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from specbench_api.errors import InvalidSpec
+from specbench_api.launch.launch import CONFIG_FOLDER
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expand import expand
 from specbench_api.plan.names import client_name
@@ -21,7 +23,7 @@ from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_operator.render.client_job import client_job
 from specbench_operator.render.engine_job import engine_job
-from specbench_operator.render.plan_config import plan_config
+from specbench_operator.render.plan_config import PLAN_BYTES_MAX, plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
 from specbench_testing.operator import SETTINGS, operator_run
@@ -64,6 +66,12 @@ FULL: dict[str, Any] = {
 }
 
 
+TENSORRT: dict[str, Any] = {
+    "spec.model": {"name": "acme/tiny", "pvc": {"claimName": "models", "path": "tiny"}},
+    "spec.engine": {"kind": "tensorrt-llm", "config": {"kv_cache_config": {"dtype": "fp8"}}},
+}
+
+
 def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
     run = parse_run(operator_run(edits))
     return run, expand(run)
@@ -96,6 +104,7 @@ def _plan(edits: Mapping[str, Any]) -> Any:
 MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
     "engine-simulator": (_engine, SMALL),
     "engine-llama-cpp": (_engine, FULL),
+    "engine-tensorrt-llm": (_engine, TENSORRT),
     "service-simulator": (_service, SMALL),
     "service-llama-cpp": (_service, FULL),
     "client-small": (_client, SMALL),
@@ -122,6 +131,26 @@ def test_a_manifest_is_as_its_golden_file_says(name: str) -> None:
 def test_the_config_map_holds_the_plan_as_s3_will() -> None:
     run, plan = given(SMALL)
     assert plan_config(run, plan)["data"] == {PLAN: plan.to_json()}
+
+
+def test_beside_the_plan_lie_the_files_of_each_arms_engine_and_a_pod_is_given_its_own() -> None:
+    run, plan = given(TENSORRT)
+    data = plan_config(run, plan)["data"]
+    assert set(data) == {PLAN, "none.config.yaml", "ngram.config.yaml"}
+    for group in plan.groups:
+        pod = engine_job(run, plan, group, 1, SETTINGS)["spec"]["template"]["spec"]
+        (volume,) = [volume["configMap"] for volume in pod["volumes"] if "configMap" in volume]
+        assert volume["name"] == plan_config(run, plan)["metadata"]["name"]
+        ((key, path),) = [(item["key"], item["path"]) for item in volume["items"]]
+        assert f"{CONFIG_FOLDER}/{path}" in pod["containers"][0]["args"]
+        assert ("speculative_config" in yaml.safe_load(data[key])) == (group.arm != "none")
+
+
+def test_a_plan_whose_files_do_not_fit_beside_it_is_refused() -> None:
+    large = {**TENSORRT, "spec.engine": {"kind": "tensorrt-llm", "config": {"note": "x" * (PLAN_BYTES_MAX // 3)}}}
+    assert plan_config(*given({**large, "spec.drafters": []}))["data"]
+    with pytest.raises(InvalidSpec, match=f"a ConfigMap holds {PLAN_BYTES_MAX}"):
+        plan_config(*given(large))
 
 
 def test_there_is_no_golden_file_without_a_manifest() -> None:

@@ -17,6 +17,7 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.cell import Judged
 
@@ -49,8 +50,7 @@ class Verdict:
 
 def verdict_of(facts: Verdict) -> str:
     """Return the sentence."""
-    head = "simulated, not a measurement: " if facts.simulated else ""
-    return f"{head}{_claims(facts)}; {_trust(facts)}"
+    return f"{_head(facts)}{_claims(facts)}; {_trust(facts)}"
 
 
 def standings(judged: Sequence[Judged]) -> list[tuple[Cell, Standing]]:
@@ -58,6 +58,13 @@ def standings(judged: Sequence[Judged]) -> list[tuple[Cell, Standing]]:
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     clear = _holm([each.p_value if each.cell.valid else None for each in compared])
     return [(each.cell, _standing(each.cell, clear=is_clear)) for each, is_clear in zip(compared, clear, strict=True)]
+
+
+def _head(facts: Verdict) -> str:
+    """What must be known before any figure is read."""
+    if facts.simulated:
+        return "simulated, not a measurement: "
+    return "on a research runtime: " if facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
 
 
 def _claims(facts: Verdict) -> str:

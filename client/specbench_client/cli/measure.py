@@ -76,7 +76,7 @@ class Numbers(click.ParamType[str]):
     type=click.Choice([str(name) for name in DialectName]),
     default=str(DialectName.OPENAI),
     show_default=True,
-    help="vllm, llama-cpp: tokens of each chunk, and acceptance.",
+    help="What it speaks: all but openai tell tokens of each chunk, and acceptance.",
 )
 @click.option(
     "--workers",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from specbench_api.launch.launch import CONFIG_FOLDER, Launch
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
@@ -17,7 +18,7 @@ from specbench_client.cli.forewarn import readable, warn, warnings_of
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
 from specbench_client.local.place import find_run, open_results
-from specbench_client.local.process import local_command
+from specbench_client.local.process import planned_command
 from specbench_client.workload.lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_prompts
 
@@ -71,15 +72,16 @@ def _described(prompts: Prompts) -> dict[str, object]:
     return told | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
 
 
-def _argv(wanted: Plan, arm_name: str) -> list[str]:
-    launch = LAUNCHERS[wanted.engine.kind].launch(launch_order(wanted, wanted.arm(arm_name)))
-    return local_command(launch, launch.port)
+def _launches(wanted: Plan) -> dict[str, Launch]:
+    return {arm.name: LAUNCHERS[wanted.engine.kind].launch(launch_order(wanted, arm)) for arm in wanted.arms}
 
 
 def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any]:
+    launches = _launches(wanted)
     return {
         **wanted.to_dict(),
-        "commands": {arm.name: _argv(wanted, arm.name) for arm in wanted.arms},
+        "commands": {arm: planned_command(launch) for arm, launch in launches.items()},
+        "configs": {arm: dict(launch.configs) for arm, launch in launches.items() if launch.configs},
         "measured": sorted(measured),
         "estimate": {
             "launches": size.launches,
@@ -91,9 +93,15 @@ def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any
     }
 
 
+def _config_lines(name: str, text: str) -> list[str]:
+    return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
+
+
 def _text(wanted: Plan, measured: set[str], size: Estimate) -> str:
     lines = [f"{wanted.name}: {wanted.target.name} on {wanted.engine.kind}", "", "Arms"]
-    lines += [f"  {arm.name:<16} {shlex.join(_argv(wanted, arm.name))}" for arm in wanted.arms]
+    for arm, launch in _launches(wanted).items():
+        lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
+        lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
     lines += ["", "Launches, in order, each with its points (workload, load, repeat)"]
     for group in wanted.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")

@@ -55,7 +55,7 @@ class SimulateOptions(TypedDict):
     per_request_spec_decode_metrics: str
 
 
-HELP = f"""Serve a simulated engine: vLLM's HTTP, a known acceptance, known step times, no GPU.
+HELP = f"""Serve a simulated engine: an engine's HTTP, a known acceptance, known step times, no GPU.
 
 The model is called "simulated", and every answer says that it is simulated.
 
@@ -74,14 +74,22 @@ Examples:
   specbench simulate --drafter ngram --num-speculative-tokens 4 --fault miscount=3
 
 \b
+Dialects (--dialect): whose HTTP it speaks. What each answer tells of its drafts:
+  vllm          every step (--per-request-spec-decode-metrics); counters of steps, drafts and accepted drafts
+  sglang        totals and a histogram, to who asks (return_spec_tokens_details); a counter of steps. /health
+                generates a token, /ready does not; /flush_cache starts the average of /server_info anew
+  tensorrt-llm  the average of tokens an iteration; no counter of tokens. Unknown fields are refused;
+                /metrics gives its last 1000 iterations out once
+
+\b
 A step takes (milliseconds)
   base + per-token x (sum over running requests of drafted + 1) + per-kv x (tokens in the KV cache)
        + per-draft x (draft depth) + per-prefill x (prompt tokens computed)
 
 \b
 Truth file: one JSON line a request, appended and flushed. step_accepted, accepted_tokens and output_tokens
-are what was delivered: output_tokens = 1 + sum(step_accepted + 1). "reported" is what the wire said:
-vLLM counts accepted drafts before it cuts the last step, and leaves out steps without drafts.
+are what was delivered: output_tokens = 1 + sum(step_accepted + 1). "reported" is what vLLM and SGLang say:
+they count accepted drafts before they cut the last step, and leave out steps without drafts.
 
 \b
 Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
@@ -89,7 +97,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
 
 
 @click.command(name="simulate", help=HELP)
-@click.option("--dialect", default="vllm", show_default=True, help="Whose HTTP to speak.")
+@click.option("--dialect", default="vllm", show_default=True, help="Whose HTTP to speak: see above.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
 @click.option("--port-file", type=_FILE, help="Write the port here once it listens.")
@@ -144,7 +152,7 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
     default="detailed",
     show_default=True,
     type=click.Choice(["none", "summary", "detailed"]),
-    help="What each answer tells of its speculation (vLLM's flag).",
+    help="What each answer tells of its speculation (vLLM's flag; the other dialects have none).",
 )
 def simulate(**options: Unpack[SimulateOptions]) -> None:
     """Start the engine; what cannot be started is bad input (exit 2)."""

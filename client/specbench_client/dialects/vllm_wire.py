@@ -14,19 +14,11 @@ from typing import Any
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
+from specbench_client.dialects.chunks import answer_of, content_by_usage, sizes_of, steps_by_chunk
+from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
 from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import (
-    Stream,
-    count_in,
-    counts_in,
-    first_model,
-    read_stream,
-    tokens_told,
-    whole_answer,
-)
+from specbench_client.dialects.stream import Stream, count_in, counts_in, first_model, read_stream, whole_answer
 from specbench_client.slices import Slices
-from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
 
 _SPEC = "vllm:spec_decode_num"
@@ -64,7 +56,7 @@ class VllmDialect:
     def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
         """See `Dialect.read`."""
         stream = yield from read_stream(events)
-        return _answer(stream, _content(stream), drafting=drafting)
+        return _answer(stream, content_by_usage(stream), drafting=drafting)
 
     def read_whole(self, document: Any, *, drafting: bool) -> Answer:
         """See `Dialect.read_whole`."""
@@ -100,35 +92,7 @@ class VllmDialect:
 
 def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> Answer:
     output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    return Answer(
-        text=stream.text,
-        reasoning=stream.reasoning,
-        content=content,
-        acceptance=_acceptance(stream, content, output_tokens, drafting=drafting),
-        input_tokens=count_in(stream.usage, "prompt_tokens"),
-        output_tokens=output_tokens,
-        output_tokens_client=tokens_told(content),
-        cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
-        finish_reason=stream.finish_reason,
-        fingerprint=stream.fingerprint,
-    )
-
-
-def _content(stream: Stream) -> tuple[Chunk, ...]:
-    """Every chunk that brought text or tokens. The first one (role only) and the last (usage only) bring neither."""
-    seen = 0
-    chunks = []
-    for delta in stream.deltas:
-        if not delta.document.get("choices"):
-            continue
-        total = count_in(delta.document.get("usage"), "completion_tokens")
-        if total is not None and total < seen:
-            raise BadAnswer(f"a chunk counts {total} tokens after one that counted {seen}", ErrorClass.MALFORMED)
-        tokens = None if total is None else total - seen
-        if delta.text or delta.reasoning or tokens:
-            chunks.append(Chunk(delta.ns, tokens))
-        seen = total or seen
-    return tuple(chunks)
+    return answer_of(stream, content, _acceptance(stream, content, output_tokens, drafting=drafting))
 
 
 def _acceptance(stream: Stream, content: tuple[Chunk, ...], output_tokens: int, *, drafting: bool) -> Acceptance:
@@ -137,7 +101,7 @@ def _acceptance(stream: Stream, content: tuple[Chunk, ...], output_tokens: int, 
     counts = [count_in(block, name) for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")]
     draft_steps, drafted, accepted = counts
     if draft_steps is None or accepted is None:
-        return _without_block(content, output_tokens, drafting=drafting)
+        return steps_by_chunk(content, output_tokens, drafting=drafting)
     per_step = counts_in(block, "per_step_accepted")
     if per_step is not None and (len(per_step) != draft_steps or sum(per_step) != accepted):
         per_step = None  # it contradicts the engine's own sums
@@ -163,26 +127,9 @@ def _trim(content: Sequence[Chunk], per_step: Sequence[int] | None, undrafted_le
     came. Where they contradict each other, the least trim that explains the count is taken.
     """
     least = max(0, -undrafted_less_trim)
-    sizes = [chunk.tokens for chunk in content if chunk.tokens]
+    sizes = sizes_of(content)
     if not per_step or len(sizes) < 2 or sizes[0] != 1:
         return least
     by_chunks = len(sizes) - 1 - len(per_step) - undrafted_less_trim
     shown = per_step[-1] + 1 - sizes[-1]
     return by_chunks if by_chunks == shown and least <= by_chunks <= per_step[-1] else least
-
-
-def _without_block(content: Sequence[Chunk], output_tokens: int, *, drafting: bool) -> Acceptance:
-    """A baseline makes one token a step.
-
-    A drafter whose acceptance is not told leaves the chunks: one a step, where the engine's stream interval is 1 and
-    nobody merges. What is read from them says so (`source`), and gives way where the engine's counters deny it.
-    """
-    if not output_tokens:
-        return Acceptance()
-    if not drafting:
-        return Acceptance(steps=output_tokens - 1)
-    sizes = [chunk.tokens for chunk in content if chunk.tokens]
-    if sum(sizes) != output_tokens or sizes[0] != 1:
-        return Acceptance()
-    steps = len(sizes) - 1
-    return Acceptance(steps=steps, accepted_tokens=output_tokens - 1 - steps, source=AcceptanceSource.CHUNKS)

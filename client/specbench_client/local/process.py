@@ -19,7 +19,7 @@ from typing import Self
 
 import aiohttp
 
-from specbench_api.launch.launch import Launch
+from specbench_api.launch.launch import Launch, placed
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.errors import BadInput, EngineFailed
 
@@ -43,7 +43,7 @@ class EngineProcess:
 
     async def __aenter__(self) -> Self:
         """Start it; it is not ready yet."""
-        command = local_command(self._launch, self._port)
+        command = local_command(self._with_configs(), self._port)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             try:
@@ -104,6 +104,16 @@ class EngineProcess:
                 await asyncio.wait_for(asyncio.shield(self._process.wait()), DEATH_GRACE_S)
         return EngineFailed(*self._failed()) if self.failure() else None
 
+    def _with_configs(self) -> Launch:
+        """Write its configuration files beside its log: they tell afterwards what it was started with."""
+        if not self._launch.configs:
+            return self._launch
+        folder = self._log_path.with_suffix(".config").resolve()  # the engine runs in another folder than we
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in self._launch.configs.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return placed(self._launch, str(folder))
+
     def _failed(self) -> tuple[str, str]:
         code = self._process.returncode if self._process else None
         reason = self.failure() or EngineReason.CRASHED
@@ -122,8 +132,24 @@ class EngineProcess:
 
 def local_command(launch: Launch, port: int) -> list[str]:
     """Program and arguments of a Launch on this machine. Raises BadInput where no program can be found."""
+    return _command(_program(launch), launch, port)
+
+
+def planned_command(launch: Launch) -> list[str]:
+    """The same before anything runs, where a program that is not on this machine goes by its name."""
+    try:
+        return local_command(launch, launch.port)
+    except BadInput:
+        return _command(_candidates(launch)[0], launch, launch.port)
+
+
+def _command(program: tuple[str, ...], launch: Launch, port: int) -> list[str]:
     network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(port))
-    return [*_program(launch), *map(_home, launch.args), *network]
+    return [*program, *map(_home, launch.args), *network]
+
+
+def _candidates(launch: Launch) -> tuple[tuple[str, ...], ...]:
+    return (launch.command,) if launch.command else launch.local_programs
 
 
 def _home(argument: str) -> str:
@@ -131,7 +157,7 @@ def _home(argument: str) -> str:
 
 
 def _program(launch: Launch) -> tuple[str, ...]:
-    candidates = (launch.command,) if launch.command else launch.local_programs
+    candidates = _candidates(launch)
     for candidate in candidates:
         if candidate[0] == "python":
             return (sys.executable, *candidate[1:])

@@ -32,6 +32,18 @@ class Delivery:
     include_usage: bool = False
     continuous_usage: bool = False
     token_ids: bool = False
+    speculation: bool = False
+    """Whether the answer shall tell of its drafts, where the engine tells only who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request as it came: which route, its body, its id, and when (monotonic ns)."""
+
+    kind: Kind
+    body: bytes
+    request_id: str
+    received_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,35 @@
-"""The seam between the engine and the words of one product: three methods, one folder each.
+"""The seam between the engine and the words of one product: one folder each.
 
-Only vLLM's words are spoken in this version. SGLang and TensorRT-LLM come as further implementations of the same
-protocol; until then they are refused by name, since a dialect that is nearly right would calibrate a client wrongly.
+A dialect reads a body, writes an answer, words an error, and has pages of its own (health, models, metrics, …). What it
+cannot imitate it refuses: a dialect that is nearly right would calibrate a client wrongly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Protocol
 
-from specbench_client.simulator.ask import Ask, Kind, Result
+from specbench_client.simulator.ask import Arrival, Ask, Kind, Result
 from specbench_client.simulator.engine import Engine
+from specbench_client.simulator.errors import RequestError
+
+PLAIN = "text/plain; charset=utf-8"
+PROMETHEUS = "text/plain; version=1.0.0; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a GET shows; without a body, the status alone."""
+
+    body: bytes = b""
+    content_type: str = PLAIN
+    status: int = HTTPStatus.OK
+
+
+View = Callable[[Engine], Page]
 
 
 class Wire(Protocol):
@@ -20,8 +39,11 @@ class Wire(Protocol):
         """Return what comes before the first token; empty where nothing does."""
         ...
 
-    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None) -> bytes:
-        """Return one content chunk; ``finish_reason`` is given with the last."""
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
+        """Return one content chunk; ``finish_reason`` is given with the last.
+
+        ``iterations`` are the engine's for this request so far, the prefill and this chunk's among them.
+        """
         ...
 
     def closing(self, result: Result) -> list[bytes]:
@@ -37,8 +59,13 @@ class Dialect(Protocol):
     """One engine's HTTP."""
 
     paths: Mapping[str, Kind]
+    """Where completions are asked for."""
+    pages: Mapping[str, View]
+    """What can be got."""
+    commands: Mapping[str, View]
+    """What can be got or posted, and does something."""
 
-    def read(self, kind: Kind, body: bytes, request_id: str, received_ns: int) -> Ask:
+    def read(self, arrival: Arrival) -> Ask:
         """Read a request's body; RequestError where the engine would refuse it."""
         ...
 
@@ -46,6 +73,20 @@ class Dialect(Protocol):
         """Return the writer of this request's answer."""
         ...
 
-    def scrape(self, engine: Engine) -> str:
-        """Return the Prometheus page."""
+    def error(self, refused: RequestError) -> dict[str, Any]:
+        """Return the body of an answer that refuses."""
         ...
+
+    def lost(self, status: int, reason: str) -> dict[str, Any]:
+        """Return the body of an answer to what no route takes."""
+        ...
+
+
+def shown(document: Any) -> Page:
+    """Return a page of JSON."""
+    return Page(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), "application/json")
+
+
+def healthy(_engine: Engine) -> Page:
+    """Return 200 and nothing else."""
+    return Page()

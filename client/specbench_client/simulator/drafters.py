@@ -27,6 +27,11 @@ class Method(StrEnum):
     EAGLE3 = "eagle3"
     MTP = "mtp"
     MEDUSA = "medusa"
+    LOOKAHEAD = "lookahead"
+    PARD = "pard"
+    DFLASH = "dflash"
+    DSPARK = "dspark"
+    CUSTOM = "custom"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from specbench_client.simulator.batch import Batch, Sequence, Step
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.counters import Counters
 from specbench_client.simulator.errors import BadRequest
+from specbench_client.simulator.iterations import Iterations
 from specbench_client.simulator.process import Generation, StepOutcome
 from specbench_client.simulator.prompts import Categories
 from specbench_client.simulator.text import Answer, Wanted, compose
@@ -79,6 +80,7 @@ class Engine:
         self._work = asyncio.Event()
         self._arrived = 0
         self.counters = self._fresh_counters()
+        self.iterations = Iterations()
 
     @property
     def running(self) -> int:
@@ -95,6 +97,7 @@ class Engine:
     def restart_counters(self) -> None:
         """Start counting from 0, as an engine that was restarted behind the client's back."""
         self.counters = self._fresh_counters()
+        self.iterations = Iterations()
 
     def submit(self, ask: Ask) -> Stream:
         """Queue a request; BadRequest where it does not fit the context."""
@@ -175,6 +178,7 @@ class Engine:
 
     def _deliver(self, step: Step) -> None:
         now_ns = self.clock()
+        self.iterations.add(step, waiting=self.waiting)
         self.counters.step_tokens.observe(step.load.batch_tokens + step.load.prefill_tokens)
         for sequence, outcome in step.outcomes:
             stream = self._streams.get(sequence)

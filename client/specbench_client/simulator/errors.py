@@ -4,14 +4,18 @@
 
     SimulatorError
     ├── ConfigError        an option that cannot be served: nothing is started
-    └── RequestError       a request the engine refuses: status, vLLM's error type, the parameter
+    └── RequestError       a request the engine refuses: status, an error type, the parameter
         ├── BadRequest     400
+        │   └── InvalidBody    its body is not of the route's form
         ├── UnknownModel   404
         ├── NotReady       503
         └── EngineBroken   500
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class SimulatorError(Exception):
@@ -41,6 +45,13 @@ class BadRequest(RequestError):
     kind = "BadRequestError"
 
 
+class InvalidBody(BadRequest):
+    """The body is not of the route's form; the message is the list of what is wrong, as pydantic's errors are."""
+
+    def __init__(self, found: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(str(list(found)))
+
+
 class UnknownModel(RequestError):
     """The model asked for is not the simulated one."""
 
@@ -56,4 +67,4 @@ class NotReady(RequestError):
 
 
 class EngineBroken(RequestError):
-    """The engine failed inside, as vLLM says it when its core dies."""
+    """The engine failed inside, as engines say it when their core dies."""

@@ -66,7 +66,7 @@ class Exchange:
         words = tuple(word for piece in pieces for word in piece.words)
         before = sum(len(piece.words) for piece in self.sent)
         reason = self.stream.answer.finish_reason if pieces[-1].last else None
-        data = self.wire.chunk(words, before, reason)
+        data = self.wire.chunk(words, before, reason, len(self.sent) + len(pieces))
         if self.engine.config.faults.garbles(len(self.sent_ns)):
             data = data[: len(data) // 2] + b"\n\n"
         self.sent_ns.append(self.engine.clock())

@@ -1,8 +1,8 @@
-"""The HTTP server: routes, errors, readiness, and the marks that say *simulated* on every answer.
+"""The HTTP server: the dialect's routes, readiness, and the marks that say *simulated* on every answer.
 
-Each answer carries ``X-Specbench-Simulated: true``, the model name and the fingerprint say so again, and the request's
-``X-Request-Id`` comes back and stands in the truth file. Where the client gave none, the truth has the one that is
-part of the answer's ``id``.
+Each answer carries ``X-Specbench-Simulated: true``, the model name (and vLLM's fingerprint) says so again, and the
+request's ``X-Request-Id`` comes back and stands in the truth file. Where the client gave none, the truth has the one
+that is part of the answer's ``id``.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from specbench_client.simulator.config import VERSION, SimulatorConfig
-from specbench_client.simulator.dialect import Dialect
+from specbench_client.simulator.ask import Arrival
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.dialect import Dialect, View
 from specbench_client.simulator.engine import Engine
 from specbench_client.simulator.errors import ConfigError, EngineBroken, NotReady, RequestError
 from specbench_client.simulator.exchange import ConnectionCut, Exchange
+from specbench_client.simulator.sglang import SglangDialect
+from specbench_client.simulator.tensorrt_llm import TensorrtLlmDialect
 from specbench_client.simulator.truth import TruthFile
 from specbench_client.simulator.vllm import VllmDialect
 
 SIMULATED_HEADER = "X-Specbench-Simulated"
 REQUEST_ID_HEADER = "X-Request-Id"
 MAX_BODY_BYTES = 64 * 1024 * 1024
-PLANNED_DIALECTS = ("sglang", "tensorrt-llm")
-DIALECTS: Mapping[str, Callable[[SimulatorConfig], Dialect]] = {"vllm": VllmDialect}
+DIALECTS: Mapping[str, Callable[[SimulatorConfig], Dialect]] = {
+    "vllm": VllmDialect,
+    "sglang": SglangDialect,
+    "tensorrt-llm": TensorrtLlmDialect,
+}
 
 _log = logging.getLogger(__name__)
 
 
 def choose_dialect(name: str, config: SimulatorConfig) -> Dialect:
     """Return the dialect; ConfigError names those that exist."""
-    if name in PLANNED_DIALECTS:
-        raise ConfigError(f"dialect {name!r} is not in this version: only {', '.join(DIALECTS)} is spoken yet")
     if name not in DIALECTS:
-        raise ConfigError(f"no dialect is called {name!r}; there is: {', '.join(DIALECTS)}")
+        raise ConfigError(f"no dialect is called {name!r}; there are: {', '.join(DIALECTS)}")
     return DIALECTS[name](config)
 
 
@@ -72,10 +76,11 @@ class Server:
         app.cleanup_ctx.append(self._drive)
         for path in self.dialect.paths:
             app.router.add_post(path, self._answer)
-        app.router.add_get("/health", self._health)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/version", self._version)
-        app.router.add_get("/metrics", self._metrics)
+        for path, view in self.dialect.pages.items():
+            app.router.add_get(path, self._show(view))
+        for path, view in self.dialect.commands.items():
+            app.router.add_get(path, self._show(view))
+            app.router.add_post(path, self._show(view))
         return app
 
     # -- around every request --------------------------------------------------------------------------------------
@@ -90,11 +95,11 @@ class Server:
                 raise NotReady("The simulated engine is still starting.")
             return await handler(request)
         except RequestError as error:
-            return _error(error.status, error.kind, error.message, error.param)
+            return web.json_response(self.dialect.error(error), status=error.status)
         except web.HTTPException as error:
             if error.status < web.HTTPBadRequest.status_code:
                 raise
-            return _error(error.status, error.reason, error.reason, None)
+            return web.json_response(self.dialect.lost(error.status, error.reason), status=error.status)
 
     async def _mark(self, request: web.Request, response: web.StreamResponse) -> None:
         response.headers[SIMULATED_HEADER] = "true"
@@ -127,7 +132,7 @@ class Server:
             self.die(128 + signal.SIGKILL)
         body = await request.read()
         request_id = request.headers.get(REQUEST_ID_HEADER) or uuid.uuid4().hex[:16]
-        ask = self.dialect.read(self.dialect.paths[request.path], body, request_id, received_ns)
+        ask = self.dialect.read(Arrival(self.dialect.paths[request.path], body, request_id, received_ns))
         if faults.refuses(self.engine.config.seed, index):
             raise EngineBroken("EngineCore encountered an issue. See stack trace (above) for the root cause.")
         exchange = Exchange(self.engine, self.engine.submit(ask), self.dialect.wire(ask), request, self.truth)
@@ -143,26 +148,12 @@ class Server:
             self.die(1)
         return response
 
-    async def _health(self, _request: web.Request) -> web.Response:
-        return web.Response()
+    def _show(self, view: View) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler of one of the dialect's pages."""
 
-    async def _models(self, _request: web.Request) -> web.Response:
-        config = self.engine.config
-        names = [
-            {"id": name, "object": "model", "created": int(self.engine.counters.created_s)}
-            for name in config.model_names
-        ]
-        about = {"owned_by": "specbench", "root": "simulated", "parent": None, "max_model_len": config.max_model_len}
-        return web.json_response({"object": "list", "data": [{**name, **about} for name in names]})
+        async def handler(_request: web.Request) -> web.StreamResponse:
+            page = view(self.engine)
+            headers = {"Content-Type": page.content_type} if page.body else {}
+            return web.Response(body=page.body, status=page.status, headers=headers)
 
-    async def _version(self, _request: web.Request) -> web.Response:
-        return web.json_response({"version": VERSION})
-
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        page = self.dialect.scrape(self.engine)
-        return web.Response(body=page.encode(), headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
-
-
-def _error(status: int, kind: str, message: str, param: str | None) -> web.Response:
-    error = {"message": message, "type": kind, "param": param, "code": status}
-    return web.json_response({"error": error}, status=status)
+        return handler

@@ -1,10 +1,11 @@
 """The truth file: one JSON line a request, of what the engine really did, against which a client is calibrated.
 
 ``step_accepted``, ``accepted_tokens`` and ``output_tokens`` are what was *delivered*: they hold ``output_tokens = 1 +
-sum(step_accepted + 1)`` exactly, over all decode steps, drafts or none. What the wire *reported* (vLLM counts before
-the last step is cut, and leaves out steps without drafts) stands beside it under ``reported``. A request that was cut
-off has ``finish_reason`` ``abort`` and counts what was handed to the socket; one without a single token has no line.
-Times are this machine's monotonic clock in ns, taken just before the send, so no client can have received earlier.
+sum(step_accepted + 1)`` exactly, over all decode steps, drafts or none. What vLLM and SGLang *report* (they count
+before the last step is cut, and leave out steps without drafts) stands beside it under ``reported``. A request that was
+cut off has ``finish_reason`` ``abort`` and counts what was handed to the socket; one without a single token has no
+line. Times are this machine's monotonic clock in ns, taken just before the send, so no client can have received
+earlier.
 """
 
 from __future__ import annotations

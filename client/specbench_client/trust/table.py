@@ -29,6 +29,7 @@ from specbench_client.trust.checks import (
     prompt_cache_hit,
     rate_not_reached,
     requests_failed,
+    research_runtime,
     same_text,
     same_text_other_count,
     simulated,
@@ -86,6 +87,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     hidden_difference.CHECK,
     lower_grade_clock.CHECK,
     simulated.CHECK,
+    research_runtime.CHECK,
 )
 
 BASELINE_INVALID = "BaselineInvalid"

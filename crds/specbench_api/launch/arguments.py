@@ -5,9 +5,12 @@ Neither a managed flag nor one another: of a flag that is given twice an engine 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from specbench_api.errors import Problem
+
+Aliases = Mapping[str, str] | Callable[[str], str]
+"""Short and older spellings with the flag that each stands for, or what tells it of any spelling."""
 
 
 def flag_of(argument: str) -> str:
@@ -15,32 +18,34 @@ def flag_of(argument: str) -> str:
     return argument.split("=", 1)[0] if argument.startswith("-") and not _is_number(argument) else ""
 
 
-def contradictions(
+def contradictions(  # noqa: PLR0917 -- the rule is six
     managed: Iterable[str],
     args: Sequence[str],
     path: str,
-    aliases: Mapping[str, str],
+    aliases: Aliases,
     remedies: Mapping[str, str],
+    rendered: Sequence[str] = (),
 ) -> list[Problem]:
     """Arguments of the user that set a flag which is ours to set.
 
-    `managed` holds canonical flags; `aliases` maps a short or older spelling to the canonical one; `remedies` says,
-    by canonical flag, which field of the spec sets it.
+    `managed` holds canonical flags; `remedies` says, by canonical flag, which field of the spec sets it; `rendered` is
+    what we set, so that both values are named.
     """
     owned = set(managed)
+    ours = {_canonical(argument, aliases): _with_value(rendered, index) for index, argument in enumerate(rendered)}
     problems = []
     for index, argument in enumerate(args):
         flag = _canonical(argument, aliases)
         if flag in owned:
             remedy = remedies.get(flag, "it is set for every arm by specbench")
-            problems.append(
-                Problem(f"{path}[{index}]", f"{argument!r} contradicts a flag that specbench manages", remedy)
-            )
+            other = f"{ours[flag]!r}, which specbench sets" if flag in ours else "a flag that specbench manages"
+            message = f"{_with_value(args, index)!r} contradicts {other}"
+            problems.append(Problem(f"{path}[{index}]", message, remedy))
     return problems
 
 
 def given_twice(
-    engine: Sequence[str], arm: Sequence[str], path: str, aliases: Mapping[str, str], repeatable: Iterable[str] = ()
+    engine: Sequence[str], arm: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()
 ) -> list[Problem]:
     """Flags that an arm sets and `spec.engine.args` too: an engine takes one of them, and says nothing.
 
@@ -61,9 +66,9 @@ def given_twice(
     return problems
 
 
-def _canonical(argument: str, aliases: Mapping[str, str]) -> str:
+def _canonical(argument: str, aliases: Aliases) -> str:
     flag = flag_of(argument)
-    return aliases.get(flag, flag)
+    return aliases(flag) if callable(aliases) else aliases.get(flag, flag)
 
 
 def _with_value(args: Sequence[str], index: int) -> str:

@@ -38,16 +38,17 @@ class Order:
 class Launch:
     """How to start it.
 
-    `args` follow the program. In a pod the program is the image's entry point unless `command` says otherwise;
-    on this machine it is `command`, or else the first of `local_programs` that exists. `port` is where it listens
-    inside a pod; on this machine `port_flag` is given a free one. `files` and `hub` hold, by the field of the spec that
-    names it, what the engine reads from its own disk, and what it fetches from a model hub.
+    `args` follow the program. In a pod the program is `command`, or else `image_program`, or else the image's entry
+    point; on this machine it is `command`, or else the first of `local_programs` that exists. `port` is where it
+    listens inside a pod; on this machine `port_flag` is given a free one. `files` and `hub` hold, by the field of the
+    spec that names it, what the engine reads from its own disk, and what it fetches from a model hub.
     """
 
     image: str
     args: tuple[str, ...]
     port: int
     command: tuple[str, ...] | None = None
+    image_program: tuple[str, ...] | None = None
     local_programs: tuple[tuple[str, ...], ...] = ()
     host_flag: str = "--host"
     port_flag: str = "--port"

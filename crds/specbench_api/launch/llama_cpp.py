@@ -2,9 +2,11 @@
 
 Levelled on every arm: metrics and slots on (counters, and whether speculation is really on), a slot a request.
 The prompt cache is switched off a request (`cache_prompt: false`), which is the dialect's business.
-Three ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, a type
-without a draft model, and n-grams that propose fewer tokens than they look up. The first two cannot be rendered here
-and do not get through `args`, since their flags are managed; the third is refused.
+Four ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, a type
+without a draft model, n-grams that propose fewer tokens than they look up, and a knob of a type that is off. The first
+two cannot be rendered here and do not get through `args`, since their flags are managed; the others are refused.
+Its further types of n-grams are method custom, by llama.cpp's own names: they keep text across requests (ngram-mod
+across slots too), look up by other rules, and none of them is what `ngram` is on other engines.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, flag_of, given_twice
 from specbench_api.launch.launch import Launch, Order
+from specbench_api.launch.unheard import unheard
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.target import Target
@@ -23,10 +26,35 @@ DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 DEFAULT_LOOKUP = 4
 """llama.cpp's own default (12) suits long repetitions; shorter n-grams are what prompt lookup has elsewhere."""
 
+TYPES = {
+    Method.DRAFT_MODEL: "draft-simple",
+    Method.EAGLE3: "draft-eagle3",
+    Method.MTP: "draft-mtp",
+    Method.DFLASH: "draft-dflash",
+    Method.DSPARK: "draft-dspark",
+    Method.NGRAM: "ngram-simple",
+}
+"""What llama.cpp calls each method."""
+ALGORITHMS = {
+    "ngram-map-k": "--spec-ngram-map-k-size-m",
+    "ngram-map-k4v": "--spec-ngram-map-k4v-size-m",
+    "ngram-mod": "--spec-ngram-mod-n-max",
+    "ngram-cache": None,
+}
+"""Types that only llama.cpp has (method custom), and the flag of their draft's length."""
+CACHE_LENGTH = 8
+"""ngram-cache drafts up to 8 tokens, and no flag changes that (seen in its counters by position)."""
+_KNOBS = "--spec-ngram-"
+
 _MANAGED = (
     "--model", "--hf-repo", "--alias", "--host", "--port", "--parallel", "--metrics", "--slots", "--spec-type",
     "--model-draft", "--hf-repo-draft", "--spec-draft-n-max",
     "--spec-ngram-simple-size-n", "--spec-ngram-simple-size-m",
+    "--spec-ngram-map-k-size-m", "--spec-ngram-map-k4v-size-m", "--spec-ngram-mod-n-max",
+)  # fmt: skip
+_UNHEARD = (
+    "draft_lengths", "speculative_config", "draft_tensor_parallel_size", "revision", "eagle_topk", "num_draft_tokens",
+    "token_map",
 )  # fmt: skip
 _ALIASES = {
     "-m": "--model", "-hf": "--hf-repo", "-a": "--alias", "-np": "--parallel", "-md": "--model-draft",
@@ -41,11 +69,12 @@ _REMEDIES = {
     "--model": "set spec.model.path",
     "--hf-repo": "set spec.model.name",
     "--parallel": "it is spec.load.slots, or else the highest of spec.load.concurrency",
-    "--spec-type": "set drafters[].method",
+    "--spec-type": "set drafters[].method, or algorithm with method custom",
     "--model-draft": "set drafters[].model",
     "--spec-draft-n-max": "set drafters[].numSpeculativeTokens",
     "--spec-ngram-simple-size-n": "set drafters[].promptLookupMax",
     "--spec-ngram-simple-size-m": "set drafters[].numSpeculativeTokens",
+    **dict.fromkeys(filter(None, ALGORITHMS.values()), "set drafters[].numSpeculativeTokens"),
 }
 
 
@@ -62,13 +91,7 @@ class LlamaCppLauncher:
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("llama-server",), ("python", "-m", "specbench_client.local.llama_server")),
             args=(
-                *_target(order.target),
-                "--alias",
-                order.target.name,
-                "--parallel",
-                str(order.slots),
-                "--metrics",
-                "--slots",
+                *_alike(order),
                 *_drafting(order.drafter),
                 *_split(engine.args),
                 *_split(order.drafter.args if order.drafter else ()),
@@ -82,11 +105,12 @@ class LlamaCppLauncher:
 
     def problems(self, order: Order) -> Sequence[Problem]:
         """Arguments that contradict managed flags, and a target that llama-server cannot fetch."""
-        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES)
-        drafter = order.drafter
+        drafter, alike = order.drafter, _alike(order)
+        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES, alike)
         if drafter:
             path = f"{order.drafter_path}.args"
-            found += contradictions(_MANAGED, drafter.args, path, _ALIASES, _REMEDIES)
+            ours = (*alike, *_drafting(drafter))
+            found += contradictions(_MANAGED, drafter.args, path, _ALIASES, _REMEDIES, ours)
             found += given_twice(order.engine.args, drafter.args, path, _ALIASES, _REPEATABLE)
         if order.target.uri:
             found.append(
@@ -102,14 +126,46 @@ class LlamaCppLauncher:
 
 
 def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
+    found = unheard(drafter, path, _UNHEARD, "llama.cpp", "remove it; llama-server's own flags go into args")
     if drafter.prompt_lookup_min is not None:
         remedy = "set promptLookupMax alone"
-        return [Problem(f"{path}.promptLookupMin", "llama.cpp looks up one length of n-gram", remedy)]
-    lookup = _lookup(drafter)
-    if drafter.method is Method.NGRAM and drafter.num_speculative_tokens < lookup:
-        message = f"llama.cpp never drafts when an n-gram proposes fewer tokens than it looks up ({lookup})"
-        return [Problem(f"{path}.numSpeculativeTokens", message, f"at least {lookup}, or a smaller promptLookupMax")]
+        found.append(Problem(f"{path}.promptLookupMin", "llama.cpp looks up one length of n-gram", remedy))
+    if drafter.method is Method.NGRAM and drafter.num_speculative_tokens < _lookup(drafter):
+        message = f"llama.cpp never drafts when an n-gram proposes fewer tokens than it looks up ({_lookup(drafter)})"
+        remedy = f"at least {_lookup(drafter)}, or a smaller promptLookupMax"
+        found.append(Problem(f"{path}.numSpeculativeTokens", message, remedy))
+    if drafter.method is Method.CUSTOM:
+        found += _algorithm_problems(drafter, path)
+    return found + _idle_knobs(drafter, path)
+
+
+def _algorithm_problems(drafter: Drafter, path: str) -> list[Problem]:
+    if drafter.algorithm not in ALGORITHMS:
+        known = {name: f"method {method}" for method, name in TYPES.items()}
+        remedy = known.get(drafter.algorithm or "", f"one of {', '.join(ALGORITHMS)}")
+        return [Problem(f"{path}.algorithm", f"custom is not for {drafter.algorithm!r} on llama.cpp", remedy)]
+    if drafter.model is not None:
+        return [Problem(f"{path}.model", f"{drafter.algorithm} drafts from the text alone", "remove model")]
+    if drafter.algorithm == "ngram-cache" and drafter.num_speculative_tokens != CACHE_LENGTH:
+        message = f"ngram-cache drafts up to {CACHE_LENGTH} tokens, and llama-server has no flag for it"
+        return [Problem(f"{path}.numSpeculativeTokens", message, f"set it to {CACHE_LENGTH}")]
     return []
+
+
+def _idle_knobs(drafter: Drafter, path: str) -> list[Problem]:
+    """Knobs of n-grams that are off on this arm: llama-server takes them, and never looks at them."""
+    mine = f"--spec-{_type(drafter)}-"
+    flags = [flag_of(argument) for argument in drafter.args]
+    idle = [index for index, flag in enumerate(flags) if flag.startswith(_KNOBS) and not flag.startswith(mine)]
+    return [
+        Problem(f"{path}.args[{index}]", f"{flags[index]} does nothing with --spec-type {_type(drafter)}", "remove it")
+        for index in idle
+        if flags[index] not in _MANAGED
+    ]
+
+
+def _type(drafter: Drafter) -> str:
+    return TYPES.get(drafter.method) or drafter.algorithm or ""
 
 
 def _lookup(drafter: Drafter) -> int:
@@ -124,6 +180,17 @@ def _split(args: Sequence[str]) -> list[str]:
 
 def _default_image(version: str | None) -> str:
     return f"{DEFAULT_IMAGE}-{version}" if version else DEFAULT_IMAGE
+
+
+def _alike(order: Order) -> tuple[str, ...]:
+    """What every arm gets."""
+    return (
+        *_target(order.target),
+        *("--alias", order.target.name),
+        *("--parallel", str(order.slots)),
+        "--metrics",
+        "--slots",
+    )
 
 
 def _target(target: Target) -> tuple[str, ...]:
@@ -157,16 +224,18 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
     if drafter is None:
         return ()
     k = str(drafter.num_speculative_tokens)
+    chosen = ("--spec-type", _type(drafter))
     if drafter.method is Method.NGRAM:
         lookup = str(_lookup(drafter))
-        return (
-            "--spec-type",
-            "ngram-simple",
-            "--spec-ngram-simple-size-n",
-            lookup,
-            "--spec-ngram-simple-size-m",
-            k,
-        )
-    model = drafter.model or ""
-    flag = "--model-draft" if _is_file(model) else "--hf-repo-draft"
-    return ("--spec-type", "draft-simple", flag, model, "--spec-draft-n-max", k)
+        return (*chosen, "--spec-ngram-simple-size-n", lookup, "--spec-ngram-simple-size-m", k)
+    if drafter.method is Method.CUSTOM:
+        length = ALGORITHMS.get(drafter.algorithm or "")
+        return (*chosen, length, k) if length else chosen
+    return (*chosen, *_draft_model(drafter), "--spec-draft-n-max", k)
+
+
+def _draft_model(drafter: Drafter) -> tuple[str, ...]:
+    """MTP's extra layers usually lie in the target's own file; every other method has one of its own."""
+    if drafter.model is None:
+        return ()
+    return ("--model-draft" if _is_file(drafter.model) else "--hf-repo-draft", drafter.model)

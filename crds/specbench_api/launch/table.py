@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specbench_api.errors import Problem
 from specbench_api.launch.external import ExternalLauncher
 from specbench_api.launch.launch import Launcher, Order
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
+from specbench_api.launch.sglang import SglangLauncher
 from specbench_api.launch.simulator import SimulatorLauncher
-from specbench_api.launch.support.table import cell
-from specbench_api.spec.engine import EngineKind
+from specbench_api.launch.support.table import RELEASES, cell
+from specbench_api.launch.tensorrt_llm import TensorrtLlmLauncher, without_overlap
+from specbench_api.launch.transformers import TransformersLauncher
+from specbench_api.launch.vllm import VllmLauncher
+from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import Engine, EngineKind
 
 LAUNCHERS: dict[EngineKind, Launcher] = {
     EngineKind.SIMULATOR: SimulatorLauncher(),
+    EngineKind.VLLM: VllmLauncher(),
+    EngineKind.SGLANG: SglangLauncher(),
+    EngineKind.TENSORRT_LLM: TensorrtLlmLauncher(),
     EngineKind.LLAMA_CPP: LlamaCppLauncher(),
+    EngineKind.TRANSFORMERS: TransformersLauncher(),
     EngineKind.EXTERNAL: ExternalLauncher(),
 }
+
+
+def levelled(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
+    """The engine with what the drafter of one arm takes from every arm.
+
+    Decided for the plan, which says it, and not at a launch: points that were measured with and without are not the
+    same.
+    """
+    return without_overlap(engine, drafters) if engine.kind is EngineKind.TENSORRT_LLM else engine
+
+
+def release_of(engine: Engine) -> str | None:
+    """The release that is launched, as far as it is known: a user's own image or program may hold any."""
+    default = None if engine.image or engine.command else RELEASES.get(engine.kind)
+    return engine.version or default
 
 
 def problems_of(order: Order) -> list[Problem]:
     """What the engine cannot do: the support table first, then the engine's own rules."""
     if order.drafter:
-        found = cell(order.engine.kind, order.drafter.method, order.engine.version)
+        found = cell(order.engine.kind, order.drafter.method, release_of(order.engine))
         if not found.supported:
             path = f"{order.drafter_path}.method"
             message = f"{order.engine.kind} cannot do {order.drafter.method}: {found.how}"

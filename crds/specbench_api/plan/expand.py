@@ -11,7 +11,7 @@ from itertools import groupby
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launch import Order as LaunchOrder
-from specbench_api.launch.table import problems_of
+from specbench_api.launch.table import levelled, problems_of
 from specbench_api.plan.canonical import canonical_point, digest
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -31,6 +31,7 @@ GROUPS_MAX = 512
 
 def expand(run: SpecBenchRun) -> Plan:
     """The plan of a run. Raises InvalidSpec for what no schema can tell: engines, flags, sizes."""
+    run = _levelled(run)
     arms = arms_of(run.spec)
     _refuse([*_of_launches(run.spec, arms), *_of_plan(run.spec, arms)])
     return _plan(run, arms)
@@ -38,9 +39,15 @@ def expand(run: SpecBenchRun) -> Plan:
 
 def lay_out(run: SpecBenchRun) -> Plan:
     """The plan of a run whose engines nobody has to launch: refused only for what is wrong with the plan itself."""
+    run = _levelled(run)
     arms = arms_of(run.spec)
     _refuse(_of_plan(run.spec, arms))
     return _plan(run, arms)
+
+
+def _levelled(run: SpecBenchRun) -> SpecBenchRun:
+    engine = levelled(run.spec.engine, run.spec.drafters)
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"engine": engine})})
 
 
 def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:

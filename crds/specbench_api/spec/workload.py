@@ -71,6 +71,7 @@ CLAIMED_BODY = {
     "seed": "set sampling.seed: each request draws its own from it",
     "cache_prompt": "no prompt is kept between requests, on every arm",
     "timings_per_token": "it is how llama.cpp tells its drafts, and always on",
+    "return_spec_tokens_details": "it is how SGLang tells its drafts, and always on",
 }
 """Fields of a request's body that are not for `extraBody`, and what to do instead."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from specbench_api.launch.launch import Launch
+from specbench_api.launch.launch import CONFIG_FOLDER, Launch
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
-from specbench_api.plan.names import ROLE_ENGINE, engine_name
+from specbench_api.plan.names import ROLE_ENGINE, engine_name, plan_name
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import (
@@ -37,16 +37,21 @@ GRACE_S = 5
 """An engine has nothing to save."""
 
 
-def engine_launch(plan: Plan, group: EngineGroup) -> Launch:
-    """How the engine of a group is started."""
-    launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(group.arm)))
+def engine_launch(plan: Plan, arm: str) -> Launch:
+    """How the engine of an arm is started."""
+    launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
     return replace(launch, args=tuple(str(argument) for argument in launch.args))  # enums become plain text
+
+
+def config_key(arm: str, name: str) -> str:
+    """Where an arm's configuration file lies in the plan's ConfigMap."""
+    return f"{arm}.{name}"
 
 
 def engine_job(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, settings: Settings) -> Manifest:
     """One launch of one group's engine."""
     place = Place(ROLE_ENGINE, group.index, attempt)
-    launch = engine_launch(plan, group)
+    launch = engine_launch(plan, group.arm)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -56,13 +61,13 @@ def engine_job(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, 
             "activeDeadlineSeconds": run.spec.active_deadline_seconds,
             "template": {
                 "metadata": {"labels": labels(run, place, group.arm), "annotations": dict(STAY_PUT)},
-                "spec": _pod(run, launch, settings),
+                "spec": _pod(run, launch, group.arm, settings),
             },
         },
     }
 
 
-def _pod(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifest:
+def _pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings) -> Manifest:
     placement, pvc = run.spec.placement, run.spec.model.pvc
     ours = not launch.image
     tolerations = [toleration.to_dict() for toleration in placement.tolerations]
@@ -71,6 +76,8 @@ def _pod(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifest:
         volumes.append(
             {"name": "models", "persistentVolumeClaim": {"claimName": pvc.claim_name, "readOnly": True}},
         )
+    if launch.configs:
+        volumes.append(_configs(run, launch, arm))
     return {
         **same_for_all(run, ours=ours, grace_s=GRACE_S),
         **({"nodeSelector": placement.node_selector} if placement.node_selector else {}),
@@ -81,17 +88,26 @@ def _pod(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifest:
     }
 
 
+def _configs(run: SpecBenchRun, launch: Launch, arm: str) -> Manifest:
+    """The arm's own files of the plan's ConfigMap, each under the name that the engine asks for."""
+    items = [{"key": config_key(arm, name), "path": name} for name in launch.configs]
+    return {"name": "config", "configMap": {"name": plan_name(run.metadata.name), "items": items}}
+
+
 def _container(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifest:
     placement = run.spec.placement
     gpus = {placement.gpu_resource_name: str(placement.gpus)} if placement.gpus else {}
     mounts: list[Manifest] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a mount, not a file
     if run.spec.model.pvc:
         mounts.append({"name": "models", "mountPath": "/models", "readOnly": True})
+    if launch.configs:
+        mounts.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
+    program = launch.command or launch.image_program
     return {
         "name": CONTAINER,
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
-        **({"command": list(launch.command)} if launch.command else {}),
+        **({"command": list(program)} if program else {}),
         "args": [*launch.args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
         **_environment(launch),
         "ports": [{"name": "http", "containerPort": launch.port}],

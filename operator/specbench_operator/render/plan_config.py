@@ -1,4 +1,7 @@
-"""The plan as an immutable ConfigMap: what the clients of a run are given, unchanged by upgrades of the operator."""
+"""The plan as an immutable ConfigMap: what the clients of a run are given, unchanged by upgrades of the operator.
+
+Beside it lie the configuration files of the arms' engines, of which each engine's pod is given its own.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from specbench_api.plan.names import ROLE_PLAN, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import Manifest, metadata
+from specbench_operator.render.engine_job import config_key, engine_launch
 from specbench_operator.state import Place
 
 PLAN_BYTES_MAX = 900_000
@@ -16,8 +20,8 @@ PLAN_BYTES_MAX = 900_000
 
 def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:
     """The ConfigMap. Raises InvalidSpec for a plan that is too large for one."""
-    text = plan.to_json()
-    size = len(text.encode())
+    data = {PLAN: plan.to_json(), **_configs(plan)}
+    size = sum(len(text.encode()) for text in data.values())
     if size > PLAN_BYTES_MAX:
         message = f"its plan has {size} bytes and a ConfigMap holds {PLAN_BYTES_MAX}"
         remedy = "split it: fewer workloads, load levels or repeats in one run"
@@ -27,5 +31,10 @@ def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:
         "kind": "ConfigMap",
         "metadata": metadata(run, plan_name(run.metadata.name), Place(ROLE_PLAN)),
         "immutable": True,
-        "data": {PLAN: text},
+        "data": data,
     }
+
+
+def _configs(plan: Plan) -> dict[str, str]:
+    launches = {arm.name: engine_launch(plan, arm.name) for arm in plan.arms}
+    return {config_key(arm, name): text for arm, launch in launches.items() for name, text in launch.configs.items()}

@@ -13,7 +13,7 @@ from specbench_operator.state import Place
 def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int) -> Manifest:
     """A cluster-internal name and port for one launch."""
     place = Place(ROLE_ENGINE, group.index, attempt)
-    port = engine_launch(plan, group).port
+    port = engine_launch(plan, group.arm).port
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -28,4 +28,4 @@ def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: i
 def endpoint(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int) -> str:
     """The URL under which the client finds it."""
     name = engine_name(run.metadata.name, group.index, attempt)
-    return f"http://{name}.{run.metadata.namespace}.svc:{engine_launch(plan, group).port}"
+    return f"http://{name}.{run.metadata.namespace}.svc:{engine_launch(plan, group.arm).port}"

@@ -73,6 +73,35 @@ def vllm(
     return [*chunks, {"choices": [], "usage": usage, "system_fingerprint": "vllm-test", "metrics": metrics}]
 
 
+def sglang(decoded: Decoded, *, drafting: bool = True, merge: int = 1) -> list[dict[str, Any]]:
+    """SGLang's chunks: one a step, or of `merge` steps; the reason has one of its own, and so have its drafts."""
+    chunks = [_chunk({"role": "assistant", "content": ""})]
+    for told, size, _ in _gathered(decoded, merge):
+        chunks.append(_chunk({"content": WORD * size}, usage=_usage(decoded, told)))
+    chunks.append(_chunk({}, "length"))
+    if drafting and decoded.drafting:
+        chunks.append({"choices": [], "usage": None, "sglext": {"spec_tokens_details": _sglang_block(decoded)}})
+    return [*chunks, {"choices": [], "usage": _usage(decoded, decoded.output_tokens)}]
+
+
+def tensorrt_llm(decoded: Decoded, *, merge: int = 1, prompts_own: int = 1, told: bool = True) -> list[dict[str, Any]]:
+    """TensorRT-LLM's chunks: one an iteration, or of `merge`, with the average so far.
+
+    `prompts_own`: whether the iteration that read the prompt is counted; `told`: whether the average is.
+    """
+    chunks = [_chunk({"role": "assistant"}, usage=_usage(decoded, 0))]
+    gathered = list(_gathered(decoded, merge))
+    for tokens, size, iterations in gathered:
+        finish = "length" if tokens == decoded.output_tokens else None
+        chunk = _chunk({"content": WORD * size, "reasoning_content": ""}, finish, usage=_usage(decoded, tokens))
+        counted = iterations - 1 + prompts_own
+        average = {"avg_decoded_tokens_per_iter": tokens / counted if counted else 0.0} if told else {}
+        chunk["choices"][0].update(average)
+        chunks.append(chunk)
+    usage = {**_usage(decoded, decoded.output_tokens), "prompt_tokens_details": {"cached_tokens": 0}}
+    return [*chunks, {"choices": [], "usage": usage}]
+
+
 def llama(decoded: Decoded, *, ends_itself: bool = False, held_back: int = 1) -> list[dict[str, Any]]:
     """llama.cpp's chunks: one a token with running totals, or one for `held_back` tokens (a character in parts).
 
@@ -118,6 +147,29 @@ def _usage(decoded: Decoded, completion_tokens: int) -> dict[str, Any]:
     prompt = decoded.prompt_tokens
     total = prompt + completion_tokens
     return {"prompt_tokens": prompt, "completion_tokens": completion_tokens, "total_tokens": total}
+
+
+def _gathered(decoded: Decoded, merge: int) -> Iterator[tuple[int, int, int]]:
+    """Of each chunk: tokens so far, its own, and steps so far with the prefill among them."""
+    sizes, told = decoded.sizes, 0
+    for start in range(0, len(sizes), merge):
+        own = sizes[start : start + merge]
+        told += sum(own)
+        yield told, sum(own), start + len(own)
+
+
+def _sglang_block(decoded: Decoded) -> dict[str, Any]:
+    """Correct drafts before the last step is cut; proposed ones as if every step had as many as the longest."""
+    steps = decoded.drafting
+    deepest, longest = max(step.accepted for step in steps), max(step.drafted for step in steps)
+    return {
+        "spec_verify_ct": len(steps),
+        "spec_num_correct_drafts": sum(step.accepted for step in steps),
+        "spec_num_proposed_drafts": longest * len(steps),
+        "spec_correct_drafts_histogram": [
+            sum(step.accepted == drafts for step in steps) for drafts in range(deepest + 1)
+        ],
+    }
 
 
 def _vllm_block(decoded: Decoded, *, per_step: bool) -> dict[str, Any]:

@@ -7,20 +7,15 @@ stays null: the simulator has no tokenizer, its prompt tokens are words.
 
 from __future__ import annotations
 
-import json
 import time
 from abc import ABC, abstractmethod
 from typing import Any
 
 from specbench_client.simulator.ask import Ask, Result
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
+from specbench_client.simulator.events import DONE, event
 from specbench_client.simulator.process import StepOutcome
 from specbench_client.simulator.text import TOKEN_IDS, render
-
-
-def event(data: dict[str, Any]) -> bytes:
-    """Return one server-sent event."""
-    return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
 
 def speculation_block(outcomes: tuple[StepOutcome, ...], depth: int, *, per_step: bool) -> dict[str, Any]:
@@ -67,13 +62,13 @@ class VllmWire(ABC):
     def opening(self) -> bytes:
         return b""
 
-    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None) -> bytes:
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not told chunk by chunk
         choice = self._choice(render(words, first=sent_before == 0), self._ids(words), finish_reason)
         return event({**self._head, "choices": [choice], **self._running_usage(sent_before + len(words))})
 
     def closing(self, result: Result) -> list[bytes]:
         if not self._ask.delivery.include_usage:
-            return [b"data: [DONE]\n\n"]
+            return [DONE]
         last = {
             **self._head,
             "choices": [],
@@ -81,7 +76,7 @@ class VllmWire(ABC):
             **self._signature(),
             "metrics": self._metrics(result),
         }
-        return [event(last), b"data: [DONE]\n\n"]
+        return [event(last), DONE]
 
     @abstractmethod
     def whole(self, result: Result) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import numbers, total
 from specbench_client.trust.check import Check
+from specbench_client.trust.drafting import inferred
 from specbench_client.trust.evidence import PointEvidence, Seen
 
 
@@ -15,8 +16,7 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     could = numbers(rows, "tokens") >= 2
     if evidence.arm.drafter is None or not could.any():
         return []
-    counted = evidence.counters.drafted_tokens if evidence.counters else None
-    drafted = [each for each in (total(numbers(rows, "drafted_tokens")), counted) if each is not None]
+    drafted = _told(evidence)
     if not drafted:
         message = "the engine tells nowhere whether it drafted: read its log, or switch its acceptance metrics on"
         return [Seen(Severity.DOUBT, message)]
@@ -30,11 +30,29 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     return [Seen(Severity.INVALID, message, value=0, threshold=1)]
 
 
+def _told(evidence: PointEvidence) -> list[float]:
+    """What is told of its drafting: drafts, or else steps that verified some, or else drafts that were accepted.
+
+    That none was accepted proves nothing, and neither does what was only inferred.
+    """
+    rows = evidence.answered
+    for name in ("drafted_tokens", "draft_steps"):
+        counted = getattr(evidence.counters, name) if evidence.counters else None
+        told = [each for each in (total(numbers(rows, name)), counted) if each is not None]
+        if told:
+            return told
+    accepted = total(numbers(rows, "accepted_tokens")[~inferred(rows)])
+    return [accepted] if accepted else []
+
+
 CHECK: Check[PointEvidence] = Check(
     name="NeverDrafted",
     severities=(Severity.INVALID, Severity.DOUBT),
     says="A drafter was asked for, and records and counters know of no drafted token.",
-    threshold="fewer than 1 drafted token in a point; a Doubt where neither records nor counters tell",
+    threshold=(
+        "fewer than 1 drafted token in a point, or 1 step with drafts where tokens are not told; a Doubt where neither"
+        " records nor counters tell, and no draft is known to have been accepted"
+    ),
     argument="One drafted token proves the drafter alive; a drafter that never drafts is the baseline by another name.",
     remedy="Check the engine's log and arguments (a drafter without its model, a model without its method).",
     look=_look,

@@ -22,6 +22,9 @@ CELLS: dict[tuple[EngineKind, Method], Cell] = {
     (kind, method): cells[method] for kind, cells in ENGINES.items() for method in Method
 }
 
+RELEASES: dict[EngineKind, str] = {EngineKind.VLLM: vllm.RELEASE}
+"""What is launched where the spec names no version: of engines that have lost methods between releases."""
+
 
 def cell(kind: EngineKind, method: Method, version: str | None = None) -> Cell:
     """The pair's cell, as far as a release has it. Every pair has one: a test walks the whole table."""

@@ -1,0 +1,92 @@
+"""What engines are asked: every method that the support table has for them, as the launcher renders it for a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine_parsers.models import DRAFTERS, TARGETS
+from specbench_api.launch.launch import Order, placed
+from specbench_api.launch.support.table import RELEASES, cell
+from specbench_api.launch.table import LAUNCHERS, problems_of
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.target import Target
+
+ALGORITHMS = {
+    EngineKind.VLLM: ({"algorithm": "ngram_gpu"}, {"algorithm": "custom_class", "model": "my_module.MyProposer"}),
+    EngineKind.SGLANG: ({"algorithm": "UNO"},),
+}
+"""What method custom stands for, of each engine."""
+FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
+    EngineKind.VLLM: (
+        ("ngram, its lengths", {"method": "ngram", "promptLookupMin": 2, "promptLookupMax": 4}),
+        ("ngram, by batch size", {"method": "ngram", "draftLengths": [{"batchSize": 4, "tokens": 3}]}),
+        ("eagle3, split as the target", {"method": "eagle3", "draftTensorParallelSize": 2}),
+        ("eagle3, not split", {"method": "eagle3", "draftTensorParallelSize": 1}),
+        ("draft_model, a revision", {"method": "draft_model", "revision": "main"}),
+        (
+            "draft_model, further keys",
+            {"method": "draft_model", "speculativeConfig": {"draft-sample-method": "greedy"}},
+        ),
+    ),
+    EngineKind.SGLANG: (("eagle3, a tree", {"method": "eagle3", "eagleTopk": 4, "numDraftTokens": 8}),),
+}
+"""Knobs, beside every method with its defaults."""
+DSPARK_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+"""What vLLM decides by itself where there is a GPU."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One command line; `env` is set while it is judged."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def cases_of(kind: EngineKind, models: Path) -> list[Case]:
+    """The baseline with and without levelling, every method, then their knobs. `models`: where those lie."""
+    plain = [
+        (str(knobs.get("algorithm") or method), {"method": str(method), **knobs}) for method, knobs in _cells(kind)
+    ]
+    levelled = Engine.model_validate({"kind": str(kind), "tensorParallelSize": 2})
+    bare = levelled.model_copy(update={"levelling": "Off"})
+    return [
+        Case("none", _argv(levelled, None, models)),
+        Case("none, not levelled", _argv(bare, None, models)),
+        *(_case(name, levelled, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
+    ]
+
+
+def _cells(kind: EngineKind) -> list[tuple[Method, dict[str, str]]]:
+    drafting = [method for method in Method if method is not Method.NONE]
+    has = [method for method in drafting if cell(kind, method, RELEASES.get(kind)).supported]
+    return [(method, knobs) for method in has for knobs in (ALGORITHMS[kind] if method is Method.CUSTOM else ({},))]
+
+
+def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path) -> Case:
+    own = DRAFTERS.get(Method(knobs["method"]))
+    model = {"model": str(models / own)} if own else {}
+    drafter = Drafter.model_validate({"name": "d", **model, **knobs})
+    env = DSPARK_RUNNER if drafter.method is Method.DSPARK else {}
+    return Case(name, _argv(engine, drafter, models), env)
+
+
+def _argv(engine: Engine, drafter: Drafter | None, models: Path) -> tuple[str, ...]:
+    """As in a pod. What specbench itself refuses is a mistake of this file."""
+    family = TARGETS.get(drafter.method, "llama") if drafter else "llama"
+    target = Target.model_validate({"name": "acme/tiny", "path": str(models / family)})
+    order = Order(engine, target, drafter, slots=4)
+    if found := problems_of(order):
+        raise ValueError("; ".join(map(str, found)))
+    launch = LAUNCHERS[engine.kind].launch(order)
+    configs = models / "configs"
+    configs.mkdir(exist_ok=True)
+    for name, text in launch.configs.items():
+        (configs / name).write_text(text)
+    network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(launch.port))
+    return (*placed(launch, str(configs)).args, *network)

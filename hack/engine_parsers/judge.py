@@ -1,0 +1,53 @@
+"""What both judges do. It runs in an engine's environment, so it knows the standard library alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class Refused(Exception):
+    """The parser's own words."""
+
+
+def judge(load: Callable[[], Callable[[list[str]], str]]) -> None:
+    """Cases from stdin, a verdict a line to stdout. `load` gives what takes a command line and says how far it went.
+
+    Engines write on stdout what they like: it is theirs no longer.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    cases = json.load(sys.stdin)
+    _be_strict()
+    take = load()
+    for case in cases:
+        os.environ.update(case["env"])
+        accepted, words = _verdict(take, case["argv"])
+        for name in case["env"]:
+            del os.environ[name]
+        print(json.dumps({"case": case["name"], "accepted": accepted, "words": words}), file=answers, flush=True)
+
+
+def _verdict(take: Callable[[list[str]], str], argv: list[str]) -> tuple[bool, str]:
+    try:
+        return True, take(argv)
+    except Exception as error:  # noqa: BLE001 - whatever an engine raises is its answer
+        return False, f"{type(error).__name__}: {error}"
+
+
+def _be_strict() -> None:
+    """Parsers raise instead of ending the program, and take no beginnings of flags: a renamed one might begin alike."""
+    begin = argparse.ArgumentParser.__init__
+
+    def strictly(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+        begin(parser, *args, **{**kwargs, "allow_abbrev": False})
+
+    def refuse(_: argparse.ArgumentParser, message: str) -> NoReturn:
+        raise Refused(message)
+
+    argparse.ArgumentParser.__init__ = strictly  # type: ignore[assignment, method-assign]
+    argparse.ArgumentParser.error = refuse  # type: ignore[assignment, method-assign]

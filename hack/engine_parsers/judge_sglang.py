@@ -1,0 +1,25 @@
+"""Asks SGLang: its parser of `sglang.launch_server`, and whether it knows the algorithm. Runs in its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine_parsers.judge import judge
+
+
+def load() -> Callable[[list[str]], str]:
+    """Import SGLang's arguments, which takes seconds."""
+    from sglang.srt.server_args import prepare_server_args  # noqa: PLC0415 - the environment's, and slow
+    from sglang.srt.speculative.spec_info import SpeculativeAlgorithm  # noqa: PLC0415
+
+    def take(argv: list[str]) -> str:
+        args = prepare_server_args(argv)
+        algorithm = args.speculative_algorithm
+        found = SpeculativeAlgorithm.from_string(algorithm) if algorithm else None
+        return f"parser; it drafts by {found.name if found else 'none'}"
+
+    return take
+
+
+if __name__ == "__main__":
+    judge(load)

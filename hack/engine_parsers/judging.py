@@ -1,0 +1,47 @@
+"""Cases to an engine's judge and verdicts back: JSON lines over pipes, since the engine lives in another Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from engine_parsers.cases import Case
+from engine_parsers.environments import HACK, cache_folder
+
+WORDS_MAX = 400
+OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1", "PYTHONWARNINGS": "ignore"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`words`: why it was refused, as the engine has it; or how far an accepted one went."""
+
+    case: str
+    accepted: bool
+    words: str
+
+    def __str__(self) -> str:
+        """In one line."""
+        text = " ".join(self.words.split())
+        short = text if len(text) <= WORDS_MAX else f"{text[:WORDS_MAX]}…"
+        return f"{'accepted' if self.accepted else 'refused'}: {short}"
+
+
+def ask(command: Sequence[str], cases: Sequence[Case]) -> Iterator[Verdict]:
+    """Verdicts in the order of the cases. Raises CalledProcessError where the engine itself could not be asked."""
+    kept = {"VLLM_CACHE_ROOT": str(cache_folder() / "vllm-cache")}
+    env = {**os.environ, **OFFLINE, **kept, "PYTHONPATH": str(HACK)}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as judge:
+        assert judge.stdin is not None
+        assert judge.stdout is not None
+        judge.stdin.write(json.dumps([asdict(case) for case in cases]))
+        judge.stdin.close()
+        heard = 0
+        for line in judge.stdout:
+            heard += 1
+            yield Verdict(**json.loads(line))
+    if judge.returncode or heard != len(cases):
+        raise subprocess.CalledProcessError(judge.returncode or 1, command)

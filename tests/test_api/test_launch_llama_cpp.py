@@ -1,0 +1,132 @@
+"""llama.cpp's further methods: one golden line for each, and the words of each refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench_api.launch.launch import Launch
+from specbench_api.launch.llama_cpp import ALGORITHMS, TYPES
+from specbench_api.launch.support.llama_cpp import CELLS
+from specbench_api.spec.drafter import Method
+from specbench_testing.launches import launches_of, refusals_of
+
+LLAMA = {"spec.engine.kind": "llama-cpp", "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"}}
+COMMON = ("--model", "/m/tiny.gguf", "--alias", "acme/tiny", "--parallel", "1", "--metrics", "--slots")
+GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "eagle3": (
+        {"method": "eagle3", "model": "/m/head.gguf"},
+        "--spec-type draft-eagle3 --model-draft /m/head.gguf --spec-draft-n-max 3",
+    ),
+    "mtp": ({"method": "mtp", "numSpeculativeTokens": 2}, "--spec-type draft-mtp --spec-draft-n-max 2"),
+    "mtp-apart": (
+        {"method": "mtp", "model": "/m/mtp.gguf"},
+        "--spec-type draft-mtp --model-draft /m/mtp.gguf --spec-draft-n-max 3",
+    ),
+    "dflash": (
+        {"method": "dflash", "model": "acme/dflash-GGUF", "numSpeculativeTokens": 15},
+        "--spec-type draft-dflash --hf-repo-draft acme/dflash-GGUF --spec-draft-n-max 15",
+    ),
+    "dspark": (
+        {"method": "dspark", "model": "./dspark.gguf", "numSpeculativeTokens": 7},
+        "--spec-type draft-dspark --model-draft ./dspark.gguf --spec-draft-n-max 7",
+    ),
+    "map-k": (
+        {"method": "custom", "algorithm": "ngram-map-k", "args": ["--spec-ngram-map-k-size-n=4"]},
+        "--spec-type ngram-map-k --spec-ngram-map-k-size-m 3 --spec-ngram-map-k-size-n 4",
+    ),
+    "map-k4v": (
+        {"method": "custom", "algorithm": "ngram-map-k4v", "numSpeculativeTokens": 8},
+        "--spec-type ngram-map-k4v --spec-ngram-map-k4v-size-m 8",
+    ),
+    "mod": (
+        {"method": "custom", "algorithm": "ngram-mod", "args": ["--spec-ngram-mod-n-match", "6"]},
+        "--spec-type ngram-mod --spec-ngram-mod-n-max 3 --spec-ngram-mod-n-match 6",
+    ),
+    "cache": ({"method": "custom", "algorithm": "ngram-cache", "numSpeculativeTokens": 8}, "--spec-type ngram-cache"),
+}
+
+
+def drafted(drafter: dict[str, Any]) -> Launch:
+    return launches_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})["d"]
+
+
+def refused(drafter: dict[str, Any]) -> list[str]:
+    return refusals_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_each_method_has_its_command_line(name: str) -> None:
+    drafter, line = GOLDEN[name]
+    assert drafted(drafter).args == (*COMMON, *line.split())
+
+
+def test_a_model_of_a_drafter_is_a_file_or_of_the_hub() -> None:
+    assert drafted(GOLDEN["dspark"][0]).files["spec.drafters[0].model"] == "./dspark.gguf"
+    assert drafted(GOLDEN["dflash"][0]).hub == {"spec.drafters[0].model": "acme/dflash-GGUF"}
+
+
+def test_every_method_of_the_table_has_llama_cpps_name() -> None:
+    launched = {method for method, cell in CELLS.items() if cell.supported} - {Method.NONE, Method.CUSTOM}
+    assert launched == set(TYPES)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "says"),
+    [
+        (
+            {"method": "custom", "algorithm": "ngram-simple"},
+            "algorithm: custom is not for 'ngram-simple' on llama.cpp (method ngram)",
+        ),
+        (
+            {"method": "custom", "algorithm": "ngram-mod,draft-simple"},
+            f"algorithm: custom is not for 'ngram-mod,draft-simple' on llama.cpp (one of {', '.join(ALGORITHMS)})",
+        ),
+        (
+            {"method": "custom", "algorithm": "ngram-mod", "model": "/m/x.gguf"},
+            "model: ngram-mod drafts from the text alone (remove model)",
+        ),
+        (
+            {"method": "custom", "algorithm": "ngram-cache"},
+            "numSpeculativeTokens: ngram-cache drafts up to 8 tokens, and llama-server has no flag for it"
+            " (set it to 8)",
+        ),
+        (
+            {"method": "custom", "algorithm": "ngram-mod", "args": ["-t", "1", "--spec-ngram-map-k-size-n=4"]},
+            "args[2]: --spec-ngram-map-k-size-n does nothing with --spec-type ngram-mod (remove it)",
+        ),
+        (
+            {"method": "draft_model", "model": "/m/d.gguf", "args": ["--spec-ngram-mod-n-match=4"]},
+            "args[0]: --spec-ngram-mod-n-match does nothing with --spec-type draft-simple (remove it)",
+        ),
+    ],
+)
+def test_what_would_be_accepted_and_never_done_is_refused(drafter: dict[str, Any], says: str) -> None:
+    assert refused(drafter) == [f"spec.drafters[0].{says}"]
+
+
+@pytest.mark.parametrize("flag", [flag for flag in ALGORITHMS.values() if flag])
+def test_the_length_of_a_draft_is_set_by_its_field_alone(flag: str) -> None:
+    algorithm = next(name for name, its in ALGORITHMS.items() if its == flag)
+    (told,) = refused({"method": "custom", "algorithm": algorithm, "args": [f"{flag}=9"]})
+    assert told.startswith(f"spec.drafters[0].args[0]: '{flag}=9' contradicts ")
+    assert told.endswith("(set drafters[].numSpeculativeTokens)")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("draftLengths", [{"batchSize": 1, "tokens": 4}]),
+        ("speculativeConfig", {"draft_p_min": 0.5}),
+        ("draftTensorParallelSize", 2),
+        ("revision", "v2"),
+        ("eagleTopk", 4),
+        ("numDraftTokens", 16),
+        ("tokenMap", "acme/map"),
+    ],
+)
+def test_a_field_for_which_llama_cpp_has_no_word_is_refused(field: str, value: object) -> None:
+    told = refused({"method": "eagle3", "model": "/m/head.gguf", field: value})
+    remedy = "remove it; llama-server's own flags go into args"
+    assert told == [f"spec.drafters[0].{field}: llama.cpp has no word for it ({remedy})"]

@@ -1,0 +1,319 @@
+"""SGLang's command line: one golden line for each drafter, and the words of each refusal.
+
+Every line here was given to the parser of sglang 0.5.23 once, which took them all.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.launch.launch import CONFIG_FOLDER, Launch
+from specbench_api.launch.sglang import ALGORITHMS
+from specbench_api.launch.support.sglang import CELLS
+from specbench_api.spec.drafter import Method
+from specbench_testing.launches import launches_of, refusals_of
+
+COMMON = (
+    "--model-path acme/tiny --served-model-name acme/tiny --tp-size 1 --enable-metrics"
+    " --max-running-requests 8 --disable-radix-cache --sampling-defaults openai --stream-interval 1"
+)
+HEAD = {"model": "acme/head"}
+PATH = "--speculative-draft-model-path acme/head"
+CHAIN = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4"
+GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "ngram": ({"method": "ngram"}, "--speculative-algorithm NGRAM --speculative-num-draft-tokens 4"),
+    "draft-model": (
+        {"method": "draft_model", **HEAD, "revision": "v2"},
+        f"--speculative-algorithm STANDALONE {PATH} --speculative-draft-model-revision v2 {CHAIN}",
+    ),
+    "eagle": (
+        {"method": "eagle", **HEAD, "tokenMap": "acme/map"},
+        f"--speculative-algorithm EAGLE {PATH} {CHAIN} --speculative-token-map acme/map",
+    ),
+    "tree": (
+        {"method": "eagle", **HEAD, "eagleTopk": 4, "numDraftTokens": 16},
+        (
+            f"--speculative-algorithm EAGLE {PATH} --speculative-num-steps 3 --speculative-eagle-topk 4"
+            " --speculative-num-draft-tokens 16"
+        ),
+    ),
+    "eagle3": ({"method": "eagle3", **HEAD}, f"--speculative-algorithm EAGLE3 {PATH} {CHAIN}"),
+    "mtp": ({"method": "mtp"}, f"--speculative-algorithm NEXTN {CHAIN}"),
+    "mtp-apart": ({"method": "mtp", **HEAD}, f"--speculative-algorithm NEXTN {PATH} {CHAIN}"),
+    "dflash": (
+        {"method": "dflash", **HEAD, "numSpeculativeTokens": 15},
+        f"--speculative-algorithm DFLASH {PATH} --speculative-num-draft-tokens 16",
+    ),
+    "dspark": (
+        {"method": "dspark", **HEAD, "numSpeculativeTokens": 7},
+        f"--speculative-algorithm DSPARK {PATH} --speculative-dspark-block-size 7",
+    ),
+    "custom": (
+        {"method": "custom", "algorithm": "UNO", "args": ["--uno-lora-path=acme/lora"]},
+        f"--speculative-algorithm UNO {CHAIN} --uno-lora-path=acme/lora",
+    ),
+    "by-batch": (
+        {"method": "eagle3", **HEAD, "draftLengths": [{"batchSize": 4, "tokens": 3}, {"batchSize": 16, "tokens": 0}]},
+        (
+            f"--speculative-algorithm EAGLE3 {PATH} {CHAIN} --speculative-adaptive"
+            f" --speculative-adaptive-config {CONFIG_FOLDER}/adaptive.json"
+        ),
+    ),
+}
+
+
+def sglang(drafter: dict[str, Any] | None = None, **engine: Any) -> dict[str, Any]:
+    """Edits of a run: SGLang, eight requests at once, and one arm."""
+    drafters = [{"name": "arm", **drafter}] if drafter else []
+    return {
+        "spec.engine": {"kind": "sglang", **engine},
+        "spec.load": {"concurrency": [1, 8]},
+        "spec.drafters": drafters,
+    }
+
+
+def launch(drafter: dict[str, Any] | None = None, **engine: Any) -> Launch:
+    """The arm's launch, or the baseline's."""
+    return launches_of(sglang(drafter, **engine))["arm" if drafter else "none"]
+
+
+def refused(drafter: dict[str, Any] | None = None, **engine: Any) -> list[str]:
+    return refusals_of(sglang(drafter, **engine))
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_an_arm_is_the_baseline_with_its_drafter_behind(name: str) -> None:
+    drafter, wanted = GOLDEN[name]
+    assert " ".join(launch().args) == COMMON
+    assert " ".join(launch(drafter).args) == f"{COMMON} {wanted}"
+
+
+def test_every_method_of_the_table_has_its_golden_line() -> None:
+    methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
+    assert methods == {method for method, cell in CELLS.items() if cell.supported} - {Method.NONE}
+    assert methods == {*ALGORITHMS, Method.CUSTOM}
+
+
+def test_a_pod_runs_the_module_in_the_engines_image_and_this_machine_its_own_python() -> None:
+    found = launch()
+    assert (found.image, found.port, found.served_model) == ("lmsysorg/sglang:v0.5.23", 30000, "acme/tiny")
+    assert (found.command, found.image_program) == (None, ("python3", "-m", "sglang.launch_server"))
+    assert found.local_programs == (("python", "-m", "sglang.launch_server"),)
+
+
+@pytest.mark.parametrize(("version", "tag"), [("0.5.20", "v0.5.20"), ("v0.5.20", "v0.5.20"), ("latest", "latest")])
+def test_the_version_names_the_image(version: str, tag: str) -> None:
+    assert launch(version=version).image == f"lmsysorg/sglang:{tag}"
+
+
+def test_its_health_route_is_told_not_to_generate_unless_the_user_says_so() -> None:
+    quiet = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
+    assert (launch().health_path, launch().env) == ("/health", {quiet: "0"})
+    assert launch(env=[{"name": quiet, "value": "1"}, {"name": "A", "value": "b"}]).env == {quiet: "1", "A": "b"}
+
+
+def test_without_levelling_it_keeps_its_own_defaults_and_its_counters() -> None:
+    wanted = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4 --enable-metrics --stream-interval=2"
+    assert " ".join(launch(tensorParallelSize=4, levelling="Off", args=["--stream-interval=2"]).args) == wanted
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ({"revision": "abc"}, "--model-path acme/tiny --revision abc --served-model-name acme/tiny"),
+        ({"path": "/m/tiny", "revision": "abc"}, "--model-path /m/tiny --served-model-name acme/tiny"),
+        ({"pvc": {"claimName": "c", "path": "/t"}}, "--model-path /models/t --served-model-name acme/tiny"),
+        ({"tokenizer": "acme/t"}, "--model-path acme/tiny --served-model-name acme/tiny --tokenizer-path acme/t"),
+    ],
+    ids=str,
+)
+def test_the_target_is_served_under_its_name_wherever_it_lies(model: dict[str, Any], wanted: str) -> None:
+    found = launches_of({**sglang(), "spec.model": {"name": "acme/tiny", **model}})["none"]
+    assert " ".join(found.args).split(" --tp-size")[0] == wanted
+
+
+def test_what_lies_on_disk_is_told_from_what_a_hub_has() -> None:
+    edits = {**sglang({"method": "eagle3", "model": "./head"}), "spec.model": {"name": "t", "path": "/m/t"}}
+    here, afar = launches_of(edits)["arm"], launch({"method": "eagle3", **HEAD})
+    assert (here.files, here.hub) == ({"spec.model.path": "/m/t", "spec.drafters[0].model": "./head"}, {})
+    assert (afar.files, afar.hub) == ({}, {"spec.model.name": "acme/tiny", "spec.drafters[0].model": "acme/head"})
+
+
+def test_draft_lengths_are_a_file_with_one_candidate_for_each_batch() -> None:
+    found = launch(GOLDEN["by-batch"][0])
+    assert found.configs == {"adaptive.json": '{"1": {"candidate_steps": [3]}, "5": {"candidate_steps": [0]}}\n'}
+    assert launch(GOLDEN["eagle3"][0]).configs == {}
+
+
+def steps_of(slots: dict[str, dict[str, list[int]]], batch: int) -> int:
+    """As SGLang looks it up: the last slot that begins at this batch or before it."""
+    begins = max(int(begin) for begin in slots if int(begin) <= batch)
+    return slots[str(begins)]["candidate_steps"][0]
+
+
+@given(
+    st.dictionaries(st.integers(1, 64), st.integers(0, 8), min_size=1, max_size=8).filter(
+        lambda rows: any(rows.values())
+    )
+)
+def test_a_schedule_gives_each_batch_the_length_of_the_first_row_that_holds_it(rows: dict[int, int]) -> None:
+    lengths = [{"batchSize": batch, "tokens": tokens} for batch, tokens in rows.items()]
+    drafter = {"method": "eagle3", **HEAD, "numSpeculativeTokens": max(rows.values()), "draftLengths": lengths}
+    slots = json.loads(launch(drafter).configs["adaptive.json"])
+    for batch in range(1, 70):
+        holding = min((most for most in rows if batch <= most), default=max(rows))
+        assert steps_of(slots, batch) == rows[holding]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--model", "x"], "set spec.model"),
+        (["--revision=x"], "set spec.model.revision"),
+        (["--served-model-name=x"], "it is spec.model.name"),
+        (["--tensor-parallel-size=2"], "set spec.engine.tensorParallelSize"),
+        (["--tp", "2"], "set spec.engine.tensorParallelSize"),
+        (["--config=x.yaml"], "give its arguments in args, where they can be held against what specbench sets"),
+        (["--speculative-algorithm=NGRAM"], "set drafters[].method"),
+        (["--speculative-draft-model", "x"], "set drafters[].model"),
+        (["--speculative-draft-model-revision", "x"], "set drafters[].revision"),
+        (["--speculative-num-steps=5"], "set drafters[].numSpeculativeTokens"),
+        (["--speculative-eagle-topk=5"], "set drafters[].eagleTopk"),
+        (
+            ["--speculative-dflash-block-size=5"],
+            "set drafters[].numSpeculativeTokens, and numDraftTokens for a tree",
+        ),
+        (["--speculative-token-map=x"], "set drafters[].tokenMap"),
+        (["--speculative-adaptive"], "set drafters[].draftLengths"),
+        (["--max-running-requests=1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
+        (["--max-running", "1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
+        (["--disable-radix-cache"], "or set spec.engine.levelling: Off"),
+        (["--sampling-defaults=model"], "or set spec.engine.levelling: Off"),
+        (["--stream-interval=8"], "or set spec.engine.levelling: Off"),
+        (["--enable-metrics"], "it is set for every arm by specbench"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_argument_that_contradicts_a_managed_flag_is_refused_with_its_field(args: list[str], says: str) -> None:
+    (told,) = refused(args=["--dtype=bfloat16", *args])
+    assert told.startswith(f"spec.engine.args[1]: '{' '.join(args)}' contradicts ")
+    assert told.endswith(f" ({says})")
+
+
+def test_both_values_of_a_contradiction_are_named() -> None:
+    assert refused(GOLDEN["mtp"][0] | {"args": ["--speculative-num-steps=5", "--max-running", "9"]}) == [
+        (
+            "spec.drafters[0].args[0]: '--speculative-num-steps=5' contradicts '--speculative-num-steps 3', which"
+            " specbench sets (set drafters[].numSpeculativeTokens)"
+        ),
+        (
+            "spec.drafters[0].args[1]: '--max-running 9' contradicts '--max-running-requests 8', which specbench sets"
+            " (it is spec.load.slots, or else the highest of spec.load.concurrency)"
+        ),
+    ]
+
+
+EAGLE3 = {"method": "eagle3", **HEAD}
+LONG = [{"batchSize": 1, "tokens": 5}]
+SHORT = [{"batchSize": 8, "tokens": 3}]
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "keys": (
+        {**EAGLE3, "speculativeConfig": {"a": 1}},
+        "speculativeConfig: SGLang has no speculative configuration but its flags (give them in this arm's args)",
+    ),
+    "draft-tp": (
+        {**EAGLE3, "draftTensorParallelSize": 1},
+        "draftTensorParallelSize: SGLang splits the drafter as it splits the target (leave it out)",
+    ),
+    "revision-of-nothing": (
+        {"method": "ngram", "revision": "v2"},
+        "revision: SGLang has no drafter's model to take at a revision (leave it out, or set model)",
+    ),
+    "lookup-min": (
+        {"method": "ngram", "promptLookupMin": 2},
+        "promptLookupMin: SGLang looks up suffixes of every length (leave it out)",
+    ),
+    "lookup-max": (
+        {"method": "ngram", "promptLookupMax": 5},
+        (
+            "promptLookupMax: SGLang bounds suffix and draft together"
+            " (give --speculative-ngram-max-trie-depth in this arm's args)"
+        ),
+    ),
+    "chain-of-other-length": (
+        {**EAGLE3, "numDraftTokens": 8},
+        (
+            "numDraftTokens: of a chain of 3 drafts SGLang verifies 4 tokens, whatever is asked"
+            " (leave it out, or set eagleTopk for a tree)"
+        ),
+    ),
+    "tree-without-size": (
+        {**EAGLE3, "eagleTopk": 2},
+        (
+            "numDraftTokens: a tree of depth 3 and eagleTopk 2 has 11 nodes at most, the root among them"
+            " (say how many are verified: 2 to 11)"
+        ),
+    ),
+    "tree-too-large": (
+        {**EAGLE3, "eagleTopk": 2, "numDraftTokens": 12},
+        (
+            "numDraftTokens: a tree of depth 3 and eagleTopk 2 has 11 nodes at most, the root among them"
+            " (say how many are verified: 2 to 11)"
+        ),
+    ),
+    "lengths-of-n-grams": (
+        {"method": "ngram", "draftLengths": SHORT},
+        (
+            "draftLengths: SGLang changes the length of EAGLE and EAGLE-3 chains alone: others keep theirs, and a log"
+            " line says so (leave it out, or use eagle or eagle3 without eagleTopk)"
+        ),
+    ),
+    "lengths-of-a-tree": (
+        {**EAGLE3, "eagleTopk": 2, "numDraftTokens": 8, "draftLengths": SHORT},
+        (
+            "draftLengths: SGLang changes the length of EAGLE and EAGLE-3 chains alone: others keep theirs, and a log"
+            " line says so (leave it out, or use eagle or eagle3 without eagleTopk)"
+        ),
+    ),
+    "longer-than-k": (
+        {**EAGLE3, "draftLengths": LONG},
+        "draftLengths: the longest is 5, and numSpeculativeTokens 3 (make them the same)",
+    ),
+    "custom-of-a-method": (
+        {"method": "custom", "algorithm": "nextn"},
+        "algorithm: nextn is method mtp (set method: mtp)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_sglang_has_not_or_would_silently_correct_is_refused(name: str) -> None:
+    drafter, says = REFUSED[name]
+    assert refused(drafter) == [f"spec.drafters[0].{says}"]
+
+
+def test_the_largest_tree_is_taken() -> None:
+    args = launch({**EAGLE3, "eagleTopk": 2, "numDraftTokens": 11}).args
+    assert args[args.index("--speculative-num-draft-tokens") + 1] == "11"
+
+
+def test_acceptance_that_is_made_up_is_refused() -> None:
+    env = [{"name": "A"}, {"name": "SGLANG_SIMULATE_ACC_LEN", "value": "3"}]
+    assert refused(env=env) == [
+        (
+            "spec.engine.env[1].name: SGLANG_SIMULATE_ACC_LEN has SGLang make acceptance up, and what it writes then is"
+            " no model's text (remove it; kind simulator is for that)"
+        )
+    ]
+
+
+def test_a_target_behind_a_uri_is_refused() -> None:
+    edits = {**sglang(), "spec.model": {"name": "m", "uri": "s3://b/m"}}
+    assert refusals_of(edits) == [
+        "spec.model.uri: SGLang is not launched from a URI (use path or pvc, or the hub's name)"
+    ]

@@ -1,0 +1,399 @@
+"""TensorRT-LLM's command line and configuration file: a golden file for each drafter, the words of each refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.launch.launch import CONFIG_FOLDER, Launch
+from specbench_api.launch.support.tensorrt_llm import CELLS
+from specbench_api.launch.tensorrt_llm import DECODING_TYPES
+from specbench_api.plan.expand import expand
+from specbench_api.spec.drafter import Method
+from specbench_testing.launches import launches_of, refusals_of
+from specbench_testing.resources import run_of
+
+BASELINE = """\
+enable_iter_perf_stats: true
+kv_cache_config:
+  enable_block_reuse: false
+return_perf_metrics: true
+stream_interval: 1
+"""
+NGRAM = """\
+disable_overlap_scheduler: true
+enable_iter_perf_stats: true
+kv_cache_config:
+  enable_block_reuse: false
+return_perf_metrics: true
+speculative_config:
+  decoding_type: NGram
+  is_public_pool: false
+  max_draft_len: 3
+  max_matching_ngram_size: 4
+stream_interval: 1
+"""
+HEAD = {"model": "acme/head"}
+GOLDEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "ngram": (
+        {"method": "ngram", "promptLookupMax": 6},
+        {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 6, "is_public_pool": False},
+    ),
+    "draft-model": (
+        {"method": "draft_model", "model": "/m/draft", "numSpeculativeTokens": 5},
+        {"decoding_type": "DraftTarget", "max_draft_len": 5, "speculative_model_dir": "/m/draft"},
+    ),
+    "eagle3": (
+        {"method": "eagle3", **HEAD, "speculativeConfig": {"max_concurrency": 8}},
+        {"decoding_type": "Eagle", "max_draft_len": 3, "speculative_model_dir": "acme/head", "max_concurrency": 8},
+    ),
+    "mtp": (
+        {"method": "mtp", "numSpeculativeTokens": 1},
+        {"decoding_type": "MTP", "num_nextn_predict_layers": 1},
+    ),
+    "custom": (
+        {"method": "custom", "algorithm": "PARD", **HEAD},
+        {"decoding_type": "PARD", "max_draft_len": 3, "speculative_model_dir": "acme/head"},
+    ),
+    "by-batch": (
+        {
+            "method": "draft_model",
+            **HEAD,
+            "draftLengths": [
+                {"batchSize": 3, "tokens": 3},
+                {"batchSize": 7, "tokens": 2},
+                {"batchSize": 8, "tokens": 0},
+            ],
+        },
+        {
+            "decoding_type": "DraftTarget",
+            "max_draft_len": 3,
+            "speculative_model_dir": "acme/head",
+            "draft_len_schedule": {1: 3, 4: 2, 8: 0},
+        },
+    ),
+}
+
+
+def tensorrt(*drafters: dict[str, Any], **engine: Any) -> dict[str, Any]:
+    """Edits of a run: TensorRT-LLM, and arms named by their place."""
+    arms = [{"name": f"arm{row}", **drafter} for row, drafter in enumerate(drafters)]
+    return {"spec.engine": {"kind": "tensorrt-llm", **engine}, "spec.drafters": arms}
+
+
+def launch(*drafters: dict[str, Any], **engine: Any) -> Launch:
+    """The first arm's launch, or the baseline's."""
+    return launches_of(tensorrt(*drafters, **engine))["arm0" if drafters else "none"]
+
+
+def config(*drafters: dict[str, Any], **engine: Any) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(launch(*drafters, **engine).configs["config.yaml"])
+    return found
+
+
+def refused(*drafters: dict[str, Any], **engine: Any) -> list[str]:
+    return refusals_of(tensorrt(*drafters, **engine))
+
+
+def test_the_file_is_written_with_its_keys_in_order() -> None:
+    assert launch().configs == {"config.yaml": BASELINE}
+    assert launch({"method": "ngram"}).configs == {"config.yaml": NGRAM}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_an_arm_has_the_baselines_file_with_its_drafter_in_it(name: str) -> None:
+    drafter, wanted = GOLDEN[name]
+    arms = launches_of(tensorrt(drafter))
+    baseline, drafting = (yaml.safe_load(arms[arm].configs["config.yaml"]) for arm in ("none", "arm0"))
+    assert drafting == {**baseline, "speculative_config": wanted}
+    assert arms["none"].args == arms["arm0"].args
+
+
+def test_every_method_of_the_table_has_its_golden_file() -> None:
+    methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
+    assert methods == {method for method, cell in CELLS.items() if cell.supported} - {Method.NONE}
+    assert methods == {*DECODING_TYPES, Method.CUSTOM}
+
+
+def test_the_server_is_given_its_model_its_gpus_and_its_file() -> None:
+    found = launch(tensorParallelSize=4, args=["--max_batch_size=64"])
+    assert " ".join(found.args) == (
+        f"acme/tiny --tp_size 4 --extra_llm_api_options {CONFIG_FOLDER}/config.yaml --max_batch_size=64"
+    )
+    assert (found.image, found.port) == ("nvcr.io/nvidia/tensorrt-llm/release:1.2.1", 8000)
+    assert (found.command, found.image_program, found.local_programs) == (
+        None,
+        ("trtllm-serve",),
+        (("trtllm-serve",),),
+    )
+    tags = [launch(version=version).image.rpartition(":")[2] for version in ("1.1.0", "v1.1.0", "vnext")]
+    assert tags == ["1.1.0", "1.1.0", "vnext"]
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "served"),
+    [
+        ({}, "acme/tiny", "acme/tiny"),
+        ({"path": "/m/folder/"}, "/m/folder/", "folder"),
+        ({"pvc": {"claimName": "c", "path": "deep/tiny"}}, "/models/deep/tiny", "tiny"),
+    ],
+    ids=str,
+)
+def test_a_folder_is_served_under_its_own_name(model: dict[str, Any], first: str, served: str) -> None:
+    found = launches_of({**tensorrt(), "spec.model": {"name": "acme/tiny", **model}})["none"]
+    assert (found.args[0], found.served_model) == (first, served)
+
+
+def test_revision_and_tokenizer_of_the_target_are_passed_on() -> None:
+    edits = {**tensorrt(), "spec.model": {"name": "acme/tiny", "revision": "abc", "tokenizer": "acme/t"}}
+    found = launches_of(edits)["none"]
+    assert yaml.safe_load(found.configs["config.yaml"])["revision"] == "abc"
+    assert found.args[found.args.index("--tokenizer") + 1] == "acme/t"
+
+
+def test_keys_of_the_users_are_merged_however_deep() -> None:
+    given_keys = {
+        "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": False},
+        "stream_interval": 1,
+        "dtype": "auto",
+    }
+    assert config(config=given_keys) == {
+        "dtype": "auto",
+        "enable_iter_perf_stats": True,
+        "kv_cache_config": {"dtype": "fp8", "enable_block_reuse": False},
+        "return_perf_metrics": True,
+        "stream_interval": 1,
+    }
+
+
+def test_without_levelling_it_keeps_its_own_defaults_and_its_statistics() -> None:
+    mine = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": True}}
+    assert config({"method": "ngram"}, levelling="Off", config=mine) == {
+        "enable_iter_perf_stats": True,
+        "return_perf_metrics": True,
+        **mine,
+        "speculative_config": {"decoding_type": "NGram", "max_draft_len": 3, "max_matching_ngram_size": 4},
+    }
+
+
+EAGLE3 = {"method": "eagle3", **HEAD}
+TWO_MODEL_EAGLE = {**EAGLE3, "speculativeConfig": {"eagle3_one_model": False}}
+
+
+@pytest.mark.parametrize(
+    ("drafters", "without"),
+    [
+        ([EAGLE3], False),
+        ([{"method": "mtp"}], False),
+        ([EAGLE3, {"method": "ngram"}], True),
+        ([{"method": "draft_model", **HEAD}], True),
+        ([TWO_MODEL_EAGLE], True),
+    ],
+    ids=str,
+)
+def test_one_arm_without_the_overlap_scheduler_takes_it_from_all(drafters: list[dict[str, Any]], without: bool) -> None:
+    told = {
+        name: yaml.safe_load(found.configs["config.yaml"]).get("disable_overlap_scheduler")
+        for name, found in launches_of(tensorrt(*drafters)).items()
+    }
+    assert set(told.values()) == ({True} if without else {None})
+
+
+def test_a_baseline_without_the_overlap_scheduler_is_another_measurement() -> None:
+    """Its point has another hash, so that neither is taken for the other in a store."""
+    plain, without = (expand(run_of(tensorrt(*arms))) for arms in ([EAGLE3], [EAGLE3, {"method": "ngram"}]))
+    hashes = [{point.hash for point in plan.points if point.arm == "none"} for plan in (plain, without)]
+    assert not hashes[0] & hashes[1]
+    assert (plain.engine.config, without.engine.config) == ({}, {"disable_overlap_scheduler": True})
+
+
+def test_an_overlap_scheduler_that_the_user_wants_is_refused_to_two_models() -> None:
+    config = {"disable_overlap_scheduler": False}
+    assert refused(EAGLE3, {"method": "ngram"}, config=config) == [
+        (
+            "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without it, and so must"
+            " all (leave it out, or set spec.engine.levelling: Off)"
+        )
+    ]
+    assert launch(EAGLE3, config=config).args
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"stream_interval": 5}, "stream_interval: 5 contradicts 1, which specbench sets"),
+        ({"stream_interval": True}, "stream_interval: true contradicts 1, which specbench sets"),
+        (
+            {"kv_cache_config": {"enable_block_reuse": True}},
+            "kv_cache_config.enable_block_reuse: true contradicts false, which specbench sets",
+        ),
+        (
+            {"kv_cache_config": "off"},
+            'kv_cache_config: "off" contradicts {"enable_block_reuse": false}, which specbench sets',
+        ),
+        ({"return_perf_metrics": False}, "return_perf_metrics: false contradicts true, which specbench sets"),
+        ({"enable_iter_perf_stats": "no"}, 'enable_iter_perf_stats: "no" contradicts true, which specbench sets'),
+    ],
+    ids=str,
+)
+def test_a_key_that_contradicts_a_managed_one_is_refused_with_both_values(keys: dict[str, Any], says: str) -> None:
+    assert refused(config=keys) == [f"spec.engine.config.{says} (leave it out: it is set for every arm alike)"]
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("speculative_config", "set spec.drafters[], which has speculativeConfig for further keys"),
+        ("tensor_parallel_size", "set spec.engine.tensorParallelSize"),
+        ("model", "set spec.model"),
+        ("tokenizer", "set spec.model.tokenizer"),
+        ("revision", "set spec.model.revision"),
+    ],
+)
+def test_what_a_field_of_the_spec_says_is_not_said_again_by_the_file(key: str, says: str) -> None:
+    assert refused(config={key: "x"}) == [f'spec.engine.config.{key}: "x" is not the configuration\'s to say ({says})']
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("--tensor_parallel_size=2", "set spec.engine.tensorParallelSize"),
+        ("--config=x.yaml", "set spec.engine.config"),
+        ("--extra_llm_api_options=x.yaml", "set spec.engine.config"),
+        ("--tokenizer=x", "set spec.model.tokenizer"),
+        ("--revision=x", "set spec.model.revision"),
+        ("--served_model_name=x", "set spec.model.name"),
+        ("--port=1", "it is set for every arm by specbench"),
+    ],
+)
+def test_an_argument_that_contradicts_a_managed_flag_is_refused_with_its_field(argument: str, says: str) -> None:
+    (told,) = refused(args=["--max_batch_size=8", argument])
+    assert told.startswith(f"spec.engine.args[1]: {argument!r} contradicts ")
+    assert told.endswith(f" ({says})")
+
+
+TREES = "TensorRT-LLM verifies chains alone: its trees are marked as not to be used (leave it out)"
+BEGINS = (
+    "draftLengths: TensorRT-LLM begins at numSpeculativeTokens (3) and never drafts more"
+    " (give the smallest batchSize 3 tokens, and none more)"
+)
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "revision": (
+        {**EAGLE3, "revision": "v2"},
+        (
+            "revision: TensorRT-LLM fetches a drafter's model at main alone"
+            " (download that revision and give its path as model)"
+        ),
+    ),
+    "draft-tp": (
+        {**EAGLE3, "draftTensorParallelSize": 1},
+        "draftTensorParallelSize: TensorRT-LLM splits the drafter as it splits the target (leave it out)",
+    ),
+    "lookup-min": (
+        {"method": "ngram", "promptLookupMin": 2},
+        "promptLookupMin: TensorRT-LLM looks up suffixes from one token on (set promptLookupMax alone)",
+    ),
+    "token-map": (
+        {**EAGLE3, "tokenMap": "x"},
+        "tokenMap: TensorRT-LLM takes no map of tokens beside the drafter's model (leave it out)",
+    ),
+    "branches": ({**EAGLE3, "eagleTopk": 2}, f"eagleTopk: {TREES}"),
+    "nodes": ({**EAGLE3, "numDraftTokens": 9}, f"numDraftTokens: {TREES}"),
+    "model-of-mtp": (
+        {"method": "mtp", **HEAD},
+        "model: TensorRT-LLM takes the heads of the target's own checkpoint (leave it out)",
+    ),
+    "custom-of-a-method": (
+        {"method": "custom", "algorithm": "Eagle3", **HEAD},
+        "algorithm: Eagle3 is method eagle3 (set method: eagle3)",
+    ),
+    "lengths-of-one-model": (
+        {**EAGLE3, "draftLengths": [{"batchSize": 4, "tokens": 3}]},
+        (
+            "draftLengths: TensorRT-LLM 1.2 changes the length of n-grams' and draft models' drafts alone"
+            " (leave it out, or use ngram or draft_model)"
+        ),
+    ),
+    "begins-shorter": (
+        {"method": "ngram", "draftLengths": [{"batchSize": 4, "tokens": 2}, {"batchSize": 8, "tokens": 3}]},
+        BEGINS,
+    ),
+    "grows": (
+        {"method": "ngram", "draftLengths": [{"batchSize": 4, "tokens": 3}, {"batchSize": 8, "tokens": 4}]},
+        BEGINS,
+    ),
+    "key-of-a-field": (
+        {**EAGLE3, "speculativeConfig": {"max_draft_len": 5}},
+        (
+            "speculativeConfig.max_draft_len: 5 contradicts 3, which specbench sets"
+            " (set this arm's own field, or leave it out)"
+        ),
+    ),
+    "pool": (
+        {"method": "ngram", "speculativeConfig": {"is_public_pool": True}},
+        (
+            "speculativeConfig.is_public_pool: true contradicts false, which specbench sets"
+            " (set this arm's own field, or leave it out)"
+        ),
+    ),
+    "alias": (
+        {**EAGLE3, "speculativeConfig": {"speculative_model": "x"}},
+        "speculativeConfig.speculative_model: is this arm's model under another name (set model)",
+    ),
+    "switches-off": (
+        {**EAGLE3, "speculativeConfig": {"acceptance_window": 9}},
+        (
+            "speculativeConfig.acceptance_window: switches speculation off for good, in the midst of a measurement,"
+            " when acceptance is low (leave it out)"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_tensorrt_llm_has_not_is_refused(name: str) -> None:
+    drafter, says = REFUSED[name]
+    assert refused(drafter) == [f"spec.drafters[0].{says}"]
+
+
+@pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "1.4"])
+def test_a_schedule_is_refused_to_releases_that_read_it_in_another_way(version: str) -> None:
+    lengths = [{"batchSize": 4, "tokens": 3}]
+    assert refused({"method": "ngram", "draftLengths": lengths}, version=version) == [
+        (
+            f"spec.drafters[0].draftLengths: TensorRT-LLM {version} reads a schedule of draft lengths in another way"
+            " than 1.2 (leave it out, or give draft_len_schedule in speculativeConfig)"
+        )
+    ]
+
+
+@pytest.mark.parametrize("version", ["1.2.0rc6", "1.2.1", "nightly"])
+def test_a_schedule_is_given_to_releases_that_read_it_so(version: str) -> None:
+    lengths = [{"batchSize": 4, "tokens": 3}]
+    found = config({"method": "ngram", "draftLengths": lengths}, version=version)
+    assert found["speculative_config"]["draft_len_schedule"] == {1: 3}
+
+
+def test_a_target_behind_a_uri_is_refused() -> None:
+    edits = {**tensorrt(), "spec.model": {"name": "m", "uri": "s3://b/m"}}
+    assert refusals_of(edits) == [
+        "spec.model.uri: trtllm-serve does not fetch from a URI (use path or pvc, or the hub's name)"
+    ]
+
+
+KEYS = st.sampled_from(["a", "kv_cache_config", "dtype", "cuda_graph_config"])
+VALUES = st.one_of(st.integers(0, 3), st.booleans(), st.text("xyz", max_size=3))
+
+
+@given(st.dictionaries(KEYS, st.dictionaries(st.sampled_from(["b", "c"]), VALUES, max_size=2), max_size=4))
+def test_every_key_of_the_users_stands_in_the_file_beside_all_of_ours(keys: dict[str, dict[str, Any]]) -> None:
+    found, ours = config(config=keys), yaml.safe_load(BASELINE)
+    for key, inner in keys.items():
+        assert found[key] == {**inner, **ours.get(key, {})}
+    assert {key: found[key] for key in ours if key not in keys} == {
+        key: value for key, value in ours.items() if key not in keys
+    }

@@ -1,0 +1,87 @@
+"""The research runtime's command line: one golden line for each drafter, and the words of each refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench_api.launch.launch import Launch
+from specbench_api.launch.support.transformers import CELLS
+from specbench_testing.launches import launches_of, refusals_of
+
+KIND = {"spec.engine.kind": "transformers"}
+COMMON = ("--model", "acme/tiny", "--revision", "v1", "--served-model-name", "acme/tiny")
+PROGRAM = ("python", "-m", "specbench_client.research")
+GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "ngram": (
+        {"method": "ngram", "numSpeculativeTokens": 5, "promptLookupMax": 4},
+        "--drafter ngram --num-speculative-tokens 5 --prompt-lookup-max 4",
+    ),
+    "draft-model": (
+        {"method": "draft_model", "model": "acme/small", "revision": "v2", "args": ["--threads=1"]},
+        (
+            "--drafter draft_model --num-speculative-tokens 3 --drafter-model acme/small --drafter-revision v2"
+            " --threads=1"
+        ),
+    ),
+    "medusa": (
+        {"method": "medusa", "model": "./medusa_lm_head.safetensors"},
+        "--drafter medusa --num-speculative-tokens 3 --drafter-model ./medusa_lm_head.safetensors",
+    ),
+}
+
+
+def launches(**edits: Any) -> dict[str, Launch]:
+    return launches_of({**KIND, "spec.model": {"name": "acme/tiny", "revision": "v1"}, **edits})
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_each_drafter_has_its_command_line(name: str) -> None:
+    drafter, line = GOLDEN[name]
+    found = launches(**{"spec.drafters": [{"name": "d", **drafter}]})
+    assert found["none"].args == COMMON
+    assert found["d"].args == (*COMMON, *line.split())
+
+
+def test_it_is_our_own_program_here_and_in_a_pod() -> None:
+    for image in ("", "acme/torch:1"):
+        engine = {"kind": "transformers", **({"image": image} if image else {})}
+        launch = launches(**{"spec.engine": engine, "spec.drafters": []})["none"]
+        assert (launch.image, launch.image_program, launch.local_programs) == (image, PROGRAM, (PROGRAM,))
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ({"name": "a/b"}, ("--model", "a/b")),
+        ({"name": "a/b", "path": "/m/t", "revision": "v9"}, ("--model", "/m/t")),
+        ({"name": "a/b", "pvc": {"claimName": "c", "path": "/t"}}, ("--model", "/models/t")),
+        ({"name": "a/b", "tokenizer": "a/c"}, ("--model", "a/b", "--tokenizer", "a/c")),
+    ],
+)
+def test_it_finds_its_model_where_the_spec_says(model: dict[str, Any], wanted: tuple[str, ...]) -> None:
+    launch = launches(**{"spec.model": model, "spec.drafters": []})["none"]
+    assert launch.args == (*wanted, "--served-model-name", "a/b")
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        ({"spec.model": {"name": "m", "uri": "s3://b/m"}}, "spec.model.uri: transformers does not fetch from a URI"),
+        ({"spec.engine.tensorParallelSize": 2}, "spec.engine.tensorParallelSize: the research runtime does not split"),
+        ({"spec.engine.args": ["-k", "9"]}, "spec.engine.args[0]: '-k 9' contradicts a flag that specbench manages"),
+        ({"spec.drafters[0].promptLookupMin": 1}, "spec.drafters[0].promptLookupMin: the research runtime has no word"),
+        (
+            {"spec.drafters[0].speculativeConfig": {"a": 1}},
+            "spec.drafters[0].speculativeConfig: the research runtime has no word",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(edits: dict[str, Any], says: str) -> None:
+    (told,) = refusals_of({**KIND, **edits})
+    assert told.startswith(says)
+
+
+def test_what_it_lacks_says_what_to_use_instead() -> None:
+    assert all(cell.instead for cell in CELLS.values() if not cell.supported)

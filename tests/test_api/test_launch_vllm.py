@@ -1,0 +1,423 @@
+"""How vLLM is started: whole command lines, and what it would refuse or take in silence.
+
+Every line here was given to the parser of vllm 0.33.0 (hack/engine-parsers does so again), which took them all.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.launch.launch import Launch
+from specbench_api.launch.support.cell import Evidence
+from specbench_api.launch.support.neighbours import NEIGHBOURS
+from specbench_api.launch.support.table import ENGINES
+from specbench_api.launch.support.vllm import ALGORITHMS, CELLS, RELEASE
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.launch.vllm import spelled
+from specbench_api.plan.expand import expand, launch_order
+from specbench_api.spec.drafter import Method
+from specbench_api.spec.engine import EngineKind
+from specbench_testing.resources import run_of
+
+VLLM = {"spec.engine.kind": "vllm", "spec.model": {"name": "acme/tiny"}}
+COMMON = (
+    "acme/tiny", "--served-model-name", "acme/tiny", "--tensor-parallel-size", "1", "--stream-interval", "1",
+    "--enable-prompt-tokens-details", "--no-enable-prefix-caching", "--generation-config", "vllm",
+)  # fmt: skip
+DETAILED = ("--per-request-spec-decode-metrics", "detailed")
+
+
+def launch_of(edits: dict[str, Any], arm: str = "none") -> Launch:
+    """How an arm of the edited run is started."""
+    plan = expand(run_of({**VLLM, **edits}))
+    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
+
+
+def drafting(**knobs: Any) -> dict[str, Any]:
+    """Edits that leave one drafter with these knobs."""
+    return {"spec.drafters": [{"name": "d", **knobs}]}
+
+
+def config_of(edits: dict[str, Any]) -> Any:
+    """What the drafter's speculative configuration says."""
+    args = launch_of(edits, "d").args
+    return json.loads(args[args.index("--speculative-config") + 1])
+
+
+def problems(edits: dict[str, Any]) -> list[str]:
+    """What planning the edited run says."""
+    with pytest.raises(InvalidSpec) as refused:
+        expand(run_of({**VLLM, **edits}))
+    return [str(problem) for problem in refused.value.problems]
+
+
+GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
+    "ngram": ({}, '{"method":"ngram","num_speculative_tokens":3}'),
+    "draft_model": ({"model": "acme/d"}, '{"method":"draft_model","model":"acme/d","num_speculative_tokens":3}'),
+    "eagle": ({"model": "acme/d"}, '{"method":"eagle","model":"acme/d","num_speculative_tokens":3}'),
+    "eagle3": ({"model": "acme/d"}, '{"method":"eagle3","model":"acme/d","num_speculative_tokens":3}'),
+    "mtp": ({}, '{"method":"mtp","num_speculative_tokens":3}'),
+    "medusa": ({"model": "acme/d"}, '{"method":"medusa","model":"acme/d","num_speculative_tokens":3}'),
+    "suffix": ({}, '{"method":"suffix","num_speculative_tokens":3}'),
+    "pard": (
+        {"model": "acme/d"},
+        '{"method":"draft_model","model":"acme/d","num_speculative_tokens":3,"parallel_drafting":true}',
+    ),
+    "dflash": ({"model": "acme/d"}, '{"method":"dflash","model":"acme/d","num_speculative_tokens":3}'),
+    "dspark": ({"model": "acme/d"}, '{"method":"dspark","model":"acme/d","num_speculative_tokens":3}'),
+    "custom": (
+        {"algorithm": "custom_class", "model": "mine.Drafter"},
+        '{"method":"custom_class","model":"mine.Drafter","num_speculative_tokens":3}',
+    ),
+}
+VERSIONS = {"medusa": "0.32.0"}
+
+
+def test_every_method_that_vllm_has_is_among_the_golden_lines() -> None:
+    assert sorted(GOLDEN) == sorted(method for method in Method if method != "none" and CELLS[method].supported)
+
+
+def test_the_baseline_is_started_with_what_every_arm_gets() -> None:
+    baseline = launch_of({})
+    assert baseline.args == COMMON
+    assert (baseline.image, baseline.port, baseline.health_path) == ("vllm/vllm-openai:v0.33.0", 8000, "/health")
+    assert (baseline.command, baseline.local_programs) == (None, (("vllm", "serve"),))
+    assert (baseline.served_model, baseline.files, baseline.hub) == ("acme/tiny", {}, {"spec.model.name": "acme/tiny"})
+
+
+@pytest.mark.parametrize("method", GOLDEN)
+def test_a_drafter_is_one_line_of_json_after_what_every_arm_gets(method: str) -> None:
+    knobs, config = GOLDEN[method]
+    engine = {"kind": "vllm", "version": VERSIONS.get(method, RELEASE)}
+    launch = launch_of({"spec.engine": engine, **drafting(method=method, **knobs)}, "d")
+    assert launch.args == (*COMMON, "--speculative-config", config, *DETAILED)
+
+
+def test_without_levelling_only_what_answers_are_read_by_is_set() -> None:
+    engine = {"kind": "vllm", "levelling": "Off", "args": ["--enable-prefix-caching"]}
+    assert launch_of({"spec.engine": engine}).args == (*COMMON[:8], "--enable-prefix-caching")
+
+
+def test_levelling_never_touches_graphs_batching_or_chunked_prefill() -> None:
+    untouched = ("--enforce-eager", "--compilation-config", "--enable-chunked-prefill", "--max-num-seqs", "--async")
+    args = launch_of(drafting(method="suffix"), "d").args
+    assert [argument for argument in args if spelled(argument).startswith(untouched)] == []
+
+
+def test_acceptance_by_request_is_asked_for_on_drafting_arms_alone_since_vllm_does_not_start_with_it_elsewhere() -> (
+    None
+):
+    edits = drafting(method="ngram")
+    assert DETAILED[0] not in launch_of(edits).args
+    assert DETAILED[0] in launch_of(edits, "d").args
+
+
+@pytest.mark.parametrize(
+    ("knobs", "wanted"),
+    [
+        (
+            {"method": "ngram", "promptLookupMin": 2, "promptLookupMax": 4},
+            {"prompt_lookup_min": 2, "prompt_lookup_max": 4},
+        ),
+        ({"method": "ngram", "numSpeculativeTokens": 7}, {"num_speculative_tokens": 7}),
+        ({"method": "eagle3", "model": "a/d", "draftTensorParallelSize": 1}, {"draft_tensor_parallel_size": 1}),
+        ({"method": "eagle3", "model": "a/d", "revision": "abc"}, {"revision": "abc"}),
+        ({"method": "eagle3", "model": "a/d", "eagleTopk": 1}, {}),
+        ({"method": "mtp", "model": "a/d"}, {"model": "a/d"}),
+        (
+            {"method": "ngram", "draftLengths": [{"batchSize": 8, "tokens": 1}, {"batchSize": 2, "tokens": 3}]},
+            {"num_speculative_tokens_per_batch_size": [[1, 2, 3], [3, 8, 1]]},
+        ),
+        (
+            {"method": "eagle3", "model": "a/d", "speculativeConfig": {"parallel-drafting": True, "max_model_len": 8}},
+            {"parallel_drafting": True, "max_model_len": 8},
+        ),
+        (
+            {"method": "custom", "algorithm": "ngram_gpu", "speculativeConfig": {"prompt_lookup_max": 3}},
+            {"prompt_lookup_max": 3},
+        ),
+        ({"method": "ngram", "speculativeConfig": {"num-speculative-tokens": 3}}, {}),
+    ],
+    ids="-".join,
+)  # fmt: skip
+def test_each_knob_of_a_drafter_is_a_key(knobs: dict[str, Any], wanted: dict[str, Any]) -> None:
+    names = {"custom": knobs.get("algorithm")}
+    always = {"method": names.get(knobs["method"], knobs["method"]), "num_speculative_tokens": 3}
+    model = {"model": knobs["model"]} if "model" in knobs else {}
+    assert config_of(drafting(**knobs)) == {**always, **model, **wanted}
+
+
+@given(st.dictionaries(st.integers(1, 4096), st.integers(0, 3), min_size=1, max_size=16))
+def test_a_schedule_covers_every_batch_once_from_one_on(lengths: dict[int, int]) -> None:
+    rows = [{"batchSize": size, "tokens": tokens} for size, tokens in lengths.items()]
+    schedule = config_of(drafting(method="ngram", draftLengths=rows))["num_speculative_tokens_per_batch_size"]
+    covered = [(size, tokens) for begin, end, tokens in schedule for size in range(begin, end + 1)]
+    wanted = [(size, lengths[min(end for end in lengths if end >= size)]) for size in range(1, max(lengths) + 1)]
+    assert covered == wanted
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "files", "hub"),
+    [
+        ({"name": "a/b", "revision": "abc"}, ("a/b", "--served-model-name", "a/b", "--revision", "abc"), [], ["name"]),
+        ({"name": "a/b", "path": "/m/b"}, ("/m/b", "--served-model-name", "a/b"), ["path"], []),
+        (
+            {"name": "a/b", "pvc": {"claimName": "c", "path": "/b"}},
+            ("/models/b", "--served-model-name", "a/b"), ["pvc"], [],
+        ),
+        (
+            {"name": "a/b", "uri": "s3://bucket/b", "tokenizer": "a/t"},
+            ("s3://bucket/b", "--served-model-name", "a/b", "--load-format", "runai_streamer", "--tokenizer", "a/t"),
+            [], [],
+        ),
+    ],
+    ids=["hub", "path", "pvc", "s3"],
+)  # fmt: skip
+def test_the_target_lies_where_the_spec_says(
+    model: dict[str, Any], args: tuple[str, ...], files: list[str], hub: list[str]
+) -> None:
+    launch = launch_of({"spec.model": model, "spec.drafters": []})
+    assert launch.args == (*args, *COMMON[3:])
+    assert [list(launch.files), list(launch.hub)] == [[f"spec.model.{name}" for name in each] for each in (files, hub)]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "files", "hub"),
+    [
+        ({"method": "eagle3", "model": "/m/head"}, {"spec.drafters[0].model": "/m/head"}, {}),
+        ({"method": "eagle3", "model": "acme/head"}, {}, {"spec.drafters[0].model": "acme/head"}),
+        ({"method": "custom", "algorithm": "custom_class", "model": "my.Drafter"}, {}, {}),
+    ],
+    ids=["path", "hub", "class"],
+)
+def test_a_drafters_model_is_a_path_a_name_on_the_hub_or_a_class(
+    knobs: dict[str, Any], files: dict[str, str], hub: dict[str, str]
+) -> None:
+    launch = launch_of(drafting(**knobs), "d")
+    assert (launch.files, launch.hub) == (files, {"spec.model.name": "acme/tiny", **hub})
+
+
+@pytest.mark.parametrize(
+    ("engine", "image"),
+    [
+        ({"version": "0.32.0"}, "vllm/vllm-openai:v0.32.0"),
+        ({"version": "v0.32.0"}, "vllm/vllm-openai:v0.32.0"),
+        ({"version": "nightly"}, "vllm/vllm-openai:nightly"),
+        ({"image": "mine:1", "version": "0.32.0"}, "mine:1"),
+    ],
+)
+def test_the_image_is_the_releases_own(engine: dict[str, str], image: str) -> None:
+    assert launch_of({"spec.engine": {"kind": "vllm", **engine}}).image == image
+
+
+NOT_LEVELLED = "or set spec.engine.levelling: Off"
+
+
+@pytest.mark.parametrize(
+    ("args", "ours", "says"),
+    [
+        (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", NOT_LEVELLED),
+        (["--disable-prefix-caching"], "--no-enable-prefix-caching", NOT_LEVELLED),
+        (["--enable-prefix-cach"], "--no-enable-prefix-caching", NOT_LEVELLED),
+        (["--generation_config", "auto"], "--generation-config vllm", NOT_LEVELLED),
+        (["-tp", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
+        (["-tp=2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
+        (["--tensor-par", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
+        (["--stream_interval=8"], "--stream-interval 1", "it is set for every arm by specbench"),
+        (["--model", "a/b"], "--model acme/tiny", "set spec.model"),
+        (["--served", "x"], "--served-model-name acme/tiny", "it is spec.model.name"),
+        (
+            ["--no-enable-prompt-tokens-details"],
+            "--enable-prompt-tokens-details",
+            "it is set for every arm by specbench",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_argument_in_any_spelling_that_vllm_takes_is_refused_with_both_values(
+    args: list[str], ours: str, says: str
+) -> None:
+    told = problems({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
+    mine = " ".join(args)
+    assert told == [f"spec.engine.args[1]: {mine!r} contradicts {ours!r}, which specbench sets ({says})"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--speculative_config={}"], ["-sc", "{}"], ["-sc={}"], ["--speculative-config.method", "ngram"],
+        ["--spec-method", "ngram"], ["--spec_tokens=2"], ["--spec-model", "a/b"], ["--per-request-spec", "summary"],
+        ["--config", "mine.yaml"], ["--disable-log-stats"], ["--port=1"], ["--host", "x"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_what_no_arm_or_not_every_arm_gets_is_refused_alike(args: list[str]) -> None:
+    (told,) = problems({"spec.engine": {"kind": "vllm", "args": args}})
+    assert told.startswith(f"spec.engine.args[0]: {' '.join(args)!r} contradicts a flag that specbench manages (")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["--tokenizer-mode", "slow"], ["--enable-log-requests"], ["--max_num_seqs=64"], ["-O3"], ["--model-impl", "auto"]],
+    ids=" ".join,
+)
+def test_flags_of_the_users_own_are_forwarded_as_they_are(args: list[str]) -> None:
+    assert launch_of({"spec.engine": {"kind": "vllm", "args": args}}).args == (*COMMON, *args)
+
+
+def test_a_flag_in_two_spellings_is_given_twice() -> None:
+    engine = {"kind": "vllm", "args": ["--max_num_seqs=64"]}
+    (told,) = problems({"spec.engine": engine, **drafting(method="ngram", args=["--max-num-seqs", "8"])})
+    assert told.startswith(
+        "spec.drafters[0].args[0]: '--max-num-seqs 8' and '--max_num_seqs=64' of spec.engine.args[0]"
+    )
+
+
+@given(st.sampled_from(["--enable-prefix-caching", "--generation-config", "--stream-interval"]), st.data())
+def test_underscores_and_negations_never_hide_a_managed_flag(flag: str, data: st.DataObject) -> None:
+    written = "".join(data.draw(st.sampled_from("-_")) if letter == "-" else letter for letter in flag[2:])
+    assert spelled(f"--{written}") == flag
+    assert spelled(f"--no-{written}") == flag
+
+
+SYNTHETIC = "synthetic acceptance is made up, and the text that comes of it is no model's"
+HEAD = {"method": "eagle3", "model": "a/d"}
+CHAINS = "vLLM drafts chains and no trees (leave it out, or use engine kind sglang, which has it)"
+PRUNED = "vLLM reads a pruned vocabulary from the head itself (leave it out, or use engine kind sglang"
+
+
+@pytest.mark.parametrize(
+    ("knobs", "path", "says"),
+    [
+        (HEAD | {"eagleTopk": 4}, "eagleTopk", CHAINS),
+        (HEAD | {"numDraftTokens": 9}, "numDraftTokens", CHAINS),
+        (HEAD | {"tokenMap": "/m"}, "tokenMap", PRUNED),
+        (
+            HEAD | {"draftTensorParallelSize": 3}, "draftTensorParallelSize",
+            "vLLM splits a drafter as it splits the target (1) or not at all, and not over 3 (1)",
+        ),
+        (
+            {"method": "ngram", "draftTensorParallelSize": 1}, "draftTensorParallelSize",
+            "no model of the drafter's own is split here (leave it out)",
+        ),
+        ({"method": "suffix", "revision": "x"}, "revision", "vLLM drafts from the text alone (leave it out)"),
+        (
+            {"method": "ngram", "draftLengths": [{"batchSize": 1, "tokens": 9}]}, "draftLengths[0].tokens",
+            "vLLM never drafts more than numSpeculativeTokens (3), and 9 is asked (at most 3",
+        ),
+        (
+            {"method": "suffix", "draftLengths": [{"batchSize": 1, "tokens": 1}]}, "draftLengths",
+            "vLLM keeps to numSpeculativeTokens with suffix, and a line of its log says so (leave it out)",
+        ),
+        (
+            {"method": "ngram", "draftLengths": [{"batchSize": 1, "tokens": 1}], "args": ["-dp=2"]}, "draftLengths",
+            "vLLM keeps to numSpeculativeTokens with data parallelism, and a line of its log says so (leave it out)",
+        ),
+        (
+            {"method": "custom", "algorithm": "medusa"}, "algorithm",
+            "vLLM 0.33.0 has no method 'medusa' that drafts (one of ngram_gpu, custom_class,",
+        ),
+        ({"method": "custom", "algorithm": "custom_class"}, "model", "custom_class needs the class (set model to it"),
+        (
+            {"method": "ngram", "speculativeConfig": {"num-speculative-tokens": 5}},
+            "speculativeConfig.num-speculative-tokens",
+            "num-speculative-tokens 5 contradicts num_speculative_tokens 3 of this arm (set numSpeculativeTokens)",
+        ),
+        (
+            {"method": "ngram", "speculativeConfig": {"prompt_lookup_max": 5}}, "speculativeConfig.prompt_lookup_max",
+            "prompt_lookup_max 5 contradicts a field of this arm, which leaves it out (set promptLookupMax)",
+        ),
+        (
+            {"method": "pard", "model": "a/d", "speculativeConfig": {"parallel_drafting": False}},
+            "speculativeConfig.parallel_drafting",
+            "parallel_drafting false contradicts parallel_drafting true of this arm (remove it: it",
+        ),
+        (
+            {"method": "ngram", "speculativeConfig": {"rejection_sample_method": "synthetic"}},
+            "speculativeConfig.rejection_sample_method", SYNTHETIC,
+        ),
+        (
+            {"method": "ngram", "speculativeConfig": {"synthetic-acceptance-length": 2}},
+            "speculativeConfig.synthetic-acceptance-length", SYNTHETIC,
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)  # fmt: skip
+def test_what_vllm_has_not_or_would_take_in_silence_is_refused_at_its_field(
+    knobs: dict[str, Any], path: str, says: str
+) -> None:
+    (told,) = problems(drafting(**knobs))
+    assert told.startswith(f"spec.drafters[0].{path}: {says}")
+
+
+@pytest.mark.parametrize("uri", ["hf://acme/tiny", "https://example.org/tiny"])
+def test_a_target_that_vllm_cannot_fetch_is_refused(uri: str) -> None:
+    (told,) = problems({"spec.model": {"name": "a/b", "uri": uri}})
+    assert told.startswith("spec.model.uri: vLLM fetches from an object store (s3://…) or from the hub, and not from")
+    assert told.endswith("(use path or pvc, or the hub's name)")
+
+
+def test_an_object_store_has_its_own_loader() -> None:
+    engine = {"kind": "vllm", "args": ["--load-format=auto"]}
+    assert launch_of({"spec.engine": engine}).args[-1] == "--load-format=auto"
+    (told,) = problems({"spec.model": {"name": "a/b", "uri": "s3://b/m"}, "spec.engine": engine})
+    assert "'--load-format=auto' contradicts '--load-format runai_streamer'" in told
+
+
+@pytest.mark.parametrize(
+    ("engine", "refused"),
+    [
+        ({}, "vllm 0.33.0 has no medusa: releases <0.33 have"),
+        ({"version": "v0.33.1"}, "vllm v0.33.1 has no medusa: releases <0.33 have"),
+        ({"version": "0.32.0"}, None),
+        ({"image": "mine:1"}, None),
+    ],
+    ids=["default", "later", "earlier", "an image of any release"],
+)
+def test_medusa_is_launched_on_releases_that_have_it(engine: dict[str, str], refused: str | None) -> None:
+    edits = {"spec.engine": {"kind": "vllm", **engine}, **drafting(method="medusa", model="a/d")}
+    if refused is None:
+        assert config_of(edits)["method"] == "medusa"
+    else:
+        wanted = f"spec.drafters[0].method: vllm cannot do medusa: {refused} (use eagle3, or engine.version 0.32.0)"
+        assert problems(edits) == [wanted]
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.28.0", True), ("0.29.0", False), ("nightly", False)])
+def test_a_release_that_cannot_tell_acceptance_is_refused_on_drafting_arms(version: str, refused: bool) -> None:
+    edits = {"spec.engine": {"kind": "vllm", "version": version}}
+    assert launch_of({**edits, "spec.drafters": []}).args == COMMON
+    if refused:
+        wanted = f"spec.engine.version: vLLM {version} cannot tell the acceptance of a request (0.29.0 or later)"
+        assert problems(edits) == [wanted]
+    else:
+        assert launch_of(edits, "ngram").args
+
+
+def test_another_release_may_know_other_algorithms() -> None:
+    edits = {"spec.engine": {"kind": "vllm", "version": "0.34.0"}, **drafting(method="custom", algorithm="new_thing")}
+    assert config_of(edits)["method"] == "new_thing"
+
+
+def test_what_drafts_nothing_is_no_algorithm() -> None:
+    assert "extract_hidden_states" not in ALGORITHMS
+
+
+def test_each_cell_says_from_where_it_is_known() -> None:
+    assert {method: cell.evidence for method, cell in CELLS.items() if cell.evidence is not Evidence.PARSER} == {
+        Method.MEDUSA: Evidence.SOURCE,
+        Method.LOOKAHEAD: Evidence.SOURCE,
+    }
+    assert ENGINES[EngineKind.VLLM] is CELLS
+
+
+def test_every_neighbour_is_answered_and_none_breaks_its_table() -> None:
+    texts = [text for row in NEIGHBOURS for text in (row.name, row.what, row.how, row.source)]
+    assert all(texts)
+    assert [text for text in texts if "|" in text or "\n" in text] == []

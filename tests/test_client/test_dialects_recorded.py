@@ -1,0 +1,39 @@
+"""Answers of real engines, as they were sent: what a dialect reads of one is what the engine counted for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench_api.spec.engine import EngineKind
+from specbench_client.dialects.counters import difference
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.slices import finish
+from specbench_testing.transcripts import RECORDED, Transcript
+
+FILES = sorted(RECORDED.rglob("*.json"))
+
+
+def test_there_are_recordings() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_an_answer_is_read_as_the_engine_counted_it(path: Path) -> None:
+    said = Transcript.read(path)
+    dialect = DIALECTS[EngineKind(said.kind)]
+    answer = finish(dialect.read(said.events, drafting=said.drafting))
+    counted = difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
+    assert answer.output_tokens == answer.output_tokens_client == counted.output_tokens
+    assert answer.input_tokens == counted.prompt_tokens
+    acceptance = answer.acceptance
+    if not said.drafting:
+        assert (acceptance.steps, acceptance.drafted_tokens) == ((answer.output_tokens or 0) - 1, None)
+        return
+    assert acceptance.draft_steps == counted.draft_steps
+    assert acceptance.drafted_tokens == counted.drafted_tokens
+    # The engines count drafts that were accepted beyond the answer's end; at most those of one step.
+    accepted = acceptance.accepted_tokens or 0
+    assert accepted <= (counted.accepted_tokens or 0) <= accepted + max(acceptance.step_accepted or (0,), default=0) + 8
+    assert answer.output_tokens == 1 + (acceptance.steps or 0) + accepted

