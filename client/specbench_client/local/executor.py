@@ -25,7 +25,7 @@ from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.needs import lacks
 from specbench_client.local.place import Place
 from specbench_client.local.process import EngineProcess, local_command
-from specbench_client.local.running import RunningEngine
+from specbench_client.local.running import REACHED_WITHIN_S, RunningEngine
 from specbench_client.store.locate import read_object
 from specbench_client.workload.prompts import load_prompts
 
@@ -100,6 +100,7 @@ async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> 
 async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
     plan = place.plan
     attempt = uuid.uuid4().hex[:8]
+    runs_already = plan.engine.endpoint is not None
     options = DriveOptions(
         attempt=attempt,
         spool=here.work_dir / "spool",
@@ -108,6 +109,7 @@ async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
         keep_text=here.keep_text,
         headers=here.headers,
         workers=here.workers,
+        healthy_within_s=REACHED_WITHIN_S if runs_already else DriveOptions.healthy_within_s,
     )
     async with _engine(plan, group, here, attempt) as engine:
         await engine.wait_ready(here.startup_deadline_s)

@@ -11,8 +11,8 @@ from specbench_client.trust.table import REMEDIES
 
 SHOWN = 4
 MEASURE_AGAIN = (
-    "What is measured is kept, and never measured again by itself. To measure anew: `specbench run FILE --new` on this"
-    " machine; on a cluster, create the SpecBenchRun under another name, or delete it and create it again."
+    "What is measured is kept, and never measured again by itself. To measure anew: the same command with `--new` on"
+    " this machine; on a cluster, create the SpecBenchRun under another name, or delete it and create it again."
 )
 """What every remedy that ends in `measure again` means."""
 

@@ -28,6 +28,10 @@ class Unanswered(ClientError):
     """A request of ours was not answered by 200; the message says what came instead."""
 
 
+class Untrusted(Unanswered):
+    """Its certificate is not trusted here, and will not be however long one waits."""
+
+
 class Control:
     """`async with Control("http://host:port") as control: await control.wait_healthy("/health", 60)`."""
 
@@ -68,12 +72,14 @@ class Control:
         return True
 
     async def wait_healthy(self, path: str, deadline_s: float) -> None:
-        """Wait until it answers 200. Raises EngineFailed (NEVER_READY) with what was last seen."""
+        """Wait until it answers 200. Raises EngineFailed (NEVER_READY) with what was last seen; at once if in vain."""
         give_up_ns = self._clock() + int(deadline_s * 1e9)
         pause_s = FIRST_PAUSE_S
         while True:
             try:
                 await self.text(path)
+            except Untrusted as untrusted:
+                raise EngineFailed(str(untrusted), EngineReason.NEVER_READY) from untrusted
             except Unanswered as unanswered:
                 if self._clock() >= give_up_ns:
                     message = f"the engine was not healthy within {deadline_s:g} s: {unanswered}"
@@ -84,13 +90,19 @@ class Control:
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     async def text(self, path: str) -> str:
-        """The page. Raises Unanswered."""
+        """The page. Raises Unanswered, of which Untrusted is one."""
         assert self._session is not None, "control is used inside `async with`"
         url = f"{self._endpoint}{path}"
         try:
             async with self._session.get(url) as response:
                 body = await response.read()
                 status = response.status
+        except aiohttp.ClientConnectorCertificateError as error:
+            remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
+            message = f"GET {url}: its certificate is not trusted: {error.certificate_error}: {remedy}"
+            raise Untrusted(message) from error
+        except aiohttp.ClientConnectorError as error:
+            raise Unanswered(f"GET {url}: cannot connect: {cut(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unanswered(f"GET {url}: {cut(str(error) or type(error).__name__)}") from error
         if status != HTTPStatus.OK:
