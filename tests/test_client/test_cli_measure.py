@@ -131,7 +131,7 @@ def test_behind_tls_everything_is_counted_and_the_times_are_called_what_they_are
     tmp_path: Path, tls: ssl.SSLContext, certificate: tuple[Path, Path]
 ) -> None:
     with serving(tmp_path / "truth.jsonl", tls) as endpoint:
-        asked = ("--endpoint", endpoint, "--dialect", "vllm", "-c", "2", "--workers", "2")
+        asked = ("--endpoint", f"{endpoint}/v1/", "--dialect", "vllm", "-c", "2", "--workers", "2")
         done = measure(tmp_path, *asked, SSL_CERT_FILE=str(certificate[0]))
     assert done.returncode in (0, 3), done.stderr
     assert "LowerGradeClock" in done.stdout + done.stderr

@@ -41,7 +41,7 @@ class Numbers(click.ParamType[str]):
 
 
 @click.command()
-@click.option("--endpoint", required=True, metavar="URL", help="The engine, without /v1: http://127.0.0.1:8000")
+@click.option("--endpoint", required=True, metavar="URL", help="The engine: http://127.0.0.1:8000")
 @click.option("--model", required=True, metavar="NAME", help="The name under which it serves the model.")
 @click.option(
     "--dataset", required=True, metavar="FILE", help="Prompts: JSONL, Parquet, or Spec-Bench's question.jsonl."
@@ -157,7 +157,7 @@ def plan_of(asked: Asked) -> Plan:
     """One arm, the endpoint, at every load. Raises InvalidSpec, BadInput."""
     spec = {
         "model": {"name": asked.model},
-        "engine": {"kind": str(EngineKind.EXTERNAL), "endpoint": asked.endpoint, "dialect": asked.dialect},
+        "engine": {"kind": str(EngineKind.EXTERNAL), "endpoint": base_url(asked.endpoint), "dialect": asked.dialect},
         "workloads": [
             {
                 "name": "measured",
@@ -177,6 +177,11 @@ def plan_of(asked: Asked) -> Plan:
     metadata = {"name": asked.name or run_name(asked.model)}
     resource = {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
     return lay_out(parse_run(resource))
+
+
+def base_url(endpoint: str) -> str:
+    """Without the /v1 with which OpenAI's own clients are given it."""
+    return endpoint.rstrip("/").removesuffix("/v1")
 
 
 def run_name(model: str) -> str:
