@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
@@ -147,6 +148,43 @@ def test_a_certificate_that_nobody_vouches_for_is_named_with_what_to_do(tmp_path
     assert "certificate" in done.stderr.lower()
     assert "SSL_CERT_FILE" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_it_measures_again_whenever_it_is_asked_to(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        for _ in range(2):
+            done = measure(tmp_path, "--endpoint", endpoint, "-c", "2")
+            assert done.returncode in (0, 3), done.stderr
+    assert len(list(tmp_path.rglob("manifest.json"))) == 2
+
+
+def test_a_server_that_will_never_answer_us_is_not_asked_twice(tmp_path: Path) -> None:
+    elsewhere = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
+    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", elsewhere: "http://x/"}
+    for head, said in answers.items():
+        with saying(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, asked):
+            done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
+        assert done.returncode == 4, done.stderr
+        assert said in done.stderr.splitlines()[-1]
+        assert len(asked) == 1
+
+
+@contextmanager
+def saying(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives everybody the same bytes, and keeps what it was asked."""
+    asked: list[bytes] = []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.request.recv(65_536))
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        finally:
+            server.shutdown()
 
 
 def test_where_nobody_listens_it_says_so_and_measures_nothing(tmp_path: Path) -> None:

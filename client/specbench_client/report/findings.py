@@ -43,12 +43,13 @@ def grouped(findings: Sequence[Finding]) -> list[Group]:
 
 def _group(findings: list[Finding]) -> Group:
     first = findings[0]
-    messages = list(dict.fromkeys(f"{_place(finding)}{finding.message}" for finding in findings))
+    messages = list(dict.fromkeys(f"{place_of(finding)}{finding.message}" for finding in findings))
     remedy = REMEDIES.get(first.check, "")
     return Group(first.check, first.severity, tuple(messages[:SHOWN]), max(0, len(messages) - SHOWN), remedy)
 
 
-def _place(finding: Finding) -> str:
+def place_of(finding: Finding) -> str:
+    """`arm workload at load: `, as far as the finding is about one."""
     parts = [finding.arm, finding.workload, f"at {finding.load}" if finding.load else None]
     told = " ".join(part for part in parts if part)
     return f"{told}: " if told else ""
