@@ -39,6 +39,7 @@ CASES = {
         Case("256", streams=256, requests=768, max_tokens=128),
         Case("512", streams=512, requests=1536, max_tokens=128),
         Case("2048", streams=2048, requests=4096, max_tokens=128),
+        Case("4096", streams=4096, requests=4096, max_tokens=64),
         # One send a chunk costs the server more than a good client's read: here the server is the slower one.
         Case("512-unpaced", streams=512, requests=2048, max_tokens=256, pace=_UNPACED),
         # Eight chunks a send: here it is not, and reads gather as they do where a client falls behind.

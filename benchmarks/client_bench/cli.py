@@ -13,7 +13,7 @@ from pathlib import Path
 
 from client_bench.case import CASES, Case
 from client_bench.clients.client import Client, Command, Job, Seen
-from client_bench.clients.table import CLIENTS, PY_SPY, VENVS
+from client_bench.clients.table import CLIENTS, MAIN, PY_SPY, VENVS
 from client_bench.cpu import Cores, cores
 from client_bench.profile import by_function, profiled
 from client_bench.run import Failure, Run, run_once
@@ -41,7 +41,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/client", description=__doc__)
     parser.add_argument("--install", nargs="*", choices=VENVS, metavar="PEER", help=f"install {', '.join(VENVS)}")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS), metavar="CLIENT",
+    parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=MAIN, metavar="CLIENT",
                         help=", ".join(CLIENTS))  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--short", action="store_true", help="two short requests a stream: does everything work?")

@@ -1,4 +1,8 @@
-"""The seam to our client: the one place that knows how it is driven. Goes when `specbench measure` does this."""
+"""The seam to our client: a group is driven as always.
+
+What `specbench measure` does after that (the summary, the report with its plots) is no load generator's work, and none
+of the peers does it.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +29,12 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, required=True)
     parser.add_argument("--requests", type=int, required=True)
     parser.add_argument("--max-tokens", type=int, required=True)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--results", type=Path, required=True)
     options = parser.parse_args()
     plan = _plan(options)
     store = FolderStore(options.results)
-    drive = DriveOptions(attempt="1", spool=options.results.with_name("spool"))
+    drive = DriveOptions(attempt="1", spool=options.results.with_name("spool"), workers=options.workers)
     asyncio.run(drive_group(plan, plan.groups[0], options.endpoint, store, drive))
 
 

@@ -23,10 +23,12 @@ from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput
+from specbench_client.load import schedule as schedule_module
 from specbench_client.load.crew import Crew, WorkerLost
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.store.folder import FolderStore
 from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
+from specbench_testing.measured import measured_rows
 
 pytestmark = pytest.mark.process
 
@@ -77,10 +79,48 @@ async def test_an_open_loop_sends_by_a_schedule_that_lies_in_the_store(tmp_path:
     assert schedule.conversation.tolist() == list(range(20))
     assert schedule.worker.tolist() == [0, 1] * 10
     assert schedule_key(manifest.hash, "1-a") in [file.key for file in manifest.files]
-    records = records_of(plan, store, [manifest.hash]).sort_values("stream")
+    records = measured_rows(records_of(plan, store, [manifest.hash])).sort_values("stream")
     assert manifest.load_started_ns is not None
     assert records.intended_ns.tolist() == (schedule.intended_ns + manifest.load_started_ns).tolist()
     assert (records.sent_ns >= records.intended_ns).all()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_open_loop_is_steady_before_its_first_prompt_and_until_its_last_one_has_ended(
+    workers: int, tmp_path: Path, store: FolderStore
+) -> None:
+    plan = planned(tmp_path, rate=[40], slots=64, requests=24, arrival={"process": "Poisson", "seed": 3})
+
+    await drive(plan, store, options_in(tmp_path, workers=workers), scale=1)
+
+    records = records_of(plan, store, [plan.groups[0].points[0].hash])
+    measured = measured_rows(records)
+    fillers = records.drop(measured.index)
+    before, after = (fillers[fillers.phase == phase] for phase in ("ramp", "drain"))
+    assert len(measured) == 24
+    assert set(measured.phase) == {"steady"}
+    assert before.request_id.is_unique
+    assert before.intended_ns.max() < measured.intended_ns.min() < measured.intended_ns.max() < after.intended_ns.min()
+    assert after.intended_ns.max() < measured.last_token_ns.max(), "the load is held to the very end, and no longer"
+    watch = watch_of(plan, store)
+    assert watch.steady_share is not None
+    assert watch.steady_share > 0.3
+
+
+async def test_an_engine_that_never_becomes_steady_is_not_waited_for_for_ever(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_module, "LEAD_LEAST_S", 0.5)
+    monkeypatch.setattr(schedule_module, "LEAD_MOST_S", 0.5)
+    plan = planned(tmp_path, rate=[200], slots=64, requests=24)
+
+    await drive(plan, store, options_in(tmp_path), scale=2)
+
+    manifest = manifest_of(plan, store)
+    records = measured_rows(records_of(plan, store, [manifest.hash]))
+    assert manifest.load_started_ns is not None
+    assert len(records) == 24
+    assert records.intended_ns.min() >= manifest.load_started_ns
 
 
 async def test_all_arms_of_a_repeat_see_the_same_arrivals(tmp_path: Path, store: FolderStore) -> None:
@@ -131,7 +171,7 @@ async def test_a_point_may_end_by_time(load: dict[str, Any], tmp_path: Path, sto
 
     await drive(plan, store, options_in(tmp_path, on_progress=looks.append), scale=1)
 
-    records = records_of(plan, store, [plan.groups[0].points[0].hash])
+    records = measured_rows(records_of(plan, store, [plan.groups[0].points[0].hash]))
     assert len(records) > 6  # every prompt once would be six
     assert records.error_class.isna().all()
     total = looks[-1].requests_total

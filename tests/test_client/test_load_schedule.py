@@ -145,7 +145,7 @@ TRACE = np.array([103.0, 100.0, 101.5])
 
 def replayed(rate: float | None, extent: Extent, trace: np.ndarray = TRACE) -> list[float]:
     arrival = Arrival(process=Process.TRACE, uri="t.csv")
-    return [float(ns) / 1e9 for ns in intended_times(arrival, rate, extent, 0, trace)]
+    return [float(ns) / 1e9 for ns in intended_times(arrival, rate, extent, 0, trace=trace)]
 
 
 def test_a_trace_runs_at_its_own_speed_from_its_first_moment_on() -> None:

@@ -111,6 +111,13 @@ def test_a_folder_that_its_holder_removes_just_as_it_is_found_is_made_anew(
         assert (found / "a.lock").read_text() == "me"
 
 
+def test_a_folder_that_never_comes_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "unmounted").symlink_to(tmp_path / "nowhere" / "at all")
+    for folder in (tmp_path / "unmounted", Path("/proc")):
+        with pytest.raises(NotDurable):
+            held(folder / "out" / "a.lock", "me").__enter__()
+
+
 def test_a_folder_that_cannot_be_written_is_refused_as_results_would_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 

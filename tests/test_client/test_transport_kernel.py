@@ -64,6 +64,26 @@ async def test_the_end_of_a_chunked_body_is_seen_though_the_server_keeps_the_con
     assert exchange.error is None
 
 
+async def test_an_end_that_comes_in_pieces_is_one() -> None:
+    exchange = await exchanged(HEAD, chunk(b"data: [DONE]\n\n") + b"0\r\n", Do.WAIT, b"\r\n", Do.STALL)
+    assert exchange.error is None
+    assert exchange.ended_ns > exchange.arrivals[-1].ns, "it ended with the last piece, and was not given up"
+
+
+async def test_an_answer_that_speaks_of_its_end_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_client.transport.link.LINGER_NS", 50_000_000)
+    event = chunk(b'data: {"text": "\\ndata: [DONE]"}\n\n')
+    parts = [part for _ in range(25) for part in (event, Do.WAIT)]
+    exchange = await exchanged(HEAD, *parts, chunk(b"data: [DONE]\n\n"), b"0\r\n\r\n", Do.STALL)
+    assert exchange.error is None
+    assert len(exchange.arrivals) == 26
+
+
+async def test_an_answer_that_was_whole_before_the_connection_broke_is_an_answer() -> None:
+    exchange = await exchanged(HEAD + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n", Do.RESET)
+    assert exchange.error is None
+
+
 async def test_the_bytes_of_an_end_inside_a_chunk_do_not_end_the_answer() -> None:
     tricky = b"x" * 10 + b"0\r\n\r\n"
     first, rest = chunk(tricky)[:-2], chunk(tricky)[-2:]

@@ -188,6 +188,11 @@ def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) 
         assert load(tmp_path, rows).fingerprint != same.fingerprint
 
 
+def test_a_file_without_ids_tells_its_prompts_by_their_lines(tmp_path: Path) -> None:
+    rows = [without(row(number), "id") for number in range(3)]
+    assert [prompt.id for prompt in load(tmp_path, rows).rows] == ["line-1", "line-2", "line-3"]
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------
 
 

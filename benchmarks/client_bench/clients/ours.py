@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet
@@ -17,10 +18,12 @@ from client_bench.clients.client import Command, Job, Seen
 _PACKAGES = (client_bench, specbench_client, specbench_api)
 
 
+@dataclass(frozen=True)
 class Specbench:
-    """See `Client`."""
+    """See `Client`. `workers`: its processes, all on the client's one core."""
 
-    name = "specbench"
+    name: str = "specbench"
+    workers: int = 1
 
     def version(self) -> str | None:
         return specbench_client.__version__
@@ -32,7 +35,8 @@ class Specbench:
         argv = [
             sys.executable, "-m", "client_bench.measure", "--endpoint", job.url, "--dataset", str(prompts),
             "--concurrency", str(job.case.streams), "--requests", str(job.case.requests),
-            "--max-tokens", str(job.case.max_tokens), "--results", str(job.folder / "results"),
+            "--max-tokens", str(job.case.max_tokens), "--workers", str(self.workers),
+            "--results", str(job.folder / "results"),
         ]  # fmt: skip
         # The very code that runs here, also where it was found by a relative path: the client has a folder of its own.
         homes = [str(Path(package.__file__ or "").resolve().parents[1]) for package in _PACKAGES]

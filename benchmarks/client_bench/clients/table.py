@@ -11,8 +11,11 @@ from client_bench.clients.venv import Venv
 from client_bench.clients.vllm import VllmBench
 
 CLIENTS: dict[str, Client] = {
-    client.name: client for client in (Specbench(), SglangBench(), VllmBench(), Aiperf(), Guidellm())
+    client.name: client
+    for client in (Specbench(), SglangBench(), VllmBench(), Aiperf(), Guidellm(), Specbench("specbench-2", workers=2))
 }
+MAIN = [name for name in CLIENTS if name != "specbench-2"]
+"""What is compared unless one says otherwise. specbench-2 tells what a second worker costs: both share the core."""
 PY_SPY = Venv("py_spy", "0.4.3")
 """The profiler."""
 VENVS = {

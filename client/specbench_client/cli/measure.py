@@ -41,7 +41,7 @@ class Numbers(click.ParamType[str]):
 
 
 @click.command()
-@click.option("--endpoint", required=True, metavar="URL", help="The engine, without /v1: http://127.0.0.1:8000")
+@click.option("--endpoint", required=True, metavar="URL", help="The engine: http://127.0.0.1:8000")
 @click.option("--model", required=True, metavar="NAME", help="The name under which it serves the model.")
 @click.option(
     "--dataset", required=True, metavar="FILE", help="Prompts: JSONL, Parquet, or Spec-Bench's question.jsonl."
@@ -54,7 +54,11 @@ class Numbers(click.ParamType[str]):
     help="Open loop: how they arrive.  [default: Poisson]",
 )
 @click.option("--burstiness", type=float, help="Gamma arrivals: shape of the gaps; below 1 burstier than Poisson.")
-@click.option("--trace", metavar="FILE", help="Arrival Trace: JSONL or CSV with a column `timestamp`.")
+@click.option(
+    "--trace",
+    metavar="FILE",
+    help="Arrival Trace: JSONL or CSV with a column `timestamp`; it goes round where more are asked for.",
+)
 @click.option("--requests", "-n", type=int, metavar="N", help="Conversations a point.  [default: every prompt once]")
 @click.option("--duration", type=int, metavar="SECONDS", help="Instead of --requests: so long.")
 @click.option("--max-tokens", type=int, default=256, show_default=True, metavar="N", help="Most tokens of an answer.")
@@ -98,6 +102,7 @@ def measure(**given: Any) -> int:
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25     bursts: gaps with a CV of 2
       specbench measure … --arrival Trace --trace arrivals.csv           as recorded
 
+    A run that was interrupted goes on; a finished one is measured again, beside the old one.
     The key of the endpoint is taken from OPENAI_API_KEY. To compare drafters, use `specbench run`: it launches every
     arm itself, alike but for the drafter, and interleaves it with its baseline.
     """
@@ -116,6 +121,7 @@ def measure(**given: Any) -> int:
         headers=headers,
         workers=wanted.workers,
         new=wanted.new,
+        kept=False,
     )
     return measured(plan, wish)
 
@@ -157,7 +163,7 @@ def plan_of(asked: Asked) -> Plan:
     """One arm, the endpoint, at every load. Raises InvalidSpec, BadInput."""
     spec = {
         "model": {"name": asked.model},
-        "engine": {"kind": str(EngineKind.EXTERNAL), "endpoint": asked.endpoint, "dialect": asked.dialect},
+        "engine": {"kind": str(EngineKind.EXTERNAL), "endpoint": base_url(asked.endpoint), "dialect": asked.dialect},
         "workloads": [
             {
                 "name": "measured",
@@ -177,6 +183,11 @@ def plan_of(asked: Asked) -> Plan:
     metadata = {"name": asked.name or run_name(asked.model)}
     resource = {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
     return lay_out(parse_run(resource))
+
+
+def base_url(endpoint: str) -> str:
+    """Without the /v1 with which OpenAI's own clients are given it."""
+    return endpoint.rstrip("/").removesuffix("/v1")
 
 
 def run_name(model: str) -> str:

@@ -24,6 +24,7 @@ from specbench_client.errors import EngineFailed, Interrupted
 from specbench_client.local.executor import Here, execute
 from specbench_client.local.place import Place, alone, find_run, new_run, open_results
 from specbench_client.store.scratch import scratch_folder
+from specbench_client.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,32 @@ class Wish:
     workers: int | None = None
     new: bool = False
     """Beside what was measured already, instead of going on with it."""
+    kept: bool = True
+    """Whether a run that is finished is shown again. Not of an endpoint: nobody knows what runs behind it by now."""
 
 
 def measured(plan: Plan, wish: Wish) -> int:
     """Measure what is not measured yet, and show the whole answer. Returns the exit code."""
     results = open_results(wish.results)
     with alone(results, plan, _who()):
-        place = (new_run if wish.new else find_run)(results, plan)
+        place = _place(results, plan, wish)
         click.echo(f"results: {place.store.uri()}", err=True)
+        finished = place.finished
         failed = _measure(place, wish)
         summary = conclude(place.plan, place.store)
     show(summary, wish.output, place.store.uri())
+    if finished:
+        click.echo(
+            f"nothing was measured now: this run was finished ({summary.created}); --new measures anew", err=True
+        )
+    for arm, error in failed.items():
+        click.echo(f"error: {arm}: {error.reason}: {error}", err=True)
     return _exit(summary, failed)
+
+
+def _place(results: Store, plan: Plan, wish: Wish) -> Place:
+    found = new_run(results, plan) if wish.new else find_run(results, plan)
+    return new_run(results, plan) if found.finished and not wish.kept else found
 
 
 def _who() -> str:

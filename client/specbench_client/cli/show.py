@@ -7,7 +7,7 @@ import click
 from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli.consoles import Page
-from specbench_client.report.findings import MEASURE_AGAIN
+from specbench_client.report.findings import MEASURE_AGAIN, place_of
 from specbench_client.report.tables import rich_table
 
 STDOUT_WIDTH_WHEN_PIPED = 160
@@ -29,10 +29,8 @@ def show(summary: RunSummary, output: str, uri: str) -> None:
     for finding in summary.findings:
         if (finding.check, finding.arm) not in said:
             said.add((finding.check, finding.arm))
-            where = f" ({finding.arm})" if finding.arm else ""
-            console.print(
-                f"{finding.severity:>8}  {finding.check}{where}: {finding.message}", highlight=False, markup=False
-            )
-    if not summary.trustworthy:
+            text = f"{finding.severity:>8}  {finding.check}: {place_of(finding)}{finding.message}"
+            console.print(text, highlight=False, markup=False)
+    if summary.cells and not summary.trustworthy:
         console.print(f"   again  {MEASURE_AGAIN}", highlight=False, markup=False)
     console.print(f"report: {uri.rstrip('/')}/{REPORT}", highlight=False, markup=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
-from specbench_client.dialects.stream import Stream, count_in, first_model, read_stream, whole_answer
+from specbench_client.dialects.stream import Delta, Stream, count_in, first_model, read_stream, whole_answer
 from specbench_client.slices import Slices
 from specbench_client.transport.sse import Event
 
@@ -63,11 +63,16 @@ class OpenAiDialect:
         return None
 
 
+def _brought(delta: Delta) -> bool:
+    """Whether a chunk brought tokens. One that only ends the answer may: many servers count an end of sequence."""
+    return bool(delta.text or delta.reasoning or delta.finish_reason)
+
+
 def _answer(stream: Stream) -> Answer:
     return Answer(
         text=stream.text,
         reasoning=stream.reasoning,
-        content=tuple(Chunk(delta.ns, None) for delta in stream.deltas if delta.text or delta.reasoning),
+        content=tuple(Chunk(delta.ns, None) for delta in stream.deltas if _brought(delta)),
         acceptance=Acceptance(),
         input_tokens=count_in(stream.usage, "prompt_tokens"),
         output_tokens=count_in(stream.usage, "completion_tokens") or 0,

@@ -68,8 +68,10 @@ class Stream:
 
 def read_stream(events: Sequence[Event]) -> Slices[Stream]:
     """Read a stream with usage. Raises BadAnswer: malformed, truncated_stream, or what the engine said went wrong."""
-    ended = bool(events) and events[-1].data.strip() == DONE
-    chunks = events[:-1] if ended else events
+    chunks = list(events)
+    while chunks and chunks[-1].data.strip() == DONE:
+        chunks.pop()
+    ended = len(chunks) < len(events)
     deltas: list[Delta] = []
     for start in range(0, len(chunks), SLICE):
         deltas += [_delta(ns, data) for ns, data in chunks[start : start + SLICE]]
@@ -81,7 +83,14 @@ def read_stream(events: Sequence[Event]) -> Slices[Stream]:
         raise BadAnswer("the stream ended without the usage that was asked for", ErrorClass.TRUNCATED_STREAM)
     if not any(delta.finish_reason for delta in deltas):
         raise BadAnswer("the stream ended without a finish reason", ErrorClass.TRUNCATED_STREAM)
-    return Stream(tuple(deltas), last["usage"], last)
+    stream = Stream(tuple(deltas), last["usage"], last)
+    _refuse_uncounted(stream)
+    return stream
+
+
+def _refuse_uncounted(stream: Stream) -> None:
+    if not count_in(stream.usage, "completion_tokens") and any(one.text or one.reasoning for one in stream.deltas):
+        raise BadAnswer("the answer has text, and its usage counts no token", ErrorClass.MALFORMED)
 
 
 def whole_answer(document: Any) -> Stream:
@@ -98,10 +107,11 @@ def whole_answer(document: Any) -> Stream:
     message = choices[0].get("message") or {}
     if not isinstance(message, dict):
         raise BadAnswer(f"message is no object: {cut(repr(message))}", ErrorClass.MALFORMED)
-    reasoning = message.get("reasoning_content") or message.get("reasoning")
     finish = _text(choices[0].get("finish_reason")) or None
     text = _text(message.get("content")) or _text(choices[0].get("text"))
-    return Stream((Delta(0, document, text, _text(reasoning), finish),), document["usage"], document)
+    stream = Stream((Delta(0, document, text, _beside_text(message), finish),), document["usage"], document)
+    _refuse_uncounted(stream)
+    return stream
 
 
 def count_in(block: Any, *path: str) -> int | None:
@@ -125,7 +135,7 @@ def first_model(listed: Any) -> str | None:
     """The first model of an answer of /v1/models, None where it is anything else."""
     rows = listed.get("data") if isinstance(listed, dict) else None
     first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
-    return first["id"] if isinstance(first.get("id"), str) else None
+    return well_formed(first["id"]) if isinstance(first.get("id"), str) else None
 
 
 def tokens_told(content: Sequence[Chunk]) -> int | None:
@@ -151,10 +161,18 @@ def _delta(ns: int, data: str) -> Delta:
     delta = choices[0].get("delta") or {}
     if not isinstance(delta, dict):
         raise BadAnswer(f"delta is no object: {cut(data)}", ErrorClass.MALFORMED)
-    reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+    if choices[0].get("index"):
+        raise BadAnswer(f"one answer was asked for and a further one came: {cut(data)}", ErrorClass.MALFORMED)
     finish = choices[0].get("finish_reason")
     text = _text(delta.get("content")) or _text(choices[0].get("text"))
-    return _new_delta((ns, document, text, _text(reasoning), _text(finish) or None))
+    return _new_delta((ns, document, text, _beside_text(delta), _text(finish) or None))
+
+
+def _beside_text(said: dict[str, Any]) -> str:
+    """What the model generated that is no answer to be read on: thought, calls of tools, a refusal."""
+    reasoning = said.get("reasoning_content") or said.get("reasoning") or said.get("refusal")
+    calls = said.get("tool_calls") or said.get("function_call")
+    return _text(reasoning) + (orjson.dumps(calls).decode() if calls else "")
 
 
 def _said(document: dict[str, Any], data: str) -> BadAnswer:

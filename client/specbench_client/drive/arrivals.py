@@ -12,7 +12,7 @@ from pathlib import Path
 
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.load import Arrival, Load
-from specbench_client.load.schedule import Extent, Offsets, Times, intended_times
+from specbench_client.load.schedule import Around, Extent, Offsets, Times, arrivals_around, intended_times
 from specbench_client.load.trace import load_trace
 
 
@@ -34,7 +34,11 @@ class Arrivals:
             return None
         duration_s = self.load.duration_seconds
         extent = Extent(count=self.load.requests or prompts) if duration_s is None else Extent(duration_s=duration_s)
-        return intended_times(self.load.arrival or Arrival(), point.level.rate, extent, point.repeat, self.trace)
+        return intended_times(self.load.arrival or Arrival(), point.level.rate, extent, point.repeat, trace=self.trace)
+
+    def around(self, point: Point, times: Times) -> Around | None:
+        """When fillers may begin before and after them."""
+        return arrivals_around(self.load.arrival or Arrival(), point.level.rate, point.repeat, times)
 
 
 def load_arrivals(plan: Plan, base_dir: Path, fetch: Callable[[str], bytes]) -> Arrivals:

@@ -28,7 +28,8 @@ class Loads:
         """The point's load, over so many prompts. Raises BadInput."""
         times = self.arrivals.times(point, prompts)
         if times is not None:
-            return open_load(times, self.workers or workers_for_rate(_rate(point, times), self.cores))
+            workers = self.workers or workers_for_rate(_rate(point, times), self.cores)
+            return open_load(times, workers, self.arrivals.around(point, times))
         wanted = self.plan.load
         conversations = None if wanted.duration_seconds is not None else wanted.requests or prompts
         return self._closed(point.level.concurrency or 1, conversations, wanted.duration_seconds)

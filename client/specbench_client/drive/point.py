@@ -119,7 +119,7 @@ class _Attempt:
         after = await launch.counters()
         counted = difference(before, after) if before is not None and after is not None else None
         watch = self_watch(worked.ended, worked.flown, tally, is_open=load.is_open, warm_up=warmed)
-        return _Seen(watch, counted, worked.flown.started_ns - self.started_ns)
+        return _Seen(watch, counted, worked.flown.begins_ns - self.started_ns)
 
     def commit(self, schedule: list[StoredFile], seen: _Seen, span: Span, observed: Observed) -> None:
         """Make it a result. Blocks."""

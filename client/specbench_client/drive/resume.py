@@ -16,6 +16,7 @@ from specbench_api.outcome.manifest import Manifest, Observed
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Refusal, Store
+from specbench_client.workload.prompts import Prompts
 
 _SEEN = {
     "engine_version": "engine's version",
@@ -57,6 +58,12 @@ def refuse_changed(plan: Plan, manifests: Mapping[str, Manifest], now: Mapping[s
             what, remedy = "; ".join(differences), "these results cannot be continued"
             how = "on this machine add --new; on a cluster create the run under another name, or delete and create it"
             raise BadInput(f"since the point {point[:12]} was measured, {what}: {remedy}: {how}", "ObservedChanged")
+
+
+def refuse_other_prompts(plan: Plan, manifests: Mapping[str, Manifest], workload: str, prompts: Prompts) -> None:
+    """The same of a workload's prompts alone, without an engine."""
+    now = Observed(dataset_fingerprint=prompts.fingerprint, prompts=len(prompts.rows), client_version="", launch="")
+    refuse_changed(plan, manifests, {workload: now})
 
 
 def _differences(then: Observed, now: Observed, workload: str) -> Sequence[str]:

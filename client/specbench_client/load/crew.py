@@ -122,8 +122,9 @@ class Crew:
             elif isinstance(message, Records):
                 await on_records([unpacked(one) for one in message.pickled])
         told = [ended[number] for number in range(load.workers)]
-        borders = load.borders(self._shared.board(load.workers), begin_ns)
-        return Worked(told, Flown([one.log for one in told], begin_ns, borders))
+        board = self._shared.board(load.workers)
+        borders, begins_ns = load.borders(board, begin_ns), load.begins_ns(board, begin_ns)
+        return Worked(told, Flown([one.log for one in told], begin_ns, borders, begins_ns))
 
     def no_more_conversations(self) -> None:
         """A closed loop begins no more conversations, and ends with those that are open."""

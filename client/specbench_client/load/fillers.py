@@ -2,8 +2,9 @@
 
 Without them the first and the last conversations of every point would be ramp and drain, more of them the higher the
 concurrency: loads would be compared over different prompts. So each stream begins with a filler, and what is free when
-no measured conversation is left goes on with fillers until the last one has ended. All measured conversations then see
-the full load from their beginning to their end.
+no measured conversation is left goes on with fillers until the last one has ended. An open loop begins with fillers
+that arrive as the measured conversations will, until it is steady, and goes on with them in the same way. All measured
+conversations then see the full load from their beginning to their end.
 
 A filler is a prompt of the workload with its words in reverse order behind a number of its own: as long, in the same
 words, and no two alike from the first word on, so that neither a prompt cache nor a drafter's memory of past text knows

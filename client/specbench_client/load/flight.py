@@ -79,6 +79,13 @@ class Flown:
     logs: Sequence[Log]
     started_ns: int
     borders: Borders
+    scheduled_ns: int | None = None
+    """When an open loop's schedule began, which fillers may put off; None: with the load."""
+
+    @property
+    def begins_ns(self) -> int:
+        """From when a schedule counts."""
+        return self.started_ns if self.scheduled_ns is None else self.scheduled_ns
 
     @property
     def ended_ns(self) -> int:

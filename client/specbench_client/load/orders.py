@@ -31,15 +31,32 @@ class ClosedShare:
 
 
 @dataclass(frozen=True, slots=True)
+class Company:
+    """A worker's fillers around the measured conversations of an open loop."""
+
+    fill: Fill
+    """Its `streams` are the workers: each numbers its own fillers."""
+    worker: int
+    lead_ns: array[int]
+    """When those before them begin, from the load's start; as many as the load needs to become steady."""
+    tail_ns: array[int]
+    """When those after them begin, from the last measured beginning of all workers; until all measured have ended."""
+    lead_most_ns: int
+    """So long after the load's start the measured ones begin at the latest."""
+
+
+@dataclass(frozen=True, slots=True)
 class OpenShare:
-    """A worker's part of an open loop."""
+    """A worker's part of an open loop. Its times count from the schedule's start, which `company` puts off."""
 
     conversations: range
     """Their numbers."""
     offsets_ns: array[int]
-    """When each begins, from the load's start."""
+    """When each begins."""
     last_ns: int
     """When the last one of all workers begins."""
+    company: Company | None = None
+    """None: nothing holds the load around them."""
 
 
 @dataclass(frozen=True, slots=True)

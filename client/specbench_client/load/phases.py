@@ -15,6 +15,9 @@ from typing import NamedTuple, Protocol
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.load.board import Board, Cell
 
+NOTICE_NS = 100_000_000
+"""Between the moment at which an open loop is steady and its first measured arrival."""
+
 
 class Borders(NamedTuple):
     """When the steady state began and ended (monotonic ns, absolute); None: not yet."""
@@ -50,11 +53,27 @@ def open_borders(board: Board, last_ns: int) -> Borders:
     With a rate r and an engine that keeps a request for R, r R are in flight after R, and as many have ended after
     2 R: by then every request in flight began in the company of as many others as it leaves behind.
 
-    After the last scheduled beginning (`last_ns`: of all workers, absolute) the load only falls, so a turn that is
-    opened then is drain. What was opened before and ends after it is not: to leave it out would leave out long answers
-    more often than short ones. Its last part saw less load; of n requests that is true of as many as were in flight.
+    Without fillers, after the last scheduled beginning (`last_ns`: of all workers, absolute) the load only falls, so a
+    turn that is opened then is drain. What was opened before and ends after it is not: to leave it out would leave out
+    long answers more often than short ones. Its last part saw less load; of n requests that is true of as many as were
+    in flight.
     """
     return Borders(_earliest(board, Cell.STEADY_NS), last_ns, by_opening=True)
+
+
+def held_borders(board: Board) -> Borders:
+    """As `open_borders`, where fillers arrive before and after: the load falls when the last measured one has ended."""
+    return Borders(_earliest(board, Cell.STEADY_NS), _earliest(board, Cell.DRY_NS))
+
+
+def schedule_start(board: Board, begin_ns: int, lead_most_ns: int) -> int:
+    """When the measured conversations of an open loop in company begin: a moment after the load has become steady.
+
+    The moment is long enough for every worker to see it, so all come to the same; an engine that is asked for more than
+    it can do never becomes steady, and is not waited for longer than `lead_most_ns`.
+    """
+    latest_ns, steady_ns = begin_ns + lead_most_ns, _earliest(board, Cell.STEADY_NS)
+    return latest_ns if steady_ns is None else min(latest_ns, steady_ns + NOTICE_NS)
 
 
 class Phases(Protocol):
@@ -134,11 +153,15 @@ class ClosedPhases:
 
 @dataclass
 class OpenPhases:
-    """A worker with its share of an open loop, see `open_borders`. `last_ns` counts from the load's start."""
+    """A worker with its share of an open loop, see `open_borders`. `last_ns` counts from the load's start.
+
+    `held`: fillers hold the load, see `held_borders`.
+    """
 
     board: Board
     worker: int
     last_ns: int
+    held: bool = False
 
     def __post_init__(self) -> None:
         self._dry_ns = self.last_ns
@@ -163,14 +186,16 @@ class OpenPhases:
         """The schedule has told it before."""
 
     def measured(self, now_ns: int, of: int) -> None:
-        """An open loop has no fillers: none could be sent without changing its arrivals."""
+        self._count(Cell.MEASURED)
+        if self.all_measured(of):
+            self.board.put(self.worker, Cell.DRY_NS, now_ns)
 
-    def all_measured(self, of: int) -> bool:  # noqa: ARG002 -- as above
-        return True
+    def all_measured(self, of: int) -> bool:
+        return sum(self.board.column(Cell.MEASURED)) >= of
 
     @property
     def borders(self) -> Borders:
-        return open_borders(self.board, self._dry_ns)
+        return held_borders(self.board) if self.held else open_borders(self.board, self._dry_ns)
 
     def _count(self, cell: Cell) -> None:
         self.board.put(self.worker, cell, self.board.get(self.worker, cell) + 1)

@@ -13,6 +13,7 @@ one seed for all of them each instant would see W arrivals at once: a load that 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,6 +30,12 @@ PURPOSE = "arrivals"
 NS_PER_S = 1e9
 LONGEST_S = 86_400.0
 """As long as load.durationSeconds may be: a trace that asks for more is in other units than seconds."""
+LEAD_LEAST_S, LEAD_MOST_S = 1.0, 120.0
+"""Bounds of how long an open loop may take to become steady before it is measured all the same; between them, twice as
+long as what is measured: an engine that falls behind is not buried under fillers."""
+TAIL_MOST_S = 300.0
+AROUND_MOST = 50_000
+"""Fillers before, and after: beyond it the load is held no more."""
 _BLOCK = 4096
 
 
@@ -55,7 +62,13 @@ class Seeding:
 
 
 def intended_times(
-    arrival: Arrival, rate: float | None, extent: Extent, repeat: int, trace: Offsets | None = None
+    arrival: Arrival,
+    rate: float | None,
+    extent: Extent,
+    repeat: int,
+    *,
+    trace: Offsets | None = None,
+    purpose: str = PURPOSE,
 ) -> Times:
     """Offsets in ns from the load's start, in order: `extent.count` of them, or all before `extent.duration_s`.
 
@@ -69,7 +82,7 @@ def intended_times(
     elif arrival.process is Process.CONSTANT:
         blocks = _evenly(rate)
     else:
-        blocks = _renewals(arrival, rate, Seeding(arrival.seed, repeat).generator())
+        blocks = _renewals(arrival, rate, Seeding(arrival.seed, repeat, purpose).generator())
     found = _cut(blocks, extent)
     if not found.size:
         raise BadInput("no conversation would begin within load.durationSeconds: make it longer, or raise load.rate")
@@ -79,6 +92,36 @@ def intended_times(
             "requests or a higher load.rate (a trace's time stamps are seconds or RFC 3339, not milliseconds)"
         )
     return np.rint(found * NS_PER_S).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Around:
+    """Arrivals of fillers: `lead` from the load's start, for `lead_most_ns` at most; `tail` from the last measured."""
+
+    lead: Times
+    tail: Times
+    lead_most_ns: int
+
+
+def arrivals_around(arrival: Arrival, rate: float | None, repeat: int, times: Times) -> Around | None:
+    """The process that the measured times are cut from, before and after them; None where they are one moment.
+
+    A trace has no before: Poisson arrivals at its mean rate stand for it.
+    """
+    pace = rate or mean_rate(times / NS_PER_S)
+    if pace is None:
+        return None
+    kind = arrival.model_copy(update={"process": Process.POISSON}) if arrival.process is Process.TRACE else arrival
+    lead_s = min(LEAD_MOST_S, max(LEAD_LEAST_S, 2 * float(times[-1]) / NS_PER_S))
+    lead, tail = (
+        intended_times(kind, pace, Extent(count=_enough(pace, lasting_s)), repeat, purpose=purpose)
+        for purpose, lasting_s in (("lead", lead_s), ("tail", TAIL_MOST_S))
+    )
+    return Around(lead, tail[tail > 0], int(lead_s * NS_PER_S))
+
+
+def _enough(rate: float, lasting_s: float) -> int:
+    return min(AROUND_MOST, math.ceil(rate * lasting_s) + 1)
 
 
 def dealt(count: int, workers: int, worker: int) -> range:

@@ -21,7 +21,7 @@ from specbench_client.load.alarm import Alarm
 from specbench_client.load.board import Shared
 from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.flight import Flight
-from specbench_client.load.open_loop import OpenLoop
+from specbench_client.load.open_loop import Companions, OpenLoop
 from specbench_client.load.orders import ClosedShare, Ended, Failed, Go, OpenShare, Order, Ready
 from specbench_client.load.outbox import Outbox, Sender
 from specbench_client.load.phases import ClosedPhases, OpenPhases
@@ -99,7 +99,7 @@ class _Worker:
     def _phases(self, order: Order) -> ClosedPhases | OpenPhases:
         board, share = self.shared.board(order.workers), order.share
         if isinstance(share, OpenShare):
-            return OpenPhases(board, self.number, share.last_ns)
+            return OpenPhases(board, self.number, share.last_ns, held=share.company is not None)
         return ClosedPhases(board, self.number, len(share.streams))
 
     def _loop(self, order: Order, talk: Talk, alarm: Alarm) -> ClosedLoop | OpenLoop:
@@ -108,11 +108,16 @@ class _Worker:
         if isinstance(share, OpenShare):
             tray = Tray(openings(talk.asking, order.prompts, share.conversations), AHEAD)
             tray.fill(AHEAD)
-            return OpenLoop(share.offsets_ns, talk, tray, phases, alarm)
+            return OpenLoop(share.offsets_ns, talk, tray, phases, alarm, self._companions(order, share, talk, alarm))
         ahead = AHEAD if order.workers == 1 else ahead_together(len(share.streams))
         tray = Tray(openings(talk.asking, order.prompts, self.shared.turnstile), ahead)
         tray.fill(len(share.streams))
         return ClosedLoop(share.streams, talk, tray, phases, share.duration_s, share.fill)
+
+    def _companions(self, order: Order, share: OpenShare, talk: Talk, alarm: Alarm) -> Companions | None:
+        if share.company is None:
+            return None
+        return Companions(share.company, talk, self.shared.board(order.workers), alarm, share.last_ns)
 
 
 def _unread_most(order: Order) -> int:

@@ -21,12 +21,14 @@ from specbench_client.drive.arrivals import load_arrivals
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
+from specbench_client.drive.resume import refuse_other_prompts
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.needs import lacks
 from specbench_client.local.place import Place
 from specbench_client.local.process import EngineProcess, local_command
-from specbench_client.local.running import RunningEngine
+from specbench_client.local.running import REACHED_WITHIN_S, RunningEngine
 from specbench_client.store.locate import read_object
+from specbench_client.store.manifests import read_manifests
 from specbench_client.workload.prompts import load_prompts
 
 LAUNCHES_MAX = 3
@@ -53,7 +55,9 @@ async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
 
     Raises BadInput before any engine is started, where prompts, programs or models are not to be had.
     """
-    if any(point.hash not in place.measured for point in place.plan.points):
+    if place.finished:
+        await asyncio.to_thread(_refuse_other_prompts, place, here.base_dir)
+    else:
         await asyncio.to_thread(_refuse_early, place.plan, here.base_dir)
     broken: dict[str, EngineFailed] = {}
     for group in place.plan.groups:
@@ -65,6 +69,17 @@ async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
         if failure:
             broken[group.arm] = failure
     return broken
+
+
+def _refuse_other_prompts(place: Place, base_dir: Path) -> None:
+    """What is shown again was measured over these very prompts; files that are gone by now are not missed."""
+    manifests = read_manifests(place.store, [point.hash for point in place.plan.points])
+    for workload in place.plan.workloads:
+        try:
+            prompts = load_prompts(workload.dataset, base_dir, read_object)
+        except BadInput:
+            continue
+        refuse_other_prompts(place.plan, manifests, workload.name, prompts)
 
 
 def _refuse_early(plan: Plan, base_dir: Path) -> None:
@@ -85,7 +100,7 @@ def _launch_of(plan: Plan, arm: str) -> Launch:
 
 async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> EngineFailed | None:
     failure: EngineFailed | None = None
-    for _ in range(LAUNCHES_MAX):
+    for _ in range(LAUNCHES_MAX if place.plan.engine.endpoint is None else 1):  # what others started, they start again
         try:
             await _serve(place, group, here)
         except EngineFailed as error:
@@ -100,6 +115,7 @@ async def _launch_until_served(place: Place, group: EngineGroup, here: Here) -> 
 async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
     plan = place.plan
     attempt = uuid.uuid4().hex[:8]
+    runs_already = plan.engine.endpoint is not None
     options = DriveOptions(
         attempt=attempt,
         spool=here.work_dir / "spool",
@@ -108,6 +124,7 @@ async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
         keep_text=here.keep_text,
         headers=here.headers,
         workers=here.workers,
+        healthy_within_s=REACHED_WITHIN_S if runs_already else DriveOptions.healthy_within_s,
     )
     async with _engine(plan, group, here, attempt) as engine:
         await engine.wait_ready(here.startup_deadline_s)

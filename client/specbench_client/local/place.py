@@ -33,6 +33,11 @@ class Place:
     store: Store
     measured: set[str]
 
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to be measured."""
+        return all(point.hash in self.measured for point in self.plan.points)
+
 
 def open_results(location: str) -> Store:
     """The results' root: a folder or s3://bucket/prefix. Raises BadInput."""

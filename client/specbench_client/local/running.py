@@ -6,6 +6,9 @@ from typing import Self
 
 from specbench_client.errors import EngineFailed
 
+REACHED_WITHIN_S = 5.0
+"""Nobody is starting it: where it cannot be reached in so long, the address is wrong, or it is down."""
+
 
 class RunningEngine:
     """The counterpart of `EngineProcess` for an endpoint of somebody else's."""

@@ -11,8 +11,8 @@ from specbench_client.trust.table import REMEDIES
 
 SHOWN = 4
 MEASURE_AGAIN = (
-    "What is measured is kept, and never measured again by itself. To measure anew: `specbench run FILE --new` on this"
-    " machine; on a cluster, create the SpecBenchRun under another name, or delete it and create it again."
+    "What is measured is kept, and never measured again by itself. To measure anew: the same command with `--new` on"
+    " this machine; on a cluster, create the SpecBenchRun under another name, or delete it and create it again."
 )
 """What every remedy that ends in `measure again` means."""
 
@@ -43,12 +43,13 @@ def grouped(findings: Sequence[Finding]) -> list[Group]:
 
 def _group(findings: list[Finding]) -> Group:
     first = findings[0]
-    messages = list(dict.fromkeys(f"{_place(finding)}{finding.message}" for finding in findings))
+    messages = list(dict.fromkeys(f"{place_of(finding)}{finding.message}" for finding in findings))
     remedy = REMEDIES.get(first.check, "")
     return Group(first.check, first.severity, tuple(messages[:SHOWN]), max(0, len(messages) - SHOWN), remedy)
 
 
-def _place(finding: Finding) -> str:
+def place_of(finding: Finding) -> str:
+    """`arm workload at load: `, as far as the finding is about one."""
     parts = [finding.arm, finding.workload, f"at {finding.load}" if finding.load else None]
     told = " ".join(part for part in parts if part)
     return f"{told}: " if told else ""

@@ -69,8 +69,9 @@ point's summary (`selfWatch.gatheredChunkShare`).
 
 _SCHEDULE = """## Schedule of an open loop
 
-`schedule-ATTEMPT.parquet` is stored before the load begins. Its times count from the load's start, which is
-`loadStartedNs` of the manifest after the point's; add that to compare with a record's `intended_ns`.
+`schedule-ATTEMPT.parquet` is stored before the load begins. Its times count from the schedule's start, which is
+`loadStartedNs` of the manifest after the point's: fillers come before it, until the load is steady. Add that to compare
+with a record's `intended_ns`.
 
 | column | type | meaning |
 |---|---|---|

@@ -17,6 +17,7 @@ from pathlib import Path
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import refusals
 
+TRIES = 1_000
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _log = logging.getLogger(__name__)
 
@@ -43,23 +44,20 @@ def held(path: Path, who: str) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int:
-    while (lock := _tried(path)) is None:
-        pass
-    return lock
+    """A holder that leaves removes file and folder, between any two of our steps: once or twice, not for ever."""
+    for _ in range(TRIES - 1):
+        with suppress(FileNotFoundError, FileExistsError):
+            if (lock := _tried(path)) is not None:
+                return lock
+    if (lock := _tried(path)) is not None:
+        return lock
+    raise FileNotFoundError(errno.ENOENT, "others take it away again and again", str(path))
 
 
 def _tried(path: Path) -> int | None:
-    """The file, open and locked; None where its holder removed it between two of our steps."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except FileNotFoundError:
-        return None
-    except FileExistsError:
-        # mkdir found the folder there, and its next look did not: a holder removed it. Any other thing is in the way.
-        if path.parent.is_dir() or not path.parent.exists():
-            return None
-        raise
+    """The file, open and locked; None where its holder removed it since we opened it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with ExitStack() as stack:
         stack.callback(os.close, lock)
         _lock(lock, path)

@@ -28,6 +28,10 @@ class Unanswered(ClientError):
     """A request of ours was not answered by 200; the message says what came instead."""
 
 
+class Unwelcome(Unanswered):
+    """It will not answer us however long we wait: its certificate, our key or the address is not the right one."""
+
+
 class Control:
     """`async with Control("http://host:port") as control: await control.wait_healthy("/health", 60)`."""
 
@@ -68,12 +72,14 @@ class Control:
         return True
 
     async def wait_healthy(self, path: str, deadline_s: float) -> None:
-        """Wait until it answers 200. Raises EngineFailed (NEVER_READY) with what was last seen."""
+        """Wait until it answers 200. Raises EngineFailed (NEVER_READY) with what was last seen; at once if in vain."""
         give_up_ns = self._clock() + int(deadline_s * 1e9)
         pause_s = FIRST_PAUSE_S
         while True:
             try:
                 await self.text(path)
+            except Unwelcome as unwelcome:
+                raise EngineFailed(str(unwelcome), EngineReason.NEVER_READY) from unwelcome
             except Unanswered as unanswered:
                 if self._clock() >= give_up_ns:
                     message = f"the engine was not healthy within {deadline_s:g} s: {unanswered}"
@@ -84,15 +90,28 @@ class Control:
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
 
     async def text(self, path: str) -> str:
-        """The page. Raises Unanswered."""
+        """The page. Raises Unanswered, of which Unwelcome is one."""
         assert self._session is not None, "control is used inside `async with`"
         url = f"{self._endpoint}{path}"
         try:
-            async with self._session.get(url) as response:
+            async with self._session.get(url, allow_redirects=False) as response:
                 body = await response.read()
-                status = response.status
+                status, elsewhere = response.status, response.headers.get("Location")
+        except aiohttp.ClientConnectorCertificateError as error:
+            remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
+            message = f"GET {url}: its certificate is not trusted: {error.certificate_error}: {remedy}"
+            raise Unwelcome(message) from error
+        except aiohttp.ClientConnectorError as error:
+            raise Unanswered(f"GET {url}: cannot connect: {cut(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unanswered(f"GET {url}: {cut(str(error) or type(error).__name__)}") from error
+        if elsewhere is not None and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            raise Unwelcome(
+                f"GET {url}: HTTP {status}: it sends us to {cut(elsewhere)}: give the address of the engine"
+            )
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            remedy = "a key is taken from OPENAI_API_KEY, or given by --header"
+            raise Unwelcome(f"GET {url}: HTTP {status}: {engine_words(body)}: {remedy}")
         if status != HTTPStatus.OK:
             raise Unanswered(f"GET {url}: HTTP {status}: {engine_words(body)}")
         return body.decode(errors="replace")

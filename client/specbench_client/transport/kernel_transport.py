@@ -120,7 +120,7 @@ class KernelTransport:
             return
         if link.lingers(now_ns):
             station.drop(link)
-            link.end_at_done()
+            link.end_at_done(now_ns)
             return
         overdue = self._overdue(link, now_ns)
         if overdue is not None:

@@ -26,7 +26,8 @@ _HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
 _INTERIM = re.compile(rb"HTTP/1\.1 1\d\d")
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
-DONE_MARK = b"[DONE]"
+DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
+"""As an event of its own: in a text, JSON writes the end of the line before it as two characters."""
 LINGER_NS = 1_000_000_000
 """How long a stream may stay open after it has said that it is done: some servers do for ever, with keep-alives."""
 _TRICKLE = 8
@@ -97,7 +98,7 @@ class Link:
     def over(self, data: bytes) -> bool:
         """Whether the answer has ended with this read, which is kept already."""
         if self._end is _End.CHUNK:
-            return data.endswith(LAST_CHUNK) and self._last_chunk()
+            return self._ends_as_the_last_chunk(data) and self._last_chunk()
         if self._end is _End.UNKNOWN:
             self._learn()
             return self._end in (_End.CHUNK, _End.LENGTH) and self.over(data)
@@ -123,17 +124,18 @@ class Link:
         Looked for where little comes: a stream in full flow is not done, and a search of all of it would be parsing.
         """
         fresh = self.datas[self._searched :]
-        if self.said_done is None and len(fresh) <= _TRICKLE and DONE_MARK in b"".join(self.datas[-2 * _TRICKLE :]):
+        recent = b"".join(self.datas[-2 * _TRICKLE :])
+        if self.said_done is None and len(fresh) <= _TRICKLE and DONE_EVENT.search(recent):
             self.said_done = _where_done(self.datas)
         self._searched = len(self.datas)
         return self.said_done is not None and now_ns - self.looks[self.said_done].seen_ns > LINGER_NS
 
-    def end_at_done(self) -> None:
-        """End it with the read that said so; what came since was no answer."""
+    def end_at_done(self, now_ns: int) -> None:
+        """The answer is what had come with the read that said so. Only now is its stream free: we have waited."""
         assert self.said_done is not None, "it lingers"
         kept = self.said_done + 1
         del self.datas[kept:], self.stamps[kept:], self.looks[kept:]
-        self.end(self.looks[-1].seen_ns)
+        self.end(now_ns)
 
     def size(self) -> int:
         """Bytes that came so far."""
@@ -155,9 +157,14 @@ class Link:
         else:
             self._end = _End.CLOSE
 
+    def _ends_as_the_last_chunk(self, data: bytes) -> bool:
+        if len(data) < len(LAST_CHUNK):  # it may have come in pieces
+            data = b"".join(self.datas[-len(LAST_CHUNK) :])
+        return data.endswith(LAST_CHUNK)
+
     def _last_chunk(self) -> bool:
         tail = b"".join(self.datas[-2:])[-_TAIL:]
-        return DONE_MARK in tail or finish(framed(self.datas, [0] * len(self.datas), closed=False)).complete
+        return bool(DONE_EVENT.search(tail)) or finish(framed(self.datas, [0] * len(self.datas), closed=False)).complete
 
 
 class LinkUnread:
@@ -166,7 +173,7 @@ class LinkUnread:
     def __init__(self, link: Link) -> None:
         self._link = link
         last, _ = arrival_times(link.came.stamps[-1:], link.came.looks[-1:])
-        given_up = link.failure is not None or not last
+        given_up = link.failure is not None or link.said_done is not None or not last
         self.ended_ns = (link.ended_ns or link.started_ns) if given_up else last[0]
 
     @property
@@ -186,7 +193,7 @@ class LinkUnread:
             arrivals=tuple(http.arrivals),
             status=http.status,
             headers=http.headers,
-            ended_ns=self.ended_ns,
+            ended_ns=times[-1] if link.said_done is not None else self.ended_ns,
             first_byte_ns=http.head_ns,
             clock=Clock.KERNEL if is_kernel else Clock.USER,
             error_class=error[0] if error else None,
@@ -197,7 +204,7 @@ class LinkUnread:
 def _where_done(datas: list[bytes]) -> int:
     """The read with which the mark was whole."""
     first = max(len(datas) - 2 * _TRICKLE, 0)
-    return next(at for at in range(first, len(datas)) if DONE_MARK in b"".join(datas[first : at + 1]))
+    return next(at for at in range(first, len(datas)) if DONE_EVENT.search(b"".join(datas[first : at + 1])))
 
 
 def _failure(http: Framed) -> tuple[ErrorClass, str] | None:

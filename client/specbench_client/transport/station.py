@@ -90,12 +90,14 @@ class Station:
             link.datas.append(data)
             link.stamps.append(told[0][2] if told else b"")
             link.looks.append(look)
-            if (not link.hot or data.endswith(LAST_CHUNK)) and link.over(data):
+            if (not link.hot or data.endswith(LAST_CHUNK) or len(data) < len(LAST_CHUNK)) and link.over(data):
                 link.end(look.seen_ns)
         look.until_ns = self._passed_ns = time.monotonic_ns()
 
     def _rare(self, link: Link, mask: int) -> None:
-        """The connection stands, has room, or is broken."""
+        """The connection stands, has room, or is broken. What came before it broke is read first: an answer is one."""
+        if mask & select.EPOLLIN and mask & (select.EPOLLERR | select.EPOLLHUP):
+            return
         number = link.connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if number:
             self.lost(link, OSError(number, os.strerror(number)))

@@ -64,7 +64,8 @@ class PointEvidence:
         Of an endpoint that somebody else started: as its answers tell, and None where they do not.
         """
         if self.plan.engine.kind is EngineKind.EXTERNAL:
-            a_step = numbers(self.answered, "drafted_tokens") / numbers(self.answered, "draft_steps")
+            drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
+            a_step = drafted[steps > 0] / steps[steps > 0]
             known = a_step[np.isfinite(a_step)]
             return math.ceil(known.max()) if known.size else None
         drafter = self.arm.drafter

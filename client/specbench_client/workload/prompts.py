@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from specbench_api.plan.canonical import canonical_json
-from specbench_api.spec.workload import Dataset
+from specbench_api.spec.workload import Dataset, Source
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.reading import BadRow, Prompt, read_prompt
@@ -56,7 +56,7 @@ def load_prompts(dataset: Dataset, base_dir: Path, fetch: Fetch | None = None) -
 
 def select(rows: Sequence[Row], dataset: Dataset) -> Prompts:
     """Filter, check and count; see `Dataset`. Pure. Raises BadInput."""
-    prompts = _checked(_of_categories(rows, dataset), dataset)
+    prompts = _checked(_of_categories(_named(rows, dataset), dataset), dataset)
     if dataset.count is not None:
         prompts = _spread(prompts, dataset)
     return Prompts(tuple(prompts), fingerprint(prompts))
@@ -75,6 +75,13 @@ def _in_place(read: Callable[[], list[Row]], path: str, uri: str) -> list[Row]:
         return read()
     except BadInput as error:
         raise BadInput(str(error).replace(path, uri)) from error
+
+
+def _named(rows: Sequence[Row], dataset: Dataset) -> list[Row]:
+    """Where no row has an id, each is told by its place; where one has, the others were meant to."""
+    if dataset.source is Source.SPEC_BENCH or any(not {"id", "question_id"}.isdisjoint(row.columns) for row in rows):
+        return list(rows)
+    return [replace(row, columns={**row.columns, "id": row.place.replace(" ", "-")}) for row in rows]
 
 
 def _of_categories(rows: Sequence[Row], dataset: Dataset) -> list[Row]:

@@ -43,7 +43,7 @@ def _id(columns: dict[str, Any], source: Source) -> str:
     if value is None:
         if name == "id" and columns.get("question_id") is not None:
             raise BadRow("the column id is missing: the row has question_id, so set source: spec-bench")
-        raise BadRow(f"the column {name} is missing: give every prompt a name of its own")
+        raise BadRow(f"the column {name} is missing: give every prompt a name of its own, or none")
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise BadRow(f"{name} is {value!r}: give a text or a whole number")
     return _whole(str(value), name)

@@ -53,7 +53,8 @@ class Manifest(ApiModel):
     started_wall: str
     """The same on the wall clock, RFC 3339."""
     load_started_ns: int | None = None
-    """When the load began, from the point's start: warm-up lies before it, and a schedule counts from it."""
+    """From when a schedule counts (in a closed loop: when the load began), from the point's start. Warm-up lies before
+    it, and an open loop's first fillers."""
     ended_wall: str
     """When the last record was closed."""
     files: list[StoredFile]

@@ -19,9 +19,9 @@ class RecordPhase(StrEnum):
     RAMP = "ramp"
     """Begun before the load was full."""
     STEADY = "steady"
-    """Begun and, in a closed loop, ended while the load was full. Figures are over these alone."""
+    """Begun and ended while the load was full. Figures are over these alone."""
     DRAIN = "drain"
-    """Ended after the load had begun to fall; in an open loop, begun after the last scheduled beginning."""
+    """Ended after the load had begun to fall, or a filler that held it then."""
 
 
 class AcceptanceSource(StrEnum):

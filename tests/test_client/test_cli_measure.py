@@ -1,0 +1,205 @@
+"""`specbench measure` as a user meets it: against servers that run already, in the clear and behind TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import socketserver
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from aiohttp import web
+
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.drafters import Method, drafter
+from specbench_client.simulator.engine import Engine
+from specbench_client.simulator.server import Server, choose_dialect
+from specbench_client.simulator.truth import TruthFile
+from specbench_testing.measured import measured_rows
+
+pytestmark = pytest.mark.process
+
+SPECBENCH = str(Path(sys.executable).with_name("specbench"))
+CONFIG = SimulatorConfig(drafter=drafter(Method.EAGLE3, 3), time_scale=0.2, output_mean_tokens=24)
+
+
+def measure(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    prompts = cwd / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"What is the number {n}?"}) + "\n" for n in range(12)))
+    fixed = ("--model", "simulated", "--dataset", str(prompts), "--max-tokens", "32")
+    command = [SPECBENCH, "measure", *fixed, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+    )
+
+
+@contextmanager
+def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """A simulated engine in a thread of its own; its address."""
+    loop, up, address = asyncio.new_event_loop(), threading.Event(), []
+
+    async def start() -> web.AppRunner:
+        app = Server(Engine(CONFIG), choose_dialect("vllm", CONFIG), TruthFile(truth)).application()
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+        await site.start()
+        address.append(site._server.sockets[0].getsockname()[1])  # type: ignore[union-attr]
+        return runner
+
+    def run() -> None:
+        runner = loop.run_until_complete(start())
+        up.set()
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert up.wait(20)
+    try:
+        yield f"{'https' if tls else 'http'}://localhost:{address[0]}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(20)
+        loop.close()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost that nobody but its owner trusts, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    files = folder / "certificate.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    making = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
+    subprocess.run([*making, "-out", str(files[0]), "-keyout", str(files[1])], check=True, capture_output=True)
+    return files
+
+
+@pytest.fixture
+def tls(certificate: tuple[Path, Path]) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    return context
+
+
+def records(cwd: Path) -> pd.DataFrame:
+    return measured_rows(pd.concat(pd.read_parquet(part) for part in cwd.rglob("part-*.parquet")))
+
+
+def equals_the_truth(measured: pd.DataFrame, truth_file: Path) -> None:
+    """Token for token, step for step."""
+    truth = pd.read_json(truth_file, lines=True).set_index("request_id")
+    seen = measured.set_index("request_id")
+    expected = truth.loc[seen.index]
+    for column in ("output_tokens", "steps", "accepted_tokens"):
+        assert seen[column].astype(int).tolist() == expected[column].tolist(), column
+
+
+def test_what_it_counts_is_what_the_server_did(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        done = measure(tmp_path, "--endpoint", endpoint, "--dialect", "vllm", "-c", "1,4", "--output", "json")
+    assert done.returncode in (0, 3), done.stderr
+    summary = json.loads(done.stdout)
+    assert [cell["level"] for cell in summary["cells"]] == [{"concurrency": 1}, {"concurrency": 4}]
+    measured = records(tmp_path)
+    assert len(measured) == 2 * 12
+    assert set(measured.clock) == {"kernel"}
+    equals_the_truth(measured, tmp_path / "truth.jsonl")
+
+
+def test_an_open_loop_sends_when_it_said_it_would(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        done = measure(tmp_path, "--endpoint", endpoint, "--rate", "20", "-n", "30", "--arrival", "Constant")
+    assert done.returncode in (0, 3), done.stderr
+    measured = records(tmp_path).sort_values("intended_ns")
+    gaps = measured.intended_ns.diff().dropna().unique()
+    assert len(measured) == 30
+    assert gaps.tolist() == [50_000_000]
+    (schedule,) = tmp_path.rglob("schedule-*.parquet")
+    assert len(pd.read_parquet(schedule)) == 30
+
+
+def test_behind_tls_everything_is_counted_and_the_times_are_called_what_they_are(
+    tmp_path: Path, tls: ssl.SSLContext, certificate: tuple[Path, Path]
+) -> None:
+    with serving(tmp_path / "truth.jsonl", tls) as endpoint:
+        asked = ("--endpoint", f"{endpoint}/v1/", "--dialect", "vllm", "-c", "2", "--workers", "2")
+        done = measure(tmp_path, *asked, SSL_CERT_FILE=str(certificate[0]))
+    assert done.returncode in (0, 3), done.stderr
+    assert "LowerGradeClock" in done.stdout + done.stderr
+    measured = records(tmp_path)
+    assert set(measured.clock) == {"user"}
+    equals_the_truth(measured, tmp_path / "truth.jsonl")
+
+
+def test_a_certificate_that_nobody_vouches_for_is_named_with_what_to_do(tmp_path: Path, tls: ssl.SSLContext) -> None:
+    with serving(tmp_path / "truth.jsonl", tls) as endpoint:
+        done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
+    assert done.returncode == 4, done.stderr
+    assert "certificate" in done.stderr.lower()
+    assert "SSL_CERT_FILE" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_it_measures_again_whenever_it_is_asked_to(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        for _ in range(2):
+            done = measure(tmp_path, "--endpoint", endpoint, "-c", "2")
+            assert done.returncode in (0, 3), done.stderr
+    assert len(list(tmp_path.rglob("manifest.json"))) == 2
+
+
+def test_a_server_that_will_never_answer_us_is_not_asked_twice(tmp_path: Path) -> None:
+    elsewhere = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
+    answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", elsewhere: "http://x/"}
+    for head, said in answers.items():
+        with saying(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, asked):
+            done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
+        assert done.returncode == 4, done.stderr
+        assert said in done.stderr.splitlines()[-1]
+        assert len(asked) == 1
+
+
+@contextmanager
+def saying(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives everybody the same bytes, and keeps what it was asked."""
+    asked: list[bytes] = []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.request.recv(65_536))
+            self.request.sendall(answer)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        finally:
+            server.shutdown()
+
+
+def test_where_nobody_listens_it_says_so_and_measures_nothing(tmp_path: Path) -> None:
+    with socket.socket() as owner:
+        owner.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{owner.getsockname()[1]}"
+        done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
+    assert done.returncode == 4, done.stderr
+    assert endpoint in done.stderr
+    assert not list(tmp_path.rglob("manifest.json"))
+
+
+def test_a_model_that_is_not_served_is_told_in_the_servers_words(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        done = measure(tmp_path, "--endpoint", endpoint, "-c", "1", "--model", "another")
+    assert done.returncode == 4, done.stderr
+    assert "another" in done.stderr
+    assert "http_4xx" in done.stderr
