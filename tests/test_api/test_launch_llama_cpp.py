@@ -89,8 +89,10 @@ def test_every_method_of_the_table_has_llama_cpps_name() -> None:
         ),
         (
             {"method": "custom", "algorithm": "ngram-cache"},
-            "numSpeculativeTokens: ngram-cache drafts up to 8 tokens, and llama-server has no flag for it"
-            " (set it to 8)",
+            (
+                "numSpeculativeTokens: ngram-cache drafts up to 8 tokens, and llama-server has no flag for it"
+                " (set it to 8)"
+            ),
         ),
         (
             {"method": "custom", "algorithm": "ngram-mod", "args": ["-t", "1", "--spec-ngram-map-k-size-n=4"]},

@@ -135,7 +135,7 @@ def test_a_second_run_at_the_same_moment_is_told_who_is_at_work(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("spec.engine.kind=vllm", "spec.engine.kind"),
+        ("spec.engine.kind=vlllm", "spec.engine.kind"),
         ("spec.load.concurency=[1]", "did you mean concurrency?"),
         ("spec.workloads[0].dataset.uri=nowhere.jsonl", "nowhere.jsonl"),
         ("spec.workloads[0].dataset.categories=[cooking]", "cooking"),
@@ -208,7 +208,7 @@ def test_bad_input_starts_nothing_and_leaves_nothing(tmp_path: Path, setting: st
 
 @pytest.mark.parametrize(
     ("settings", "reason"),
-    [(["spec.engine.kind=vllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "BadInput")],
+    [(["spec.engine.kind=vlllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "BadInput")],
 )
 def test_output_json_is_one_document_also_when_it_fails(tmp_path: Path, settings: list[str], reason: str) -> None:
     file = write_run(tmp_path, simulated_run())

@@ -37,7 +37,10 @@ async def test_a_refusal_ends_the_launch_with_the_engines_words() -> None:
 
 async def test_an_answer_without_a_token_is_a_refusal() -> None:
     chunks = vllm(Decoded())
-    chunks[-1]["usage"]["completion_tokens"] = 0
-    chunks[1].pop("usage")
+    for chunk in chunks:
+        chunk.pop("usage", None)
+        for choice in chunk["choices"]:
+            choice["delta"]["content"] = ""
+    chunks[-1]["usage"] = {"completion_tokens": 0}
     with pytest.raises(EngineFailed, match="without a single token"):
         await first_completion(context(Canned(replace(WHOLE, arrivals=arrivals(sse(chunks))))), HI)

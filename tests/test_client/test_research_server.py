@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +27,7 @@ from specbench_api.spec.workload import Output
 from specbench_client.dialects.counters import difference
 from specbench_client.dialects.table import DIALECTS
 from specbench_client.load.talk import Asker
+from specbench_client.research.__main__ import serve
 from specbench_client.research.detokenizer import Detokenizer
 from specbench_client.research.runtime import Job, Step, Tokens
 from specbench_client.research.server import Server
@@ -221,6 +224,19 @@ async def test_a_body_that_is_no_json_is_refused() -> None:
         session.post("/v1/completions", data=b"{") as answer,
     ):
         assert answer.status == 400
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = CliRunner().invoke(serve, ["--model", "x"])
+    assert done.exit_code == 2
+    assert "torch and transformers are an extra: pip install 'specbench[transformers]'" in done.output
+
+
+@pytest.mark.parametrize("args", [["--drafter=medusa"], ["--drafter=ngram", "--drafter-model=x"]])
+def test_a_drafters_model_goes_with_the_drafters_that_have_one(args: list[str]) -> None:
+    done = CliRunner().invoke(serve, ["--model", "x", *args])
+    assert (done.exit_code, "--drafter-model goes with" in done.output) == (2, True)
 
 
 async def gauge(control: Control, name: str) -> float:

@@ -12,6 +12,7 @@ import click
 from aiohttp import web
 
 from specbench_client.research.errors import BadSetup
+from specbench_client.research.server import Server
 from specbench_client.research.settings import Drafting, Settings
 
 GRACE_SECONDS = 2.0
@@ -72,12 +73,18 @@ def serve(host: str, port: int, drafter: str, **options: Any) -> None:
         runtime = _runtime(settings)
     except BadSetup as error:
         raise click.UsageError(str(error)) from error
-    from specbench_client.research.server import Server  # noqa: PLC0415 -- --help does without aiohttp's seconds
-
     application = Server(runtime).application()
     said = f"research runtime: {runtime.model_name} on transformers {runtime.version}, drafter {settings.drafter}"
     click.echo(f"{said}; listening on http://{host}:{port}", err=True)
-    web.run_app(application, host=host, port=port, print=None, access_log=None, shutdown_timeout=GRACE_SECONDS)
+    web.run_app(
+        application,
+        host=host,
+        port=port,
+        print=None,
+        access_log=None,
+        shutdown_timeout=GRACE_SECONDS,
+        handler_cancellation=True,  # who leaves is not generated for
+    )
 
 
 def _runtime(settings: Settings) -> Any:

@@ -309,8 +309,8 @@ REFUSALS = (
     ),
     Refusal("a name with a dot", {"metadata.name": "a.b"}, "metadata.name", "begin with a letter", "match"),
     _pair("eagle", "use draft_model or ngram", model="acme/draft"),
-    _pair("eagle3", "use draft_model or ngram", model="acme/draft"),
-    _pair("mtp", "use draft_model or ngram"),
+    _pair("pard", "use draft_model or ngram", model="acme/draft"),
+    _pair("lookahead", "use ngram"),
     _pair("medusa", "use draft_model or ngram", model="acme/draft"),
     _pair("suffix", "use ngram"),
 )
