@@ -51,4 +51,12 @@ def problems_of(order: Order) -> list[Problem]:
             path = f"{order.drafter_path}.method"
             message = f"{order.engine.kind} cannot do {order.drafter.method}: {found.how}"
             return [Problem(path, message, f"use {found.instead}")]
-    return list(LAUNCHERS[order.engine.kind].problems(order))
+    return [*_of_config(order.engine), *LAUNCHERS[order.engine.kind].problems(order)]
+
+
+def _of_config(engine: Engine) -> list[Problem]:
+    """No rule of the API server's: it looks into no map whose values may be anything."""
+    if engine.kind is EngineKind.TENSORRT_LLM or not engine.config:
+        return []
+    message = "is TensorRT-LLM's configuration file, and this engine reads none of ours"
+    return [Problem("spec.engine.config", message, "give spec.engine.args")]

@@ -69,10 +69,6 @@ class Engine(ApiModel):
             "self.kind != 'simulator' || !has(self.dialect) || self.dialect in ['vllm', 'sglang', 'tensorrt-llm']",
             "the simulator speaks vllm, sglang and tensorrt-llm",
         ),
-        Rule(
-            "self.kind == 'tensorrt-llm' || !has(self.config) || self.config.size() == 0",
-            "engine.config is TensorRT-LLM's configuration file: give any other engine args",
-        ),
     )
 
     kind: EngineKind
@@ -109,7 +105,6 @@ class Engine(ApiModel):
             external or simulated or not spoken,
             given or not external,
             not (simulated and spoken) or self.dialect in IMITATED,
-            self.kind is EngineKind.TENSORRT_LLM or not self.config,
         )
         for rule, kept in zip(self.rules, holds, strict=True):
             if not kept:
