@@ -315,8 +315,6 @@ def test_a_pair_that_does_not_exist_hides_the_rules_of_the_engine_behind_its_own
 
 @pytest.mark.parametrize("kind", [kind for kind in LAUNCHED if kind is not EngineKind.TENSORRT_LLM])
 def test_a_configuration_file_is_refused_by_every_engine_that_reads_none(kind: EngineKind) -> None:
-    told = problems({"spec.engine": {"kind": str(kind), "config": {"a": 1}}, "spec.drafters": []})
-    assert told == [
-        "spec.engine.config: is TensorRT-LLM's configuration file, and this engine reads none of ours "
-        "(give spec.engine.args)"
-    ]
+    (told,) = problems({"spec.engine": {"kind": str(kind), "config": {"a": 1}}, "spec.drafters": []})
+    assert told.startswith("spec.engine.config: is TensorRT-LLM's configuration file")
+    assert told.endswith("(give spec.engine.args)")

@@ -60,7 +60,11 @@ REFUSALS = (
         "did you mean numSpeculativeTokens",
     ),
     Refusal(
-        "an unknown engine", {"spec.engine.kind": "vlm"}, "spec.engine.kind", '"simulator", "llama-cpp"', "'llama-cpp'"
+        "an unknown engine",
+        {"spec.engine.kind": "vlm"},
+        "spec.engine.kind",
+        '"simulator", "vllm", "sglang"',
+        "'llama-cpp'",
     ),
     Refusal("an unknown method", {"spec.drafters[0].method": "magic"}, "spec.drafters[0].method", '"ngram"', "'ngram'"),
     Refusal("an unknown order", {"spec.load.order": "Random"}, "spec.load.order", '"Interleaved"', "'Interleaved'"),
