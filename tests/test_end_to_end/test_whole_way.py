@@ -92,9 +92,9 @@ def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: I
 def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_what_to_do_instead(
     product: Installed,
 ) -> None:
-    engine = {"kind": "llama-cpp", "image": "docker.io/library/no-such-engine:none"}
-    with pytest.raises(Refused, match=r"llama-cpp cannot do eagle3.*use draft_model or ngram") as refused:
-        product.begin("refused", {"spec.engine": engine, "spec.model": {"name": "m", "path": "/models/m.gguf"}})
+    engine = {"kind": "transformers", "image": "docker.io/library/no-such-engine:none"}
+    with pytest.raises(Refused, match=r"transformers cannot do eagle3.*use draft_model, ngram or medusa") as refused:
+        product.begin("refused", {"spec.engine": engine, "spec.model": {"name": "m", "path": "/models/m"}})
     assert refused.value.status == 422
 
 
