@@ -123,9 +123,8 @@ class Link:
 
         Looked for where little comes: a stream in full flow is not done, and a search of all of it would be parsing.
         """
-        fresh = self.datas[self._searched :]
-        recent = b"".join(self.datas[-2 * _TRICKLE :])
-        if self.said_done is None and len(fresh) <= _TRICKLE and DONE_EVENT.search(recent):
+        fresh = len(self.datas) - self._searched
+        if self.said_done is None and fresh <= _TRICKLE and DONE_EVENT.search(b"".join(self.datas[-2 * _TRICKLE :])):
             self.said_done = _where_done(self.datas)
         self._searched = len(self.datas)
         return self.said_done is not None and now_ns - self.looks[self.said_done].seen_ns > LINGER_NS
