@@ -67,6 +67,11 @@ def placed(launch: Launch, folder: str) -> Launch:
     return replace(launch, args=moved)
 
 
+def release_tag(version: str) -> str:
+    """A release as images are tagged whose tags begin with v (`v0.33.0`); other tags, like `nightly`, as they are."""
+    return f"v{version}" if version[0].isdigit() else version
+
+
 class Launcher(Protocol):
     """One engine's way of being started."""
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, given_twice
-from specbench_api.launch.launch import CONFIG_FOLDER, Launch, Order
+from specbench_api.launch.launch import CONFIG_FOLDER, Launch, Order, release_tag
 from specbench_api.launch.support.sglang import RELEASE
 from specbench_api.launch.weights import models_of, path_of, pinned
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
@@ -88,7 +88,7 @@ class SglangLauncher:
         """Render the command line, and the schedule of draft lengths where there is one."""
         engine, drafter, (files, hub) = order.engine, order.drafter, models_of(order)
         return Launch(
-            image=engine.image or f"{IMAGE}:{_tag(engine.version or RELEASE)}",
+            image=engine.image or f"{IMAGE}:{release_tag(engine.version or RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             image_program=("python3", "-m", "sglang.launch_server"),
             local_programs=(("python", "-m", "sglang.launch_server"),),
@@ -122,11 +122,6 @@ def spelled(flag: str) -> str:
     known = (*_MANAGED, *_LEVELLED, *_ALIASES)
     full = flag if flag in known else next((each for each in known if flag[2:] and each.startswith(flag)), flag)
     return _ALIASES.get(full, full)
-
-
-def _tag(version: str) -> str:
-    """Releases are tagged `v0.5.23`; other tags, like `latest`, as they are."""
-    return f"v{version}" if version[0].isdigit() else version
 
 
 def _alike(order: Order) -> tuple[str, ...]:

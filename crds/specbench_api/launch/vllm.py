@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, flag_of, given_twice
-from specbench_api.launch.launch import Launch, Order
+from specbench_api.launch.launch import Launch, Order, release_tag
 from specbench_api.launch.support.vllm import RELEASE
 from specbench_api.launch.vllm_speculation import CUSTOM_CLASS, rendered, speculation_problems
 from specbench_api.launch.weights import models_of, path_of, pinned
@@ -73,7 +73,7 @@ class VllmLauncher:
         """Render the command line."""
         engine, drafter, (files, hub) = order.engine, order.drafter, _models(order)
         return Launch(
-            image=engine.image or f"{IMAGE}:{_tag(engine.version or RELEASE)}",
+            image=engine.image or f"{IMAGE}:{release_tag(engine.version or RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("vllm", "serve"),),
             args=(*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ())),
@@ -119,11 +119,6 @@ def spelled(flag: str) -> str:
 def _managed(order: Order) -> tuple[str, ...]:
     levelled = _LEVELLED if order.engine.levelling is Levelling.ON else ()
     return (*_MANAGED, *levelled, *(_FETCHED if order.target.uri else ()))
-
-
-def _tag(version: str) -> str:
-    """Releases are tagged `v0.33.0`; other tags, like `nightly`, as they are."""
-    return f"v{version}" if version[0].isdigit() else version
 
 
 def _alike(order: Order) -> tuple[str, ...]:
