@@ -31,8 +31,8 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	$(BIN)/pytest -m "cluster and not alone and not chaos" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and alone and not chaos"
 
-test-quick: $(STAMP) ## contracts and what needs no engine, no S3 and no cluster; under a minute
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not engine and not s3 and not process" -n $(WORKERS) --dist loadgroup -q
+test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, no long draws; under a minute
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not engine and not s3 and not process and not draws" -n $(WORKERS) --dist loadgroup -q
 
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster
 	$(BIN)/pytest -m chaos --timeout 3600

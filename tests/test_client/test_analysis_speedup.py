@@ -81,6 +81,7 @@ def test_it_is_the_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
     assert found.figure.value == pytest.approx(50 / 15)
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     "experiment",
     [
@@ -97,6 +98,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(experiment: Expe
     assert coverage(experiment, TRUTH) >= 0.90
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize(
     "experiment",
     [
@@ -121,12 +123,14 @@ def test_fewer_than_three_repeats_do_not_and_say_so(repeats: int, words: str) ->
     assert words in compared.figure.interval.method
 
 
+@pytest.mark.draws
 def test_intervals_are_not_wide_for_the_sake_of_it() -> None:
     assert coverage(Experiment(repeats=1, prompts=40), TRUTH) <= 0.99
     low, high = bounds(speedup(SPEEDUP, Experiment(repeats=1, prompts=40).pairs(1), seed=0))
     assert high / low < 1.25
 
 
+@pytest.mark.draws
 def test_without_a_difference_a_claim_is_rare() -> None:
     same = Experiment(spread=False, run_noise=0.03, jitter=0.05)
     claims = 0

@@ -101,6 +101,7 @@ def test_missing_points_are_doubted_and_named() -> None:
     assert "1 of 6 points have no result: ngram/chat at 1, repeat 2" in seen[0].message
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("seed", range(50))
 def test_an_honest_run_raises_no_alarm(seed: int) -> None:
     load, noise = (1, 2, 4)[seed % 3], (0.002, 0.01)[seed % 2]
@@ -112,6 +113,7 @@ def test_an_honest_run_raises_no_alarm(seed: int) -> None:
     assert summary.points_invalid == 0
 
 
+@pytest.mark.draws
 @pytest.mark.parametrize("seed", range(4))
 def test_an_honest_open_loop_raises_no_alarm(seed: int) -> None:
     world = World(200, 1 + seed % 2, seed=seed, tokens=(10, 30), rate=(2, 8), repeats=1)
