@@ -1,4 +1,4 @@
-"""A run's results as they lie in S3, read by boto3 and pyarrow alone: our own reader would share our own mistakes."""
+"""A run's results as they lie in S3, read by boto3 and pandas alone: our own reader would share our own mistakes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import pandas as pd
 import pyarrow.parquet as pq
 from botocore.config import Config
 
@@ -58,6 +59,13 @@ class StoredRun:
     def json(self, key: str) -> Any:
         """One document."""
         return json.loads(self.read(key))
+
+    def records(self, arm: str) -> pd.DataFrame:
+        """Rows of all the arm's points that have a manifest, warm-up and fillers with them."""
+        manifests = [self.json(key) for key in self.manifests()]
+        points = [one for one in manifests if self.json(f"points/{one['hash']}/summary.json")["arm"] == arm]
+        parts = [row["key"] for one in points for row in one["files"] if row["key"].endswith(".parquet")]
+        return pd.concat(pd.read_parquet(io.BytesIO(self.read(key))) for key in parts)
 
     def points(self) -> list[str]:
         """Hashes of the points that were planned."""

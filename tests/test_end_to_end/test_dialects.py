@@ -1,0 +1,78 @@
+"""The same run on the installed product in each dialect of the simulator: the same answer, and the simulator's truth.
+
+What the simulator does follows from model, prompt and seed alone. So the truth is that of a run of the same spec on
+this machine, and holds for every dialect.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from specbench_api.spec.engine import IMITATED, DialectName
+from specbench_testing.installed import Installed, small_run
+from specbench_testing.measured import measured_rows
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+
+ROOT = Path(__file__).parents[2]
+K = 3
+DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "simulated-eagle3", "numSpeculativeTokens": K}
+FINISHED = (0, 3)
+TURN = ["prompt_id", "turn"]
+COUNTED = ["output_tokens", "steps", "accepted_tokens"]
+
+
+def test_every_dialect_tells_the_same_and_it_is_what_the_engine_did(product: Installed, tmp_path: Path) -> None:
+    begun = {
+        dialect: product.begin(f"speaks-{dialect}", {"spec.engine.dialect": str(dialect), "spec.drafters": [DRAFTER]})
+        for dialect in IMITATED
+    }
+    truth = _truth(tmp_path)
+    assert len(truth) == 10
+    real = _positions(truth)
+    length = (truth.output_tokens - 1).sum() / truth.steps.sum()
+    for dialect, (run, stored) in begun.items():
+        run.ends()
+        seen = _by_turn(measured_rows(stored.records("eagle3")))
+        assert seen[COUNTED].astype(int).equals(truth[COUNTED].astype(int)), dialect
+        figures = stored.json("summary.json")["cells"][1]["figures"]
+        assert figures["acceptance_length_emitted_pooled"]["value"] == pytest.approx(length), dialect
+        if dialect is DialectName.TENSORRT_LLM:
+            assert "accepted_joint_1" not in figures, "its wire tells the mean of a request and no more"
+            continue
+        said = [figures[f"accepted_joint_{position}"]["value"] for position in range(1, K + 1)]
+        assert said == pytest.approx(real), dialect
+
+
+def _truth(folder: Path) -> pd.DataFrame:
+    """What the engine did in each turn, by prompt and turn."""
+    written, results = folder / "truth.jsonl", folder / "out"
+    told = {
+        "spec.workloads[0].dataset.uri": str(ROOT / "examples/prompts.jsonl"),
+        "spec.drafters": [DRAFTER | {"args": [f"--truth={written}"]}],
+    }
+    (folder / "run.yaml").write_text(yaml.safe_dump(small_run("truth", told)))
+    specbench = str(Path(sys.executable).with_name("specbench"))
+    command = [specbench, "run", str(folder / "run.yaml"), "--results", str(results)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in FINISHED, done.stderr
+    truth = pd.read_json(written, lines=True)
+    records = measured_rows(pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet"))))
+    return _by_turn(records[["request_id", *TURN]].merge(truth, on="request_id"))
+
+
+def _by_turn(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.set_index(TURN, verify_integrity=True).sort_index()
+
+
+def _positions(truth: pd.DataFrame) -> list[float]:
+    """Share of the steps with drafts that accepted at least 1, 2 … K of them."""
+    steps = truth[["step_drafted", "step_accepted"]].explode(["step_drafted", "step_accepted"])
+    accepted = steps.step_accepted[steps.step_drafted > 0]
+    return [float((accepted >= position).mean()) for position in range(1, K + 1)]
