@@ -28,10 +28,10 @@ ANSWER = sse(vllm(DECODED))
 
 
 def exchange(body: bytes = ANSWER, **kept: object) -> Exchange:
-    """Sent at 100 ns; each event is a read of its own, the n-th at 200 + n."""
+    """Connected from 95 ns on, sent at 100; each event is a read of its own, the n-th at 200 + n."""
     pieces = [piece + b"\n\n" for piece in body.split(b"\n\n") if piece]
     reads = tuple(Arrival(200 + number, piece) for number, piece in enumerate(pieces))
-    whole = Exchange(100, reads, 200, {}, ended_ns=999, first_byte_ns=150, clock="kernel")
+    whole = Exchange(100, reads, 200, {}, ended_ns=999, connect_ns=95, first_byte_ns=150, clock="kernel")
     return replace(whole, **kept)  # type: ignore[arg-type]
 
 
@@ -43,12 +43,26 @@ async def test_a_record_holds_what_came_with_times_from_the_points_start() -> No
     assert result.ended_ns == 999
     assert result.record == Record(
         request_id="p-000003-0", prompt_id="a", category="cat", conversation_id="a#0", turn=0, repeat=1,
-        phase="steady", stream=2, intended_ns=40, sent_ns=50, first_byte_ns=100, first_token_ns=151, last_token_ns=153,
-        chunk_ns=[151, 152, 153], chunk_tokens=[1, 3, 1], clock="kernel", input_tokens=7, output_tokens=5,
+        phase="steady", stream=2, intended_ns=40, connect_ns=45, sent_ns=50, first_byte_ns=100, first_token_ns=151,
+        last_token_ns=153, chunk_ns=[151, 152, 153], chunk_tokens=[1, 3, 1], chunk_gathered=[False, False, False],
+        clock="kernel", input_tokens=7, output_tokens=5,
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
         acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None, error=None,
         output_sha256=hashlib.sha256(text.encode()).hexdigest(),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("together", "wanted"), [(1, False), (2, True), (3, True)])
+async def test_a_last_token_whose_read_brought_the_end_too_is_marked_late(together: int, wanted: bool) -> None:
+    """The last pieces are the last chunk with content, one with the usage, and [DONE]."""
+    pieces = [piece + b"\n\n" for piece in ANSWER.split(b"\n\n") if piece]
+    *before, last = range(len(pieces) - 2)
+    reads = [Arrival(200 + number, pieces[number]) for number in before]
+    reads.append(Arrival(300, b"".join(pieces[last : last + together])))
+    reads += [Arrival(400, piece) for piece in pieces[last + together :]]
+    record = (await take_turn(context(Canned(exchange(arrivals=tuple(reads)))), turn())).record
+    assert record.chunk_gathered == [False, False, wanted]
+    assert record.last_token_ns == 300 - context(Canned()).manner.started_ns, "no time is corrected"
 
 
 async def test_the_text_is_kept_only_where_it_is_asked_for() -> None:
@@ -99,6 +113,7 @@ async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
         ([HEAD, ANSWER[:60], Do.RESET], "truncated_stream"),  # without a length aiohttp cannot tell it from an end
         ([CHUNKED, b"%x\r\n%s\r\n" % (len(ANSWER), ANSWER), Do.RESET], "reset"),
         ([HEAD, b"data: {\n\n", ANSWER], "malformed"),
+        ([HEAD, b"data: \n\ndata:\n\nid: 1\nx-y: z\n\n", ANSWER], None),
         ([HEAD, b"<html></html>\n"], "malformed"),
         ([HEAD, b'data: {"error": {"message": "out of memory", "code": 500}}\n\ndata: [DONE]\n\n'], "http_5xx"),
         ([response(500, b"boom")], "http_5xx"),
@@ -146,7 +161,7 @@ def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> 
         return await take_turn(context(Canned(given_exchange)), turn())
 
     cut, whole = asyncio.run(take(*cuts)), asyncio.run(take())
-    same = {"chunk_ns": None, "first_token_ns": None, "last_token_ns": None}
+    same = {"chunk_ns": None, "chunk_gathered": None, "first_token_ns": None, "last_token_ns": None}
     assert replace(cut.record, **same) == replace(whole.record, **same)  # type: ignore[arg-type]
     assert cut.record.chunk_ns == sorted(cut.record.chunk_ns or [])
 

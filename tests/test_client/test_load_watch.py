@@ -66,18 +66,37 @@ async def test_the_watch_ends_with_its_block_and_lets_errors_through() -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-def test_late_is_what_was_sent_after_it_was_meant_to_be_in_first_turns_of_the_steady_state() -> None:
-    on_time = record(intended_ns=10, sent_ns=10 + 2 * MS)
-    later_turn = record(intended_ns=10, sent_ns=10 + 90 * MS, turn=1)
-    ramp = record(intended_ns=10, sent_ns=10 + 90 * MS, phase="ramp")
-    assert tally(on_time, later_turn, ramp, record(sent_ns=None)).lateness_p99_ms == 2
+def test_late_is_what_was_begun_after_it_was_meant_to_be_in_first_turns_of_the_steady_state() -> None:
+    on_time = record(intended_ns=10, connect_ns=10 + 2 * MS)
+    later_turn = record(intended_ns=10, connect_ns=10 + 90 * MS, turn=1)
+    ramp = record(intended_ns=10, connect_ns=10 + 90 * MS, phase="ramp")
+    assert tally(on_time, later_turn, ramp, record(connect_ns=None)).lateness_p99_ms == 2
     assert tally(ramp).lateness_p99_ms is None
 
 
-def test_gathered_are_the_chunks_whose_time_is_the_next_ones_too() -> None:
-    counted = tally(record(chunk_ns=[1, 1, 1, 2, 3]), record(chunk_ns=[4, 5, 5]), record(chunk_ns=None))
-    assert counted.gathered_share == 3 / 8
-    assert tally(record(chunk_ns=[])).gathered_share is None
+def test_a_server_that_accepts_late_does_not_make_the_client_late() -> None:
+    assert tally(record(intended_ns=10, connect_ns=10 + MS, sent_ns=10 + 3_000 * MS)).lateness_p99_ms == 1
+
+
+def streamed(chunk_ns: list[int] | None, *gathered: int, tokens: int = 5) -> Record:
+    """An answer; `gathered`: the numbers of the chunks whose read brought more."""
+    flags = None if chunk_ns is None else [number in gathered for number in range(len(chunk_ns))]
+    return record(chunk_ns=chunk_ns, chunk_gathered=flags, output_tokens=tokens)
+
+
+def test_gathered_are_the_chunks_whose_read_brought_more_after_them() -> None:
+    counted = tally(streamed([1, 1, 1, 2, 3], 0, 1), streamed([4, 5, 5], 1, 2), streamed(None))
+    assert counted.gathered_share == 4 / 8
+    assert counted.gathered_end_share == 1 / 2, "the last chunk of the second came with what ended it"
+    nothing = tally(streamed([]), streamed(None))
+    assert (nothing.gathered_share, nothing.gathered_end_share, nothing.answers_in_one_read) == (None, None, None)
+
+
+def test_answers_of_several_tokens_that_came_at_one_time_are_counted() -> None:
+    at_once = [streamed([3, 3], 0, 1), streamed([3], 0)]
+    others = [streamed([3], 0, tokens=1), streamed([3, 4])]
+    assert tally(*at_once, *others).answers_in_one_read == 2
+    assert tally(*others).answers_in_one_read == 0
 
 
 def test_whose_clock_it_was_is_counted_over_answers() -> None:

@@ -61,6 +61,15 @@ def test_an_answer_of_fewer_than_two_tokens_has_no_pace(tokens: int | None) -> N
     assert pace.TPOT_MS_POOLED.value(short) is None
 
 
+def test_an_answer_that_came_at_one_time_has_no_pace_and_is_left_out() -> None:
+    at_once = record(first_token_ns=ms(150), chunk_ns=[ms(150)] * 11)
+    for measure in pace.MEASURES:
+        assert math.isnan(measure.values(rows_of(at_once))[0])
+    assert pace.TPOT_MS_POOLED.value(rows_of(at_once)) is None
+    assert pace.TPOT_MS_POOLED.value(rows_of(at_once, record())) == pytest.approx(10)
+    assert latency.E2E_MS.values(rows_of(at_once)).tolist() == [150.0], "when it came was measured"
+
+
 def test_pooled_pace_weighs_by_tokens_and_the_mean_by_requests() -> None:
     rows = rows_of(record(), record(output_tokens=2, last_token_ns=ms(80)))
     assert pace.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)

@@ -31,14 +31,16 @@ SPAN = Span(5, "2030-01-01T00:00:00.000Z", "2030-01-01T00:01:00.000Z")
 OBSERVED = Observed(dataset_fingerprint="f", prompts=3, client_version="0", launch="0-1")
 FULL = Record(
     request_id="r0", prompt_id="q0", category="qa", conversation_id="q0#0", turn=0, repeat=0, phase="steady", stream=1,
-    intended_ns=1, sent_ns=2, first_byte_ns=3, first_token_ns=4, last_token_ns=9_007_199_254_740_993,
-    chunk_ns=[4, 5, 6], chunk_tokens=[1, 2, 3], clock="user", input_tokens=7, output_tokens=6, output_tokens_client=6,
+    intended_ns=1, connect_ns=2, sent_ns=2, first_byte_ns=3, first_token_ns=4, last_token_ns=9_007_199_254_740_993,
+    chunk_ns=[4, 5, 6], chunk_tokens=[1, 2, 3], chunk_gathered=[False, False, True], clock="user",
+    input_tokens=7, output_tokens=6, output_tokens_client=6,
     steps=3, draft_steps=2, drafted_tokens=6, accepted_tokens=3, step_accepted=[1, 2], acceptance_source="per_step",
     cached_tokens=0, finish_reason="stop", error_class=None, error=None, output_sha256="s",
 )  # fmt: skip
 FAILED = dataclasses.replace(
-    FULL, request_id="r1", sent_ns=None, first_byte_ns=None, first_token_ns=None, last_token_ns=None, chunk_ns=None,
-    chunk_tokens=None, input_tokens=None, output_tokens=None, output_tokens_client=None, steps=None, draft_steps=None,
+    FULL, request_id="r1", connect_ns=None, sent_ns=None, first_byte_ns=None, first_token_ns=None, last_token_ns=None,
+    chunk_ns=None, chunk_tokens=None, chunk_gathered=None, input_tokens=None, output_tokens=None,
+    output_tokens_client=None, steps=None, draft_steps=None,
     drafted_tokens=None, accepted_tokens=None, step_accepted=None, acceptance_source=None, cached_tokens=None,
     finish_reason=None, error_class="refused", error="nobody listens", output_sha256=None, category=None,
 )  # fmt: skip

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import socket
+import time
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -64,7 +68,8 @@ async def test_aiohttps_clock_is_the_callers() -> None:
     ticks = count()
     async with scripted([HEAD, b"x"]) as (url, _), AiohttpTransport(clock=lambda: next(ticks)) as transport:
         exchange = await asked(transport, HttpRequest(url, b""))
-    assert (exchange.sent_ns, exchange.first_byte_ns, exchange.arrivals[0].ns) == (0, 1, 2)
+    times = (exchange.connect_ns, exchange.sent_ns, exchange.first_byte_ns, exchange.arrivals[0].ns)
+    assert times == (0, 1, 2, 3)
 
 
 async def test_each_request_has_a_connection_of_its_own(kind: Kind) -> None:
@@ -76,10 +81,39 @@ async def test_each_request_has_a_connection_of_its_own(kind: Kind) -> None:
 
 
 async def test_nobody_listening_is_refused(kind: Kind) -> None:
+    before_ns = time.monotonic_ns()
     async with kind() as transport:
         exchange = await asked(transport, HttpRequest(unused_url(), b""))
     assert exchange.error_class is ErrorClass.REFUSED
     assert exchange.sent_ns is None
+    assert exchange.connect_ns is not None
+    assert before_ns <= exchange.connect_ns <= exchange.ended_ns
+
+
+async def test_a_server_that_does_not_accept_is_told_from_a_client_that_is_late(kind: Kind) -> None:
+    """Its accept queue is full, so the kernel drops our SYN: the client has done its part, and cannot send yet."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        address = server.getsockname()
+        async with kind() as transport:
+            with socket.create_connection(address):
+                asking = asyncio.create_task(asked(transport, HttpRequest(f"http://127.0.0.1:{address[1]}", b"")))
+                while not is_connecting(address[1]):  # noqa: ASYNC110 -- the kernel has no event to wait for
+                    await asyncio.sleep(0)
+                accepts_ns = time.monotonic_ns()
+                server.accept()[0].close()
+            connection, _ = await asyncio.get_running_loop().run_in_executor(None, server.accept)
+            connection.sendall(response(200, b"x"))
+            exchange = await asking
+            connection.close()
+    assert exchange.connect_ns is not None
+    assert exchange.sent_ns is not None
+    assert exchange.connect_ns < accepts_ns < exchange.sent_ns
+
+
+def is_connecting(port: int) -> bool:
+    """Whether a socket of this machine has sent a SYN to this port, and waits."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[2].endswith(f":{port:04X}") and row[3] == "02" for row in rows)
 
 
 async def test_a_name_that_does_not_exist_is_refused(kind: Kind) -> None:

@@ -18,6 +18,7 @@ from specbench_client.transport.exchange import Clock, ErrorClass, Exchange, Htt
 from specbench_client.transport.framing import Framed, framed
 from specbench_client.transport.kernel_clock import STEPPED_NS, KernelClock, Look, arrival_times, distance_ns
 from specbench_client.transport.kernel_transport import KernelTransport, wire_of
+from specbench_client.transport.sse import events
 from specbench_testing.scripted_server import Do, Script, scripted
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -119,6 +120,16 @@ async def test_a_body_without_a_length_ends_with_the_connection() -> None:
     assert (exchange.error, b"".join(one.data for one in exchange.arrivals)) == (None, b"abcdef")
 
 
+@pytest.mark.parametrize("status", [101, 204, 304])
+async def test_an_answer_that_has_no_body_ends_with_its_head_on_a_connection_that_is_kept(status: int) -> None:
+    head = b"HTTP/1.1 %d X\r\nConnection: keep-alive, upgrade\r\nUpgrade: h2c\r\n\r\n" % status
+    async with scripted([head, Do.STALL]) as (url, _), KernelTransport(idle_timeout_s=3) as transport:
+        unread = await transport.exchange(HttpRequest(url, b""))
+    assert unread.error_class is None, "it was not waited for until the timeout"
+    exchange = finish(unread.read())
+    assert (exchange.status, exchange.error_class) == (status, ErrorClass.MALFORMED)
+
+
 async def test_what_follows_the_end_is_not_part_of_the_answer() -> None:
     exchange = await exchanged(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabcHTTP/1.1 500 X\r\n\r\n")
     assert (exchange.status, exchange.error, len(exchange.arrivals)) == (200, None, 1)
@@ -162,6 +173,26 @@ async def test_times_are_when_bytes_came_not_when_we_got_to_read_them() -> None:
     assert late_ns < pause_s * 1e9 / 2
 
 
+async def test_a_read_that_gathered_several_writes_has_the_time_of_the_last_one() -> None:
+    """What the kernel does, and why a chunk with something after it in its read is marked as gathered."""
+    pause_s = 0.05
+    server = socket.create_server(("127.0.0.1", 0))
+    async with KernelTransport() as transport:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        asking = asyncio.create_task(transport.exchange(HttpRequest(url, b"")))
+        connection, _ = await asyncio.get_running_loop().run_in_executor(None, server.accept)
+        began_ns = time.monotonic_ns()
+        connection.sendall(HEAD + chunk(b"data: 1\n\n"))
+        time.sleep(pause_s)  # noqa: ASYNC251 -- the client must not read in between
+        connection.sendall(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        exchange = finish((await asking).read())
+        connection.close()
+    server.close()
+    assert len({exchange.first_byte_ns, exchange.ended_ns, *(one.ns for one in exchange.arrivals)}) == 1
+    assert exchange.ended_ns - began_ns > pause_s * 1e9 / 2
+    assert [event.gathered for event in events(exchange.arrivals)] == [True, False]
+
+
 async def test_a_cancelled_request_closes_its_connection() -> None:
     async with scripted([HEAD, Do.STALL]) as (url, heard), KernelTransport() as transport:
         asking = asyncio.create_task(transport.exchange(HttpRequest(url, b"")))
@@ -192,6 +223,12 @@ async def test_a_name_with_several_addresses_leads_to_the_one_that_answers() -> 
 def test_a_header_with_a_line_break_is_refused(value: str) -> None:
     with pytest.raises(BadInput, match="X-Key"):
         wire_of(HttpRequest("http://h/", b"", {"X-Key": value}))
+
+
+def test_a_header_is_sent_once_in_whatever_case_it_was_given() -> None:
+    head = wire_of(HttpRequest("http://h/", b"", {"accept": "*/*"})).lower()
+    assert head.count(b"accept:") == 1
+    assert b"accept: */*" in head
 
 
 def test_the_request_is_plain_http() -> None:
@@ -234,6 +271,12 @@ def test_bytes_that_came_while_we_were_reading_others_keep_their_stamp() -> None
 def test_a_read_without_a_possible_stamp_gets_our_own_time_and_the_lower_grade(told: bytes) -> None:
     looks = [Look(1_000, WALL_NS), Look(2_000, WALL_NS)]
     assert arrival_times([stamp(900), told], looks) == ([900, 2_000], False)
+
+
+def test_a_stamp_from_before_the_request_was_sent_is_of_a_clock_that_was_set() -> None:
+    looks = [Look(1_000, WALL_NS)]
+    assert arrival_times([stamp(900)], looks, since_ns=900) == ([900], True)
+    assert arrival_times([stamp(900)], looks, since_ns=901) == ([1_000], False)
 
 
 def test_a_read_while_the_clock_was_set_gets_our_own_time() -> None:

@@ -37,9 +37,46 @@ def test_any_bytes_are_events_or_a_malformed_stream(body: bytes, cuts: list[int]
     assert outcomes[0] == outcomes[1]
 
 
-def test_an_event_is_timed_by_the_read_that_completed_it() -> None:
+def test_an_event_is_timed_by_the_read_that_completed_it_and_marked_where_that_read_went_on() -> None:
     reads = [Arrival(10, b"data: a"), Arrival(20, b"\n"), Arrival(30, b"\ndata: b\n\nda"), Arrival(40, b"ta: c\n\n")]
-    assert events(reads) == [Event(30, "a"), Event(30, "b"), Event(40, "c")]
+    assert events(reads) == [Event(30, "a", gathered=True), Event(30, "b", gathered=True), Event(40, "c")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_an_event_that_its_read_ends_with_was_not_gathered(end: str) -> None:
+    """Bytes of one time are of one read, though its HTTP framing cut them into several pieces."""
+    one, two = (f"data: {name}{end}{end}".encode() for name in "ab")
+    assert [event.gathered for event in events([Arrival(1, one), Arrival(2, two)])] == [False, False]
+    assert [event.gathered for event in events([Arrival(1, one), Arrival(1, two)])] == [True, False]
+    assert [event.gathered for event in events([Arrival(1, one), Arrival(1, b": ping")])] == [True]
+
+
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        ("data: YHOO\ndata: +2\ndata: 10\n\n", ["YHOO\n+2\n10"]),
+        (": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
+         ["first event", "second event", " third event"]),
+        ("data\n\ndata\ndata\n\ndata:", ["", "\n"]),
+        ("data:test\n\ndata: test\n\n", ["test", "test"]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_the_standards_own_examples_are_read_as_it_says(body: str, wanted: list[str], end: str) -> None:
+    """WHATWG HTML, section 9.2.6, with each of its three line ends."""
+    wire = body.replace("\n", end).encode()
+    assert data_of(wire) == wanted
+    assert data_of(b"\xef\xbb\xbf" + wire, *range(len(wire))) == wanted, "after a byte order mark, byte by byte"
+
+
+@pytest.mark.parametrize("line", [b"x-trace: 7", b"id: 1", b"retry: 3", b"event: delta", b": \xff", b"nonsense"])
+def test_what_the_standard_passes_over_does_not_lose_the_answer(line: bytes) -> None:
+    assert data_of(line + b"\ndata: a\n" + line + b"\n\n" + line + b"\n\ndata: b\n\n") == ["a", "b"]
+
+
+def test_an_engine_that_says_in_mid_stream_that_it_failed_is_heard() -> None:
+    with pytest.raises(MalformedStream, match="out of memory"):
+        data_of(b'data: a\n\nerror: {"message": "out of memory"}\n\n')
 
 
 def test_comments_other_fields_and_events_without_data_are_passed_over() -> None:

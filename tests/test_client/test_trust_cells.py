@@ -165,10 +165,11 @@ def test_a_comparison_without_any_pair_is_doubted() -> None:
 
 
 def counting_more(tokens: int) -> Lies:
-    """The usage of the drafter's answers counts so many tokens more than the baseline's of the same text."""
+    """Usage and chunks of the drafter's answers count so many tokens more than the baseline's of the same text."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(output_tokens=frame["output_tokens"] + tokens) if point.arm == "ngram" else frame
+        counts = {name: frame[name] + tokens for name in ("output_tokens", "output_tokens_client")}
+        return frame.assign(**counts) if point.arm == "ngram" else frame
 
     return Lies(records=edit, counters=lambda *_: None)
 

@@ -9,6 +9,7 @@ import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Counters, SelfWatch
+from specbench_api.plan.plan import Point
 from specbench_testing.lies import TALKS, WORLD, columns, counters, found, names, untold, watch
 from specbench_testing.records import Lies, World
 
@@ -68,8 +69,33 @@ def test_usage_that_counts_more_than_was_sent_is_found() -> None:
     assert names(found(Lies(records=lies.records, counters=untold))) == [("TokenCountMismatch", INVALID)]
 
 
-def test_an_end_token_that_only_one_side_counts_is_no_lie() -> None:
-    assert found(columns(output_tokens_client=lambda _, row: row["output_tokens"] - 1)) == []
+LONG = World(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
+SHORT = World(prompts=24, concurrency=(3,), repeats=1, tokens=(3, 6))
+
+
+def one_less(*reasons: str) -> Lies:
+    """The chunks tell one token less than the usage, in the answers that ended so."""
+    return columns(output_tokens_client=lambda _, row: row["output_tokens"] - (row["finish_reason"] in reasons))
+
+
+@pytest.mark.parametrize(("world", "severity"), [(LONG, NOTE), (WORLD, DOUBT), (SHORT, DOUBT)])
+def test_an_end_token_that_only_one_side_counts_is_seen_by_what_it_comes_to(world: World, severity: Severity) -> None:
+    assert names(found(one_less("stop"), world=world)) == [("TokenCountMismatch", severity)]
+
+
+def test_an_answer_that_was_cut_has_no_end_token_that_could_explain_a_difference() -> None:
+    cut = columns(finish_reason="length").records
+    lies = Lies(records=lambda point, frame: one_less("length").records(point, cut(point, frame)))
+    assert ("TokenCountMismatch", INVALID) in names(found(lies))
+
+
+@pytest.mark.parametrize(("share", "severity"), [(1.0, DOUBT), (1.4, INVALID)])
+def test_a_counter_may_lack_end_tokens_and_is_doubted_where_they_are_many(share: float, severity: Severity) -> None:
+    def without_ends(_: Point, told: Counters) -> Counters:
+        return told.model_copy(update={"output_tokens": (told.output_tokens or 0) - int(share * 24)})
+
+    stopped = columns(finish_reason="stop").records
+    assert names(found(Lies(records=stopped, counters=without_ends), world=SHORT)) == [("TokenCountMismatch", severity)]
 
 
 def test_a_counter_that_lacks_tokens_is_found() -> None:

@@ -42,7 +42,7 @@ SPEEDUP_DEFINITION = (
 )
 TPOT_SPEEDUP_DEFINITION = (
     "The paired baseline's time per output token over this arm's: (Σ flow / Σ(tokens − 1)) of the baseline"
-    f" ÷ (Σ flow / Σ(tokens − 1)) of the arm, flow = last_token_ns − first_token_ns, {PAIRED}"
+    f" ÷ (Σ flow / Σ(tokens − 1)) of the arm, flow = last_token_ns − first_token_ns > 0 on both sides, {PAIRED}"
 )
 MISSING = "the baseline was skipped or not measured here, or no request has a partner"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,13 @@ from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME_MAX
 from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
 from specbench_client.errors import BadInput
+from specbench_client.transport.managed import refuse_managed
 from specbench_client.workload.guess import guess_source
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 UNUSED_SLOTS = 8
 """An endpoint serves as many requests at once as it was started for; the spec asks for a number with a rate."""
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?(.*)")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
 class Numbers(click.ParamType[str]):
@@ -108,7 +109,7 @@ def measure(**given: Any) -> int:
     """
     wanted = Asked(**given)
     plan = plan_of(wanted)
-    headers = {**_key(), **dict(_header(one) for one in wanted.headers)}
+    headers = headers_of(wanted.headers)
     # Only now: pandas and its kin take seconds, and an argument that is wrong should say so at once.
     from specbench_client.cli.measuring import Wish, measured  # noqa: PLC0415
 
@@ -234,13 +235,20 @@ def _body(text: str | None) -> Any:
     return found
 
 
+def headers_of(given: Sequence[str]) -> dict[str, str]:
+    """The user's headers, and the key where they have none. Raises BadInput: malformed, given twice, or not theirs."""
+    headers: dict[str, str] = {}
+    for text in given:
+        found = _HEADER.fullmatch(text)
+        if not found:
+            raise BadInput(f"--header {text!r} is not 'NAME: VALUE'")
+        if found[1].lower() in map(str.lower, headers):
+            raise BadInput(f"--header {found[1]} is given twice: give it once")
+        headers[found[1]] = found[2]
+    refuse_managed(headers)
+    return headers if "authorization" in map(str.lower, headers) else {**_key(), **headers}
+
+
 def _key() -> dict[str, str]:
     key = os.environ.get(KEY_VARIABLE)
     return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def _header(text: str) -> tuple[str, str]:
-    found = _HEADER.fullmatch(text)
-    if not found:
-        raise BadInput(f"--header {text!r} is not 'NAME: VALUE'")
-    return found[1], found[2]

@@ -41,7 +41,7 @@ def content_by_usage(stream: Stream) -> tuple[Chunk, ...]:
             raise BadAnswer(f"a chunk counts {total} tokens after one that counted {seen}", ErrorClass.MALFORMED)
         tokens = None if total is None else total - seen
         if delta.text or delta.reasoning or tokens:
-            chunks.append(Chunk(delta.ns, tokens))
+            chunks.append(Chunk(delta.ns, tokens, delta.gathered))
         seen = total or seen
     return tuple(chunks)
 

@@ -52,10 +52,14 @@ class Ask:
 
 
 class Chunk(NamedTuple):
-    """One chunk with content: text, or tokens without text (an end-of-sequence token). `tokens` None: not told."""
+    """One chunk with content: text, or tokens without text (an end-of-sequence token). `tokens` None: not told.
+
+    `gathered`: the read that brought it brought more after it, see `sse`.
+    """
 
     ns: int
     tokens: int | None
+    gathered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,10 +150,10 @@ def _content(stream: Stream, output_tokens: int) -> tuple[Chunk, ...]:
             total = seen + 1 if timed is None else timed.tokens
             if total < seen:
                 raise BadAnswer(f"a chunk counts {total} tokens after one that counted {seen}", ErrorClass.MALFORMED)
-            chunks.append(Chunk(delta.ns, total - seen))
+            chunks.append(Chunk(delta.ns, total - seen, delta.gathered))
             seen = total
         elif delta.finish_reason and 0 < output_tokens - seen <= LONGEST_TAIL:
-            chunks.append(Chunk(delta.ns, output_tokens - seen))
+            chunks.append(Chunk(delta.ns, output_tokens - seen, delta.gathered))
             seen = output_tokens
     return tuple(chunks)
 

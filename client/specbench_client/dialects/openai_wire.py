@@ -72,7 +72,7 @@ def _answer(stream: Stream) -> Answer:
     return Answer(
         text=stream.text,
         reasoning=stream.reasoning,
-        content=tuple(Chunk(delta.ns, None) for delta in stream.deltas if _brought(delta)),
+        content=tuple(Chunk(delta.ns, None, delta.gathered) for delta in stream.deltas if _brought(delta)),
         acceptance=Acceptance(),
         input_tokens=count_in(stream.usage, "prompt_tokens"),
         output_tokens=count_in(stream.usage, "completion_tokens") or 0,

@@ -33,9 +33,11 @@ class Delta(NamedTuple):
     text: str = ""
     reasoning: str = ""
     finish_reason: str | None = None
+    gathered: bool = False
+    """As the event's, see `sse`."""
 
 
-_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None]], Delta] = partial(tuple.__new__, Delta)
+_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool]], Delta] = partial(tuple.__new__, Delta)
 """As `Delta`, without a call into Python."""
 
 
@@ -68,13 +70,14 @@ class Stream:
 
 def read_stream(events: Sequence[Event]) -> Slices[Stream]:
     """Read a stream with usage. Raises BadAnswer: malformed, truncated_stream, or what the engine said went wrong."""
-    chunks = list(events)
+    chunks = [event for event in events if event.data]  # an event without data says nothing
+    told = len(chunks)
     while chunks and chunks[-1].data.strip() == DONE:
         chunks.pop()
-    ended = len(chunks) < len(events)
+    ended = len(chunks) < told
     deltas: list[Delta] = []
     for start in range(0, len(chunks), SLICE):
-        deltas += [_delta(ns, data) for ns, data in chunks[start : start + SLICE]]
+        deltas += [_delta(*event) for event in chunks[start : start + SLICE]]
         yield
     if not ended:
         raise BadAnswer(f"the stream ended after {len(deltas)} chunks without [DONE]", ErrorClass.TRUNCATED_STREAM)
@@ -144,7 +147,7 @@ def tokens_told(content: Sequence[Chunk]) -> int | None:
     return sum(told) if len(told) == len(content) else None
 
 
-def _delta(ns: int, data: str) -> Delta:
+def _delta(ns: int, data: str, gathered: bool) -> Delta:  # noqa: FBT001 -- an event's fields as they are
     """One chunk. This is the client's innermost loop: a million calls for a million chunks."""
     document = _json(data)
     if not isinstance(document, dict):
@@ -153,7 +156,7 @@ def _delta(ns: int, data: str) -> Delta:
         raise _said(document, data)
     choices = document.get("choices")
     if not choices:
-        return Delta(ns, document)
+        return Delta(ns, document, gathered=gathered)
     if not isinstance(choices, list) or not isinstance(choices[0], dict):
         raise BadAnswer(f"choices is no list of objects: {cut(data)}", ErrorClass.MALFORMED)
     if len(choices) > 1:
@@ -165,7 +168,7 @@ def _delta(ns: int, data: str) -> Delta:
         raise BadAnswer(f"one answer was asked for and a further one came: {cut(data)}", ErrorClass.MALFORMED)
     finish = choices[0].get("finish_reason")
     text = _text(delta.get("content")) or _text(choices[0].get("text"))
-    return _new_delta((ns, document, text, _beside_text(delta), _text(finish) or None))
+    return _new_delta((ns, document, text, _beside_text(delta), _text(finish) or None, gathered))
 
 
 def _beside_text(said: dict[str, Any]) -> str:

@@ -126,6 +126,7 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
         record,
         request_id=f"{record.request_id.rpartition('-')[0]}-{turn}",
         turn=turn,
+        connect_ns=None,
         sent_ns=None,
         first_byte_ns=None,
         error_class=str(ErrorClass.SKIPPED_AFTER_ERROR),
@@ -178,11 +179,15 @@ def _blank(manner: Manner, turn: Turn) -> Record:
 
 def _sent(record: Record, exchange: Exchange, started_ns: int) -> Record:
     """With the exchange's own times, which a failed request has too."""
-    sent_ns, first_byte_ns = exchange.sent_ns, exchange.first_byte_ns
+
+    def since(ns: int | None) -> int | None:
+        return None if ns is None else ns - started_ns
+
     return replace(
         record,
-        sent_ns=None if sent_ns is None else sent_ns - started_ns,
-        first_byte_ns=None if first_byte_ns is None else first_byte_ns - started_ns,
+        connect_ns=since(exchange.connect_ns),
+        sent_ns=since(exchange.sent_ns),
+        first_byte_ns=since(exchange.first_byte_ns),
         clock=exchange.clock,
     )
 
@@ -199,6 +204,7 @@ def _answered(record: Record, answer: Answer, exchange: Exchange, manner: Manner
         last_token_ns=times[-1] if times else _ended(exchange, manner),
         chunk_ns=times if manner.output.stream else None,
         chunk_tokens=tokens if manner.output.stream and len(tokens) == len(times) else None,
+        chunk_gathered=[chunk.gathered for chunk in answer.content] if manner.output.stream else None,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         output_tokens_client=answer.output_tokens_client,

@@ -14,7 +14,6 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import eq
 from types import TracebackType
 from typing import Self
 
@@ -81,8 +80,11 @@ class Tally:
     """What the records of the steady state tell of the client, counted as they come."""
 
     _lateness_ms: array[float] = field(default_factory=lambda: array("d"))
+    _streamed: int = 0
     _chunks: int = 0
     _gathered: int = 0
+    _gathered_ends: int = 0
+    _in_one_read: int = 0
     _answers: int = 0
     _by_kernel: int = 0
 
@@ -90,24 +92,37 @@ class Tally:
         """Count it."""
         if record.phase != RecordPhase.STEADY:
             return
-        if record.sent_ns is not None and record.turn == 0:
-            self._lateness_ms.append((record.sent_ns - record.intended_ns) / _NS_PER_MS)
+        if record.connect_ns is not None and record.turn == 0:
+            self._lateness_ms.append((record.connect_ns - record.intended_ns) / _NS_PER_MS)
         if record.first_byte_ns is not None:
             self._answers += 1
             self._by_kernel += record.clock == _KERNEL
-        if record.chunk_ns:
+        if record.chunk_ns and record.chunk_gathered:
+            self._streamed += 1
             self._chunks += len(record.chunk_ns)
-            self._gathered += sum(map(eq, record.chunk_ns, record.chunk_ns[1:]))
+            self._gathered += sum(record.chunk_gathered)
+            self._gathered_ends += record.chunk_gathered[-1]
+            self._in_one_read += _came_in_one_read(record.chunk_ns, record)
 
     @property
     def lateness_p99_ms(self) -> float | None:
-        """99th percentile of how late first turns were sent."""
+        """99th percentile of how late the client was with first turns: connecting is the server's time, not its own."""
         return percentile(self._lateness_ms, 0.99)
 
     @property
     def gathered_share(self) -> float | None:
-        """Chunks whose time is the next one's too: one read brought both."""
+        """Chunks whose time is that of what came after them: one read brought both."""
         return self._gathered / self._chunks if self._chunks else None
+
+    @property
+    def gathered_end_share(self) -> float | None:
+        """Streamed answers whose last chunk is such a one."""
+        return self._gathered_ends / self._streamed if self._streamed else None
+
+    @property
+    def answers_in_one_read(self) -> int | None:
+        """Answers of several tokens without a time between them; None where none was streamed."""
+        return self._in_one_read if self._streamed else None
 
     @property
     def kernel_share(self) -> float | None:
@@ -133,6 +148,8 @@ def self_watch(
         loop_lag_p99_ms=_worst(one.lag_p99_ms for one in ended),
         send_lateness_p99_ms=tally.lateness_p99_ms,
         gathered_chunk_share=tally.gathered_share,
+        gathered_end_share=tally.gathered_end_share,
+        answers_in_one_read=tally.answers_in_one_read,
         kernel_clock_share=tally.kernel_share,
         reached_concurrency=flown.mean_in_flight,
         reached_rate=flown.begun_per_s if is_open else None,
@@ -148,6 +165,12 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     """The smallest value that at least this share of the values does not exceed; None of nothing."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(share * len(ranked)) - 1)] if ranked else None
+
+
+def _came_in_one_read(chunk_ns: Sequence[int], record: Record) -> bool:
+    """Whether an answer of several tokens has one time for all of them."""
+    tokens = record.output_tokens or record.output_tokens_client or 0
+    return tokens > 1 and chunk_ns[0] == chunk_ns[-1]
 
 
 def _worst(values: Iterable[float | None]) -> float | None:

@@ -23,7 +23,7 @@ SKIPPED = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
 
 COLUMNS = tuple(column.name for column in fields(Record))
-LISTS = ("chunk_ns", "chunk_tokens", "step_accepted", "output_token_ids")
+LISTS = ("chunk_ns", "chunk_tokens", "chunk_gathered", "step_accepted", "output_token_ids")
 TEXTS = (
     "request_id",
     "prompt_id",

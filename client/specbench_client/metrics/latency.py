@@ -2,7 +2,7 @@
 
 A closed loop means to send when its stream is free, an open loop when its schedule says so (a later turn: when the one
 before was answered); what the client dawdles then is part of the wait. The `_sent` variants count from the socket
-instead: the difference between the two is the client's own.
+instead: what lies between the two is the client's own delay (up to `connect_ns`) and connecting, which is the server's.
 """
 
 from __future__ import annotations

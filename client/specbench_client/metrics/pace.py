@@ -2,6 +2,9 @@
 
 Under speculation a chunk holds several tokens, so the gap between chunks is no time per token. `tokens` is the
 engine's own count of the answer, else the client's.
+
+An answer whose chunks all came in one read, or that has one chunk alone, has one time of arrival: what lay between its
+first and its last token was not measured, and is missing. It is never 0.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ NS_PER_S = 1e9
 
 
 def flow_ms(rows: pd.DataFrame) -> Values:
-    """Return the time from first to last token; NaN for answers of fewer than two tokens."""
+    """Return the time from first to last token; NaN for answers of fewer than two tokens, or of one arrival."""
     span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
-    return np.where(numbers(rows, "tokens") >= 2, span, np.nan)
+    return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
 
 
 def later_tokens(rows: pd.DataFrame) -> Values:
@@ -38,15 +41,17 @@ def _step_ms(rows: pd.DataFrame) -> Values:
 
 
 def _user_tps(rows: pd.DataFrame) -> Values:
-    tpot = _tpot_ms(rows)
-    return 1000.0 / np.where(tpot > 0, tpot, np.nan)
+    return 1000.0 / _tpot_ms(rows)
 
 
 def _stream_parts(rows: pd.DataFrame) -> tuple[Values, Values]:
     return numbers(rows, "tokens"), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
 
 
-_SHORT = "the answer has fewer than two tokens, or its tokens were not counted, or it was not streamed"
+_SHORT = (
+    "the answer has fewer than two tokens, or its tokens were not counted, or it was not streamed, or all of it came"
+    " at one time"
+)
 
 TPOT_MS = Measure(
     "tpot_ms",
@@ -60,7 +65,8 @@ STEP_MS = Measure(
     "step_ms",
     "ms",
     "Time per decode step of the target: (last_token_ns − first_token_ns) / steps",
-    "the engine does not tell its steps, or the answer has fewer than two tokens or was not streamed",
+    "the engine does not tell its steps, or the answer has fewer than two tokens, or it was not streamed, or all of it"
+    " came at one time",
     Origin.BOTH,
     _step_ms,
 )
@@ -77,7 +83,7 @@ TPOT_MS_POOLED = Ratio(
     "tpot_ms_pooled",
     "ms",
     "Time per output token, pooled: Σ(last_token_ns − first_token_ns) / Σ(tokens − 1)",
-    "no answer has two counted tokens, or none was streamed",
+    "no answer has two counted tokens that came at two times",
     Origin.BOTH,
     lambda rows: (flow_ms(rows), later_tokens(rows)),
 )

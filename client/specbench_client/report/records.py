@@ -62,9 +62,18 @@ _CLOCKS = """
 The kernel stamps bytes when they come from the network, before any process is woken. So a `kernel` time does not depend
 on how busy the client is; a `user` time is late by as much. https endpoints have `user` times.
 
-One read may gather what came in several pieces, and has one stamp, that of the last of them. Chunks with equal
-`chunk_ns` were gathered in one read: the last one's time is exact, the others' is too late. Their share is in the
-point's summary (`selfWatch.gatheredChunkShare`).
+One read may gather what came in several pieces, and has one stamp, that of the last of them (seen on Linux with two
+writes 0.2 to 5 ms apart). So a chunk after which its read brought more bears the time of that, which is late for it.
+By how much, nobody knows: not at all where the server wrote both at once, else by the time between its writes.
+`chunk_gathered` marks these chunks. No time is corrected.
+
+- Chunks with equal `chunk_ns` were gathered in one read; the last of them may be exact.
+- The last chunk is often gathered with what ends the answer: the usage, `[DONE]`, the last HTTP chunk, which engines
+  write within a millisecond or so. Then `last_token_ns` is late, and with it all that ends there (E2E, TPOT).
+- The first chunk of several is late where `chunk_gathered` begins with true, and `first_token_ns` with it.
+- Where all chunks bear one time, no time between first and last token was measured: TPOT is missing, never 0.
+
+The point's summary counts them: `selfWatch.gatheredChunkShare`, `gatheredEndShare` and `answersInOneRead`.
 """
 
 _SCHEDULE = """## Schedule of an open loop

@@ -19,6 +19,7 @@ _TYPES: dict[Any, pa.DataType] = {
     str: pa.string(),
     int: pa.int64(),
     list[int]: pa.list_(pa.int64()),
+    list[bool]: pa.list_(pa.bool_()),
 }
 _HINTS = typing.get_type_hints(Record)
 _NAMES = [field.name for field in dataclasses.fields(Record)]

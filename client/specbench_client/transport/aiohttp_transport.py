@@ -4,8 +4,8 @@ TLS hides the kernel's stamps: bytes are of use only after decryption, so these 
 
 Each request has a connection of its own: llama.cpp's server announces keep-alive and yet closes after a stream, so
 that every other request on a kept connection was reset (seen, not supposed), a failure that the engine never had;
-repeating a POST on suspicion would be worse. `sent_ns` is read when the connection stands and the head is handed to the
-socket, so connecting is no latency of the engine; it still counts from the intended time.
+repeating a POST on suspicion would be worse. `connect_ns` is read before the name is looked up, `sent_ns` when the
+connection stands and the head is handed to the socket; latency counts from the intended time, before both.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _READ_BUFFER_BYTES = 1024 * 1024
 class _Run:
     """What is known of an exchange so far."""
 
+    connect_ns: int | None = None
     sent_ns: int | None = None
     first_byte_ns: int | None = None
     status: int | None = None
@@ -44,6 +45,7 @@ class _Run:
             status=self.status,
             headers=self.headers,
             ended_ns=ended_ns,
+            connect_ns=self.connect_ns,
             first_byte_ns=self.first_byte_ns,
             error_class=error_class,
             error=None if error is None else cut(error),
@@ -74,6 +76,7 @@ class AiohttpTransport:
 
     async def __aenter__(self) -> Self:
         trace = aiohttp.TraceConfig()
+        trace.on_connection_create_start.append(self._note_connecting)
         trace.on_request_headers_sent.append(self._note_sent)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._limit, force_close=True),
@@ -129,6 +132,15 @@ class AiohttpTransport:
                 return run.end(ended_ns)
             return run.end(ended_ns, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
         return run.end(ended_ns, *(refusal(run.status, body) or ()))
+
+    async def _note_connecting(
+        self,
+        _session: aiohttp.ClientSession,
+        context: SimpleNamespace,
+        _start: aiohttp.TraceConnectionCreateStartParams,
+    ) -> None:
+        run: Any = context.trace_request_ctx
+        run.connect_ns = self._clock()
 
     async def _note_sent(
         self, _session: aiohttp.ClientSession, context: SimpleNamespace, _sent: aiohttp.TraceRequestHeadersSentParams

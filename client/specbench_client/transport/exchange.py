@@ -64,6 +64,7 @@ class Arrival(NamedTuple):
 class Exchange:
     """What happened. Times are monotonic nanoseconds, absolute; missing is None.
 
+    `connect_ns` is when the connection was asked for, `sent_ns` when it stood and the request was handed to it;
     `first_byte_ns` is the arrival of the answer's head. `error_class` is one of `ErrorClass`, and then `error` says
     what was seen, in the engine's own words where it had any. What arrived before a failure is kept in `arrivals`.
     """
@@ -73,6 +74,7 @@ class Exchange:
     status: int | None
     headers: Mapping[str, str]
     ended_ns: int
+    connect_ns: int | None = None
     first_byte_ns: int | None = None
     clock: str = Clock.USER
     error_class: ErrorClass | None = None

@@ -58,6 +58,8 @@ class _Message:
         self._ns = ns
         try:
             self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._out.complete = True  # what follows a 101 is another protocol's
         except httptools.HttpParserError as error:
             if not self._out.complete:
                 self._out.broken = f"not HTTP/1.1: {error}"
@@ -76,7 +78,7 @@ class _Message:
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if HTTPStatus.CONTINUE <= status < HTTPStatus.OK:
+        if HTTPStatus.CONTINUE <= status < HTTPStatus.OK and status != HTTPStatus.SWITCHING_PROTOCOLS:
             self._out.headers.clear()
         elif self._out.head_ns is None:
             self._out.status, self._out.head_ns = status, self._ns

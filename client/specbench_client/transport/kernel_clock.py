@@ -94,17 +94,18 @@ def distance_ns() -> int:
     return distance
 
 
-def arrival_times(stamps: Sequence[bytes], looks: Sequence[Look]) -> tuple[list[int], bool]:
+def arrival_times(stamps: Sequence[bytes], looks: Sequence[Look], since_ns: int = 0) -> tuple[list[int], bool]:
     """Each read's arrival (monotonic ns), and whether all of them are the kernel's.
 
-    `stamps`: struct timespec, or nothing. A stamp that is missing, or lies after the look that gave us the bytes, is
-    replaced by the look's own time. Times of one connection never run backwards.
+    `stamps`: struct timespec, or nothing. `since_ns`: when the request was sent, which no answer precedes. A stamp that
+    is missing, lies before that or after the look that gave us the bytes (the clock was set, and we have not seen it
+    yet) is replaced by the look's own time. Times of one connection never run backwards.
     """
     rows = [(look.seen_ns, look.until_ns, look.offset_ns or 0, look.offset_ns is not None) for look in looks]
     seen, until, offsets, known = np.array(rows, np.int64).reshape(-1, 4).T
     raw = b"".join(stamp if len(stamp) == _STAMP_BYTES else bytes(_STAMP_BYTES) for stamp in stamps)
     seconds, rest = np.frombuffer(raw, np.int64).reshape(-1, 2).T
     kernel = seconds * 1_000_000_000 + rest - offsets
-    trusted = known.astype(bool) & (seconds > 0) & (kernel <= until)
+    trusted = known.astype(bool) & (seconds > 0) & (kernel >= since_ns) & (kernel <= until)
     times = np.maximum.accumulate(np.where(trusted, kernel, seen))
     return times.tolist(), bool(trusted.all())

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -77,17 +76,19 @@ class KernelTransport:
     async def exchange(self, request: HttpRequest) -> Unread:
         """See `Transport.exchange`."""
         assert self._station is not None, "the transport is used inside `async with`"
+        connect_ns = None
         try:
             address, message = await self._address(request.url), wire_of(request)
+            connect_ns = time.monotonic_ns()
             connection = _connecting(address)
         except OSError as error:
             if error.errno in OURS:
                 raise out_of_sockets(error) from error
             words = cut(f"{type(error).__name__}: {error}")
             now_ns = time.monotonic_ns()
-            return Exchange(None, (), None, {}, now_ns, error_class=ErrorClass.REFUSED, error=words)
+            return Exchange(None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=words)
         loop = asyncio.get_running_loop()
-        link = Link(connection, message, loop.create_future(), time.monotonic_ns())
+        link = Link(connection, message, loop.create_future(), connect_ns)
         self._station.add(link)
         try:
             await link.done
@@ -144,15 +145,17 @@ def wire_of(request: HttpRequest) -> bytes:
     """The request as it goes out. Raises BadInput for a header that would break the framing."""
     parts = urlsplit(request.url)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    headers: Mapping[str, str] = {
+    ours = {
         "Host": parts.netloc.rpartition("@")[2],
         "Content-Type": "application/json",
         "Content-Length": str(len(request.body)),
         "Accept": "text/event-stream",
         "Accept-Encoding": "identity",
         "Connection": "close",
-        **request.headers,
     }
+    theirs = {name.lower() for name in request.headers}  # a name may be written in any case, and is sent once
+    kept = {name: value for name, value in ours.items() if name.lower() not in theirs}
+    headers = {**kept, **request.headers}
     for name, value in headers.items():
         if any(mark in name + value for mark in "\r\n\0"):
             raise BadInput(f"the header {name!r} holds a line break: headers are single lines")

@@ -24,7 +24,10 @@ from specbench_client.transport.words import cut
 LAST_CHUNK = b"0\r\n\r\n"
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
-_INTERIM = re.compile(rb"HTTP/1\.1 1\d\d")
+_INTERIM = re.compile(rb"HTTP/1\.1 1(?!01)\d\d")
+"""101 is no interim answer: what follows it is no HTTP any more."""
+_BODILESS = re.compile(rb"HTTP/1\.[01] (?:101|204|304)\b")
+"""Whatever their headers say (RFC 9112, section 6.3)."""
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[^\r]*chunked", re.IGNORECASE)
 DONE_EVENT = re.compile(rb"(?:^|[\r\n])data: ?\[DONE\]")
 """As an event of its own: in a text, JSON writes the end of the line before it as two characters."""
@@ -38,6 +41,7 @@ class _End(Enum):
     """What ends the answer."""
 
     UNKNOWN = auto()
+    HEAD = auto()
     CHUNK = auto()
     LENGTH = auto()
     CLOSE = auto()
@@ -101,8 +105,8 @@ class Link:
             return self._ends_as_the_last_chunk(data) and self._last_chunk()
         if self._end is _End.UNKNOWN:
             self._learn()
-            return self._end in (_End.CHUNK, _End.LENGTH) and self.over(data)
-        return self._end is _End.LENGTH and self.size() >= self._wanted
+            return self._end is not _End.UNKNOWN and self.over(data)
+        return self._end is _End.HEAD or (self._end is _End.LENGTH and self.size() >= self._wanted)
 
     def end(self, ended_ns: int) -> None:
         """The answer has ended, or was given up; what still comes goes nowhere."""
@@ -149,7 +153,9 @@ class Link:
             return
         head = came[start : end + 2]
         length = _LENGTH.search(head)
-        if _CHUNKED.search(head):
+        if _BODILESS.match(head):
+            self._end = _End.HEAD
+        elif _CHUNKED.search(head):
             self._end, self.hot = _End.CHUNK, True
         elif length:
             self._end, self._wanted = _End.LENGTH, end + len(_HEAD_END) + int(length[1])
@@ -171,7 +177,7 @@ class LinkUnread:
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        last, _ = arrival_times(link.came.stamps[-1:], link.came.looks[-1:])
+        last, _ = arrival_times(link.came.stamps[-1:], link.came.looks[-1:], link.sent_ns or 0)
         given_up = link.failure is not None or link.said_done is not None or not last
         self.ended_ns = (link.ended_ns or link.started_ns) if given_up else last[0]
 
@@ -183,7 +189,7 @@ class LinkUnread:
     def read(self) -> Slices[Exchange]:
         """See `Unread.read`."""
         link = self._link
-        times, is_kernel = arrival_times(link.came.stamps, link.came.looks)
+        times, is_kernel = arrival_times(link.came.stamps, link.came.looks, link.sent_ns or 0)
         http = yield from framed(link.came.datas, times, closed=link.closed)
         refused = refusal(http.status, b"".join(one.data for one in http.arrivals))
         error = refused or link.failure or (_failure(http) if link.said_done is None else None)
@@ -193,6 +199,7 @@ class LinkUnread:
             status=http.status,
             headers=http.headers,
             ended_ns=times[-1] if link.said_done is not None else self.ended_ns,
+            connect_ns=link.started_ns,
             first_byte_ns=http.head_ns,
             clock=Clock.KERNEL if is_kernel else Clock.USER,
             error_class=error[0] if error else None,

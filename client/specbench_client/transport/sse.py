@@ -4,13 +4,18 @@ Framing works on the joined bytes and maps the place where an event was complete
 the events are the same however the network cut the bytes, by construction, and an event's time is that of the read
 which completed it. Engines send one `data:` line an event; streams of that form are split by the C library at once,
 and every other form goes line by line, to the same result.
+
+The rules are the HTML standard's (WHATWG, 9.2.6): three line ends, several data lines an event, a byte order mark, and
+comments and unknown fields that are passed over. Stricter in three places, where an answer would else be miscounted or
+its failure be lost: data that is no UTF-8, a body of nothing but unknown lines (a page of HTML), and a field `error`,
+by which older servers of llama.cpp say in mid-stream that they failed.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
@@ -20,7 +25,10 @@ from specbench_client.transport.exchange import Arrival
 
 DONE = "[DONE]"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_FIELDS = frozenset({"data", "event", "id", "retry"})
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_KNOWN = frozenset({b"", b"data", b"event", b"id", b"retry"})
+"""Names of fields; a comment has the empty one."""
+_FAILED = b"error"
 _PREFIX = b"data: "
 _SHOWN = 120
 
@@ -30,23 +38,41 @@ class MalformedStream(SpecbenchError):
 
 
 class Event(NamedTuple):
-    """One event's data, and the arrival of the read that completed it (monotonic ns, absolute)."""
+    """One event's data, and the arrival of the read that completed it (monotonic ns, absolute).
+
+    `gathered`: that read brought more after it, and its time is that of what it brought last.
+    """
 
     ns: int
     data: str
+    gathered: bool = False
 
 
-_event: Callable[[tuple[int, str]], Event] = partial(tuple.__new__, Event)
+_event: Callable[[tuple[int, str, bool]], Event] = partial(tuple.__new__, Event)
 """As `Event`, without a call into Python: there are as many as there are chunks."""
 
 
 def events(arrivals: Sequence[Arrival]) -> list[Event]:
-    """All complete events with data. What follows the last blank line is no event, but for a bare [DONE]."""
+    """All complete events with data. What follows the last blank line is no event, but for a bare [DONE].
+
+    An event may have empty data, as the standard wants it. Raises MalformedStream.
+    """
     body = b"".join([arrival.data for arrival in arrivals])
-    ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
     plain = _plain(body)
-    framed = _framed(body) if plain is None else plain
-    return [_event((arrivals[bisect_left(ends, end)][0], data)) for end, data in framed]
+    return _stamped(arrivals, _framed(body) if plain is None else plain)
+
+
+def _stamped(arrivals: Sequence[Arrival], framed: Iterable[tuple[int, str]]) -> list[Event]:
+    """Each event with its time. Bytes of one read share their time, also where its framing cut them into several."""
+    ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
+    times: list[int | None] = [arrival.ns for arrival in arrivals]
+    times.append(None)  # nothing comes after the last one
+    found = []
+    for end, data in framed:
+        at = bisect_left(ends, end)
+        ns = arrivals[at][0]
+        found.append(_event((ns, data, ends[at] > end or times[at + 1] == ns)))
+    return found
 
 
 def _plain(body: bytes) -> list[tuple[int, str]] | None:
@@ -70,33 +96,41 @@ def _plain(body: bytes) -> list[tuple[int, str]] | None:
 def _framed(body: bytes) -> Iterator[tuple[int, str]]:
     """Each event's data with the count of bytes that had to be there for it."""
     data: list[str] = []
-    start = 3 if body.startswith(b"\xef\xbb\xbf") else 0
+    came, unknown = False, b""
+    start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     for end in _LINE_END.finditer(body, start):
         line = body[start : end.start()]
         start = end.end()
-        if line:
-            data += _data_of(_decoded(line))
-        elif data:
-            yield end.start() + 1, "\n".join(data)
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            came = True
+            data.append(_decoded(value.removeprefix(b" "), line))
+        elif name == _FAILED:
+            raise MalformedStream(f"the stream says that it failed: {_shown(line)}")
+        elif not line and data:
+            yield end.end(), "\n".join(data)
             data = []
-    rest = body[start:].decode(errors="replace")
-    last = "\n".join([*data, *([rest.removeprefix("data:").removeprefix(" ")] if rest.startswith("data:") else [])])
+        elif name not in _KNOWN:
+            unknown = unknown or line
+    last = "\n".join([*data, *_rest(body[start:])])
     if last.strip() == DONE:
         yield len(body), DONE
+    elif unknown and not came:
+        raise MalformedStream(f"not an event stream: {_shown(unknown)}")
 
 
-def _decoded(line: bytes) -> str:
+def _rest(line: bytes) -> list[str]:
+    """The data of a last line that has no end: one string or none."""
+    name, _, value = line.partition(b":")
+    return [value.removeprefix(b" ").decode(errors="replace")] if name == b"data" else []
+
+
+def _decoded(value: bytes, line: bytes) -> str:
     try:
-        return line.decode()
+        return value.decode()
     except UnicodeDecodeError as error:
         raise MalformedStream(f"not UTF-8: {line[:_SHOWN]!r}") from error
 
 
-def _data_of(line: str) -> list[str]:
-    """The data of one line: one string or none."""
-    name, _, value = line.partition(":")
-    if name == "data":
-        return [value.removeprefix(" ")]
-    if name and name not in _FIELDS:
-        raise MalformedStream(f"not an event stream: {line[:_SHOWN]!r}")
-    return []
+def _shown(line: bytes) -> str:
+    return line[:_SHOWN].decode(errors="replace")

@@ -60,8 +60,11 @@ class Record:
     intended_ns: int
     """When the request was to be sent: closed loop, when its stream was free; open loop, by the schedule; later turns,
     when the answer before them had ended. Latency counts from here."""
+    connect_ns: int | None
+    """When the client asked for its connection: what lies before is the client's delay, what follows the server's.
+    Null: it never did."""
     sent_ns: int | None
-    """When it was handed to the socket. Null: it was never sent."""
+    """When it was handed to the socket, whose connection stood by then. Null: it was never sent."""
     first_byte_ns: int | None
     """First byte of the answer, its HTTP head. Null: nothing came."""
     first_token_ns: int | None
@@ -73,6 +76,9 @@ class Record:
     streamed."""
     chunk_tokens: list[int] | None
     """Tokens of each of these chunks. Null where the engine does not tell them for every one."""
+    chunk_gathered: list[bool] | None
+    """Whether the read that brought a chunk brought more after it: the next chunk, or what ends the answer. Its time is
+    then late, see Clocks. Null where chunk_ns is."""
     clock: str
     """Who took the times of arrival: see Clocks."""
     input_tokens: int | None

@@ -42,9 +42,14 @@ class SelfWatch(ApiModel):
     loop_lag_p99_ms: float | None = None
     """99th percentile of the event loop's lateness, of the worst worker."""
     send_lateness_p99_ms: float | None = None
-    """99th percentile of sent_ns - intended_ns over first turns in the steady state."""
+    """99th percentile of connect_ns - intended_ns over first turns in the steady state; connecting is the server's."""
     gathered_chunk_share: float | None = None
-    """Share of the chunks that one read gathered with a later one: they bear its time, which is late for them."""
+    """Share of the chunks that one read gathered with what came after them (a later chunk, the usage, [DONE]): they
+    bear its time, which is late for them."""
+    gathered_end_share: float | None = None
+    """Share of the streamed answers whose last chunk is such a one: their last token is late by as much."""
+    answers_in_one_read: int | None = None
+    """Answers of two tokens and more whose chunks all bear one time: they have no time per token."""
     kernel_clock_share: float | None = None
     """Share of the answers whose times are the kernel's."""
     reached_concurrency: float | None = None

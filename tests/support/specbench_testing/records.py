@@ -166,12 +166,14 @@ class _Loop:
             phase=RecordPhase.STEADY.value,
             stream=stream,
             intended_ns=free_ns,
+            connect_ns=sent,
             sent_ns=sent,
             first_byte_ns=first,
             first_token_ns=first,
             last_token_ns=at[-1],
             chunk_ns=at,
             chunk_tokens=[1, *(count + 1 for count in accepted)],
+            chunk_gathered=[False] * len(at),
             clock="kernel",
             input_tokens=100,
             output_tokens=tokens,
@@ -263,8 +265,10 @@ def record(**changes: Any) -> Record:
     at = [50 * NS_PER_MS + index * 10 * NS_PER_MS for index in range(steps + 1)]
     told: dict[str, Any] = dict.fromkeys(Record.__dataclass_fields__)
     told |= {"request_id": "r", "prompt_id": "p", "conversation_id": "c", "turn": 0, "repeat": 0, "phase": "steady"}
-    told |= {"stream": 0, "intended_ns": 0, "sent_ns": NS_PER_MS, "first_byte_ns": at[0], "first_token_ns": at[0]}
+    told |= {"stream": 0, "intended_ns": 0, "first_byte_ns": at[0], "first_token_ns": at[0]}
+    told |= {"connect_ns": NS_PER_MS, "sent_ns": NS_PER_MS}
     told |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "clock": "kernel"}
+    told |= {"chunk_gathered": [False] * len(at)}
     told |= {"input_tokens": 20, "output_tokens": steps + 1, "output_tokens_client": steps + 1, "steps": steps}
     return Record(**{**told, **changes})
 

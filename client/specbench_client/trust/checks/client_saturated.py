@@ -74,15 +74,16 @@ CHECK: Check[PointEvidence] = Check(
     says="The client's event loop was late, its open loop sent late, or it used up its core.",
     threshold=(
         f"99th percentile of the loop's lateness above {LATE_SHARE:.0%} of the median request time (and above"
-        f" {LATE_MIN_MS:g} ms); in an open loop, 99th percentile of sent_ns − intended_ns of first turns above"
+        f" {LATE_MIN_MS:g} ms); in an open loop, 99th percentile of connect_ns − intended_ns of first turns above"
         f" {LATE_SHARE:.0%} of the median request time or of the median time between two arrivals (and above"
         f" {LATE_MIN_MS:g} ms); or more than {CPU_SHARE:.0%} of one core in any worker"
     ),
     argument=(
         "What is late by 5 % of a request falsifies its times by as much, since latency runs from the intended time;"
         " 5 % of the time between arrivals leaves their process as it was asked for. Below 5 ms lies the jitter of"
-        " timers, and hardly an engine's step is shorter. Python runs on one core: at 80 % of it, work waits four times"
-        " its own length."
+        " timers, and hardly an engine's step is shorter. A server that accepts late is not the client's fault: its"
+        " delay lies after connect_ns, and in the latency. Python runs on one core: at 80 % of it, work waits four"
+        " times its own length."
     ),
     remedy=("Give the client cores of its own, away from the engine's CPU work, and more workers; or lower the load."),
     look=_look,

@@ -1,6 +1,6 @@
 """The same text as the baseline's, and another number of tokens: a count that lies only where the drafter is on.
 
-One token more an answer passes between chunks and usage, since engines differ in whether the end of the answer counts.
+One token more an answer may be convention between chunks and usage: engines differ in whether the end of it counts.
 Between two arms of one engine it does not: the same answer has the same tokens, and each one more makes the arm faster
 by its share of the answer. On short answers that is a tenth of the claim.
 """
