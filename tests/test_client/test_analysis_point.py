@@ -38,7 +38,7 @@ def test_step_time_and_throughput_are_near_the_worlds() -> None:
 def test_counts_leave_out_warm_up_and_tell_steady_from_all() -> None:
     summary, frame = point_of(WORLD, BASELINE)
     assert summary.counts.requests == 30 == len(frame) - WORLD.warmup
-    assert summary.counts.steady_requests == len(steady(tidy(frame))) < 30
+    assert summary.counts.steady_requests == len(steady(tidy([frame]))) < 30
     assert summary.counts.output_tokens == sum(frame["output_tokens"][WORLD.warmup :])
     assert (summary.counts.prompts, summary.counts.conversations, summary.counts.failed_requests) == (30, 30, 0)
 
@@ -65,14 +65,14 @@ def test_what_the_client_did_watch_is_believed() -> None:
 
 def test_a_point_of_which_every_request_failed_is_summarised_all_the_same() -> None:
     failed = frame_of([record(error_class="refused", sent_ns=None, last_token_ns=None) for _ in range(4)])
-    summary = summarise_point(WORLD.plan, NGRAM, failed, SelfWatch(), None, simulated=False)
+    summary = summarise_point(WORLD.plan, NGRAM, [failed], SelfWatch(), None, simulated=False)
     assert summary.counts.failed_requests == 4
     assert {figure.value for figure in summary.figures.values()} == {None}
     assert {finding.check for finding in summary.findings} == {"RequestsFailed", "NoSteadyState"}
 
 
 def test_no_records_at_all_are_no_steady_state() -> None:
-    summary = summarise_point(WORLD.plan, NGRAM, frame_of([]), SelfWatch(), None, simulated=True)
+    summary = summarise_point(WORLD.plan, NGRAM, [frame_of([])], SelfWatch(), None, simulated=True)
     assert summary.counts.requests == 0
     assert summary.simulated
     assert [finding.check for finding in summary.findings] == ["NoSteadyState"]
@@ -93,3 +93,22 @@ def test_a_points_figures_have_no_interval_for_it_is_only_a_part() -> None:
 def test_the_summary_survives_its_journey_through_json() -> None:
     summary, _ = point_of(WORLD, NGRAM)
     assert type(summary).from_json(summary.to_json()) == summary
+
+
+def test_the_window_of_the_throughput_is_told_with_its_bounds_and_its_share() -> None:
+    summary, frame = point_of(WORLD, NGRAM)
+    measured = frame[frame.phase != "warmup"]
+    inside = measured[measured.phase == "steady"]
+    window, tokens_a_second = summary.window, summary.figures["output_tps"].value
+    assert window is not None
+    assert tokens_a_second is not None
+    assert (window.start_ns, window.end_ns) == (inside.sent_ns.min(), inside.last_token_ns.max())
+    whole_ns = measured.last_token_ns.max() - measured.sent_ns.min()
+    assert window.share == pytest.approx((window.end_ns - window.start_ns) / whole_ns)
+    arrived = [
+        count
+        for times, counts in zip(measured.chunk_ns, measured.chunk_tokens, strict=True)
+        for at, count in zip(times, counts, strict=True)
+        if window.start_ns <= at <= window.end_ns
+    ]
+    assert tokens_a_second == pytest.approx(sum(arrived) / window.length_s)

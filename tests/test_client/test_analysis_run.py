@@ -58,10 +58,10 @@ def test_the_same_records_give_the_same_summary_to_the_byte() -> None:
 def test_every_record_is_asked_for_once() -> None:
     asked: list[str] = []
 
-    class Lazy(Mapping[str, pd.DataFrame]):
-        def __getitem__(self, key: str) -> pd.DataFrame:
+    class Lazy(Mapping[str, list[pd.DataFrame]]):
+        def __getitem__(self, key: str) -> list[pd.DataFrame]:
             asked.append(key)
-            return measured[key][1]
+            return [measured[key][1]]
 
         def __iter__(self) -> Iterator[str]:
             return iter(measured)

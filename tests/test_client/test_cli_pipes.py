@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from specbench_api.outcome.ending import Exit
 from specbench_client.cli.consoles import Page, Ticker
 from specbench_testing.driving import UID
 from specbench_testing.kept import keep
@@ -55,6 +56,21 @@ def test_neither_an_error_as_a_document_nor_help_is_a_traceback(tmp_path: Path) 
     code, said = unread("validate", str(file), "--output", "json", cwd=tmp_path)
     assert (code, "Traceback" in said) == (141, False)
     assert unread("--help", cwd=tmp_path) == (141, "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("output", ["text", "json", "csv", "parquet"])
+def test_a_report_to_a_full_disk_says_so_and_is_no_bug_of_ours(output: str, tmp_path: Path) -> None:
+    keep(World(prompts=4, repeats=1), tmp_path / "results", UID)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*CALL, "report", "results", "--output", output], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE,
+            text=True, check=False, env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        )  # fmt: skip
+    assert done.returncode == Exit.NOT_DURABLE, done.stderr
+    assert done.stderr.startswith("error: OutputFull: ")
+    assert "No space left on device" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_what_is_shown_of_a_measurement_is_shown_no_more_and_nothing_else_happens() -> None:

@@ -37,14 +37,14 @@ def test_csv_is_read_by_its_header() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        ('{"timestamp": 1}\n{"time": 2}', "t.jsonl", r"t\.jsonl, line 2: has no 'timestamp', it has 'time': name the"),
+        ('{"timestamp": 1}\n{"time": 2}', "t.jsonl", r"t\.jsonl, line 2: has no 'timestamp', it has 'time': call that"),
         ('{"timestamp": "soon"}', "t.jsonl", r"line 1: timestamp is 'soon': give seconds, such as 12\.5, or RFC 3339"),
         ('{"timestamp": true}', "t.jsonl", "timestamp is True"),
         ('{"timestamp": NaN}', "t.jsonl", "timestamp is nan"),
         ('{"timestamp": null}', "t.jsonl", "timestamp is None"),
         ("timestamp\n1", "t.jsonl", r"line 1: not JSON .* a CSV's name ends in \.csv"),
         ("[1]", "t.jsonl", "line 1: a JSON list, where one object a line is needed"),
-        ("a,b\n1,2", "t.csv", r"t\.csv, line 1: has no column 'timestamp', it has 'a', 'b': .*load\.arrival\.column"),
+        ("a,b\n1,2", "t.csv", r"t\.csv, line 1: has no column 'timestamp', it has 'a', 'b': .*arrival\.column"),
         ("a,timestamp\n1\n", "t.csv", r"line 2: has 1 fields, and 'timestamp' is the 2\.: write all of them"),
         ('timestamp\n"1\n', "t.csv", "not CSV"),
         ("timestamp\n", "t.csv", "holds no rows: one arrival a row is needed"),

@@ -18,7 +18,7 @@ from specbench_testing.records import NS_PER_MS, frame_of, record
 
 
 def rows_of(*records: Record) -> pd.DataFrame:
-    return tidy(frame_of(list(records)))
+    return tidy([frame_of(list(records))])
 
 
 def ms(value: float) -> int:
@@ -156,13 +156,14 @@ def test_names_are_unique_and_everything_is_explained() -> None:
     assert all(measure.unit and measure.definition and measure.missing for measure in MEASURES)
 
 
-def streams() -> pd.DataFrame:
+def streams(**edits: object) -> pd.DataFrame:
     """Ramp 0-100 ms, steady 40-140 ms, drain 120-220 ms: each ten chunks of one token, 10 ms apart from its start."""
 
-    def one(phase: str, start: int, **changes: object) -> Record:
+    def one(phase: str, start: int) -> Record:
         at = [ms(start + 10 * index) for index in range(1, 11)]
         times = {"intended_ns": ms(start), "sent_ns": ms(start), "first_token_ns": at[0], "last_token_ns": at[-1]}
-        return record(phase=phase, chunk_ns=at, chunk_tokens=[1] * 10, output_tokens=10, **times, **changes)
+        told = {"phase": phase, "chunk_ns": at, "chunk_tokens": [1] * 10, "output_tokens": 10}
+        return record(**{**told, **times, **edits})
 
     return rows_of(one("ramp", 0), one("steady", 40), one("drain", 120))
 
@@ -177,14 +178,14 @@ def test_throughput_counts_what_arrived_inside_the_steady_window_whoever_asked_f
 
 
 def test_tokens_of_chunks_that_do_not_tell_are_spread_over_the_answer() -> None:
-    untold = streams().assign(chunk_tokens=None, tokens=20.0)
+    untold = streams(chunk_tokens=None, output_tokens=20)
     window = steady_window(untold)
     assert window is not None
     assert window_tokens(untold, window) == pytest.approx(2 * (7 + 10 + 2))
 
 
 def test_an_answer_that_came_whole_counts_when_it_came() -> None:
-    whole = streams().assign(chunk_ns=None, chunk_tokens=None, first_token_ns=float("nan"))
+    whole = streams(chunk_ns=None, chunk_tokens=None, first_token_ns=None)
     window = steady_window(whole)
     assert window is not None
     assert window_tokens(whole, window) == 10 + 10, "the ramp's came inside, at 100 ms, the drain's not before 220 ms"

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_api.outcome.record import Record
-from specbench_client.metrics.frame import arrays, numbers, sent, steady, tidy, total
+from specbench_client.metrics.frame import arrays, numbers, sent, steady, tallies, tidy, total
 from specbench_testing.records import frame_of, record
 
 MIXED = [
@@ -36,49 +36,48 @@ def with_nan(records: list[Record]) -> pd.DataFrame:
 
 @pytest.mark.parametrize("read", [frame_of, through_parquet, with_nan])
 def test_every_way_in_gives_the_same_rows(read: Any) -> None:
-    rows, reference = tidy(read(MIXED), "h"), tidy(frame_of(MIXED), "h")
-    pd.testing.assert_frame_equal(
-        rows.drop(columns=["chunk_ns", "chunk_tokens", "step_accepted"]),
-        reference.drop(columns=["chunk_ns", "chunk_tokens", "step_accepted"]),
-    )
-    for name in ("chunk_ns", "chunk_tokens", "step_accepted"):
+    rows, reference = tidy([read(MIXED)], "h"), tidy([frame_of(MIXED)], "h")
+    arrayed = ["tokens_of_chunks", "gathered", "accepted_of_steps", "edge_ns", "edge_tokens"]
+    pd.testing.assert_frame_equal(rows.drop(columns=arrayed), reference.drop(columns=arrayed))
+    for name in arrayed:
         for mine, theirs in zip(arrays(rows, name), arrays(reference, name), strict=True):
             assert (mine is None) == (theirs is None)
             assert mine is None or theirs is None or mine.tolist() == theirs.tolist()
 
 
 def test_missing_stays_missing_and_is_never_zero() -> None:
-    rows = tidy(frame_of(MIXED))
+    rows = tidy([frame_of(MIXED)])
     assert np.isnan(numbers(rows, "steps")).tolist() == [False, True, False]
-    assert arrays(rows, "chunk_tokens")[1] is None
+    assert tallies(rows, "tokens_of_chunks")[1] is None
+    assert np.isnan(numbers(rows, "chunks")).tolist() == [False, True, False]
     assert rows["category"].tolist() == ["code", None, None]
     assert total(numbers(rows, "drafted_tokens")) is None
 
 
 def test_tokens_unknown_in_a_chunk_are_missing_not_a_failure() -> None:
-    rows = tidy(frame_of([record(chunk_tokens=[1, None, 2])]))
-    found = arrays(rows, "chunk_tokens")[0]
+    rows = tidy([frame_of([record(chunk_tokens=[1, None, 2])])])
+    found = tallies(rows, "tokens_of_chunks")[0]
     assert found is not None
-    assert np.isnan(found).tolist() == [False, True, False]
+    assert found.tolist() == [[1, 2], [1, 1]]
 
 
 def test_tokens_are_the_engines_count_and_else_the_clients() -> None:
-    rows = tidy(frame_of([record(output_tokens=9, output_tokens_client=8), record(output_tokens=None)]))
+    rows = tidy([frame_of([record(output_tokens=9, output_tokens_client=8), record(output_tokens=None)])])
     assert numbers(rows, "tokens").tolist() == [9, 11]
 
 
 def test_warm_up_is_left_out_and_failed_or_draining_rows_are_not_steady() -> None:
     phases = [record(phase=phase) for phase in ("warmup", "ramp", "steady", "drain")]
-    rows = tidy(frame_of([*phases, record(error_class="reset")]))
+    rows = tidy([frame_of([*phases, record(error_class="reset")])])
     assert rows["phase"].tolist() == ["ramp", "steady", "drain", "steady"]
     assert len(steady(rows)) == 1
 
 
 def test_a_turn_that_was_skipped_was_never_sent() -> None:
-    rows = tidy(frame_of([record(), record(error_class="skipped_after_error"), record(error_class="reset")]))
+    rows = tidy([frame_of([record(), record(error_class="skipped_after_error"), record(error_class="reset")])])
     assert sent(rows)["error_class"].tolist() == [None, "reset"]
 
 
 def test_no_rows_at_all_are_rows_too() -> None:
-    assert len(tidy(frame_of([]))) == 0
-    assert len(tidy(frame_of([record(phase="warmup")]))) == 0
+    assert len(tidy([frame_of([])])) == 0
+    assert len(tidy([frame_of([record(phase="warmup")])])) == 0

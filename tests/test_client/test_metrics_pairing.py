@@ -13,7 +13,7 @@ from specbench_testing.records import frame_of, record, sha
 
 
 def rows_of(*records: Record) -> pd.DataFrame:
-    return tidy(frame_of(list(records)), "point")
+    return tidy([frame_of(list(records))], "point")
 
 
 def turn(number: int, reply: str | None, talk: str = "c", **changes: Any) -> Record:

@@ -12,6 +12,7 @@ import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_api.spec.load import Load
 from specbench_client.report.html import breakable, load_text, render_html
 from specbench_client.report.plots import INK, png, svgs
@@ -64,6 +65,31 @@ def test_the_page_is_whole_and_self_contained(summary: RunSummary) -> None:
     page.close()
     assert page.open == []
     assert all(link.startswith("#") for link in page.fetched)
+
+
+def test_the_steady_window_of_every_point_is_on_the_page() -> None:
+    text = render_html(WORLD.plan, SUMMARY)
+    section = text[text.index("Steady windows</h2>") : text.index("What was run</h2>")]
+    assert section.count("<tr><td>") == len(WORLD.plan.points)
+    (window, *_) = SUMMARY.cells[0].windows
+    assert window is not None
+    assert f"{window.start_ns / 1e9:.3f}</td>" in section
+    assert f"{window.share:.0%}</td>" in section
+
+
+def test_an_endpoint_that_ran_already_is_told_by_its_address_and_its_drafter_is_not_known() -> None:
+    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://engine:8000", dialect=DialectName.VLLM)
+    world = World(prompts=20, drafters=(), repeats=1)
+    text = render_html(world.plan.model_copy(update={"engine": engine}), run_of_world(world))
+    assert "<code>http://engine:8000</code>, which ran already, asked as vllm" in text
+    assert "not known: the engine ran already" in text
+    assert "GPUs asked for" not in text
+    assert "1 repeat, " in text
+
+
+def test_a_summary_of_before_windows_were_kept_is_shown_without_them() -> None:
+    cells = [cell.model_copy(update={"windows": [], "arrivals": None}) for cell in SUMMARY.cells]
+    assert "Steady windows" not in render_html(WORLD.plan, SUMMARY.model_copy(update={"cells": cells}))
 
 
 def test_there_is_no_script_and_no_style_from_elsewhere() -> None:

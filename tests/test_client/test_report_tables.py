@@ -121,3 +121,35 @@ def test_several_workloads_get_a_column_of_their_own() -> None:
     summary = run_of_world(World(prompts=20, edits=two))
     assert "| Workload |" in markdown(summary)
     assert "ngram on edit is" in summary.verdict
+
+
+GAMMA = World(prompts=20, rate=(4,), repeats=2, edits={"spec.load.arrival": {"process": "Gamma", "burstiness": 0.25}})
+
+
+@pytest.mark.parametrize(
+    ("summary", "words", "process"),
+    [(SUMMARY, "closed loop", "ClosedLoop"), (OPEN, "Poisson", "Poisson"),
+     (run_of_world(GAMMA), "Gamma, burstiness 0.25", "Gamma")],
+    ids=["closed", "poisson", "gamma"],
+)  # fmt: skip
+def test_every_table_says_how_requests_came(summary: RunSummary, words: str, process: str) -> None:
+    assert words in on_screen(summary).splitlines()[0]
+    assert markdown(summary).count(f"| {words} |") == len(summary.cells)
+    assert set(table(summary).arrivals) == {process}
+    assert {cell.to_dict()["arrivals"]["process"] for cell in summary.cells} == {process}
+
+
+def test_a_gamma_process_has_its_burstiness_in_the_table() -> None:
+    assert set(table(run_of_world(GAMMA)).burstiness) == {0.25}
+    assert table(SUMMARY).burstiness.isna().all()
+
+
+def test_the_steady_window_of_each_repeat_is_in_the_table_and_divides_the_throughput() -> None:
+    world = World(prompts=20, concurrency=(2,), repeats=1)
+    row, cell = table(run_of_world(world)).iloc[0], run_of_world(world).cells[0]
+    (window,) = cell.windows
+    assert window is not None
+    bounds_s = (window.start_ns / 1e9, window.end_ns / 1e9)
+    assert (row.steady_start_s, row.steady_end_s) == pytest.approx(bounds_s, abs=1e-3)
+    assert row.steady_share == pytest.approx(window.share)
+    assert [len(text.split(";")) for text in table(SUMMARY).steady_start_s] == [3] * len(SUMMARY.cells)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import io
+import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +55,11 @@ def record(number: int) -> Record:
     return dataclasses.replace(FULL, request_id=f"r{number}", prompt_id=f"q{number}")
 
 
+def prompts_of(points: PointStore, manifest: Manifest) -> list[str]:
+    """The prompts of all records, which are read on the way."""
+    return [prompt for part in points.read_frames(manifest, ["prompt_id"]) for prompt in part.prompt_id]
+
+
 def summary_of(requests: int = 1) -> PointSummary:
     return PointSummary(
         hash=POINT, arm="none", workload="chat", level=Level(concurrency=1), repeat=0, simulated=True,
@@ -87,7 +97,7 @@ def test_the_columns_of_a_part_are_the_records_own_in_their_order() -> None:
 
 
 def test_a_record_survives_parquet_and_missing_stays_missing() -> None:
-    frame = to_frame([to_parquet([FULL]), to_parquet([FAILED])])
+    frame = to_frame(to_parquet([FULL, FAILED]))
 
     assert list(frame.request_id) == ["r0", "r1"]
     assert frame.last_token_ns[0] == FULL.last_token_ns
@@ -97,8 +107,32 @@ def test_a_record_survives_parquet_and_missing_stays_missing() -> None:
     assert frame.loc[[1], missing].isna().to_numpy().all()
 
 
-def test_no_parts_are_an_empty_frame_with_all_columns() -> None:
-    assert list(to_frame([]).columns) == SCHEMA.names
+def test_only_the_columns_that_are_wanted_are_read() -> None:
+    assert list(to_frame(to_parquet([FULL]), ["turn", "chunk_ns"]).columns) == ["turn", "chunk_ns"]
+
+
+def test_a_part_is_read_without_threads_that_could_outlive_the_program(tmp_path: Path) -> None:
+    """Arrow's own threads may let go of Python's bytes when Python has ended already, and abort the process."""
+    part = tmp_path / "part.parquet"
+    part.write_bytes(to_parquet([FULL, FAILED]))
+    lines = [
+        "import os, pathlib, sys",
+        "from specbench_client.store.columns import to_frame",
+        "before = len(os.listdir('/proc/self/task'))",
+        "to_frame(pathlib.Path(sys.argv[1]).read_bytes())",
+        "print(len(os.listdir('/proc/self/task')) - before)",
+    ]
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
+    call = [sys.executable, "-c", "\n".join(lines), str(part)]
+    assert subprocess.run(call, env=environment, capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def test_a_column_that_an_older_part_does_not_hold_is_missing() -> None:
+    older = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(to_parquet([FULL]))).drop_columns(["output_text"]), older)
+    frame = to_frame(older.getvalue())
+    assert list(frame.columns) == SCHEMA.names
+    assert frame.output_text.isna().all()
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -113,7 +147,7 @@ def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: PartsWrite
     assert [file.key for file in files] == [f"points/{POINT}/records/part-1-a-0000{n}.parquet" for n in range(3)]
     assert [file.rows for file in files] == [2, 2, 1]
     assert [points.store.get(file.key) is not None for file in files] == [True] * 3
-    assert list(writer.frame().request_id) == ["r0", "r1", "r2", "r3", "r4"]
+    assert [list(part.request_id) for part in writer.frames()] == [["r0", "r1"], ["r2", "r3"], ["r4"]]
 
 
 def test_a_part_is_stored_when_its_time_is_up_though_nothing_comes(tmp_path: Path) -> None:
@@ -127,7 +161,7 @@ def test_a_part_is_stored_when_its_time_is_up_though_nothing_comes(tmp_path: Pat
 
 def test_no_records_are_no_parts(writer: PartsWriter) -> None:
     assert writer.flush() == []
-    assert writer.frame().empty
+    assert list(writer.frames()) == []
 
 
 def test_a_store_that_is_away_for_a_while_gets_every_part_in_order(tmp_path: Path) -> None:
@@ -181,7 +215,7 @@ def test_a_committed_point_is_measured_and_can_be_read(points: PointStore) -> No
     assert points.measured([POINT, "b" * 64]) == {POINT}
     assert points.manifests([POINT, "b" * 64]) == {POINT: manifest}
     assert points.read_summary(manifest) == summary_of()
-    assert list(points.read_records(manifest).prompt_id) == ["q0", "q1", "q2"]
+    assert prompts_of(points, manifest) == ["q0", "q1", "q2"]
     assert manifest.started_monotonic_ns == SPAN.started_monotonic_ns
 
 
@@ -193,7 +227,7 @@ def test_parts_of_a_killed_attempt_are_ignored_and_never_met(points: PointStore)
 
     manifest = committed(points, attempt="2-b")
 
-    assert list(points.read_records(manifest).prompt_id) == ["q0", "q1", "q2"]
+    assert prompts_of(points, manifest) == ["q0", "q1", "q2"]
     assert points.read_summary(manifest) == summary_of()
     assert points.store.get(summary_key(POINT)) == b"of the killed attempt"
     assert summary_key(POINT, "2-b") in [file.key for file in manifest.files]
@@ -264,7 +298,7 @@ def test_damage_is_named_and_nothing_is_read_from_it(key: str, damage: str, poin
     else:
         path.write_bytes(path.read_bytes()[:-1] + b"?")
 
-    read = points.read_summary if key == summary_key(POINT) else points.read_records
+    read = points.read_summary if key == summary_key(POINT) else functools.partial(prompts_of, points)
     with pytest.raises(NotDurable, match=path.name) as refused:
         read(manifest)
 

@@ -140,7 +140,7 @@ def of_an_endpoint(frame: pd.DataFrame) -> list[tuple[str, Severity]]:
     arm = WORLD.plan.arm("ngram").model_copy(update={"drafter": None})
     plan = WORLD.plan.model_copy(update={"engine": engine, "arms": [WORLD.plan.arm("none"), arm]})
     point = next(each for each in plan.points if each.arm == "ngram")
-    return names(summarise_point(plan, point, frame, SelfWatch(), None, simulated=False).findings)
+    return names(summarise_point(plan, point, [frame], SelfWatch(), None, simulated=False).findings)
 
 
 def test_chunks_of_an_endpoint_are_judged_by_the_drafts_that_it_tells() -> None:

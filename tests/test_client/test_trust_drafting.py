@@ -116,7 +116,7 @@ def test_an_endpoint_without_a_drafter_that_streams_at_an_interval_has_no_accept
     point = next(each for each in plan.points if each.arm == "ngram")
     frame = streamed_every(4, None).records(point, WIDE.records(point))
     counted = Counters(output_tokens=int(frame["output_tokens"][WIDE.warmup :].sum()))
-    summary = summarise_point(plan, point, frame, SelfWatch(), counted, simulated=False)
+    summary = summarise_point(plan, point, [frame], SelfWatch(), counted, simulated=False)
     assert names(summary.findings) == [("AcceptanceMismatch", Severity.NOTE)]
     assert summary.figures[EMITTED].value is None
 

@@ -71,16 +71,16 @@ def test_an_end_of_sequence_token_without_a_chunk_of_its_own_is_one_step(told: b
         record(stream=3, chunk_tokens=tokens, intended_ns=one.last_token_ns + step_ns),
         record(stream=4, chunk_tokens=tokens, intended_ns=10**12),
     ]
-    share = afterwards_share(tidy(frame_of(rows), "p"))
+    share = afterwards_share(tidy([frame_of(rows)], "p"))
     assert share == pytest.approx(step_ns / (one.last_token_ns + step_ns) if told else 0.0)
 
 
 def test_without_a_next_request_nothing_is_told() -> None:
-    assert afterwards_share(tidy(frame_of([record(stream=1), record(stream=2)]), "p")) is None
+    assert afterwards_share(tidy([frame_of([record(stream=1), record(stream=2)])], "p")) is None
 
 
 def test_a_failed_request_and_turns_that_were_never_asked_tell_no_end() -> None:
     failed = record(error_class="reset", last_token_ns=None)
     skipped = record(error_class="skipped_after_error", sent_ns=None, last_token_ns=None)
     later = record(intended_ns=10**12, sent_ns=10**12)
-    assert afterwards_share(tidy(frame_of([failed, skipped, later]), "p")) is None
+    assert afterwards_share(tidy([frame_of([failed, skipped, later])], "p")) is None

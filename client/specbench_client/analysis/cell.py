@@ -9,7 +9,7 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.summary import Cell, PointSummary
+from specbench_api.outcome.summary import Arrivals, Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
@@ -68,7 +68,9 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         arm=measured.arm.name,
         workload=measured.workload.name,
         level=measured.level,
+        arrivals=Arrivals.of(measured.plan.load),
         points=[point.hash for point in measured.points],
+        windows=[point.window for point in measured.points],
         counts=counts_of(measured.rows),
         figures=figures_of(Sample(measured.rows, measured.seed), most_drafts(measured.arm)),
         speedup=compared.figure if compared else None,

@@ -146,8 +146,14 @@ def _percentile_intervals(rows: pd.DataFrame, measure: Measure, seed: int) -> di
 def _weighted_percentiles(values: Values, layout: Layout, percents: tuple[int, ...], chance: tuple[int, int]) -> Values:
     """Resamples × percentiles; `chance`: the seed and how many resamples."""
     order = np.argsort(values, kind="stable")
+    at_once = max(1, BLOCK_VALUES // values.size)  # a weight a request and resample: memory must not grow with requests
+    blocks = (
+        (repeats[begun : begun + at_once], prompts[begun : begun + at_once])
+        for repeats, prompts in draws(layout, *chance)
+        for begun in range(0, len(repeats), at_once)
+    )
     found = []
-    for repeats, prompts in draws(layout, *chance):
+    for repeats, prompts in blocks:
         weights = np.cumsum(repeats[:, layout.repeat_of[order]] * prompts[:, layout.prompt_of[order]], axis=1)
         wanted = weights[:, -1:] * (np.array(percents) / 100)
         places = np.stack([(weights < wanted[:, [each]]).sum(axis=1) for each in range(len(percents))], axis=1)

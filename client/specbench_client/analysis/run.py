@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -20,19 +20,22 @@ from specbench_client.trust.drafting import believed
 from specbench_client.trust.evidence import PointEvidence, RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
 
+Parts = Iterable[pd.DataFrame]
+"""The records of a point, cut anywhere; read once."""
+
 
 def summarise_run(
-    plan: Plan, summaries: Sequence[PointSummary], frames: Mapping[str, pd.DataFrame], created: str
+    plan: Plan, summaries: Sequence[PointSummary], records: Mapping[str, Parts], created: str
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
-    `summaries`: one a point with a manifest, in any order. `frames`: the point's hash → its records; each is asked
-    for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
+    `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
+    asked for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
     missing = [point.hash for point in plan.points if point.hash not in by_hash]
-    judged = [each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, frames)]
+    judged = [each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records)]
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
@@ -77,27 +80,27 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
     return summary.workload, summary.level
 
 
-def _judge_slot(plan: Plan, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> list[Judged]:
+def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts]) -> list[Judged]:
     """Judge the baseline first; where it is invalid, no comparison with it is valid."""
-    cells = {arm.name: _measured(plan, arm, slot, frames) for arm in plan.arms if _points_of(arm, slot)}
+    cells = {arm.name: _measured(plan, arm, slot, records) for arm in plan.arms if _points_of(arm, slot)}
     baseline = cells.get(BASELINE_NAME)
     judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, frames: Mapping[str, pd.DataFrame]) -> Measured:
+def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, Parts]) -> Measured:
     points = _points_of(arm, slot)
-    rows = pd.concat([_rows(plan, point, frames[point.hash]) for point in points], ignore_index=True)
+    rows = pd.concat([_rows(plan, point, records[point.hash]) for point in points], ignore_index=True)
     return Measured(plan, arm, slot.workload, slot.level, rows, points)
 
 
-def _rows(plan: Plan, summary: PointSummary, frame: pd.DataFrame) -> pd.DataFrame:
+def _rows(plan: Plan, summary: PointSummary, parts: Parts) -> pd.DataFrame:
     """One point's rows as far as they are believed."""
     point = Point(
         hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
     )
-    return believed(PointEvidence(plan, point, tidy(frame, point.hash), summary.self_watch, summary.counters))
+    return believed(PointEvidence(plan, point, tidy(parts, point.hash), summary.self_watch, summary.counters))
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:

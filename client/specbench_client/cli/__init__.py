@@ -16,18 +16,18 @@ import click
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit
 from specbench_client import __version__
-from specbench_client.cli.pipes import UNREAD, close_unread
-from specbench_client.errors import ClientError, Interrupted
+from specbench_client.cli.pipes import UNREAD, close_full, close_unread
+from specbench_client.errors import ClientError, Interrupted, NotDurable
 
 HELP = """Does speculative decoding pay, for your traffic, model and hardware?
 
 \b
-  specbench validate run.yaml             is it well formed, can the engine do it?
-  specbench plan run.yaml                 what would be launched and measured
-  specbench run run.yaml                  measure it on this machine
-  specbench measure --endpoint URL …      the instrument alone, against an engine that already runs
-  specbench report ./specbench-results    the answer again, as table, Markdown, CSV, JSON or HTML
-  specbench simulate --drafter eagle3     an engine with a known truth, to try things on
+  specbench validate run.yaml                     is it well formed, can the engine do it?
+  specbench plan run.yaml                         what would be launched and measured
+  specbench run run.yaml                          measure it on this machine
+  specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
+  specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML or Parquet
+  specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
 The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
 
@@ -41,7 +41,7 @@ COMMANDS = {
     "plan": "Show launches, points, command lines and what is measured already.",
     "run": "Measure on this machine: engines as processes, results in a folder or S3.",
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
-    "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG.",
+    "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML, PNG or Parquet.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
 """Each is the object of its own name in the module of its own name."""
@@ -85,6 +85,10 @@ def exit_code(arguments: list[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return UNREAD if close_unread() else _bug()
+    except OSError as error:  # what was printed last waited for this flush
+        if not close_full(error):
+            raise
+        return _explained(_full(error), arguments)
     except SystemExit:  # what click makes of a broken pipe
         if not close_unread():
             raise
@@ -103,9 +107,15 @@ def _exit_code(arguments: list[str]) -> int:
         return _explained(error, arguments)
     except BrokenPipeError:
         raise
+    except OSError as error:
+        return _explained(_full(error), arguments) if close_full(error) else _bug()
     except Exception:  # noqa: BLE001  the last line of defence: anything unforeseen is a bug of ours, and says so
         return _bug()
     return result if isinstance(result, int) else Exit.OK
+
+
+def _full(error: OSError) -> NotDurable:
+    return NotDurable(f"the output cannot be written: {error.strerror}: make room, or send it elsewhere", "OutputFull")
 
 
 def _bug() -> int:

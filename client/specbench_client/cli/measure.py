@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specbench_api.errors import InvalidSpec
 from specbench_api.plan.expand import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, EngineKind
-from specbench_api.spec.load import Process
+from specbench_api.spec.load import Arrival, Load, Process
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME_MAX
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.cli.flags import Number, Numbers, base_url, in_flags, levels
 from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
 from specbench_client.errors import BadInput
 from specbench_client.transport.managed import refuse_managed
@@ -26,19 +29,8 @@ from specbench_client.workload.guess import guess_source
 KEY_VARIABLE = "OPENAI_API_KEY"
 UNUSED_SLOTS = 8
 """An endpoint serves as many requests at once as it was started for; the spec asks for a number with a rate."""
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
-
-
-class Numbers(click.ParamType[str]):
-    """`1,8,32`, and the option may be given again."""
-
-    name = "N[,N…]"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Only that it is a list of numbers; the schema knows the bounds."""
-        if not re.fullmatch(r"\d+(\.\d+)?(,\d+(\.\d+)?)*", value):
-            self.fail(f"{value!r} is not a list of numbers such as 1,8,32", param, ctx)
-        return value
 
 
 @click.command()
@@ -47,25 +39,63 @@ class Numbers(click.ParamType[str]):
 @click.option(
     "--dataset", required=True, metavar="FILE", help="Prompts: JSONL, Parquet, or Spec-Bench's question.jsonl."
 )
-@click.option("--concurrency", "-c", multiple=True, type=Numbers(), help="Closed loop: concurrent streams.")
-@click.option("--rate", "-r", multiple=True, type=Numbers(), help="Open loop: conversations a second.")
+@click.option(
+    "--concurrency",
+    "-c",
+    multiple=True,
+    type=Numbers(Number(Load, "concurrency")),
+    help="Closed loop: concurrent streams.",
+)
+@click.option(
+    "--rate", "-r", multiple=True, type=Numbers(Number(Load, "rate")), help="Open loop: conversations a second."
+)
 @click.option(
     "--arrival",
     type=click.Choice([str(process) for process in Process], case_sensitive=False),
     help="Open loop: how they arrive.  [default: Poisson]",
 )
-@click.option("--burstiness", type=float, help="Gamma arrivals: shape of the gaps; below 1 burstier than Poisson.")
+@click.option(
+    "--burstiness",
+    type=Number(Arrival, "burstiness"),
+    help="Gamma arrivals: shape of the gaps; below 1 burstier than Poisson.",
+)
 @click.option(
     "--trace",
     metavar="FILE",
     help="Arrival Trace: JSONL or CSV with a column `timestamp`; it goes round where more are asked for.",
 )
-@click.option("--requests", "-n", type=int, metavar="N", help="Conversations a point.  [default: every prompt once]")
-@click.option("--duration", type=int, metavar="SECONDS", help="Instead of --requests: so long.")
-@click.option("--max-tokens", type=int, default=256, show_default=True, metavar="N", help="Most tokens of an answer.")
-@click.option("--temperature", type=float, default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--top-p", type=float, default=1.0, show_default=True, help="Nucleus sampling.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the sampling, and of the arrivals.")
+@click.option(
+    "--requests",
+    "-n",
+    type=Number(Load, "requests"),
+    metavar="N",
+    help="Conversations a point.  [default: every prompt once]",
+)
+@click.option(
+    "--duration",
+    type=Number(Load, "duration_seconds"),
+    metavar="SECONDS",
+    help="Instead of --requests: conversations begin for so long, and those that began are ended.",
+)
+@click.option(
+    "--max-tokens",
+    type=Number(Output, "max_tokens"),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Most tokens of an answer.",
+)
+@click.option(
+    "--temperature", type=Number(Sampling, "temperature"), default=0.0, show_default=True, help="0 is greedy."
+)
+@click.option("--top-p", type=Number(Sampling, "top_p"), default=1.0, show_default=True, help="Nucleus sampling.")
+@click.option(
+    "--seed",
+    type=Number(Sampling, "seed"),
+    default=0,
+    show_default=True,
+    help="Of the sampling, and of the arrivals.",
+)
 @click.option("--ignore-eos", is_flag=True, help="Go on past the natural end, up to --max-tokens.")
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers: latency and tokens, no TTFT and no TPOT.")
 @click.option("--extra-body", metavar="JSON", help='Further fields of each request: {"top_k": 20}')
@@ -73,9 +103,21 @@ class Numbers(click.ParamType[str]):
     "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with each request, kept nowhere."
 )
 @click.option(
-    "--warmup", type=int, default=4, show_default=True, metavar="N", help="Least requests before the first point."
+    "--warmup",
+    type=Number(Load, "warmup_requests"),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Least requests before the first point; 0: none.",
 )
-@click.option("--repeats", type=int, default=1, show_default=True, metavar="N", help="How often each load is measured.")
+@click.option(
+    "--repeats",
+    type=Number(Load, "repeats"),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How often each load is measured.",
+)
 @click.option(
     "--dialect",
     type=click.Choice([str(name) for name in DialectName]),
@@ -98,10 +140,12 @@ def measure(**given: Any) -> int:
     """Measure an engine that already runs: real prompts, true times, every request's record kept.
 
     \b
-      specbench measure --endpoint http://127.0.0.1:8000 --model llama --dataset prompts.jsonl --concurrency 1,8,32
-      specbench measure --endpoint https://api.example.com --model m --dataset prompts.jsonl --rate 2,4 --duration 120
-      specbench measure … --rate 5 --arrival Gamma --burstiness 0.25     bursts: gaps with a CV of 2
-      specbench measure … --arrival Trace --trace arrivals.csv           as recorded
+      specbench simulate --port 8000 &          an engine to try it on: its model is `simulated`, its dialect vllm
+      specbench measure --endpoint http://127.0.0.1:8000 --model simulated --dialect vllm \\
+        --dataset examples/prompts.jsonl --concurrency 1,8
+      specbench measure … --rate 2,4 --duration 60                        in the place of --concurrency: an open loop
+      specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
+      specbench measure … --arrival Trace --trace arrivals.csv            as recorded
 
     A run that was interrupted goes on; a finished one is measured again, beside the old one.
     The key of the endpoint is taken from OPENAI_API_KEY. To compare drafters, use `specbench run`: it launches every
@@ -124,7 +168,10 @@ def measure(**given: Any) -> int:
         new=wanted.new,
         kept=False,
     )
-    return measured(plan, wish)
+    try:
+        return measured(plan, wish)
+    except BadInput as error:  # a schedule that cannot be drawn, for one, speaks of the spec's fields
+        raise BadInput(in_flags(str(error)), error.reason) from error
 
 
 @dataclass(frozen=True)
@@ -134,8 +181,8 @@ class Asked:
     endpoint: str
     model: str
     dataset: str
-    concurrency: tuple[str, ...]
-    rate: tuple[str, ...]
+    concurrency: tuple[tuple[float, ...], ...]
+    rate: tuple[tuple[float, ...], ...]
     arrival: str | None
     burstiness: float | None
     trace: str | None
@@ -161,7 +208,15 @@ class Asked:
 
 
 def plan_of(asked: Asked) -> Plan:
-    """One arm, the endpoint, at every load. Raises InvalidSpec, BadInput."""
+    """One arm, the endpoint, at every load. Raises BadInput, in the words of the flags."""
+    _refuse_contradictions(asked)
+    try:
+        return lay_out(parse_run(_resource(asked)))
+    except InvalidSpec as error:
+        raise BadInput("\n".join(in_flags(str(problem)) for problem in error.problems)) from error
+
+
+def _resource(asked: Asked) -> dict[str, Any]:
     spec = {
         "model": {"name": asked.model},
         "engine": {"kind": str(EngineKind.EXTERNAL), "endpoint": base_url(asked.endpoint), "dialect": asked.dialect},
@@ -181,14 +236,8 @@ def plan_of(asked: Asked) -> Plan:
         "load": _load(asked),
         "results": {"s3": {"bucket": "not-used-here"}},
     }
-    metadata = {"name": asked.name or run_name(asked.model)}
-    resource = {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
-    return lay_out(parse_run(resource))
-
-
-def base_url(endpoint: str) -> str:
-    """Without the /v1 with which OpenAI's own clients are given it."""
-    return endpoint.rstrip("/").removesuffix("/v1")
+    metadata = {"name": run_name(asked.model) if asked.name is None else _named(asked.name)}
+    return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
 
 
 def run_name(model: str) -> str:
@@ -197,16 +246,46 @@ def run_name(model: str) -> str:
     return (words if re.match(r"[a-z]", words) else f"m-{words}")[:NAME_MAX].strip("-")
 
 
+def _named(name: str) -> str:
+    if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
+        what = "lower case letters, digits and dashes, with a letter in front and no dash at the end"
+        raise BadInput(f"--name {name!r} is no name of a run: give at most {NAME_MAX} characters, {what}")
+    return name
+
+
+def _refuse_contradictions(asked: Asked) -> None:
+    """Flags that are well formed and cannot go together. Raises BadInput with both."""
+    for problem in _contradictions(asked):
+        raise BadInput(problem)
+
+
+def _contradictions(asked: Asked) -> Iterator[str]:
+    closed, trace = bool(asked.concurrency), asked.arrival == Process.TRACE
+    arrival = {"--arrival": asked.arrival, "--burstiness": asked.burstiness, "--trace": asked.trace}
+    if closed and asked.rate:
+        yield "--concurrency is a closed loop and --rate an open one: give one of them"
+    if not closed and not asked.rate and not trace:
+        yield "how hard? give --concurrency N (closed loop), --rate R (open loop) or --arrival Trace"
+    for flag, value in _given(arrival).items():
+        if closed:
+            yield f"{flag} {value} is of an open loop, --concurrency a closed one: give --rate instead, or no {flag}"
+    if asked.burstiness is not None and asked.arrival != Process.GAMMA:
+        yield f"--burstiness {asked.burstiness:g} shapes Gamma's gaps alone: add --arrival Gamma, or leave it out"
+    if trace and asked.trace is None:
+        yield "--arrival Trace needs the recording: add --trace FILE"
+    if asked.trace is not None and not trace:
+        yield f"--trace {asked.trace} is replayed by --arrival Trace alone: add that, or leave --trace out"
+    if asked.requests is not None and asked.duration is not None:
+        yield "a point ends by --requests or by --duration: give one of them"
+
+
 def _load(asked: Asked) -> Mapping[str, Any]:
-    closed, rates = _numbers(asked.concurrency, int), _numbers(asked.rate, float)
+    closed, rates = levels("--concurrency", asked.concurrency), levels("--rate", asked.rate)
     arrival = {"process": asked.arrival, "burstiness": asked.burstiness, "uri": asked.trace}
-    if not closed and not rates and asked.arrival != Process.TRACE:
-        raise BadInput("how hard? give --concurrency N (closed loop), --rate R (open loop) or --arrival Trace")
     open_loop: dict[str, Any] = {"slots": UNUSED_SLOTS, "arrival": {**_given(arrival), "seed": asked.seed}}
     return {
-        **_given({"concurrency": closed or None, "rate": rates or None}),
-        **({} if closed and not _given(arrival) else open_loop),
-        **_given({"requests": asked.requests, "durationSeconds": asked.duration}),
+        **({"concurrency": closed} if closed else open_loop),
+        **_given({"rate": rates or None, "requests": asked.requests, "durationSeconds": asked.duration}),
         "warmupRequests": asked.warmup,
         "repeats": asked.repeats,
         "order": "Sequential",
@@ -215,14 +294,6 @@ def _load(asked: Asked) -> Mapping[str, Any]:
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
-
-
-def _numbers(given: tuple[str, ...], kind: type[int | float]) -> list[int | float]:
-    words = [word for one in given for word in one.split(",")]
-    try:
-        return [kind(word) for word in words]
-    except ValueError as error:
-        raise BadInput(f"--concurrency {','.join(words)}: streams are whole numbers; a rate goes to --rate") from error
 
 
 def _body(text: str | None) -> Any:

@@ -21,7 +21,7 @@ from specbench_client.cli.show import show
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.options import Clock
 from specbench_client.errors import EngineFailed, Interrupted
-from specbench_client.local.executor import Here, execute
+from specbench_client.local.executor import Here, execute, refuse_unusable
 from specbench_client.local.place import Place, alone, find_run, new_run, open_results
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.store.store import Store
@@ -45,10 +45,11 @@ class Wish:
 
 
 def measured(plan: Plan, wish: Wish) -> int:
-    """Measure what is not measured yet, and show the whole answer. Returns the exit code."""
+    """Measure what is not measured yet, and show the whole answer. Returns the exit code. Raises BadInput first."""
     results = open_results(wish.results)
     with alone(results, plan, _who()):
         place = _place(results, plan, wish)
+        refuse_unusable(place, wish.base_dir)
         click.echo(f"results: {place.store.uri()}", err=True)
         finished = place.finished
         failed = _measure(place, wish)

@@ -24,12 +24,23 @@ FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
 
 
+class Format(click.Choice[str]):
+    """One of the formats. A file's name is refused with the option that takes one."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The format, as `Choice` has it."""
+        kind = Path(value).suffix.removeprefix(".")
+        if kind in self.choices and value not in self.choices:
+            self.fail(f"{value!r} is the name of a file: give --output {kind} --to {value}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command()
 @click.argument("where", metavar="DIR-or-URI")
 @click.option(
     "--output",
     "-o",
-    type=click.Choice(FORMATS),
+    type=Format(FORMATS),
     default="text",
     show_default=True,
     help="Format; parquet: every record.",
@@ -42,8 +53,11 @@ def report(where: str, output: str, to: Path | None, *, latest: bool, recompute:
 
     \b
       specbench report specbench-results --latest
-      specbench report specbench-results --output parquet --to records.parquet     one row a request: docs/records.md
+      specbench report specbench-results --latest --output html --to report.html
+      specbench report specbench-results --latest --output parquet --to records.parquet     one row a request
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
+
+    What the figures are stands in docs/metrics.md, what the records hold in docs/records.md.
 
     s3:// takes keys, region and AWS_ENDPOINT_URL_S3 (elsewhere than at AWS) from the environment, as the AWS CLI does.
     """

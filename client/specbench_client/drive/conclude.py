@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from specbench_api.plan.plan import Plan
 from specbench_client.analysis.run import summarise_run
 from specbench_client.drive.options import Clock
 from specbench_client.drive.resume import claim
+from specbench_client.metrics.frame import COLUMNS
 from specbench_client.report.html import render_html
 from specbench_client.report.tables import csv
 from specbench_client.store.patience import Patience, PatientStore
@@ -39,17 +41,17 @@ ROUNDS = 3
 """Then an answer stands although points came meanwhile: the run goes on, and makes the last answer itself."""
 
 
-class Frames(Mapping[str, pd.DataFrame]):
-    """Each point's records, read and verified when they are asked for, and not kept."""
+class Kept(Mapping[str, Iterator[pd.DataFrame]]):
+    """Each point's records, read and verified part by part as they are asked for, and not kept."""
 
     def __init__(self, points: PointStore, manifests: Mapping[str, Manifest]) -> None:
         self._points = points
         self._manifests = manifests
         self._unread = dict.fromkeys(manifests)
 
-    def __getitem__(self, point: str) -> pd.DataFrame:
+    def __getitem__(self, point: str) -> Iterator[pd.DataFrame]:
         self._unread.pop(point, None)
-        return self._points.read_records(self._manifests[point])
+        return self._points.read_frames(self._manifests[point], COLUMNS)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._manifests)
@@ -60,7 +62,7 @@ class Frames(Mapping[str, pd.DataFrame]):
     def verify_the_rest(self) -> None:
         """Read what nobody asked for. Raises NotDurable(Damaged)."""
         for point in list(self._unread):
-            self[point]
+            deque(self._points.read_parts(self._manifests[point]), maxlen=0)
 
 
 def conclude(plan: Plan, store: Store, clock: Clock | None = None, patience_s: float = 600.0) -> RunSummary:
@@ -98,10 +100,10 @@ def _answer(plan: Plan, points: PointStore, clock: Clock) -> _Answer:
     """From the points that have a manifest now."""
     manifests = points.manifests([point.hash for point in plan.points])
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
-    frames = Frames(points, manifests)
+    records = Kept(points, manifests)
     created = clock.wall_text()
-    summary = summarise_run(plan, summaries, frames, created)
-    frames.verify_the_rest()
+    summary = summarise_run(plan, summaries, records, created)
+    records.verify_the_rest()
     files = {
         PROVENANCE: _provenance(plan, list(manifests.values()), created),
         TABLE: csv(summary),

@@ -28,7 +28,8 @@ def records_parquet(plan: Plan, store: Store) -> bytes:
     with pq.ParquetWriter(sink, _schema(), compression="zstd") as writer:
         for point in plan.points:
             if point.hash in manifests:
-                writer.write_table(_in_place(point, to_table(points.read_parts(manifests[point.hash]))))
+                for part in points.read_parts(manifests[point.hash]):
+                    writer.write_table(_in_place(point, to_table(part)))
     return sink.getvalue()
 
 

@@ -6,6 +6,7 @@ The summary is made between points, not beside the next one: what the client com
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,12 +28,14 @@ from specbench_client.load.crew import Crew, Worked
 from specbench_client.load.shares import Load
 from specbench_client.load.steadiness import Bounds, Steadiness
 from specbench_client.load.watch import Tally, WarmUp, self_watch
+from specbench_client.metrics.frame import COLUMNS
 from specbench_client.store.parts import PartsWriter
 from specbench_client.store.point import PointStore, Span
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.reading import Prompt
 
 ABANDON_PATIENCE_S = 5.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class _Attempt:
         if not least:
             return None
         bounds = Bounds.of(least, loads.warmup_streams(self.point))
+        self.site.keeper.start_warmup(bounds.most)
         steadiness = Steadiness(bounds)
 
         def follow(record: Record) -> None:
@@ -100,6 +104,8 @@ class _Attempt:
 
         load = loads.warm_up(self.point, bounds.most)
         await self._work(load, warmup_prompts(prompts.rows, bounds.most), RecordPhase.WARMUP, follow)
+        steady = "steady" if steadiness.reached else "not steady"
+        _log.info("warmed up: %s requests of %s at most, step times %s", steadiness.requests, bounds.most, steady)
         return WarmUp(steadiness.requests, steadiness.reached)
 
     def store_schedule(self, load: Load) -> list[StoredFile]:
@@ -125,7 +131,7 @@ class _Attempt:
         """Make it a result. Blocks."""
         parts, launch = self.writer.flush(), self.site.launch
         summary = summarise_point(
-            launch.plan, self.point, self.writer.frame(), seen.watch, seen.counters, simulated=launch.simulated
+            launch.plan, self.point, self.writer.frames(COLUMNS), seen.watch, seen.counters, simulated=launch.simulated
         )
         self.site.points.commit(summary, self.site.options.attempt, [*schedule, *parts], span, observed)
 

@@ -14,11 +14,13 @@ from specbench_client.load.fillers import is_filler
 
 PROGRESS = "progress.json"
 SCHEMA_VERSION = "specbench.io/progress/v1"
+WARMUP = "warmup"
+MEASURING = "measuring"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """One look. Counts of requests leave warm-up out; what is not known yet is None."""
+    """One look. The counts of a point leave its warm-up out, which has its own; what is not known yet is None."""
 
     group: int
     arm: str
@@ -36,6 +38,10 @@ class Progress:
     """Of the current point."""
     requests_total: int | None = None
     """None where the point ends by time."""
+    warmup_done: int | None = None
+    """Requests of the warm-up before the current point; None where it has none."""
+    warmup_most: int | None = None
+    """As many it may be: it ends sooner where step times are steady."""
     requests_failed: int = 0
     output_tokens_per_s: float | None = None
     """Over the current point so far: a sign of life, not a result."""
@@ -57,22 +63,32 @@ class ProgressKeeper:
         self.points_done = points_done
         self.phase = "starting"
         self._point: Point | None = None
+        self._warmup: int | None = None
+        self._warmup_most: int | None = None
         self._begin(0)
 
     def start_point(self, point: Point, requests_total: int | None) -> None:
         """A point begins, with its warm-up if it has one."""
         self._point = point
-        self.phase = "warmup"
+        self.phase = WARMUP
+        self._warmup = self._warmup_most = None
         self._begin(requests_total)
+
+    def start_warmup(self, most: int) -> None:
+        """The point has a warm-up, of so many requests at most."""
+        self._warmup, self._warmup_most = 0, most
 
     def start_load(self) -> None:
         """Warm-up is over."""
-        self.phase = "measuring"
+        self.phase = MEASURING
         self._begin(self._requests_total)
 
     def add(self, record: Record) -> None:
         """Count a record."""
-        if record.phase == RecordPhase.WARMUP or is_filler(record.prompt_id):
+        if record.phase == RecordPhase.WARMUP:
+            self._warmup = (self._warmup or 0) + 1
+            return
+        if is_filler(record.prompt_id):
             return
         self._requests += 1
         self._failed += record.error_class is not None
@@ -100,6 +116,8 @@ class ProgressKeeper:
             repeat=point.repeat if point else None,
             requests_done=self._requests,
             requests_total=self._requests_total,
+            warmup_done=self._warmup,
+            warmup_most=self._warmup_most,
             requests_failed=self._failed,
             output_tokens_per_s=self._tokens / elapsed_s if self._tokens and elapsed_s > 0 else None,
             acceptance_length=self._emitted / self._steps if self._steps else None,

@@ -20,6 +20,7 @@ from specbench_client.errors import BadInput
 from specbench_client.load.schedule import Offsets
 
 _SHOWN_PROBLEMS = 5
+_NAMED = "call that of the time stamps {!r}, or say in a spec's arrival.column how it is called"
 _BOM = b"\xef\xbb\xbf"
 _GZIP = b"\x1f\x8b"
 
@@ -36,7 +37,7 @@ def load_trace(uri: str, column: str, base_dir: Path, fetch: Callable[[str], byt
     try:
         data = path.read_bytes()
     except OSError as error:
-        remedy = "a path counts from the spec's own folder (in a pod: it lies in the client's image)"
+        remedy = "a relative path begins beside the spec, or in the working directory (in a pod: in the client's image)"
         raise BadInput(f"{path}: {error.strerror}: {remedy}") from error
     return read_trace(data, str(path), column)
 
@@ -90,7 +91,7 @@ def _member(line: str, column: str) -> Any:
         return _Bad(f"a JSON {type(row).__name__}, where one object a line is needed, such as {example}")
     if column not in row:
         there = ", ".join(map(repr, list(row)[:8])) or "nothing"
-        return _Bad(f"has no {column!r}, it has {there}: name the column of time stamps in load.arrival.column")
+        return _Bad(f"has no {column!r}, it has {there}: {_NAMED.format(column)}")
     return row[column]
 
 
@@ -100,7 +101,7 @@ def _csv(text: str, name: str, column: str) -> Iterator[tuple[int, Any]]:
         header = [word.strip() for word in next(rows, [])]
         if column not in header:
             there = ", ".join(map(repr, header[:8])) or "nothing"
-            remedy = "its first line names the columns; name that of the time stamps in load.arrival.column"
+            remedy = f"its first line names the columns; {_NAMED.format(column)}"
             raise BadInput(f"{name}, line 1: has no column {column!r}, it has {there}: {remedy}")
         place = header.index(column)
         for row in rows:

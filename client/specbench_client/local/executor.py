@@ -6,7 +6,6 @@ own fault would fail again. An engine that is merely lost is launched again, twi
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -53,12 +52,8 @@ class Here:
 async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
     """Measure every point that has no manifest. Returns the arms whose engine failed, each with its error.
 
-    Raises BadInput before any engine is started, where prompts, programs or models are not to be had.
+    What was given is usable: see `refuse_unusable`.
     """
-    if place.finished:
-        await asyncio.to_thread(_refuse_other_prompts, place, here.base_dir)
-    else:
-        await asyncio.to_thread(_refuse_early, place.plan, here.base_dir)
     broken: dict[str, EngineFailed] = {}
     for group in place.plan.groups:
         done = all(point.hash in place.measured for point in group.points)
@@ -69,6 +64,18 @@ async def execute(place: Place, here: Here) -> dict[str, EngineFailed]:
         if failure:
             broken[group.arm] = failure
     return broken
+
+
+def refuse_unusable(place: Place, base_dir: Path) -> None:
+    """Whatever is wrong with the input of a run, before an engine is asked anything and before a file is written.
+
+    Prompts, trace, the schedule of every point, programs and models; of a finished run, whether the prompts are those
+    that were measured. Blocks. Raises BadInput.
+    """
+    if place.finished:
+        _refuse_other_prompts(place, base_dir)
+    else:
+        _refuse_early(place.plan, base_dir)
 
 
 def _refuse_other_prompts(place: Place, base_dir: Path) -> None:
@@ -83,9 +90,10 @@ def _refuse_other_prompts(place: Place, base_dir: Path) -> None:
 
 
 def _refuse_early(plan: Plan, base_dir: Path) -> None:
-    for workload in plan.workloads:
-        load_prompts(workload.dataset, base_dir, read_object)
-    load_arrivals(plan, base_dir, read_object)
+    prompts = {workload.name: load_prompts(workload.dataset, base_dir, read_object) for workload in plan.workloads}
+    arrivals = load_arrivals(plan, base_dir, read_object)
+    for point in plan.points:
+        arrivals.times(point, len(prompts[point.workload].rows))
     launches = [_launch_of(plan, arm.name) for arm in plan.arms] if plan.engine.endpoint is None else []
     for launch in launches:
         local_command(launch, port=0)

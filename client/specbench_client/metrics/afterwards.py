@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, arrays, flags, numbers, sent
+from specbench_client.metrics.frame import Values, flags, numbers, sent, tallies
 
 _STREAM = ["point", "stream"]
 
@@ -37,6 +37,6 @@ def afterwards_share(rows: pd.DataFrame) -> float | None:
 def _step_ns(rows: pd.DataFrame) -> Values:
     """The mean gap between chunks of answers that do not tell their chunks' tokens; 0 for the others."""
     span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
-    told = zip(arrays(rows, "chunk_ns"), arrays(rows, "chunk_tokens"), strict=True)
-    gaps = np.array([at.size - 1 if at is not None and tokens is None else 0 for at, tokens in told], dtype=np.float64)
+    untold = np.array([each is None for each in tallies(rows, "tokens_of_chunks")], dtype=np.bool_)
+    gaps = np.where(untold, np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
     return np.where(gaps > 0, span / np.maximum(gaps, 1.0), 0.0)

@@ -2,64 +2,74 @@
 
 Records come from Python, from Parquet, from several engines: nulls are None or NaN, lists are lists or arrays, and
 integers with nulls have become floats. Here, once: numbers are float64 with NaN for missing (exact for times up to
-104 days), lists are float64 arrays or None, texts are str or None, and warm-up rows are gone.
+104 days), texts are str or None, warm-up rows are gone, and so are lists: what is kept of them is in `metrics.lists`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
+from specbench_client.metrics import lists
+from specbench_client.metrics.lists import Tally, condensed, objects
 
-Values = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+Values = lists.Values
+Mask = lists.Mask
 
 SKIPPED = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
 
-COLUMNS = tuple(column.name for column in fields(Record))
-LISTS = ("chunk_ns", "chunk_tokens", "chunk_gathered", "step_accepted", "output_token_ids")
+UNREAD = ("request_id", "clock", "error", "output_token_ids", "connect_ns", "chunk_gathered")
+"""Columns of a record that no figure and no check looks at."""
+COLUMNS = tuple(column.name for column in fields(Record) if column.name not in UNREAD)
+"""All that is read of a record."""
+LISTS = ("chunk_ns", "chunk_tokens", "step_accepted")
 TEXTS = (
-    "request_id",
     "prompt_id",
     "category",
     "conversation_id",
     "phase",
-    "clock",
     "acceptance_source",
     "finish_reason",
     "error_class",
-    "error",
     "output_sha256",
-    "output_text",
 )
-NUMBERS = tuple(name for name in COLUMNS if name not in LISTS and name not in TEXTS)
+NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, "output_text"))
 
 
-def tidy(frame: pd.DataFrame, point: str = "") -> pd.DataFrame:
-    """Return the measured rows (warm-up left out) in the one form, with five columns more.
+def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
+    """Return the measured rows (warm-up left out) in the one form, with more columns.
 
-    `point`: as given, or as it stands in the frame. `filler`: sent to hold the load, not to be measured. `tokens`:
-    output tokens as the engine counts them, else as the client does. `ok`: no error. `steady`: in the steady state and
-    ok; only these rows enter figures.
+    `parts`: the records, cut anywhere; one part after the other is asked for, and none is kept as it came. `point`: as
+    given, or as it stands in the frame. `filler`: sent to hold the load, not to be measured. `tokens`: output tokens as
+    the engine counts them, else as the client does. `text_bytes`: of the answer's text, where it was kept. `ok`: no
+    error. `steady`: in the steady state and ok; only these rows enter figures. What stands for the lists:
+    `metrics.lists.condensed`.
     """
-    given = frame.reindex(columns=[*COLUMNS, "point"])
+    rows = [_tidy(part, point) for part in parts]
+    return pd.concat(rows, ignore_index=True) if rows else _tidy(pd.DataFrame(columns=COLUMNS), point)
+
+
+def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
+    measured = part[(part["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
+    given = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
     data: dict[str, object] = {}
     data |= {name: pd.to_numeric(given[name]).to_numpy(np.float64, na_value=np.nan) for name in NUMBERS}
-    data |= {name: _objects([_text(value) for value in given[name]]) for name in TEXTS}
-    data |= {name: _objects([_array(value) for value in given[name]]) for name in LISTS}
-    data["point"] = _objects([_text(value) or point for value in given["point"]])
+    data |= {name: objects([_text(value) for value in given[name]]) for name in TEXTS}
+    data["point"] = objects([_text(value) or point for value in given["point"]])
+    data["text_bytes"] = np.array([_bytes(_text(value)) for value in given["output_text"]], dtype=np.float64)
     rows = pd.DataFrame(data)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
-    rows["filler"] = [is_filler(prompt or "") for prompt in rows["prompt_id"]]
+    rows["filler"] = np.array([is_filler(prompt or "") for prompt in rows["prompt_id"]], dtype=np.bool_)
     rows["ok"] = rows["error_class"].isna().to_numpy(bool)
     rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)
-    return rows[(rows["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)].reset_index(drop=True)
+    edges = flags(rows, "ok") & ~flags(rows, "steady")
+    return rows.assign(**condensed(given, numbers(rows, "tokens"), edges))
 
 
 def numbers(rows: pd.DataFrame, name: str) -> Values:
@@ -73,7 +83,12 @@ def flags(rows: pd.DataFrame, name: str) -> Mask:
 
 
 def arrays(rows: pd.DataFrame, name: str) -> list[Values | None]:
-    """Return a column of lists; missing is None."""
+    """Return a column of arrays; missing is None."""
+    return list(rows[name])
+
+
+def tallies(rows: pd.DataFrame, name: str) -> list[Tally | None]:
+    """Return a column of tallies; missing is None."""
     return list(rows[name])
 
 
@@ -93,19 +108,9 @@ def total(values: Values) -> float | None:
     return float(known.sum()) if known.size else None
 
 
-def _objects(values: list[object]) -> pd.Series:
-    """One object a row, None staying None: pandas would make NaN of it, numpy a matrix of equally long lists."""
-    column = np.empty(len(values), dtype=np.object_)
-    for index, value in enumerate(values):
-        column[index] = value
-    return pd.Series(column, dtype=object)
-
-
 def _text(value: object) -> str | None:
     return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else str(value)
 
 
-def _array(value: object) -> Values | None:
-    if value is None or value is pd.NA or isinstance(value, float):
-        return None
-    return np.array(list(value), dtype=np.float64)  # type: ignore[call-overload]
+def _bytes(text: str | None) -> float:
+    return np.nan if text is None else float(len(text.encode()))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, arrays
+from specbench_client.metrics.frame import Values, tallies
+from specbench_client.metrics.lists import at_least
 from specbench_client.metrics.metric import Origin, Ratio
 
 _MISSING = "the engine does not tell the accepted drafts of each step"
@@ -17,8 +18,8 @@ _MISSING = "the engine does not tell the accepted drafts of each step"
 
 def _reached(rows: pd.DataFrame, position: int) -> Values:
     """Draft steps of each request that accepted at least so many drafts; all of them for 0."""
-    steps = arrays(rows, "step_accepted")
-    return np.array([np.nan if each is None else float((each >= position).sum()) for each in steps], dtype=np.float64)
+    steps = tallies(rows, "accepted_of_steps")
+    return np.array([np.nan if each is None else at_least(each, position) for each in steps], dtype=np.float64)
 
 
 def joint(position: int) -> Ratio:
@@ -49,6 +50,6 @@ def conditional(position: int) -> Ratio:
 
 def by_position(rows: pd.DataFrame, drafts: int) -> tuple[Ratio, ...]:
     """Return the ratios for positions 1 to `drafts`, or none where no request tells its steps."""
-    if all(each is None for each in arrays(rows, "step_accepted")):
+    if all(each is None for each in tallies(rows, "accepted_of_steps")):
         return ()
     return tuple(make(position) for make in (joint, conditional) for position in range(1, drafts + 1))

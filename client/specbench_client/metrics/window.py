@@ -19,7 +19,8 @@ from specbench_client.metrics.pace import NS_PER_S
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
 OUTPUT_TPS_DEFINITION = (
-    "Output tokens a second of the whole engine: tokens that arrived inside the steady window / its length;"
+    "Output tokens a second of the whole engine: tokens that arrived inside the steady window (first steady request"
+    " sent to last steady token; its bounds and its share of the point stand in the summary's windows) / its length;"
     " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks; an answer that"
     " came whole counts when it came"
 )
@@ -53,7 +54,7 @@ def window_tokens(rows: pd.DataFrame, window: Window) -> float:
     answered = rows[flags(rows, "ok")]
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     whole = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
-    each = zip(arrays(answered, "chunk_ns"), arrays(answered, "chunk_tokens"), whole, strict=True)
+    each = zip(arrays(answered, "edge_ns"), arrays(answered, "edge_tokens"), whole, strict=True)
     shares = np.array([_share_inside(at, weights, window, came) for at, weights, came in each])
     return float(np.nansum(shares * tokens))
 
@@ -74,7 +75,10 @@ def in_flight(rows: pd.DataFrame, window: Window) -> float:
 
 
 def _share_inside(at: Values | None, weights: Values | None, window: Window, whole: float) -> float:
-    """Share of an answer's tokens that arrived inside; `whole` for an answer without chunks, which came at once."""
+    """Share of an answer's tokens that arrived inside; `whole` for one without chunks, which came at once.
+
+    A steady answer is kept without its chunks, and lies inside from its first to its last.
+    """
     if at is None or at.size == 0:
         return whole
     told = weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0

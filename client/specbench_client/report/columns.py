@@ -88,6 +88,23 @@ def value_of(cell: Cell, name: str) -> float | None:
     return figure.value if figure else None
 
 
+def arrivals_of(summary: RunSummary) -> str:
+    """Return how requests came, which is alike in all cells of a run; empty where no cell tells."""
+    return "; ".join(dict.fromkeys(cell.arrivals.words for cell in summary.cells if cell.arrivals))
+
+
+def steady_share(cell: Cell) -> float | None:
+    """Return the steady windows' share of all the cell's points; None where none has one."""
+    windows = [window for window in cell.windows if window and window.share > 0]
+    whole_s = sum(window.length_s / window.share for window in windows)
+    return sum(window.length_s for window in windows) / whole_s if whole_s else None
+
+
+def _steady_text(cell: Cell) -> str:
+    share = steady_share(cell)
+    return DASH if share is None else f"{share:.0%}"
+
+
 def _ms(value: float | None) -> str:
     return number(value, 0 if value is not None and value >= 100 else 1)
 
@@ -127,6 +144,7 @@ _NARROW = (
 
 _COLUMNS = (
     Column("Load", lambda cell: cell.level.label),
+    Column("Arrivals", lambda cell: cell.arrivals.words if cell.arrivals else DASH, numeric=False),
     Column("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
     Column("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
     Column("AL emitted", lambda cell: number(value_of(cell, "acceptance_length_emitted_pooled"))),
@@ -136,5 +154,6 @@ _COLUMNS = (
     Column("TPOT ms p50 / p95 / p99", _percentiles("tpot_ms")),
     Column("E2E ms p50 / p95 / p99", _percentiles("e2e_ms")),
     Column("Output tok/s", lambda cell: number(value_of(cell, "output_tps"), 1)),
+    Column("Steady", _steady_text),
     Column("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
 )

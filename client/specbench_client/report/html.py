@@ -37,6 +37,20 @@ class CategoryRow:
 
 
 @dataclass(frozen=True)
+class WindowRow:
+    """The steady window of one point, in seconds from the point's start."""
+
+    arm: str
+    workload: str
+    load: str
+    point: str
+    start: str
+    end: str
+    length: str
+    share: str
+
+
+@dataclass(frozen=True)
 class ArmRow:
     """How one arm's engine was launched."""
 
@@ -63,6 +77,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         groups=grouped(summary.findings),
         measure_again=MEASURE_AGAIN.replace("`", ""),
         categories=_categories(summary),
+        windows=_windows(summary),
         plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text
         definitions=_definitions(summary),
         arms=_arms(plan),
@@ -104,6 +119,24 @@ def _arrivals(arrival: Arrival) -> str:
     return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
 
 
+def _windows(summary: RunSummary) -> list[WindowRow]:
+    return [
+        WindowRow(
+            arm=cell.arm,
+            workload=cell.workload,
+            load=cell.level.label,
+            point=point[:12],
+            start=number(window.start_ns / 1e9, 3),
+            end=number(window.end_ns / 1e9, 3),
+            length=number(window.length_s, 3),
+            share=f"{window.share:.0%}",
+        )
+        for cell in summary.cells
+        for point, window in zip(cell.points, cell.windows, strict=False)  # a summary of before has no windows
+        if window
+    ]
+
+
 def _categories(summary: RunSummary) -> list[CategoryRow]:
     return [
         CategoryRow(
@@ -139,6 +172,7 @@ def _arms(plan: Plan) -> list[ArmRow]:
     for arm in plan.arms:
         launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm))
         drafter = arm.drafter
-        how = "none" if drafter is None else f"{drafter.method}, up to {drafter.num_speculative_tokens} tokens a step"
+        none = "none" if plan.engine.endpoint is None else "not known: the engine ran already"
+        how = none if drafter is None else f"{drafter.method}, up to {drafter.num_speculative_tokens} tokens a step"
         rows.append(ArmRow(arm.name, how, " ".join((*(launch.command or ()), *launch.args))))
     return rows

@@ -50,6 +50,22 @@ difference one excludes 1 by chance. Where the interval holds 1, the word is *in
 the ratio is told, and how few they were.
 """
 
+_WINDOW = """## The steady window
+
+`output_tps` divides by the length of the steady window: from the first steady request sent to the last steady token. In
+a closed loop that is while all streams are busy, in an open one while conversations begin as asked.
+
+| where | what |
+|---|---|
+| a point's `summary.json`, `window` | `startNs`, `endNs`: its bounds on the clock of the records; `share`: see below |
+| the run's `summary.json`, `cells[].windows` | the same of each of `cells[].points`, in their order |
+| `results.csv` | `steady_start_s`, `steady_end_s`: one a repeat, `;` between them; `steady_share`: over all repeats |
+| `report.html` | *Steady*: its share, over all repeats; *Steady windows*: each with its bounds |
+
+Bounds count from the point's start, as the times of its records do. The share is the window's length over the time from
+the first request sent to the last token, warm-up left out: what is missing of 1 is ramp and drain.
+"""
+
 _BASELINE_REMEDY = REMEDIES[BASELINE_INVALID]
 
 _CHECKS = f"""## Checks
@@ -84,6 +100,7 @@ def render() -> str:
         "By linear interpolation between neighbours. For speeds the small ones are the bad ones.\n",
         _table([_percentile_row(measure) for measure in MEASURES]),
         "",
+        _WINDOW,
         _INTERVALS,
         _CHECKS,
         *_section("Of one point", POINT_CHECKS),

@@ -10,7 +10,7 @@ from rich.text import Text
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.columns import SIMULATED, columns_of, terminal_columns
+from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, steady_share, terminal_columns
 from specbench_client.report.findings import MEASURE_AGAIN, grouped
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
@@ -18,7 +18,8 @@ _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "di
 
 def rich_table(summary: RunSummary) -> Table:
     """Return the cells for a terminal, one line each."""
-    title = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
+    named = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
+    title = ": ".join(part for part in (named, arrivals_of(summary)) if part)
     table = Table(title=title, caption=summary.verdict, caption_justify="left")
     columns = terminal_columns(summary)
     for column in columns:
@@ -44,7 +45,10 @@ def markdown(summary: RunSummary) -> str:
 
 
 def csv(summary: RunSummary) -> str:
-    """Return one row a cell and one column a figure (and its bounds); missing is empty."""
+    """Return one row a cell and one column a figure (and its bounds); missing is empty.
+
+    The bounds of the steady windows are in seconds from the start of each point, one a repeat, with `;` between them.
+    """
     return str(pd.DataFrame([_row(summary, cell) for cell in summary.cells]).to_csv(index=False))
 
 
@@ -74,6 +78,10 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         "load": cell.level.label,
         "concurrency": cell.level.concurrency,
         "rate": cell.level.rate,
+        "arrivals": cell.arrivals.process if cell.arrivals else None,
+        "burstiness": cell.arrivals.burstiness if cell.arrivals else None,
+        "trace": cell.arrivals.trace if cell.arrivals else None,
+        **_steady(cell),
         "valid": cell.valid,
         "findings": ";".join(cell.findings),
         **counts,
@@ -82,6 +90,15 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
     for name, figure in figures.items():
         row |= _fields(name, figure)
     return row
+
+
+def _steady(cell: Cell) -> dict[str, object]:
+    windows = [window for window in cell.windows if window]
+    return {
+        "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
+        "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
+        "steady_share": steady_share(cell),
+    }
 
 
 def _fields(name: str, figure: Figure | None) -> dict[str, float | None]:

@@ -59,17 +59,26 @@ def schedule_parquet(intended_ns: Sequence[int], workers: int) -> bytes:
     return sink.getvalue()
 
 
-def to_frame(parts: Sequence[bytes]) -> pd.DataFrame:
-    """The rows of the parts, in their order.
+def to_frame(part: bytes, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """The rows of a part. `columns`: those wanted, else all.
 
     A column of integers with a missing value becomes float64 with NaN: times count from the point's start and stay
     exact (2**53 ns are 104 days). Lists become numpy arrays, missing ones None.
     """
-    frame: pd.DataFrame = to_table(parts).to_pandas()
+    frame: pd.DataFrame = to_table(part, columns).to_pandas(use_threads=False)
     return frame
 
 
-def to_table(parts: Sequence[bytes]) -> pa.Table:
-    """The rows of the parts, in their order, with the columns' own types."""
-    tables = [pq.read_table(io.BytesIO(part), schema=SCHEMA) for part in parts]
-    return pa.concat_tables(tables) if tables else SCHEMA.empty_table()
+def to_table(part: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """The rows of a part with the columns' own types; one that it does not hold is null. `columns`: else all.
+
+    Everything is read by the calling thread. Arrow's own threads would let go of the bytes, which are Python's, when
+    they come to it; where the program has ended by then, Python ends the thread and C++ aborts the process.
+    """
+    names = SCHEMA.names if columns is None else columns
+    file = pq.ParquetFile(pa.BufferReader(part), pre_buffer=False)
+    read = file.read(columns=[name for name in names if name in file.schema_arrow.names], use_threads=False)
+    schema = pa.schema([SCHEMA.field(name) for name in names], metadata=SCHEMA.metadata)
+    held = {name: read.column(name) for name in read.column_names}
+    filled = [held.get(field.name, pa.nulls(read.num_rows, field.type)) for field in schema]
+    return pa.Table.from_arrays(filled, schema=schema)

@@ -12,7 +12,7 @@ import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -78,9 +78,9 @@ class PartsWriter:
             thread.join(max(deadline_s - self._limits.monotonic_s(), 0))
         self.discard_spool()
 
-    def frame(self) -> pd.DataFrame:
-        """Every record, read back from the spool; after `flush`."""
-        return to_frame([self._spooled_bytes(file) for file in self._files])
+    def frames(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+        """Every record, read back from the spool part by part; after `flush`. `columns`: those wanted, else all."""
+        return (to_frame(self._spooled_bytes(file), columns) for file in self._files)
 
     def discard_spool(self) -> None:
         """Give the disk back: the point is committed, or given up."""

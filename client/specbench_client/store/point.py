@@ -8,7 +8,7 @@ the summary's name taken writes beside it, because whoever took it may be about 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,14 +95,14 @@ class PointStore:
         except ValidationError as error:
             raise self._damaged(manifest.hash, file.key, f"it cannot be read: {error}") from error
 
-    def read_records(self, manifest: Manifest) -> pd.DataFrame:
-        """The point's records, as `to_frame` gives them. Raises NotDurable(Damaged)."""
-        return to_frame(self.read_parts(manifest))
+    def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+        """The point's records part by part, as `to_frame` gives them. Raises NotDurable(Damaged) on the way."""
+        return (to_frame(part, columns) for part in self.read_parts(manifest))
 
-    def read_parts(self, manifest: Manifest) -> list[bytes]:
-        """As stored: only the parts that the manifest names, each verified. Raises NotDurable(Damaged)."""
+    def read_parts(self, manifest: Manifest) -> Iterator[bytes]:
+        """As stored: only the parts that the manifest names, each verified. Raises NotDurable(Damaged) on the way."""
         point, records = manifest.hash, f"{point_root(manifest.hash)}/records/"
-        return [self._verified(point, file) for file in manifest.files if file.key.startswith(records)]
+        return (self._verified(point, file) for file in manifest.files if file.key.startswith(records))
 
     def _put_summary(self, point: str, attempt: str, data: bytes) -> StoredFile:
         key = summary_key(point)

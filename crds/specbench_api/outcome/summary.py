@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from specbench_api.model import ApiModel
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
-from specbench_api.spec.load import Level
+from specbench_api.spec.load import Arrival, Level, Load, Process
 
 REPEATS_TO_TELL = 3
 """Of fewer repeats no interval holds what runs do: the words faster and slower are not said."""
+
+
+CLOSED_LOOP = "ClosedLoop"
+
+
+class Arrivals(ApiModel):
+    """How requests came to the engine. With the level it says which load a row was."""
+
+    process: Literal["ClosedLoop", "Constant", "Poisson", "Gamma", "Trace"]
+    """ClosedLoop: each stream sends its next request when its last one is answered. Else how conversations arrived in
+    an open loop."""
+    burstiness: float | None = None
+    """Gamma alone: shape of the gaps, whose CV is 1 / sqrt(burstiness)."""
+    trace: str | None = None
+    """Trace alone: where the recording was read."""
+
+    @classmethod
+    def of(cls, load: Load) -> Arrivals:
+        """As a run asked for them."""
+        if load.concurrency is not None:
+            return cls(process="ClosedLoop")
+        arrival = load.arrival or Arrival()
+        shape = arrival.burstiness if arrival.process is Process.GAMMA else None
+        return cls(process=arrival.process.value, burstiness=shape, trace=arrival.uri)
+
+    @property
+    def words(self) -> str:
+        """For tables: `closed loop`, `Poisson`, `Gamma, burstiness 0.25`, `Trace arrivals.csv`."""
+        if self.process == CLOSED_LOOP:
+            return "closed loop"
+        shape = f", burstiness {self.burstiness:g}" if self.burstiness is not None else ""
+        return self.process + shape + (f" {self.trace}" if self.trace else "")
+
+
+class SteadyWindow(ApiModel):
+    """The steady state of a point, in which `output_tps` counts: first steady request sent to last steady token."""
+
+    start_ns: int
+    """Begin, counted from the point's start as the times of its records are."""
+    end_ns: int
+    """End, counted alike."""
+    share: Annotated[float, Field(ge=0)]
+    """Its length over the point's, which is from the first request sent to the last token, warm-up left out."""
+
+    @property
+    def length_s(self) -> float:
+        """How long it was."""
+        return (self.end_ns - self.start_ns) / 1e9
 
 
 class Counts(ApiModel):
@@ -100,12 +150,16 @@ class PointSummary(ApiModel):
     """Name of the workload."""
     level: Level
     """The load level."""
+    arrivals: Arrivals | None = None
+    """How requests came. None: written before this was kept."""
     repeat: int
     """Which repeat."""
     simulated: bool
     """True when the engine was the simulator: never a measurement."""
     counts: Counts
     """Requests and tokens."""
+    window: SteadyWindow | None = None
+    """Its steady state; None where it has none, or where it was written before this was kept."""
     figures: dict[str, Figure]
     """By name, see docs/metrics.md."""
     self_watch: SelfWatch
@@ -125,8 +179,12 @@ class Cell(ApiModel):
     """Name of the workload."""
     level: Level
     """The load level."""
+    arrivals: Arrivals | None = None
+    """How requests came. None: written before this was kept."""
     points: list[str]
     """Hashes of its measured points."""
+    windows: list[SteadyWindow | None] = []
+    """The steady state of each of its points, in their order."""
     counts: Counts
     """Requests and tokens."""
     figures: dict[str, Figure]

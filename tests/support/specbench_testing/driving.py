@@ -89,5 +89,6 @@ def records_of(plan: Plan, store: Store, hashes: Sequence[str] | None = None) ->
     """All records that manifests name, verified, with the point's hash as a column."""
     points = PointStore(store, Path("unused"))
     wanted = hashes if hashes is not None else [point.hash for point in plan.points]
-    frames = [points.read_records(manifest).assign(point=point) for point, manifest in points.manifests(wanted).items()]
+    found = points.manifests(wanted).items()
+    frames = [part.assign(point=point) for point, manifest in found for part in points.read_frames(manifest)]
     return pd.concat(frames, ignore_index=True)

@@ -221,7 +221,7 @@ def point_of(world: World, point: Point, lies: Lies = HONEST) -> tuple[PointSumm
     frame = lies.records(point, honest)
     watch = lies.watch(point, _watch(point))
     counters = lies.counters(point, counters_of(honest))
-    return summarise_point(world.plan, point, frame, watch, counters, simulated=lies.simulated), frame
+    return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
 
 
 def _watch(point: Point) -> SelfWatch:
@@ -236,8 +236,8 @@ def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
     """Measure and summarise the whole plan."""
     points = [point for point in world.plan.points if lies.measured(point)]
     measured = {point.hash: point_of(world, point, lies) for point in points}
-    frames = {key: frame for key, (_, frame) in measured.items()}
-    return summarise_run(world.plan, [summary for summary, _ in measured.values()], frames, CREATED)
+    records = {key: [frame] for key, (_, frame) in measured.items()}
+    return summarise_run(world.plan, [summary for summary, _ in measured.values()], records, CREATED)
 
 
 def counters_of(frame: pd.DataFrame) -> Counters:

@@ -15,39 +15,40 @@ is then rightly read at once. So chunks count only where they hold together more
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import Values, arrays, numbers, steady
+from specbench_client.metrics.frame import numbers, steady, tallies
 from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
+from specbench_client.metrics.lists import TOGETHER_NS, more_than
 from specbench_client.metrics.metric import Measure
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
-
-Places = NDArray[np.intp]
 
 DOUBT_SHARE = 0.05
 INVALID_SHARE = 0.2
 HALF = 0.5
 ANSWERS_SHARE = 0.05
 CHUNKS_MIN = 8
-TOGETHER_MS = 0.1
+TOGETHER_MS = TOGETHER_NS / NS_PER_MS
 
 
 def _look(evidence: PointEvidence) -> Sequence[Seen]:
-    answers = list(_answers(evidence))
-    return _at_once(evidence, answers) or _gathered(evidence, answers)
+    rows = steady(evidence.rows)
+    streamed = rows[numbers(rows, "chunks") > 0]
+    return _at_once(evidence, streamed) or _gathered(evidence, streamed)
 
 
-def _at_once(evidence: PointEvidence, answers: Sequence[tuple[Values, Values]]) -> list[Seen]:
+def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
     """Answers of which half and more came in one piece."""
-    most = _a_step(evidence)
-    long = [(at, weights) for at, weights in answers if at.size >= CHUNKS_MIN]
-    share = sum(_half_at_once(at, weights, most) for at, weights in long) / len(long) if long else 0.0
+    chunks, largest = numbers(streamed, "chunks"), numbers(streamed, "burst_chunks")
+    half = (largest >= HALF * chunks) & (numbers(streamed, "burst_tokens") > _a_step(evidence))
+    long = chunks >= CHUNKS_MIN
+    share = float(half[long].mean()) if long.any() else 0.0
     if share <= ANSWERS_SHARE:
         return []
     message = (
@@ -57,10 +58,10 @@ def _at_once(evidence: PointEvidence, answers: Sequence[tuple[Values, Values]]) 
     return [Seen(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
 
 
-def _gathered(evidence: PointEvidence, answers: Sequence[tuple[Values, Values]]) -> list[Seen]:
-    """Chunks that bear a later one's time."""
-    chunks = sum(at.size for at, _ in answers)
-    late = sum(_late(at, weights, _a_step(evidence)) for at, weights in answers)
+def _gathered(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
+    """Chunks that bear a later one's time, among those that hold more tokens together than a step can emit."""
+    chunks, most = float(numbers(streamed, "chunks").sum()), _a_step(evidence)
+    late = sum(more_than(each, most) for each in tallies(streamed, "gathered") if each is not None)
     share = late / chunks if chunks else 0.0
     if share <= DOUBT_SHARE:
         return []
@@ -71,41 +72,6 @@ def _gathered(evidence: PointEvidence, answers: Sequence[tuple[Values, Values]])
         f" and gaps between chunks are off by whole steps; {_by_whom(evidence, _step_ms(evidence))}"
     )
     return [Seen(severity, message, value=share, threshold=threshold)]
-
-
-def _answers(evidence: PointEvidence) -> Iterator[tuple[Values, Values]]:
-    """Arrival and tokens of the chunks of each steady answer that tells its chunks."""
-    rows = steady(evidence.rows)
-    each = zip(arrays(rows, "chunk_ns"), arrays(rows, "chunk_tokens"), numbers(rows, "tokens"), strict=True)
-    for at, told, tokens in each:
-        if at is not None and at.size:
-            yield at, _weights(at, told, tokens)
-
-
-def _weights(at: Values, told: Values | None, tokens: float) -> Values:
-    """Tokens of each chunk: as it told them, else the answer's spread evenly."""
-    if told is not None and told.size == at.size and not np.isnan(told).any():
-        return told
-    return np.full_like(at, 1.0 if np.isnan(tokens) else tokens / at.size)
-
-
-def _half_at_once(at: Values, weights: Values, most: int) -> bool:
-    """Whether half the chunks and more came in one piece: in one write, whose segments are hardly apart."""
-    starts, sizes = _pieces(at, apart_ns=TOGETHER_MS * NS_PER_MS)
-    largest = int(sizes.argmax())
-    return bool(sizes[largest] >= HALF * at.size and np.add.reduceat(weights, starts)[largest] > most)
-
-
-def _late(at: Values, weights: Values, most: int) -> int:
-    """Chunks with the time of a later one, among those that hold more tokens together than a step can emit."""
-    starts, sizes = _pieces(at, apart_ns=0.0)
-    return int((sizes[np.add.reduceat(weights, starts) > most] - 1).sum())
-
-
-def _pieces(at: Values, apart_ns: float) -> tuple[Places, Places]:
-    """Where each run of chunks begins that are no further apart, and how many chunks it has."""
-    starts = np.flatnonzero(np.diff(at, prepend=-np.inf) > apart_ns)
-    return starts, np.diff(np.append(starts, at.size))
 
 
 def _a_step(evidence: PointEvidence) -> int:

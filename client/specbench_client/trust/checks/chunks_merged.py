@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import arrays, numbers
+from specbench_client.metrics.frame import numbers, tallies
+from specbench_client.metrics.lists import more_than
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
 
@@ -18,13 +19,12 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     if evidence.drafts is None:
         return []
     most = evidence.drafts + 1
-    told = [each for each in arrays(evidence.answered, "chunk_tokens") if each is not None]
-    chunks = np.concatenate(told) if told else np.empty(0)
-    chunks = chunks[~np.isnan(chunks)]
-    share = float((chunks > most).mean()) if chunks.size else _share_of_answers(evidence, most)
+    told = [each for each in tallies(evidence.answered, "tokens_of_chunks") if each is not None]
+    chunks = sum(float(each[1].sum()) for each in told)
+    share = sum(more_than(each, most) for each in told) / chunks if chunks else _share_of_answers(evidence, most)
     if share <= SHARE:
         return []
-    what = "chunks hold" if chunks.size else "answers came in chunks that hold on average"
+    what = "chunks hold" if chunks else "answers came in chunks that hold on average"
     message = (
         f"{share:.0%} of the {what} more than the {most} tokens that one step can emit: chunks are merged on the way,"
         " so times of first and last token are late and gaps between chunks mean nothing"
@@ -35,8 +35,8 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
 def _share_of_answers(evidence: PointEvidence, most: int) -> float:
     """Where chunks do not tell their tokens: answers whose mean chunk is larger than a step."""
     rows = evidence.answered
-    counts = np.array([np.nan if each is None or not each.size else each.size for each in arrays(rows, "chunk_ns")])
-    mean = numbers(rows, "tokens") / counts
+    chunks = numbers(rows, "chunks")
+    mean = numbers(rows, "tokens") / np.where(chunks > 0, chunks, np.nan)
     known = mean[~np.isnan(mean)]
     return float((known > most).mean()) if known.size else 0.0
 

@@ -7,7 +7,6 @@ not how much text a token of this model holds, over the same prompts. Needs the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -44,9 +43,8 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
 def _by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
     """Bytes of text and tokens of each prompt's steady answers, of those that have both."""
     inside = steady(rows)
-    told = inside[inside["output_text"].notna().to_numpy(np.bool_) & (numbers(inside, "tokens") > 0)]
-    sizes = [len(cast("str", text).encode()) for text in told["output_text"]]
-    sums = told.assign(size=np.array(sizes, dtype=np.float64)).groupby("prompt_id")[["size", "tokens"]].sum()
+    told = inside[inside["text_bytes"].notna().to_numpy(np.bool_) & (numbers(inside, "tokens") > 0)]
+    sums = told.assign(size=told["text_bytes"]).groupby("prompt_id")[["size", "tokens"]].sum()
     return sums[sums["size"] > 0]
 
 

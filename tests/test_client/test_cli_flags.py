@@ -1,0 +1,187 @@
+"""What a user of `specbench measure` reads where a flag is wrong: the flag, what was given, what to give instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specbench_api.spec.load import Load
+from specbench_api.spec.workload import Sampling
+from specbench_client.cli import exit_code
+from specbench_client.cli.flags import FLAGS, Number, base_url, in_flags
+
+Said = Callable[..., str]
+
+ENGINE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+    """What `measure` says on stderr to flags that it must refuse, with nothing written and nothing asked."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "y"}\n')
+
+    def refused(*flags: str, files: dict[str, str] | None = None) -> str:
+        for name, text in (files or {}).items():
+            (tmp_path / name).write_text(text)
+        there = set(tmp_path.iterdir())
+        given = {"--endpoint": ENGINE, "--model": "m", "--dataset": "prompts.jsonl"}
+        fixed = [word for flag, value in given.items() if flag not in flags for word in (flag, value)]
+        code = exit_code(["measure", *fixed, *flags])
+        told = capsys.readouterr()
+        assert code == 2, told.err
+        assert told.out == ""
+        assert set(tmp_path.iterdir()) == there
+        assert "spec." not in told.err
+        assert "\nresults: " not in f"\n{told.err}"
+        return told.err.splitlines()[-1]
+
+    return refused
+
+
+NUMBERS = [
+    ("--concurrency", "0", "from 1 to 4096"),
+    ("--concurrency", "4,5000", "from 1 to 4096"),
+    ("--concurrency", "1.5", "whole number"),
+    ("--concurrency", "nan", "from 1 to 4096"),
+    ("--concurrency", "", "from 1 to 4096"),
+    ("--rate", "0", "above 0"),
+    ("--rate", "-2", "above 0"),
+    ("--rate", "nan", "above 0"),
+    ("--rate", "inf", "up to 100000"),
+    ("--burstiness", "nan", "from 0.01 to 1000"),
+    ("--requests", "0", "from 1"),
+    ("--duration", "-1", "from 1"),
+    ("--max-tokens", "0", "from 1"),
+    ("--temperature", "inf", "from 0 to 2"),
+    ("--temperature", "nan", "from 0 to 2"),
+    ("--top-p", "0", "above 0 and up to 1"),
+    ("--seed", "-1", "from 0"),
+    ("--warmup", "-1", "from 0"),
+    ("--repeats", "99", "from 1 to 32"),
+]
+
+
+@pytest.mark.parametrize(("flag", "value", "instead"), NUMBERS)
+def test_a_number_out_of_its_bounds_is_told_with_its_flag_and_the_bounds(
+    flag: str, value: str, instead: str, said: Said
+) -> None:
+    line = said(flag, value)
+    assert flag in line
+    assert repr(value.rpartition(",")[2]) in line
+    assert instead in line
+
+
+def test_the_bounds_are_the_schemas() -> None:
+    assert Number(Load, "concurrency").wanted == "a whole number from 1 to 4096"
+    assert Number(Sampling, "top_p").wanted == "a number above 0 and up to 1"
+    assert Number(Load, "rate").convert("1e3", None, None) == 1000
+
+
+CONTRADICTIONS = [
+    (("-c", "1", "-r", "1"), ("--concurrency", "--rate")),
+    ((), ("--concurrency", "--rate", "--arrival Trace")),
+    (("-c", "1", "--arrival", "Poisson"), ("--arrival Poisson", "--concurrency", "--rate")),
+    (("-r", "1", "--burstiness", "2"), ("--burstiness 2", "--arrival Gamma")),
+    (("--arrival", "Trace"), ("--arrival Trace", "--trace FILE")),
+    (("-r", "1", "--trace", "t.csv"), ("--trace t.csv", "--arrival Trace")),
+    (("-c", "1", "-n", "5", "--duration", "5"), ("--requests", "--duration")),
+    (("-c", "2,1,2"), ("--concurrency 2", "twice", "--repeats")),
+    (("-c", "1", "-c", "1"), ("--concurrency 1", "twice")),
+    (("-c", "1", "--name", "A_b"), ("--name 'A_b'", "40")),
+    (("-c", "1", "--name", ""), ("--name ''", "40")),
+    (("-c", "1", "--model", ""), ("--model",)),
+    (("-c", "1", "--extra-body", '{"max_tokens": 3}'), ("--extra-body", "set --max-tokens")),
+    (("-c", "1", "--extra-body", '{"model": "x"}'), ("--extra-body", "it is --model")),
+    (("-c", "1", "--header", "x"), ("--header 'x'", "NAME: VALUE")),
+]
+
+
+@pytest.mark.parametrize(("flags", "words"), CONTRADICTIONS, ids=" ".join)
+def test_flags_that_cannot_be_or_go_together_are_named(
+    flags: tuple[str, ...], words: tuple[str, ...], said: Said
+) -> None:
+    line = said(*flags)
+    assert [word for word in words if word not in line] == []
+
+
+ENDPOINTS = [
+    ("127.0.0.1:8000", "http:// or https://"),
+    ("", "http:// or https://"),
+    ("ftp://x", "http:// or https://"),
+    ("http://", "no host"),
+    ("http://a b", "no host"),
+    ("http://[::1", "no URL"),
+    ("http://127.0.0.1:99999", "from 1 to 65535"),
+    ("http://127.0.0.1:0", "from 1 to 65535"),
+    ("http://127.0.0.1:abc", "from 1 to 65535"),
+    ("http://h/v1?key=1", "path"),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "why"), ENDPOINTS)
+def test_an_endpoint_that_is_no_url_is_told_in_a_sentence(endpoint: str, why: str, said: Said) -> None:
+    line = said("-c", "1", "--endpoint", endpoint)
+    assert f"--endpoint {endpoint!r}" in line
+    assert why in line
+    assert "^" not in line
+
+
+def test_a_password_in_an_endpoint_is_refused_and_not_printed(said: Said) -> None:
+    line = said("-c", "1", "--endpoint", "http://me:secret@host:80")
+    assert "--header" in line
+    assert "secret" not in line
+
+
+def test_an_endpoint_is_taken_with_and_without_its_v1() -> None:
+    for given in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
+        assert base_url(given) == "http://h:1"
+    assert base_url("https://[::1]:443/proxy") == "https://[::1]:443/proxy"
+
+
+TRACES = {
+    "empty.jsonl": ("", "holds no rows"),
+    "broken.jsonl": ("x\n", "line 1: not JSON"),
+    "other.jsonl": ('{"at": 1}\n', "call that of the time stamps 'timestamp'"),
+    "other.csv": ("at\n1\n", "call that of the time stamps 'timestamp'"),
+    "words.csv": ("timestamp\nsoon\n", "timestamp is 'soon'"),
+    "moment.csv": ("timestamp\n1\n", "lower --requests"),
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_a_trace_that_cannot_be_replayed_is_refused_before_the_run_begins(name: str, said: Said) -> None:
+    content, why = TRACES[name]
+    line = said("--arrival", "Trace", "--trace", name, files={name: content})
+    assert why in line
+
+
+def test_a_trace_that_is_not_there_is_refused_before_the_run_begins(said: Said) -> None:
+    line = said("--arrival", "Trace", "--trace", "gone.csv")
+    assert "gone.csv" in line
+
+
+def test_a_rate_at_which_nothing_would_begin_is_told_with_its_flags(said: Said) -> None:
+    line = said("--rate", "0.001", "--duration", "1")
+    assert "--duration" in line
+    assert "--rate" in line
+
+
+def test_prompts_that_cannot_be_read_are_refused_before_the_run_begins(said: Said) -> None:
+    assert "empty.jsonl" in said("-c", "1", "--dataset", "empty.jsonl", files={"empty.jsonl": ""})
+    assert "gone.jsonl" in said("-c", "1", "--dataset", "gone.jsonl")
+
+
+def test_a_program_reads_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--endpoint", "x", "--model", "m", "--dataset", str(Path(__file__)), "-c", "1", "--output", "json"]
+    assert exit_code(["measure", *asked]) == 2
+    (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
+    assert message.startswith("--endpoint 'x'")
+
+
+def test_every_field_that_a_flag_sets_is_told_by_its_flag() -> None:
+    told = {field: in_flags(f"spec.{field}: is wrong") for field in FLAGS if FLAGS[field] and "." in field}
+    assert told == {field: f"{FLAGS[field]}: is wrong" for field in told}
