@@ -25,6 +25,8 @@ class Settings:
     """Pull policy of every container that the operator creates."""
     namespaces: tuple[str, ...] = ()
     """Namespaces that are watched, comma-separated; empty means all (then a ClusterRole is needed)."""
+    probe_engines: bool = False
+    """Look around in every engine's image, by an init container, for GPU, links, driver and PyTorch."""
     image_pull_grace_s: float = 60
     """How long an image may fail to be pulled, or a container to be configured, before the engine counts as failed."""
     client_start_deadline_s: float = 300
@@ -75,7 +77,15 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
+def _flag(text: str) -> bool:
+    """As YAML spells it. Raises ValueError."""
+    if text not in ("true", "false"):
+        raise ValueError(text)
+    return text == "true"
+
+
 _READERS: Mapping[str, Callable[[str], Any]] = {
+    "bool": _flag,
     "str": str,
     "int": int,
     "float": float,
@@ -96,6 +106,6 @@ def _read(name: str, text: str) -> Any:
     allowed = _CHOICES.get(name)
     if allowed and value not in allowed:
         raise Stop("BadSettings", f"{_variable(name)}={text!r} is none of {', '.join(allowed)}")
-    if isinstance(value, int | float) and value <= 0:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
         raise Stop("BadSettings", f"{_variable(name)}={text!r} must be above 0")
     return value

@@ -80,11 +80,43 @@ class Pod:
     """deletionTimestamp: when it should be gone."""
     waiting: Waiting | None = None
     terminated: Terminated | None = None
+    probe: Terminated | None = None
+    """How the probe in the engine's image ended, where one ran."""
+    node: str = ""
+    """Where the scheduler put it; empty before that."""
+    command: tuple[str, ...] = ()
+    """Its container's program, where the image's own was not taken, and arguments."""
+    image: str = ""
+    """The image that was asked for."""
+    image_id: str = ""
+    """What really runs: the image by its digest."""
+    started_at: datetime | None = None
+    """Since when its container runs."""
 
     @property
     def alive(self) -> bool:
         """Whether it may still hold what it was given: GPUs, memory, the node's attention."""
         return self.phase not in FINAL_POD_PHASES
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as far as it bears on a measurement."""
+
+    name: str
+    labels: Mapping[str, str]
+    kernel: str = ""
+    kubelet: str = ""
+    cores: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class NodeUnread:
+    """A node that could not be looked at, and why."""
+
+    name: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -181,6 +213,8 @@ class Observed:
     things: tuple[Thing, ...] = ()
     plan_json: str | None = None
     """plan.json of the run's own ConfigMap."""
+    nodes: tuple[Node | NodeUnread, ...] = ()
+    """Of engines whose client is about to be told of them; of no others."""
     stored: Stored | StoreTrouble | None = None
     """None: not asked, because nothing depends on it."""
 

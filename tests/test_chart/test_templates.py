@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parent / "golden/default.yaml"
 ALL = {
     "imagePullSecrets": [{"name": "registry"}],
     "watchNamespaces": ["a", "b"],
-    "rbac": {"aggregateToUserRoles": True},
+    "rbac": {"aggregateToUserRoles": True, "readNodes": True},
     "serviceAccount": {"annotations": {"cloud/role": "r"}},
     "extraEnv": [{"name": "SPECBENCH_CLIENT_START_DEADLINE_S", "value": "60"}],
     "nodeSelector": {"pool": "system"},
@@ -36,6 +36,7 @@ ALL = {
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     },
     "networkPolicy": {"enabled": True},
+    "probeEngines": True,
 }
 
 
@@ -135,6 +136,21 @@ def test_only_watching_all_namespaces_needs_a_cluster_role(helm: Helm) -> None:
     assert env_of(rendered)["SPECBENCH_NAMESPACES"] == ""
 
 
+@pytest.mark.parametrize("values", [{}, {"watchAllNamespaces": True}], ids=["default", "all namespaces"])
+def test_nodes_may_be_read_where_that_is_asked_for_and_nothing_else_of_the_cluster(
+    helm: Helm, values: dict[str, Any]
+) -> None:
+    rendered = helm.template({**values, "rbac": {"readNodes": True}})
+    (role,) = (role for role in rendered.of_kind("ClusterRole") if role["metadata"]["name"].endswith("-nodes"))
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
+    (binding,) = (
+        row for row in rendered.of_kind("ClusterRoleBinding") if row["roleRef"]["name"] == role["metadata"]["name"]
+    )
+    account = rendered.one("Deployment")["spec"]["template"]["spec"]["serviceAccountName"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "team"}]
+    assert helm.template({**values, "rbac": {"create": False, "readNodes": True}}).of_kind("ClusterRole") == []
+
+
 def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Helm) -> None:
     settings = Settings.from_env(env_of(helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})))
     assert settings == replace(
@@ -142,6 +158,7 @@ def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Hel
         namespaces=("a", "b"),
         workers=7,
         log_level="DEBUG",
+        probe_engines=True,
         client_start_deadline_s=60,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import signal
 import subprocess
 import sys
@@ -46,6 +47,22 @@ def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path:
     measured = measured_rows(records(tmp_path / "out"))
     assert len(measured) == 2 * (8 + 2)  # two arms; eight prompts, two of them with a second turn
     assert measured.error_class.isna().all()
+
+
+def test_a_run_of_this_machine_tells_where_its_numbers_come_from(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
+    (path,) = (tmp_path / "out").rglob("provenance.json")
+    provenance = json.loads(path.read_text())
+    assert [launch["arm"] for launch in provenance["launches"].values()] == ["none", "eagle3"]
+    for launch in provenance["launches"].values():
+        facts = launch["facts"]
+        assert facts["node"] == {"value": platform.node(), "source": "this machine's name"}
+        assert "simulate" in facts["command"]["value"]
+        assert facts["drafter_at_work"]["value"] == (launch["arm"] == "eagle3")
+        assert facts["image_digest"] == {"value": None, "reason": "a process of this machine has no image"}
+        assert all(fact["value"] is not None or fact["reason"] for fact in facts.values())
+    assert provenance["differences"] == []
 
 
 @pytest.mark.parametrize("dialect", IMITATED)

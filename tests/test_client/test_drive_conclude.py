@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.outcome.layout import launch_key, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.drive.conclude import conclude
@@ -30,13 +31,14 @@ DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
 CLOCK = Clock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
-async def drive(plan: Plan, groups: int, tmp_path: Path) -> FolderStore:
-    """The first groups of the plan measured, each with the engine that it asks for."""
+async def drive(plan: Plan, groups: int, tmp_path: Path, *, longest: Mapping[str, int] | None = None) -> FolderStore:
+    """The first groups of the plan measured, each with the engine that it asks for. `longest`: by arm."""
     store = FolderStore(tmp_path / "results")
     for group in plan.groups[:groups]:
         wanted = plan.arm(group.arm).drafter
         drafting = drafter(Method(wanted.method), 3) if wanted else drafter(Method.NONE, 0)
-        config = SimulatorConfig(time_scale=0, drafter=drafting)
+        length = (longest or {}).get(group.arm, 32768)
+        config = SimulatorConfig(time_scale=0, drafter=drafting, max_model_len=length)
         async with simulator(tmp_path / f"truth-{group.index}.jsonl", config) as engine:
             options = DriveOptions(attempt=f"{group.index}", spool=tmp_path / "spool")
             await drive_group(plan, group, engine.url, store, options)
@@ -170,3 +172,58 @@ def test_of_a_run_that_goes_on_an_answer_comes_all_the_same(seen: int, measured:
     plan = Plan.from_json(store.get("plan.json") or b"")
 
     assert conclude(plan, store, CLOCK).points_measured == measured
+
+
+# -- what was seen -----------------------------------------------------------------------------------------------------
+
+
+def provenance_of(store: Store) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(store.get("provenance.json") or b"")
+    return told
+
+
+def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(plan: Plan, tmp_path: Path) -> None:
+    store = asyncio.run(drive(plan, len(plan.groups), tmp_path))
+
+    summary = conclude(plan, store, CLOCK)
+
+    told = provenance_of(store)
+    launches = {manifest["launch"] for manifest in told["points"].values()}
+    assert set(told["launches"]) == launches
+    facts = told["launches"]["0-0"]["facts"]
+    assert facts["engine_version"] == {"value": "simulated-0.1.0", "source": "GET /version: version"}
+    assert facts["gpu"]["value"] is None
+    assert facts["gpu"]["reason"]
+    assert told["arms"] == [row.to_dict() for row in summary.arms_seen]
+    assert [row["arm"] for row in told["arms"]] == ["none", "ngram"]
+    assert told["arms"][1]["kvCacheLost"]["value"] == 0, "the simulator's drafters take no room"
+    assert told["differences"] == []
+    assert b"What was seen" in (store.get("report.html") or b"")
+
+
+def test_launches_that_differ_are_told_in_provenance_and_doubted(plan: Plan, tmp_path: Path) -> None:
+    """As vLLM does by itself where the drafter's model is the shorter one."""
+    store = asyncio.run(drive(plan, len(plan.groups), tmp_path, longest={"ngram": 4096}))
+
+    summary = conclude(plan, store, CLOCK)
+
+    told = provenance_of(store)
+    assert told["differences"] == ["max_model_len is not the same in all launches: 32768 on none, 4096 on ngram"]
+    assert told["arms"][1]["kvCacheLost"]["value"] == 1 - 4096 / 32768
+    assert "ArmsDiffer" in {finding.check for finding in summary.findings}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(None, "there is no launches/0-0.json"), ("{}", "launches/0-0.json cannot be read: it was")]
+)
+def test_a_launch_that_cannot_be_read_leaves_the_answer_standing_and_says_so(
+    text: str | None, reason: str, plan: Plan, tmp_path: Path
+) -> None:
+    store = asyncio.run(drive(plan, 1, tmp_path))
+    path = tmp_path / "results" / launch_key("0-0")
+    path.unlink() if text is None else path.write_text(text)
+
+    assert conclude(plan, store, CLOCK).points_measured == len(plan.groups[0].points)
+
+    assert provenance_of(store)["launches"]["0-0"]["reason"].startswith(reason)
+    assert provenance_of(store)["arms"] == []

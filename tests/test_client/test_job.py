@@ -90,6 +90,7 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: P
         ({"endpoint": ""}, "BadInput", "--endpoint '' is no URL"),
         ({"endpoint": "http://"}, "BadInput", "--endpoint 'http://' is no URL"),
         ({"endpoint": "http://engine:port"}, "BadInput", "--endpoint 'http://engine:port' is no URL"),
+        ({"place": "{"}, "BadInput", "--place: not the place of an engine"),
         ({"nonsense": "1"}, "BadInput", "No such option"),
     ],
 )
@@ -101,6 +102,15 @@ def test_bad_input_ends_with_2_and_says_what(
     assert (ended(tmp_path)["code"], ended(tmp_path)["reason"]) == (2, reason)
     assert said in ended(tmp_path)["message"]
     assert ended(tmp_path)["measured"] is None
+
+
+def test_the_place_of_the_engine_is_read_from_the_environment(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECBENCH_PLACE", '{"where": "on the moon"}')
+
+    assert run_program(drive_args(tmp_path)) == 2
+    assert "--place: not the place of an engine" in ended(tmp_path)["message"]
 
 
 def test_a_plan_that_is_none_ends_with_2(tmp_path: Path) -> None:

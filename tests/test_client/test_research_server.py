@@ -58,6 +58,9 @@ class Parrot:
     jobs: list[Job] = field(default_factory=list)
     stopped_early: threading.Event = field(default_factory=threading.Event)
 
+    def facts(self) -> Mapping[str, str | int | None]:
+        return {"dtype": "bytes", "weights_bytes": 0, "drafter_weights_bytes": 0, "gpu": None}
+
     def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
         return self.encode("".join(one["content"] for one in messages))
 

@@ -39,6 +39,7 @@ def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product
     assert status["progress"] == "2/2"
     assert status["points"] == {"total": 2, "measured": 2, "failed": 0, "invalid": status["points"]["invalid"]}
     _has_an_answer(status, stored)
+    _says_where_it_comes_from(stored)
     assert stored.wrongs() == []
     assert run.at_work() == []
     assert run.children("jobs", "engine") == [], "an engine's Job stays only as the record of a failure"
@@ -63,6 +64,32 @@ def _has_an_answer(status: dict[str, object], stored: StoredRun) -> None:
     ratio = summary["cells"][1]["speedup"]["value"]
     assert eagle3["speedupText"].removesuffix(" invalid") == f"{ratio:.2f} (1 repeat: too few to tell)"
     assert b"<html" in stored.read("report.html")
+
+
+def _says_where_it_comes_from(stored: StoredRun) -> None:
+    """Node and image of each launch, the GPU by the label of its node, and a reason for what nobody can tell."""
+    provenance = stored.json("provenance.json")
+    launches = provenance["launches"]
+    assert {launch["arm"] for launch in launches.values()} == {"none", "eagle3"}
+    assert set(stored.versions("")) >= {f"launches/{name}.json" for name in launches}
+    for launch in launches.values():
+        facts = launch["facts"]
+        assert launch["simulated"] is True
+        assert facts["engine_version"]["value"].startswith("simulated")
+        assert facts["node"]["value"]
+        assert facts["image_digest"]["value"].startswith("sha256:")
+        assert facts["gpu_count"]["value"] == 1
+        gpu = facts["gpu"]
+        assert gpu["value"] or gpu["reason"] == "the node has no label nvidia.com/gpu.product"
+        for name in ("kubelet", "kernel", "cores"):
+            assert facts[name]["value"], name
+        for name in ("driver", "interconnect", "torch", "step_split_ms"):
+            assert facts[name]["value"] is None
+            assert facts[name]["reason"], name
+    assert len(provenance["imageDigests"]) == 1
+    assert provenance["differences"] == []
+    assert [row["arm"] for row in provenance["arms"]] == ["none", "eagle3"]
+    assert provenance["arms"][1]["kvCacheLost"]["value"] == 0
 
 
 def _may_be_deleted(run: OneRun, stored: StoredRun) -> None:

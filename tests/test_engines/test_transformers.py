@@ -21,6 +21,7 @@ from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.dialects.counters import difference
+from specbench_client.dialects.facts.reading import pages_of, read_facts
 from specbench_client.dialects.table import DIALECTS
 from specbench_client.errors import EngineFailed
 from specbench_client.load.talk import Asker
@@ -84,6 +85,26 @@ async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple
     assert DIALECT.speculating(None, page) is (arm != "none")
     assert [record.error for record in driver.records if record.error] == []
     return driver.records, difference(before, DIALECT.counters(page))
+
+
+DRAFTERS = {"none": (0, None), "ngram": (0, None), "noisy": (460_032, 320), "medusa": (295_680, None)}
+"""Bytes of an arm's drafter, and its vocabulary where it has one of its own."""
+
+
+@pytest.mark.parametrize("arm", DRAFTERS)
+async def test_the_runtime_tells_what_it_is_made_of(
+    arm: str, tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    launch = launch_of(tiny, arm, engine_python, ours)
+    async with serving(launch, tmp_path) as engine, Control(engine.url) as control:
+        facts = read_facts(DIALECT.readings, await control.documents(pages_of(DIALECT.readings)))
+    told = {name.value: fact.value for name, fact in facts.items()}
+    assert (told["drafter_weights_bytes"], told["drafter_vocabulary"]) == DRAFTERS[arm]
+    assert told["weights_bytes"] == 460_032
+    assert told["kv_bytes_per_token"] == 2 * 2 * 2 * 16 * 4, "key and value, layers, heads, width, bytes of a float32"
+    assert (told["dtype"], told["quantization"], told["max_model_len"]) == ("float32", "none", 512)
+    assert told["torch"]
+    assert told["gpu"] is None, "it computes on the processor here"
 
 
 Seen = dict[str, dict[str, tuple[list[Record], Counters]]]

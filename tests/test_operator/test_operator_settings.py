@@ -23,11 +23,14 @@ def test_every_kind_of_value_is_read() -> None:
         "SPECBENCH_WORKERS": "2",
         "SPECBENCH_RELIST_S": "0.5",
         "SPECBENCH_IMAGE_PULL_POLICY": "Always",
+        "SPECBENCH_PROBE_ENGINES": "true",
         "SPECBENCH_LOG_LEVEL": " ",
     }
     settings = Settings.from_env(given)
     assert settings.namespaces == ("team-a", "team-b")
     assert (settings.workers, settings.relist_s) == (2, 0.5)
+    assert settings.probe_engines
+    assert not Settings.from_env({**IMAGE, "SPECBENCH_PROBE_ENGINES": "false"}).probe_engines
     assert (settings.image_pull_policy, settings.log_level) == ("Always", "INFO")
 
 
@@ -36,6 +39,7 @@ def test_every_kind_of_value_is_read() -> None:
     [
         ("SPECBENCH_WORKERS", "many"),
         ("SPECBENCH_WORKERS", "0"),
+        ("SPECBENCH_PROBE_ENGINES", "perhaps"),
         ("SPECBENCH_RELIST_S", "-1"),
         ("SPECBENCH_IMAGE_PULL_POLICY", "Sometimes"),
         ("SPECBENCH_LOG_LEVEL", "LOUD"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import yaml
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launch import CONFIG_FOLDER
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.launched import Fact, Whereabouts
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expand import expand
 from specbench_api.plan.names import client_name
@@ -72,6 +75,9 @@ TENSORRT: dict[str, Any] = {
 }
 
 
+PLACE = Whereabouts(facts={FactName.NODE: Fact.seen("gpu-1", "the pod's spec.nodeName")}, unseen="nobody tells it")
+
+
 def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
     run = parse_run(operator_run(edits))
     return run, expand(run)
@@ -82,6 +88,11 @@ def _engine(edits: Mapping[str, Any]) -> Any:
     return engine_job(run, plan, plan.groups[1], 2, SETTINGS)
 
 
+def _probed(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return engine_job(run, plan, plan.groups[1], 2, replace(SETTINGS, probe_engines=True))
+
+
 def _service(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
     return engine_service(run, plan, plan.groups[1], 2)
@@ -89,7 +100,7 @@ def _service(edits: Mapping[str, Any]) -> Any:
 
 def _client(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
-    return client_job(run, plan, plan.groups[1], 2, SETTINGS)
+    return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE)
 
 
 def _report(edits: Mapping[str, Any]) -> Any:
@@ -105,6 +116,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "engine-simulator": (_engine, SMALL),
     "engine-llama-cpp": (_engine, FULL),
     "engine-tensorrt-llm": (_engine, TENSORRT),
+    "engine-probed": (_probed, FULL),
     "service-simulator": (_service, SMALL),
     "service-llama-cpp": (_service, FULL),
     "client-small": (_client, SMALL),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specbench_operator.cluster.views import VERDICT, job_of, pod_of, thing_of, verdict_text
-from specbench_operator.state import Place, Scope, Terminated, Verdict, Waiting
+from specbench_operator.cluster.views import VERDICT, job_of, node_of, pod_of, thing_of, verdict_text
+from specbench_operator.state import Node, Place, Scope, Terminated, Verdict, Waiting
 
 AT = "2026-01-02T12:00:00Z"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -104,6 +104,40 @@ def test_a_pod_that_finds_no_node() -> None:
 def test_a_pod_that_is_ready_and_only_its_own_container_counts() -> None:
     pod = pod_of(raw_pod(condition("PodScheduled"), condition("Ready"), state={"running": {}}, phase="Running"))
     assert (pod.scheduled_at, pod.ready, pod.waiting, pod.terminated) == (NOON, True, None, None)
+
+
+def test_a_pod_that_runs_tells_where_and_what() -> None:
+    raw = raw_pod(condition("Ready"), state={"running": {"startedAt": AT}}, phase="Running")
+    raw["spec"]["nodeName"] = "gpu-1"
+    raw["spec"]["containers"][0] |= {"image": "acme/engine:1", "command": ["serve"], "args": ["--port", "1"]}
+    raw["status"]["containerStatuses"][1] |= {"image": "acme/twin:1", "imageID": "acme/engine@sha256:ab"}
+    pod = pod_of(raw)
+    assert (pod.node, pod.image, pod.image_id) == ("gpu-1", "acme/engine:1", "acme/engine@sha256:ab")
+    assert (pod.command, pod.started_at, pod.probe) == (("serve", "--port", "1"), NOON, None)
+
+
+def test_a_probe_that_ended_is_told_apart_from_the_engine() -> None:
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": "== gpus"}}
+    statuses = [{"name": "other", "state": {}}, {"name": "probe", "state": ended}]
+    pod = pod_of(raw_pod(state={"running": {}}, phase="Running", initContainerStatuses=statuses))
+    assert (pod.probe, pod.terminated) == (Terminated(0, "Completed", "== gpus"), None)
+
+
+def test_a_node() -> None:
+    status = {
+        "nodeInfo": {"kernelVersion": "6.8.0", "kubeletVersion": "v1.34.1"},
+        "capacity": {"cpu": "96", "memory": "1056Ki", "nvidia.com/gpu": "8"},
+    }
+    raw = {"metadata": {"name": "gpu-1", "labels": {"a": "b"}}, "status": status}
+    assert node_of(raw) == Node("gpu-1", {"a": "b"}, "6.8.0", "v1.34.1", 96, 1056 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "wanted"), [("7", 7), ("2Mi", 2 << 20), ("3Gi", 3 << 30), ("1e3", None), ("", None)]
+)
+def test_a_nodes_memory_is_read_where_it_can_be(quantity: str, wanted: int | None) -> None:
+    node = node_of({"metadata": {"name": "n"}, "status": {"capacity": {"memory": quantity}}})
+    assert (node.memory_bytes, node.cores, node.labels) == (wanted, None, {})
 
 
 def test_a_pod_whose_container_waits() -> None:

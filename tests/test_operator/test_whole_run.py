@@ -129,6 +129,11 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
     assert most == 1
     assert (status["progress"], len(watch.manifests())) == ("2/2", 2)
     summary = watch.json("summary.json")
+    for launch in watch.json("provenance.json")["launches"].values():
+        facts = launch["facts"]
+        assert facts["node"]["value"]
+        assert facts["image_digest"]["value"].startswith("sha256:")
+        assert "may not read the node" in facts["kubelet"]["reason"], "it has no right to, and the run goes on"
     assert [row["arm"] for row in status["arms"]] == [cell["arm"] for cell in summary["cells"]] == ["none", "ngram"]
     told = f"{summary['cells'][1]['speedup']['value']:.2f} (1 repeat: too few to tell)"
     assert status["arms"][1]["speedupText"].removesuffix(" invalid") == told

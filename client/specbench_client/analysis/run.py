@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import pandas as pd
 
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.summary import PointSummary, RunSummary
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
+from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.verdict import Verdict, verdict_of
 from specbench_client.metrics.frame import tidy
 from specbench_client.trust.drafting import believed
@@ -25,12 +27,17 @@ Parts = Iterable[pd.DataFrame]
 
 
 def summarise_run(
-    plan: Plan, summaries: Sequence[PointSummary], records: Mapping[str, Parts], created: str
+    plan: Plan,
+    summaries: Sequence[PointSummary],
+    records: Mapping[str, Parts],
+    created: str,
+    launches: Sequence[Launched] = (),
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
     `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
     asked for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
+    `launches`: what was seen of the launches that served these points, as far as it was kept.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
@@ -39,7 +46,7 @@ def summarise_run(
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
-    findings = [*_run_findings(plan, measured, missing, judged), *on_cells, *on_points]
+    findings = [*_run_findings(plan, measured, missing, judged, launches), *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
     return RunSummary(
         namespace=plan.namespace,
@@ -52,6 +59,7 @@ def summarise_run(
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
         cells=[each.cell for each in judged],
+        arms_seen=arms_seen(plan, launches),
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
@@ -123,12 +131,16 @@ def _without_baseline(judged: Judged) -> Judged:
 
 
 def _run_findings(
-    plan: Plan, measured: Sequence[PointSummary], missing: Sequence[str], judged: Sequence[Judged]
+    plan: Plan,
+    measured: Sequence[PointSummary],
+    missing: Sequence[str],
+    judged: Sequence[Judged],
+    launches: Sequence[Launched],
 ) -> list[Finding]:
     prompts = {workload.name: _fewest_prompts(workload.name, judged) for workload in plan.workloads}
     known = {name: count for name, count in prompts.items() if count is not None}
     simulated = any(summary.simulated for summary in measured)
-    evidence = RunEvidence(plan, measured, missing, known, simulated)
+    evidence = RunEvidence(plan, measured, missing, known, simulated, launches)
     return [finding_of(check.name, seen, {}) for check in RUN_CHECKS for seen in check.look(evidence)]
 
 

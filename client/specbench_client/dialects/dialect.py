@@ -15,6 +15,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
+from specbench_client.dialects.facts.reading import Reading
 from specbench_client.slices import Slices
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
@@ -132,6 +133,8 @@ class Dialect(Protocol):
     metrics_path: str
     identity_paths: tuple[str, ...]
     """What to GET for `identity`; JSON, any of them may be missing."""
+    readings: tuple[Reading, ...]
+    """Which of its pages tells which fact of a launch."""
     state_path: str | None
     """What to GET for `speculating`; JSON."""
 

@@ -16,6 +16,7 @@ from typing import Any
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
+from specbench_client.dialects.facts.others import LLAMA_CPP
 from specbench_client.dialects.prometheus import count, totals
 from specbench_client.dialects.stream import (
     Delta,
@@ -56,6 +57,7 @@ class LlamaCppDialect:
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/props")
+    readings = LLAMA_CPP
     state_path: str | None = "/slots"
 
     def body(self, ask: Ask) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
+from specbench_client.dialects.facts.others import OPENAI
 from specbench_client.dialects.stream import Delta, Stream, count_in, first_model, read_stream, whole_answer
 from specbench_client.slices import Slices
 from specbench_client.transport.sse import Event
@@ -26,6 +27,7 @@ class OpenAiDialect:
     health_path = "/v1/models"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models",)
+    readings = OPENAI
     state_path: str | None = None
 
     def body(self, ask: Ask) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
+_LABELLED = re.compile(r"^([A-Za-z_:][\w:]*)\{(.*)\}\s")
+_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
 def totals(page: str) -> dict[str, float]:
@@ -27,10 +29,24 @@ def totals(page: str) -> dict[str, float]:
     return sums
 
 
+def labels(page: str) -> dict[str, dict[str, str]]:
+    """Each labelled series' name with the labels of its first sample: of several workers, the first one's."""
+    found: dict[str, dict[str, str]] = {}
+    for line in page.splitlines():
+        match = _LABELLED.match(line)
+        if match:
+            found.setdefault(match[1], {name: _unescaped(text) for name, text in _LABEL.findall(match[2])})
+    return found
+
+
 def count(sums: Mapping[str, float], name: str) -> int | None:
     """One counter as an integer; None where the page has none."""
     value = sums.get(name)
     return None if value is None else round(value)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
 
 
 def _number(text: str) -> float | None:

@@ -26,6 +26,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.chunks import answer_of, content_by_usage, sizes_of, steps_by_chunk
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
+from specbench_client.dialects.facts.sglang import SGLANG
 from specbench_client.dialects.prometheus import count, totals
 from specbench_client.dialects.stream import Stream, count_in, counts_in, first_model, read_stream, whole_answer
 from specbench_client.slices import Slices
@@ -63,6 +64,7 @@ class SglangDialect:
     health_path = "/ready"  # its /health generates a token when nobody else does
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/server_info", "/model_info")
+    readings = SGLANG
     state_path: str | None = "/server_info"
 
     def body(self, ask: Ask) -> dict[str, Any]:

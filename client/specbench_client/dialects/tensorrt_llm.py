@@ -24,6 +24,7 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.chunks import answer_of, content_by_usage, sizes_of, steps_by_chunk
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
+from specbench_client.dialects.facts.others import TENSORRT_LLM
 from specbench_client.dialects.stream import Stream, count_in, first_model, read_stream, whole_answer
 from specbench_client.slices import Slices
 from specbench_client.transport.sse import Event
@@ -55,6 +56,7 @@ class TensorrtLlmDialect:
     health_path = "/health"
     metrics_path = "/prometheus/metrics"  # its /metrics forgets what it has told, and is left to whoever reads it
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
+    readings = TENSORRT_LLM
     state_path: str | None = None
 
     def body(self, ask: Ask) -> dict[str, Any]:

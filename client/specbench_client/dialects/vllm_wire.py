@@ -16,6 +16,8 @@ from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.chunks import answer_of, content_by_usage, sizes_of, steps_by_chunk
 from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
+from specbench_client.dialects.facts.others import TRANSFORMERS
+from specbench_client.dialects.facts.vllm import VLLM
 from specbench_client.dialects.prometheus import count, totals
 from specbench_client.dialects.stream import Stream, count_in, counts_in, first_model, read_stream, whole_answer
 from specbench_client.slices import Slices
@@ -37,6 +39,7 @@ class VllmDialect:
 
     def __init__(self, kind: EngineKind) -> None:
         self.kind = kind
+        self.readings = TRANSFORMERS if kind is EngineKind.TRANSFORMERS else VLLM
 
     def body(self, ask: Ask) -> dict[str, Any]:
         """Sampling is explicit: defaults come from the model's generation_config and differ from model to model."""

@@ -10,23 +10,20 @@ is written, and once more afterwards, when it may have replaced the other: where
 
 from __future__ import annotations
 
-import json
-import platform
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-import specbench_client
 from specbench_api.outcome.layout import PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.run import summarise_run
 from specbench_client.drive.options import Clock
+from specbench_client.drive.provenance import provenance, read_launches
 from specbench_client.drive.resume import claim
 from specbench_client.metrics.frame import COLUMNS
 from specbench_client.report.html import render_html
@@ -36,7 +33,6 @@ from specbench_client.store.point import PointStore
 from specbench_client.store.store import Store
 
 TABLE = "results.csv"
-PROVENANCE_SCHEMA = "specbench.io/provenance/v1"
 ROUNDS = 3
 """Then an answer stands although points came meanwhile: the run goes on, and makes the last answer itself."""
 
@@ -102,39 +98,13 @@ def _answer(plan: Plan, points: PointStore, clock: Clock) -> _Answer:
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
     records = Kept(points, manifests)
     created = clock.wall_text()
-    summary = summarise_run(plan, summaries, records, created)
+    launches = read_launches(points.store, manifests.values())
+    summary = summarise_run(plan, summaries, records, created, launches.seen)
     records.verify_the_rest()
     files = {
-        PROVENANCE: _provenance(plan, list(manifests.values()), created),
+        PROVENANCE: provenance(plan, list(manifests.values()), launches, summary),
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
     }
     return _Answer(summary, len(manifests), files)
-
-
-def _provenance(plan: Plan, manifests: Sequence[Manifest], created: str) -> str:
-    """Where the numbers come from, as far as it was seen: by whom, with what, from which prompts, in which launches."""
-    seen = [manifest.observed for manifest in manifests]
-    document: dict[str, Any] = {
-        "schemaVersion": PROVENANCE_SCHEMA,
-        "created": created,
-        "reportedBy": {"client": specbench_client.__version__, "python": platform.python_version()},
-        "target": plan.target.to_dict(),
-        "engine": plan.engine.to_dict(),
-        "engineVersions": sorted({one.engine_version for one in seen if one.engine_version}),
-        "engineModels": sorted({one.engine_model for one in seen if one.engine_model}),
-        "clientVersions": sorted({one.client_version for one in seen}),
-        "datasetFingerprints": sorted({one.dataset_fingerprint for one in seen}),
-        "launches": sorted({one.launch for one in seen}),
-        "points": {
-            manifest.hash: {
-                "attempt": manifest.attempt,
-                "launch": manifest.observed.launch,
-                "started": manifest.started_wall,
-                "ended": manifest.ended_wall,
-            }
-            for manifest in manifests
-        },
-    }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

@@ -2,9 +2,9 @@
 
 In order: what is measured already, prompts and trace read and the store claimed (what is wrong with the input shows
 before an engine is asked anything; a group that is finished needs neither prompts nor engine), the engine's first real
-completion, the comparison with what earlier launches saw, the workers started, then point by point those that have no
-manifest yet. Cancelling is how it is interrupted: the open point leaves no manifest, all others stay. Whatever ends it
-ends the workers.
+completion, the comparison with what earlier launches saw, all that it tells of itself, the workers started, then point
+by point those that have no manifest yet. Cancelling is how it is interrupted: the open point leaves no manifest, all
+others stay. Whatever ends it ends the workers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import specbench_client
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.layout import launch_key
 from specbench_api.outcome.manifest import Observed
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.dialects.table import dialect_of
@@ -29,6 +31,7 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.point import Measurement
 from specbench_client.drive.progress import PROGRESS, ProgressKeeper
 from specbench_client.drive.resume import claim, refuse_changed
+from specbench_client.drive.seen import launched
 from specbench_client.errors import NotDurable
 from specbench_client.load.cores import usable_cores
 from specbench_client.load.crew import Crew
@@ -106,7 +109,18 @@ class _Drive:
         observed = {name: self._observed(launch, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
         refuse_changed(self.plan, manifests, observed)
+        await self._keep_seen(launch, points.store)
         return observed
+
+    async def _keep_seen(self, launch: Launch, store: Store) -> None:
+        """What is seen of the launch lies in the store before anything is measured in it."""
+        asked = self.options.clock.wall_text()
+        seen = await launched(launch, self.group, self._launch_name, self.options.place, asked)
+        await asyncio.to_thread(store.put, launch_key(seen.launch), seen.to_json().encode())
+
+    @property
+    def _launch_name(self) -> str:
+        return f"{self.group.index}-{self.options.attempt}"
 
     def _patient(self, deadline_s: float) -> PatientStore:
         return PatientStore(self.store, Patience(deadline_s=deadline_s, pause_s=self.stop.wait))
@@ -124,15 +138,16 @@ class _Drive:
         return _Inputs(prompts, loads, size)
 
     def _observed(self, launch: Launch, inputs: _Inputs, workload: str) -> Observed:
-        prompts = inputs.prompts[workload]
+        prompts, digest = inputs.prompts[workload], self.options.place.value(FactName.IMAGE_DIGEST)
         return Observed(
             dataset_fingerprint=prompts.fingerprint,
             prompts=len(prompts.rows),
             trace_fingerprint=inputs.loads.arrivals.trace_fingerprint,
             engine_version=launch.identity.version,
             engine_model=launch.identity.model,
+            image_digest=digest if isinstance(digest, str) else None,
             client_version=specbench_client.__version__,
-            launch=f"{self.group.index}-{self.options.attempt}",
+            launch=self._launch_name,
         )
 
     @asynccontextmanager

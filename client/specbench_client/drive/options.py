@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from specbench_api.outcome.launched import Whereabouts
 from specbench_client.drive.progress import Progress
 from specbench_client.store.locate import read_object
 from specbench_client.store.parts import PartLimits
@@ -53,6 +54,8 @@ class DriveOptions:
     """Sent with every measured request and kept nowhere."""
     workers: int | None = None
     """Processes that drive the load; None: as many as a load needs, one a core at most."""
+    place: Whereabouts = field(default_factory=Whereabouts)
+    """Where the engine runs, as whoever started it saw it."""
     clock: Clock = field(default_factory=Clock)
     fetch: Fetch = read_object
     """Gets prompts from s3://."""

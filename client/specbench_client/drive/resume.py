@@ -21,6 +21,7 @@ from specbench_client.workload.prompts import Prompts
 _SEEN = {
     "engine_version": "engine's version",
     "engine_model": "model that the engine serves",
+    "image_digest": "engine's image",
     "trace_fingerprint": "trace of arrivals",
 }
 

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit, Termination
+from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
 from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.drive.group import drive_group
@@ -88,6 +89,13 @@ def program() -> None:
 @RESULTS
 @click.option("--spool", metavar="DIR", type=FOLDER, help="Disk on which records wait for S3.  [default: temporary]")
 @click.option("--prompts", metavar="DIR", type=FOLDER, default=Path(), help="Where relative paths of prompts begin.")
+@click.option(
+    "--place",
+    metavar="JSON",
+    envvar=PLACE_VARIABLE,
+    show_envvar=True,
+    help="Where the engine runs, as the operator saw it; it is kept with the results.",
+)
 @LOG
 @click.pass_obj
 def drive(site: Site, /, **given: Any) -> Termination:
@@ -100,10 +108,13 @@ def drive(site: Site, /, **given: Any) -> Termination:
     plan, attempt = read_plan(call.plan_file), _new_attempt(call.attempt)
     group, store = group_of(plan, call.group), _run_store(plan, call.results)
     _refuse_no_endpoint(call.endpoint)
+    place = _place(call.place)
     site.account.follow(store, [point.hash for point in group.points])
     with ExitStack() as stack:
         spool = call.spool or stack.enter_context(scratch_folder())
-        options = DriveOptions(attempt=attempt, spool=spool, base_dir=call.prompts, on_progress=site.account.note)
+        options = DriveOptions(
+            attempt=attempt, spool=spool, base_dir=call.prompts, on_progress=site.account.note, place=place
+        )
         result = asyncio.run(_interruptible(drive_group(plan, group, call.endpoint, store, options), site.words))
     measured, found = len(result.measured), len(result.found)
     message = f"group {call.group}: {measured} points measured, {found} were measured already"
@@ -140,6 +151,7 @@ class _DriveCall:
     results: str
     spool: Path | None
     prompts: Path
+    place: str | None
 
 
 def read_plan(file: Path) -> Plan:
@@ -169,6 +181,14 @@ def _new_attempt(given: str) -> str:
     if not _ATTEMPT.fullmatch(given):
         raise BadInput(f"--attempt {given!r}: letters, digits, dots and dashes, at most 64: it names files")
     return f"{given}-{secrets.token_hex(3)}"
+
+
+def _place(given: str | None) -> Whereabouts:
+    try:
+        return Whereabouts() if given is None else Whereabouts.from_json(given)
+    except ValidationError as error:
+        remedy = "client and operator must be of one version"
+        raise BadInput(f"--place: not the place of an engine: {error}: {remedy}") from error
 
 
 def _refuse_no_endpoint(endpoint: str) -> None:

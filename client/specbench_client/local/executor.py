@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specbench_api.launch.launch import Launch
@@ -22,6 +22,7 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.drive.resume import refuse_other_prompts
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.local.machine import RUNS_ALREADY, this_machine
 from specbench_client.local.needs import lacks
 from specbench_client.local.place import Place
 from specbench_client.local.process import EngineProcess, local_command
@@ -134,10 +135,12 @@ async def _serve(place: Place, group: EngineGroup, here: Here) -> None:
         workers=here.workers,
         healthy_within_s=REACHED_WITHIN_S if runs_already else DriveOptions.healthy_within_s,
     )
+    started = options.clock.wall_text()
     async with _engine(plan, group, here, attempt) as engine:
         await engine.wait_ready(here.startup_deadline_s)
+        seen = RUNS_ALREADY if runs_already else await asyncio.to_thread(this_machine, engine.command, started)
         try:
-            await drive_group(plan, group, engine.url, place.store, options)
+            await drive_group(plan, group, engine.url, place.store, replace(options, place=seen))
         except EngineFailed as error:
             raise (await engine.explain()) or error from error
 

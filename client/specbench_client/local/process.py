@@ -39,11 +39,13 @@ class EngineProcess:
         self._log_path = log_path
         self._port = _free_port()
         self._process: asyncio.subprocess.Process | None = None
+        self.command: list[str] = []
+        """What was started; empty before that."""
         self.url = f"http://127.0.0.1:{self._port}"
 
     async def __aenter__(self) -> Self:
         """Start it; it is not ready yet."""
-        command = local_command(self._with_configs(), self._port)
+        command = self.command = local_command(self._with_configs(), self._port)
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 from specbench_client.errors import EngineFailed
@@ -12,6 +13,9 @@ REACHED_WITHIN_S = 5.0
 
 class RunningEngine:
     """The counterpart of `EngineProcess` for an endpoint of somebody else's."""
+
+    command: Sequence[str] = ()
+    """Somebody else's."""
 
     def __init__(self, endpoint: str) -> None:
         self.url = endpoint

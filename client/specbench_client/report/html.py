@@ -17,6 +17,7 @@ from specbench_api.spec.load import Arrival, Load, Process
 from specbench_client.report.columns import SIMULATED, columns_of, compared_text, number, with_interval
 from specbench_client.report.findings import MEASURE_AGAIN, grouped
 from specbench_client.report.plots import svgs
+from specbench_client.report.seen import seen_rows
 
 TEMPLATE = "report.html.j2"
 _TIED = "\u00a0"
@@ -81,6 +82,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text
         definitions=_definitions(summary),
         arms=_arms(plan),
+        seen=seen_rows(summary),
         load=load_text(plan.load),
         number=number,
     )

@@ -28,6 +28,7 @@ HELP = """Serve a model by Hugging Face transformers: a research runtime, which 
   … --drafter medusa --drafter-model ./heads.safetensors --num-speculative-tokens 3
 
 The wire is vLLM's: /v1/chat/completions, /v1/completions, /v1/models, /version, /metrics, /health.
+Its own page /facts tells what it is made of.
 """
 
 

@@ -16,6 +16,7 @@ from transformers.generation.logits_process import LogitsProcessorList, Temperat
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
 from specbench_client.research.errors import BadRequest, BadSetup, ResearchError
+from specbench_client.research.facts import facts_of
 from specbench_client.research.medusa import Answer, Heads, decode, load_heads
 from specbench_client.research.models import Target, load_model, load_target
 from specbench_client.research.runtime import Job, Step, Tokens
@@ -45,6 +46,9 @@ class TransformersRuntime:
             self._heads = load_heads(settings, self._target.model)
         if settings.drafter is Drafting.DRAFT_MODEL:
             self._assistant = _assistant(settings, self.vocabulary)
+
+    def facts(self) -> Mapping[str, str | int | None]:
+        return facts_of(self._settings, self._target.model, self._assistant or self._heads)
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
         if self._target.tokenizer.chat_template is None:

@@ -8,9 +8,9 @@ So the answer's distribution is the target's own, greedy or drawn.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,11 @@ class Heads:
     """The heads, nearest token first."""
 
     layers: tuple[tuple[Layer, ...], ...]
+
+    def parameters(self) -> Iterator[Any]:
+        """Their weights and biases, as a module of torch gives its own."""
+        for layer in chain.from_iterable(self.layers):
+            yield from (one for one in (layer.weight, layer.bias) if one is not None)
 
     def draft(self, state: Any, count: int) -> list[int]:
         """The first choices of the first `count` heads for a hidden state."""

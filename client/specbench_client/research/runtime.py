@@ -50,6 +50,10 @@ class Runtime(Protocol):
     eos: frozenset[int]
     """Tokens that end an answer."""
 
+    def facts(self) -> Mapping[str, str | int | None]:
+        """What it is made of, by the names of docs/provenance.md; None where it cannot tell."""
+        ...
+
     def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
         """The prompt of a conversation. Raises BadRequest where the model has no chat template."""
         ...

@@ -44,6 +44,7 @@ class Server:
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/version", self._version)
+        app.router.add_get("/facts", self._facts)
         app.router.add_get("/metrics", self._metrics)
         return app
 
@@ -115,6 +116,9 @@ class Server:
 
     async def _version(self, _request: web.Request) -> web.Response:
         return web.json_response({"version": f"transformers-{self._runtime.version} ({LABEL})"})
+
+    async def _facts(self, _request: web.Request) -> web.Response:
+        return web.json_response(dict(self._runtime.facts()))
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         page = self._worker.counters.page()

@@ -11,6 +11,7 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.summary import Counters, PointSummary, SelfWatch
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.engine import EngineKind
@@ -112,6 +113,8 @@ class RunEvidence:
     prompts: Mapping[str, int]
     """Different prompts by workload: the fewest that any of its cells rests on."""
     simulated: bool
+    launches: Sequence[Launched] = ()
+    """What was seen of the launches that served a measured point."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
     acceptance_mismatch,
+    arms_differ,
     chunks_gathered,
     chunks_merged,
     client_saturated,
@@ -85,6 +86,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     not_interleaved.CHECK,
     ignore_eos.CHECK,
     hidden_difference.CHECK,
+    arms_differ.CHECK,
     lower_grade_clock.CHECK,
     simulated.CHECK,
     research_runtime.CHECK,

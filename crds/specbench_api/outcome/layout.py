@@ -5,6 +5,7 @@ runs/NAMESPACE/NAME/UID/
   progress.json                                         how far the launch at work is, while it works
   summary.json report.html results.csv                  the answer: for programs, for people, for spreadsheets
   provenance.json                                       what was observed: versions, prompts' fingerprints, launches
+  launches/LAUNCH.json                                  what was seen of one launch of an engine, before its first point
   points/HASH/records/part-ATTEMPT-00000.parquet …      one row a request
   points/HASH/schedule-ATTEMPT.parquet                  open loops: when each conversation was to begin, and by whom
   points/HASH/summary.json                              where another attempt took that name: summary-ATTEMPT.json
@@ -26,6 +27,11 @@ POINT_SUMMARY = "summary.json"
 def run_root(namespace: str, name: str, uid: str) -> str:
     """Root of one run's results."""
     return f"runs/{namespace}/{name}/{uid}"
+
+
+def launch_key(launch: str) -> str:
+    """What was seen of one launch, below the run's root. The attempt is in its name: no two clients meet."""
+    return f"launches/{launch}.json"
 
 
 def point_root(point_hash: str) -> str:

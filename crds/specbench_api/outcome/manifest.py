@@ -33,6 +33,8 @@ class Observed(ApiModel):
     """What the engine says of itself."""
     engine_model: str | None = None
     """The model's name as served."""
+    image_digest: str | None = None
+    """The engine's image, by its digest, as the node runs it; None where nobody saw one."""
     client_version: str
     """Version of the client."""
     launch: str

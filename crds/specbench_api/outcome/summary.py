@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.model import ApiModel
+from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
+from specbench_api.outcome.launched import Fact
 from specbench_api.spec.load import Arrival, Level, Load, Process
 
 REPEATS_TO_TELL = 3
@@ -211,6 +213,19 @@ class Cell(ApiModel):
         return f"{repeats} repeat{'s' if repeats != 1 else ''}: too few to tell"
 
 
+class ArmSeen(ApiModel):
+    """What was seen of an arm's launches, as far as it bears on the comparison. All of it: provenance.json."""
+
+    arm: str
+    """Name of the arm."""
+    launches: list[str]
+    """Its launches that served a measured point."""
+    facts: dict[FactName, Fact]
+    """By name, see docs/provenance.md. Numbers are the median over its launches; words are told where all agree."""
+    kv_cache_lost: Figure | None = None
+    """What the drafter costs of the KV cache; None for the baseline."""
+
+
 class RunSummary(ApiModel):
     """The answer of a run."""
 
@@ -236,6 +251,8 @@ class RunSummary(ApiModel):
     """Hashes of the points without a manifest."""
     cells: list[Cell]
     """The answers."""
+    arms_seen: list[ArmSeen] = []
+    """What the arms ran on, and what their drafters cost of it."""
     findings: list[Finding]
     """Everything the checks found."""
     trustworthy: bool

@@ -42,8 +42,8 @@ class Api:
         self._dynamic = _dynamic_client(client_, discoverer=lambda _client, _cache: None)
         self._timeout_s = timeout_s
 
-    def get(self, kind: str, namespace: str, name: str) -> Raw | None:
-        """One object, or None where there is none."""
+    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
+        """One object, or None where there is none. Without a namespace, one of the cluster's own."""
         return self._unless_missing("get", path_of(kind, namespace, name))
 
     def list(self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "") -> list[Raw]:

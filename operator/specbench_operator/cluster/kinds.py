@@ -10,6 +10,7 @@ from specbench_api import GROUP, VERSION
 RUN = "SpecBenchRun"
 RUN_PLURAL = "specbenchruns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
+NODE = "Node"
 
 _PATHS = {
     RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
@@ -19,11 +20,12 @@ _PATHS = {
     CONFIG_MAP: ("/api/v1", "configmaps"),
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
+    NODE: ("/api/v1", "nodes"),
 }
 
 
 def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
-    """URL path of one object, or of a collection; without a namespace, of all namespaces."""
+    """URL path of one object, or of a collection; without a namespace, the cluster's own."""
     root, plural = _PATHS[kind]
     inside = f"/namespaces/{namespace}" if namespace else ""
     return f"{root}{inside}/{plural}" + (f"/{name}" if name else "")

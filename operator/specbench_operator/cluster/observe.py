@@ -11,14 +11,14 @@ from typing import Any
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_PLAN
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
 from specbench_api.spec.reading import parse_run
 from specbench_operator.cluster.api import Api
-from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, POD, RUN, SERVICE
+from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, RUN, SERVICE
 from specbench_operator.cluster.results import Results
-from specbench_operator.cluster.views import job_of, owner_of, pod_of, thing_of
+from specbench_operator.cluster.views import job_of, node_of, owner_of, place_of, pod_of, thing_of
 from specbench_operator.errors import Retry
-from specbench_operator.state import Job, Observed, Pod, Stored, StoreTrouble
+from specbench_operator.state import Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
 
 SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Of every child, and of nothing else in the cluster: what is watched and listed."""
@@ -54,6 +54,7 @@ class Observer:
             pods=pods,
             things=things,
             plan_json=_plan(plans, resource["metadata"]["uid"]),
+            nodes=self._nodes(pods, {place_of(raw["metadata"]) for raw in jobs}),
             stored=self._stored(resource),
         )
 
@@ -76,6 +77,25 @@ class Observer:
         latest = max(warnings, key=_said_at, default=None)
         return str(latest.get("message", "")) if latest else ""
 
+    def _nodes(self, pods: tuple[Pod, ...], at_work: set[Place]) -> tuple[Node | NodeUnread, ...]:
+        """Where engines got ready whose client is not there yet: it is told of the node when it is created."""
+        names = {
+            pod.node
+            for pod in pods
+            if pod.place.role == ROLE_ENGINE and pod.ready and pod.node and _client(pod.place) not in at_work
+        }
+        return tuple(self._node(name) for name in sorted(names))
+
+    def _node(self, name: str) -> Node | NodeUnread:
+        try:
+            raw = self._api.get(NODE, None, name)
+        except Retry as error:
+            if error.reason == "Forbidden":  # it explains a measurement, and decides nothing
+                remedy = "it needs `get` on nodes (the chart's rbac.readNodes)"
+                return NodeUnread(name, f"the operator may not read the node: {remedy}")
+            raise
+        return NodeUnread(name, "the node is gone") if raw is None else node_of(raw)
+
     def _stored(self, resource: Mapping[str, Any]) -> Stored | StoreTrouble | None:
         """S3, unless the run has ended or cannot be read: then nothing depends on it."""
         if (resource.get("status") or {}).get("completionTime"):
@@ -85,6 +105,10 @@ class Observer:
         except InvalidSpec:
             return None
         return self._results.read(run)
+
+
+def _client(engine: Place) -> Place:
+    return Place(ROLE_CLIENT, engine.group, engine.attempt)
 
 
 def _plan(plans: list[dict[str, Any]], uid: str) -> str | None:

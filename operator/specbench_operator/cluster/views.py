@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
-from specbench_operator.state import Failure, Job, Place, Pod, Ref, Scope, Terminated, Thing, Verdict, Waiting
+from specbench_operator.render.probe import PROBE
+from specbench_operator.state import Failure, Job, Node, Place, Pod, Ref, Scope, Terminated, Thing, Verdict, Waiting
 
 VERDICT = f"{GROUP}/verdict"
 """Annotation of an engine's Job: why its launch is over."""
+
+_FACTORS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_QUANTITY = re.compile(r"(\d+)(|Ki|Mi|Gi)")
 
 Raw = Mapping[str, Any]
 
@@ -41,7 +46,9 @@ def pod_of(raw: Raw) -> Pod:
     """A pod. Only its first container matters: ours have one, and injected ones are not what is measured."""
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     conditions = {row["type"]: row for row in status.get("conditions", [])}
-    container = _container(spec, status)
+    first: Raw = next(iter(spec.get("containers", [])), {})
+    container = _named(status.get("containerStatuses", []), first.get("name"))
+    probe = _named(status.get("initContainerStatuses", []), PROBE)
     scheduled = conditions.get("PodScheduled", {})
     return Pod(
         ref=_ref("Pod", meta),
@@ -59,6 +66,26 @@ def pod_of(raw: Raw) -> Pod:
         deleted_at=moment(meta.get("deletionTimestamp")),
         waiting=_waiting(container.get("state", {}).get("waiting")),
         terminated=_terminated(container.get("state", {}).get("terminated")),
+        probe=_terminated(probe.get("state", {}).get("terminated")),
+        node=spec.get("nodeName", ""),
+        command=(*first.get("command", ()), *first.get("args", ())),
+        image=first.get("image", ""),
+        image_id=container.get("imageID", ""),
+        started_at=moment(container.get("state", {}).get("running", {}).get("startedAt")),
+    )
+
+
+def node_of(raw: Raw) -> Node:
+    """A node. A capacity that cannot be read is not known."""
+    meta, status = raw["metadata"], raw.get("status", {})
+    info, capacity = status.get("nodeInfo", {}), status.get("capacity", {})
+    return Node(
+        name=meta["name"],
+        labels=meta.get("labels", {}),
+        kernel=info.get("kernelVersion", ""),
+        kubelet=info.get("kubeletVersion", ""),
+        cores=_number(capacity.get("cpu")),
+        memory_bytes=_bytes(capacity.get("memory", "")),
     )
 
 
@@ -124,6 +151,12 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
+def _bytes(quantity: str) -> int | None:
+    """As nodes write their memory: a whole number, mostly of KiB."""
+    match = _QUANTITY.fullmatch(quantity)
+    return int(match[1]) * _FACTORS[match[2]] if match else None
+
+
 def _true_conditions(status: Raw) -> dict[str, Raw]:
     return {row["type"]: row for row in status.get("conditions", []) if row.get("status") == "True"}
 
@@ -133,9 +166,8 @@ def _failure(condition: Raw, meta: Raw) -> Failure:
     return Failure(condition.get("reason", ""), condition.get("message", ""), at)
 
 
-def _container(spec: Raw, status: Raw) -> Raw:
-    name = next((row["name"] for row in spec.get("containers", [])), None)
-    return next((row for row in status.get("containerStatuses", []) if row["name"] == name), {})
+def _named(statuses: Sequence[Raw], name: str | None) -> Raw:
+    return next((row for row in statuses if row["name"] == name), {})
 
 
 def _message_if_true(condition: Raw | None) -> str | None:

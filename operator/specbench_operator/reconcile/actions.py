@@ -12,9 +12,11 @@ from typing import Any
 from specbench_api.spec.conditions import GroupState
 from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.course import Course
+from specbench_operator.reconcile.engine_side import current
 from specbench_operator.reconcile.group import GroupView
 from specbench_operator.reconcile.judgement import Stage
 from specbench_operator.reconcile.scene import Scene
+from specbench_operator.reconcile.whereabouts import whereabouts
 from specbench_operator.render.client_job import client_job
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.plan_config import plan_config
@@ -85,7 +87,9 @@ def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
         return
     yield engine_service(scene.run, scene.plan, view.group, attempt)
     if view.judgement.stage is Stage.SERVING:
-        yield client_job(scene.run, scene.plan, view.group, attempt, scene.settings)
+        pods = scene.children.pods_of(scene.children.engine(view.group.index, attempt))
+        place = whereabouts(scene.run, current(pods), scene.nodes)
+        yield client_job(scene.run, scene.plan, view.group, attempt, scene.settings, engine=place)
 
 
 def _report(scene: Scene, course: Course) -> Iterator[Mapping[str, Any]]:

@@ -62,7 +62,7 @@ def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, serv
     by_job = _told_by_job(engine, patience)
     if by_job:
         return by_job
-    pod = _current(pods)
+    pod = current(pods)
     if pod is None:
         return lost("its pod is gone") if engine.ended else _starting(engine, None, patience)
     if pod.terminated or not pod.alive:
@@ -86,13 +86,16 @@ def _told_by_job(engine: Job, patience: Patience) -> Judgement | None:
     return None
 
 
-def _current(pods: tuple[Pod, ...]) -> Pod | None:
+def current(pods: tuple[Pod, ...]) -> Pod | None:
     """The living pod, else the youngest."""
     return max(pods, key=lambda pod: (pod.alive and not pod.deleted_at, pod.created_at, pod.ref.name), default=None)
 
 
 def _over(pod: Pod, patience: Patience, *, served: bool) -> Judgement:
     ended = pod.terminated
+    if pod.probe and pod.probe.reason in NOT_STARTED:
+        message = "the probe needs /bin/sh in the engine's image: use one that has it, or set probeEngines to false"
+        return failed(Scope.GROUP, EngineReason.CONFIG_ERROR, joined((message, pod.probe.message)))
     if pod.disrupted or pod.deleted_at or ended is None or ended.reason == VANISHED:
         why = pod.disrupted or ("its pod was deleted" if pod.deleted_at else "")
         return lost(joined((why, pod.reason, pod.message)) or "its pod ended without a word")

@@ -21,7 +21,7 @@ from specbench_operator.reconcile.group import GroupView, view_group, without_ho
 from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.settings import Settings
-from specbench_operator.state import Observed, Stored, StoreTrouble
+from specbench_operator.state import Node, NodeUnread, Observed, Stored, StoreTrouble
 
 _GRACED = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
 
@@ -34,6 +34,7 @@ class Scene:
     plan: Plan
     previous: RunStatus
     children: Children
+    nodes: tuple[Node | NodeUnread, ...]
     groups: tuple[GroupView, ...]
     stored: Stored | None
     trouble: StoreTrouble | None
@@ -102,7 +103,7 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
             for group in plan.groups
         ]
     )
-    return Scene(run, plan, previous, children, groups, stored, trouble, settings, now)
+    return Scene(run, plan, previous, children, observed.nodes, groups, stored, trouble, settings, now)
 
 
 def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:

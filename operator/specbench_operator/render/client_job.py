@@ -7,6 +7,7 @@ same. Everything else (S3 away, killed, a bug) is tried again, and goes on at th
 from __future__ import annotations
 
 from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.names import ROLE_CLIENT, client_name
 from specbench_api.plan.plan import EngineGroup, Plan
@@ -29,8 +30,10 @@ def fail_on(*codes: Exit) -> Manifest:
     return {"action": "FailJob", "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": values}}
 
 
-def client_job(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, settings: Settings) -> Manifest:
-    """The client of one launch."""
+def client_job(
+    run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, settings: Settings, *, engine: Whereabouts
+) -> Manifest:
+    """The client of one launch. `engine`: where that runs; the client keeps it beside what the engine tells."""
     place = Place(ROLE_CLIENT, group.index, attempt)
     args = (
         "drive",
@@ -51,7 +54,7 @@ def client_job(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, 
             "podFailurePolicy": {"rules": [IGNORE_DISRUPTION, fail_on(Exit.BAD_INPUT, Exit.ENGINE_FAILED)]},
             "template": {
                 "metadata": {"labels": labels(run, place, group.arm), "annotations": dict(STAY_PUT)},
-                "spec": client_pod(run, args, settings),
+                "spec": client_pod(run, args, settings, {PLACE_VARIABLE: engine.to_line()}),
             },
         },
     }

@@ -6,11 +6,10 @@ read who can list pods.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specbench_api.outcome.layout import run_root
 from specbench_api.plan.names import plan_name
-from specbench_api.spec.placement import Placement
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import OURS, Manifest, empty_dir, limits, same_for_all
@@ -40,8 +39,10 @@ def results_uri(run: SpecBenchRun) -> str:
     return f"{results_root(run)}/{run_root(meta.namespace, meta.name, meta.uid)}"
 
 
-def client_pod(run: SpecBenchRun, args: Sequence[str], settings: Settings) -> Manifest:
-    """PodSpec of `specbench-client ARGS`."""
+def client_pod(
+    run: SpecBenchRun, args: Sequence[str], settings: Settings, told: Mapping[str, str] | None = None
+) -> Manifest:
+    """PodSpec of `specbench-client ARGS`; `told`: further environment."""
     placement = run.spec.placement
     account = placement.service_account_name
     return {
@@ -53,19 +54,19 @@ def client_pod(run: SpecBenchRun, args: Sequence[str], settings: Settings) -> Ma
             empty_dir("spool"),
             empty_dir("tmp"),
         ],
-        "containers": [_container(run.spec.results.s3, placement, args, settings)],
+        "containers": [_container(run, args, settings, told or {})],
     }
 
 
-def _container(s3: S3, placement: Placement, args: Sequence[str], settings: Settings) -> Manifest:
+def _container(run: SpecBenchRun, args: Sequence[str], settings: Settings, told: Mapping[str, str]) -> Manifest:
     return {
         "name": CONTAINER,
         "image": settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
         "command": ["specbench-client"],
         "args": list(args),
-        "env": _environment(s3),
-        **limits(placement.client_resources),
+        "env": [*_environment(run.spec.results.s3), *({"name": name, "value": value} for name, value in told.items())],
+        **limits(run.spec.placement.client_resources),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": dict(OURS),
         "volumeMounts": [

@@ -26,6 +26,7 @@ from specbench_operator.render.child import (
     metadata,
     same_for_all,
 )
+from specbench_operator.render.probe import probe_container
 from specbench_operator.settings import Settings
 from specbench_operator.state import Place
 
@@ -78,13 +79,15 @@ def _pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings) -> Man
         )
     if launch.configs:
         volumes.append(_configs(run, launch, arm))
+    container = _container(run, launch, settings)
     return {
         **same_for_all(run, ours=ours, grace_s=GRACE_S),
         **({"nodeSelector": placement.node_selector} if placement.node_selector else {}),
         **({"tolerations": tolerations} if tolerations else {}),
         **({"priorityClassName": placement.priority_class_name} if placement.priority_class_name else {}),
         "volumes": volumes,
-        "containers": [_container(run, launch, settings)],
+        **({"initContainers": [probe_container(container)]} if settings.probe_engines else {}),
+        "containers": [container],
     }
 
 

@@ -72,11 +72,13 @@ class Simulated:
 
 
 @asynccontextmanager
-async def simulator(truth: Path, config: SimulatorConfig | None = None) -> AsyncIterator[Simulated]:
+async def simulator(
+    truth: Path, config: SimulatorConfig | None = None, dialect: str = "vllm"
+) -> AsyncIterator[Simulated]:
     """A simulator on a free port of 127.0.0.1."""
     wanted = config or SimulatorConfig(time_scale=0)
     server = TestServer(
-        Server(Engine(wanted), choose_dialect("vllm", wanted), TruthFile(truth)).application(), host="127.0.0.1"
+        Server(Engine(wanted), choose_dialect(dialect, wanted), TruthFile(truth)).application(), host="127.0.0.1"
     )
     await server.start_server()
     try:

@@ -77,7 +77,7 @@ class Installed:
         """The release's values, beside its image."""
         named = enumerate(QUICK.items())
         quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
-        return (f"watchNamespaces={{{self.namespace}}}", *quick)
+        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", *quick)
 
     def operators(self) -> list[Resource]:
         """Pods of the operator."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, SelfWatch
 from specbench_api.plan.expand import expand
@@ -210,6 +211,8 @@ class Lies:
     watch: Callable[[Point, SelfWatch], SelfWatch] = lambda _, watch: watch
     measured: Callable[[Point], bool] = lambda _: True
     simulated: bool = False
+    launches: tuple[Launched, ...] = ()
+    """What was seen of the launches."""
 
 
 HONEST = Lies()
@@ -237,7 +240,7 @@ def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
     points = [point for point in world.plan.points if lies.measured(point)]
     measured = {point.hash: point_of(world, point, lies) for point in points}
     records = {key: [frame] for key, (_, frame) in measured.items()}
-    return summarise_run(world.plan, [summary for summary, _ in measured.values()], records, CREATED)
+    return summarise_run(world.plan, [summary for summary, _ in measured.values()], records, CREATED, lies.launches)
 
 
 def counters_of(frame: pd.DataFrame) -> Counters:

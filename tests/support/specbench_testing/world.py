@@ -37,6 +37,8 @@ from specbench_operator.state import (
     Event,
     Failure,
     Job,
+    Node,
+    NodeUnread,
     Observed,
     Place,
     Pod,
@@ -65,6 +67,7 @@ class World:
     pods: dict[str, Pod] = field(default_factory=dict)
     things: dict[tuple[str, str], Thing] = field(default_factory=dict)
     plan_json: str | None = None
+    nodes: list[Node | NodeUnread] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
     summary: RunSummary | None = None
     answering: int | None = None
@@ -107,7 +110,7 @@ class World:
         stored = Stored(frozenset(self.measured), self.summary, self.answering)
         return Observed(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.things.values()),
-            self.plan_json, self.trouble or stored,
+            self.plan_json, tuple(self.nodes), self.trouble or stored,
         )  # fmt: skip
 
     def look(self) -> Decision:

@@ -99,6 +99,8 @@ class SglangDialect:
                 "served_model_name": MODEL_NAME,
                 "context_length": engine.config.max_model_len,
                 "max_running_requests": engine.config.max_num_seqs,
+                "max_total_num_tokens": engine.config.max_num_seqs * engine.config.max_model_len,
+                "disable_radix_cache": True,
                 "random_seed": engine.config.seed,
                 "speculative_algorithm": _algorithm(drafter.method),
                 "speculative_num_steps": depth,

@@ -13,6 +13,7 @@ from specbench_client.simulator.counters import Counters
 from specbench_client.simulator.engine import Engine
 from specbench_client.simulator.exposition import Exposition, Samples, page
 
+BLOCK_TOKENS = 16
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
 
@@ -23,6 +24,7 @@ def render_metrics(engine: Engine) -> bytes:
     return page(
         [
             *_gauges(said, engine),
+            *_cache_config(engine),
             *_totals(said, counters),
             *_speculation(said, counters),
             *_histograms(said, counters),
@@ -41,6 +43,21 @@ def _gauges(said: Exposition, engine: Engine) -> Iterator[str]:
     yield from said.family(
         "kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", [({}, engine.kv_tokens / room)]
     )
+
+
+def _cache_config(engine: Engine) -> Iterator[str]:
+    """The cache that it pretends to have: room for every request at its full length. It keeps no prompt."""
+    room = engine.config.max_num_seqs * engine.config.max_model_len
+    told = {
+        "block_size": str(BLOCK_TOKENS),
+        "cache_dtype": "auto",
+        "enable_prefix_caching": "False",
+        "kv_cache_memory_bytes": "None",
+        "kv_cache_size_tokens": str(room),
+        "num_gpu_blocks": str(room // BLOCK_TOKENS),
+    }
+    said = Exposition("vllm:", {"engine": "0"})  # it has no model's name in vLLM either
+    yield from said.family("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", [(told, 1)])
 
 
 def _totals(said: Exposition, counters: Counters) -> Iterator[str]:

@@ -1,0 +1,235 @@
+"""What engines tell of themselves: recorded pages where we have them, shapes from their sources where we have not."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.facts import FACTS, FactName, Told
+from specbench_api.outcome.launched import Fact, Whereabouts, all_facts
+from specbench_api.spec.engine import EngineKind
+from specbench_client.dialects.dialect import Dialect
+from specbench_client.dialects.facts.reading import Reading, document_of, is_metrics, pages_of, read_facts
+from specbench_client.dialects.prometheus import labels
+from specbench_client.dialects.table import BY_NAME, DIALECTS, IMITATED_BY_NAME
+
+EVERY = {id(one): one for one in (*DIALECTS.values(), *BY_NAME.values(), *IMITATED_BY_NAME.values())}.values()
+NOTHING: tuple[Any, ...] = (None, [], {}, "text", 3, {"data": []}, {"data": [None]}, [None], {"internal_states": "x"})
+
+CACHE_OF_0_32 = (  # recorded: vLLM 0.32.0 on a CPU, a baseline; labels that we do not read left out
+    'vllm:cache_config_info{_block_size_resolved="True",block_size="128",cache_dtype="auto",'
+    'enable_prefix_caching="True",engine="0",gpu_memory_utilization="0.92",kv_cache_max_concurrency="22.75",'
+    'kv_cache_memory_bytes="1073741824",kv_cache_size_tokens="46592",kv_offloading_size="None",num_gpu_blocks="364",'
+    'prefix_caching_hash_algo="sha256",sliding_window="None"} 1.0\n'
+)
+MODELS = {"object": "list", "data": [{"id": "smol", "object": "model", "root": "/models/smol", "max_model_len": 2048}]}
+SERVER_INFO = {  # from the source of SGLang 0.5.23 and its neighbours: arguments, the scheduler's info, its state
+    "model_path": "meta-llama/Llama-3.1-8B-Instruct",
+    "dtype": "bfloat16",
+    "quantization": None,
+    "kv_cache_dtype": "auto",
+    "context_length": None,
+    "chunked_prefill_size": 8192,
+    "disable_radix_cache": True,
+    "cuda_graph_backend_decode": "full",
+    "attention_backend": "fa3",
+    "max_running_requests": 48,
+    "speculative_algorithm": "EAGLE3",
+    "api_key": "sk-secret",
+    "admin_api_key": "sk-other",
+    "ssl_keyfile_password": "hush",
+    "tokenizer_path": "meta-llama/Llama-3.1-8B-Instruct",
+    "max_total_num_tokens": 400_000,
+    "internal_states": [{"memory_usage": {"weight": 14.99, "kvcache": 48.83, "token_capacity": 400_000}}],
+    "version": "0.5.23",
+}
+PROPS = {  # recorded: llama-server of xllamacpp 2026.10, the demo's target; what we do not read is left out
+    "default_generation_settings": {"params": {"seed": 4294967295, "speculative.types": "none"}, "n_ctx": 2048},
+    "total_slots": 2,
+    "model_alias": "smol",
+    "model_ftype": "F16",
+    "model_path": "/models/SmolLM2-135M-Instruct.F16.gguf",
+    "build_info": "b0-unknown",
+}
+GGUF_MODELS = {
+    "models": [{"name": "smol", "model": "smol", "size": ""}],
+    "object": "list",
+    "data": [
+        {
+            "id": "smol",
+            "meta": {"n_ctx": 2048, "n_ctx_train": 8192, "n_params": 134515008, "size": 269100288, "ftype": "F16"},
+        }
+    ],
+}
+
+
+def read(kind: EngineKind, documents: Mapping[str, Any]) -> dict[FactName, Fact]:
+    return read_facts(DIALECTS[kind].readings, documents)
+
+
+def values(facts: Mapping[FactName, Fact]) -> dict[str, Any]:
+    return {name.value: fact.value for name, fact in facts.items() if fact.value is not None}
+
+
+def test_a_vllm_tells_its_cache_by_the_labels_of_its_metrics() -> None:
+    documents = {"/v1/models": MODELS, "/version": {"version": "0.32.0"}, "/metrics": document_of(CACHE_OF_0_32)}
+    facts = read(EngineKind.VLLM, documents)
+    assert values(facts) == {
+        "engine_version": "0.32.0",
+        "model": "/models/smol",
+        "max_model_len": 2048,
+        "kv_cache_tokens": 46592,
+        "kv_cache_bytes": 1 << 30,
+        "kv_bytes_per_token": 23046,
+        "kv_cache_dtype": "auto",
+        "prefix_cache": True,
+    }
+    assert facts[FactName.KV_CACHE_TOKENS].source == "GET /metrics: vllm:cache_config_info.kv_cache_size_tokens"
+
+
+def test_an_older_vllm_tells_its_cache_in_blocks_and_what_it_left_open_stays_open() -> None:
+    page = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100",kv_cache_memory_bytes="None"} 1.0\n'
+    facts = read(EngineKind.VLLM, {"/metrics": document_of(page)})
+    assert facts[FactName.KV_CACHE_TOKENS] == Fact.seen(1600, "GET /metrics: vllm:cache_config_info")
+    memory = facts[FactName.KV_CACHE_BYTES]
+    assert memory.reason == "GET /metrics: vllm:cache_config_info.kv_cache_memory_bytes does not tell it"
+    assert facts[FactName.ENGINE_VERSION].reason == "GET /version was not answered"
+
+
+def test_an_sglang_tells_its_arguments_as_they_took_effect() -> None:
+    facts = read(EngineKind.SGLANG, {"/server_info": SERVER_INFO, "/v1/models": MODELS})
+    told = values(facts)
+    arguments = told.pop("arguments")
+    assert told == {
+        "engine_version": "0.5.23",
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "dtype": "bfloat16",
+        "quantization": "none",
+        "kv_cache_dtype": "auto",
+        "max_model_len": 2048,
+        "max_running_requests": 48,
+        "prefix_cache": False,
+        "cuda_graphs": "full",
+        "chunked_prefill": 8192,
+        "attention_backend": "fa3",
+        "weights_bytes": round(14.99 * 2**30),
+        "kv_cache_tokens": 400_000,
+        "kv_cache_bytes": round(48.83 * 2**30),
+        "kv_bytes_per_token": round(48.83 * 2**30 / 400_000),
+    }
+    assert (arguments["max_running_requests"], arguments["speculative_algorithm"]) == (48, "EAGLE3")
+
+
+def test_no_secret_of_an_engine_comes_into_the_results() -> None:
+    arguments = read(EngineKind.SGLANG, {"/server_info": SERVER_INFO})[FactName.ARGUMENTS].value
+    assert isinstance(arguments, dict)
+    assert not {"api_key", "admin_api_key", "ssl_keyfile_password"} & set(arguments)
+    assert {"tokenizer_path", "max_total_num_tokens"} <= set(arguments), "a token is not always a secret"
+
+
+def test_an_sglang_of_another_release_tells_the_same_under_other_names() -> None:
+    info = {"disable_cuda_graph": False, "context_length": 4096}
+    facts = read(EngineKind.SGLANG, {"/server_info": info, "/model_info": {"model_path": "m"}})
+    told = values(facts)
+    assert (told["cuda_graphs"], told["max_model_len"], told["model"]) == (True, 4096, "m")
+    missing = facts[FactName.MAX_RUNNING_REQUESTS].reason or ""
+    assert "effective_max_running_requests_per_dp is not there; GET /server_info: max_running_requests" in missing
+
+
+def test_a_llama_server_holds_what_its_slots_hold_together() -> None:
+    assert values(read(EngineKind.LLAMA_CPP, {"/props": PROPS, "/v1/models": GGUF_MODELS})) == {
+        "engine_version": "b0-unknown",
+        "model": "/models/SmolLM2-135M-Instruct.F16.gguf",
+        "quantization": "F16",
+        "max_model_len": 2048,
+        "max_running_requests": 2,
+        "kv_cache_tokens": 4096,
+        "weights_bytes": 269_100_288,
+    }
+
+
+def test_a_tensorrt_llm_tells_its_version_and_its_draining_metrics_are_left_alone() -> None:
+    readings = DIALECTS[EngineKind.TENSORRT_LLM].readings
+    assert pages_of(readings) == ("/version", "/v1/models")
+    facts = read(EngineKind.TENSORRT_LLM, {"/version": {"version": "1.2.1"}, "/v1/models": MODELS})
+    assert values(facts) == {"engine_version": "1.2.1", "model": "smol"}
+
+
+def test_the_research_runtime_tells_all_by_our_own_names() -> None:
+    page = {"dtype": "float32", "torch": "2.13.0", "cuda": "none", "gpu": None, "drafter_weights_bytes": 0}
+    facts = read(EngineKind.TRANSFORMERS, {"/facts": page, "/version": {"version": "transformers-5.19.0"}})
+    assert values(facts) == {
+        "engine_version": "transformers-5.19.0",
+        "dtype": "float32",
+        "torch": "2.13.0",
+        "cuda": "none",
+        "drafter_weights_bytes": 0,
+    }
+
+
+@pytest.mark.parametrize("dialect", EVERY, ids=lambda dialect: f"{type(dialect).__name__}-{dialect.kind}")
+def test_an_engine_that_answers_nonsense_tells_nothing_and_says_why(dialect: Dialect) -> None:
+    for nothing in NOTHING:
+        facts = read_facts(dialect.readings, dict.fromkeys(pages_of(dialect.readings), nothing))
+        told = values(facts)
+        told.pop("arguments", None)  # whatever an object holds are arguments
+        assert told == {}
+        assert set(facts) == {reading.fact for reading in dialect.readings}
+        assert all(fact.reason for fact in facts.values() if fact.value is None)
+
+
+@pytest.mark.parametrize("dialect", EVERY, ids=lambda dialect: f"{type(dialect).__name__}-{dialect.kind}")
+def test_metrics_are_read_by_label_and_only_where_the_dialect_says_they_are(dialect: Dialect) -> None:
+    pages = [page for page in pages_of(dialect.readings) if is_metrics(page)]
+    assert pages in ([], [dialect.metrics_path])
+
+
+def test_numbers_that_are_none_are_not_told() -> None:
+    reading = Reading(FactName.DTYPE, "/p", ("x",))
+    for nothing in (math.nan, math.inf, "", "None", None, [None], {"a": 1}):
+        assert read_facts([reading], {"/p": {"x": nothing}})[FactName.DTYPE].value is None
+    for value in (0, False, "auto"):
+        assert read_facts([reading], {"/p": {"x": value}})[FactName.DTYPE] == Fact.seen(value, "GET /p: x")
+
+
+def test_labels_are_read_with_commas_braces_and_quotes_in_them() -> None:
+    page = 'a_info{x="1,}",y="say \\"hi\\"\\\\n",z=""} 1\na_info{x="2"} 1\nb 3\n# c_info{x="1"} 1\n'
+    assert labels(page) == {"a_info": {"x": "1,}", "y": 'say "hi"\\n', "z": ""}}
+
+
+# -- the whole of what was seen ----------------------------------------------------------------------------------------
+
+
+def test_every_fact_has_a_row_from_its_first_witness_or_a_reason() -> None:
+    engine = {FactName.GPU: Fact.unseen("GET /facts: gpu does not tell it"), FactName.TORCH: Fact.seen("2", "page")}
+    place = Whereabouts(facts={FactName.GPU: Fact.seen("H200", "label")}, unseen="nobody looked")
+    facts = all_facts(engine, place, "it does not tell it over HTTP")
+    assert set(facts) == set(FACTS) == set(FactName)
+    assert facts[FactName.GPU] == Fact.seen("H200", "label")
+    assert facts[FactName.TORCH] == Fact.seen("2", "page")
+    reasons = {name: fact.reason for name, fact in facts.items() if fact.value is None}
+    wanted = {Told.ENGINE: "it does not tell it over HTTP", Told.PLACE: "nobody looked"}
+    assert reasons == {name: wanted[FACTS[name].told] for name in reasons}
+
+
+def test_where_no_witness_saw_it_every_reason_is_told() -> None:
+    engine = {FactName.GPU: Fact.unseen("it has none")}
+    place = Whereabouts(facts={FactName.GPU: Fact.unseen("the node has no label")})
+    assert all_facts(engine, place, "")[FactName.GPU].reason == "it has none; the node has no label"
+
+
+@pytest.mark.parametrize("half", [{"value": 1}, {"reason": "x", "value": 1}, {"source": "x"}, {}, {"value": None}])
+def test_a_fact_has_a_value_with_its_source_or_a_reason(half: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a value and its source, or no value and the reason"):
+        Fact.model_validate(half)
+
+
+def test_that_a_value_is_null_is_said_in_the_file() -> None:
+    told = Whereabouts(facts={FactName.GPU: Fact.unseen("no label"), FactName.CORES: Fact.seen(8, "node")}, unseen="-")
+    written = json.loads(told.to_json())["facts"]
+    assert written == {"gpu": {"value": None, "reason": "no label"}, "cores": {"value": 8, "source": "node"}}
+    assert Whereabouts.from_json(told.to_json()) == told

@@ -1,0 +1,73 @@
+"""This machine as an engine's place. The answers of nvidia-smi are shapes from its documentation, not recordings."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.launched import Fact, Whereabouts
+from specbench_api.outcome.nvidia import GPUS, SUMMARY, TOPOLOGY
+from specbench_client.local.machine import Silent, this_machine
+from specbench_testing.nvidia import HEAD, PAIR
+
+COMMAND = ["llama-server", "-m", "m.gguf"]
+STARTED = "2030-01-02T03:04:05.000Z"
+
+
+def machine(answers: Mapping[tuple[str, ...], str]) -> Whereabouts:
+    def run(command: tuple[str, ...]) -> str:
+        if command not in answers:
+            raise Silent(f"{' '.join(command)} ended with 9: no devices")
+        return answers[command]
+
+    return this_machine(COMMAND, STARTED, run)
+
+
+def test_the_gpus_are_told_with_their_links() -> None:
+    rows = "NVIDIA H200, 143771, 570.133.20\n" * 2
+    seen = machine({GPUS: rows, SUMMARY: HEAD, TOPOLOGY: PAIR})
+    names = ("gpu", "gpu_count", "gpu_memory_bytes", "driver", "driver_cuda", "interconnect")
+    assert [seen.value(FactName(name)) for name in names] == [
+        "NVIDIA H200",
+        2,
+        143771 << 20,
+        "570.133.20",
+        "12.8",
+        "NV18",
+    ]
+    assert seen.facts[FactName.INTERCONNECT].source == "nvidia-smi topo -m"
+
+
+def test_a_question_that_is_not_answered_leaves_the_other_facts() -> None:
+    seen = machine({GPUS: "A, 80, 5\n"})
+    assert seen.value(FactName.GPU) == "A"
+    assert seen.facts[FactName.INTERCONNECT] == Fact.unseen("nvidia-smi topo -m ended with 9: no devices")
+
+
+def test_the_machine_itself_is_told() -> None:
+    seen = machine({})
+    assert seen.value(FactName.NODE) == platform.node()
+    assert seen.value(FactName.CORES) == os.cpu_count()
+    assert seen.value(FactName.STARTED) == STARTED
+    assert seen.value(FactName.COMMAND) == COMMAND
+    assert (seen.value(FactName.MEMORY_BYTES) or 0) > 1 << 20  # type: ignore[operator]
+    assert seen.facts[FactName.IMAGE_DIGEST] == Fact.unseen("a process of this machine has no image")
+
+
+def test_a_machine_without_the_program_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    seen = this_machine(COMMAND, STARTED)
+    assert seen.facts[FactName.DRIVER] == Fact.unseen("there is no nvidia-smi on this machine")
+
+
+def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho couldn\\'t communicate with the driver\nexit 9\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "ended with 9: couldn't communicate" in (this_machine(COMMAND, STARTED).facts[FactName.GPU].reason or "")

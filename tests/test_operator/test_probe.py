@@ -1,0 +1,122 @@
+"""The probe in an engine's image: what it leaves, on a real shell, and what is made of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.launched import Fact
+from specbench_api.spec.conditions import EngineReason, GroupState
+from specbench_operator.reconcile.probed import SOURCE, probed
+from specbench_operator.render.probe import SCRIPT, sections
+from specbench_operator.state import Place, Pod, Ref, Terminated
+from specbench_testing.nvidia import HEAD, PAIR
+from specbench_testing.operator import NOON, UID
+from specbench_testing.world import World
+
+POD = Pod(Ref("Pod", "demo-g0-0-x", "p"), UID, Place("engine", 0, 0), "demo-g0-0", "Running", NOON)
+NVIDIA_SMI = f"""#!/bin/sh
+case "$*" in
+  --query*) for gpu in 0 1; do echo 'NVIDIA H200, 143771, 570.133.20'; done;;
+  topo*) cat <<'END'
+{PAIR}END
+  ;;
+  *) echo '{HEAD}';;
+esac
+"""
+PYTHON = "#!/bin/sh\necho a warning\necho 2.9.1+cu128 12.8\n"
+
+
+def run_script(folder: Path, **programs: str) -> str:
+    """What the script leaves where these are the only programs beside the shell's own; it always ends well."""
+    for name, text in programs.items():
+        path = folder / name.replace("_", "-")
+        path.write_text(text)
+        path.chmod(0o755)
+    for name in ("head", "grep", "tail", "cat"):
+        (folder / name).symlink_to(f"/usr/bin/{name}")
+    log = folder / "log"
+    script = SCRIPT.replace("/dev/termination-log", str(log))
+    done = subprocess.run(["/bin/sh", "-c", script], env={"PATH": str(folder)}, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+    return log.read_text()
+
+
+def facts_of(message: str) -> dict[FactName, Fact]:
+    return probed(replace(POD, probe=Terminated(0, "Completed", message)))
+
+
+def test_what_a_shell_finds_becomes_facts(tmp_path: Path) -> None:
+    message = run_script(tmp_path, nvidia_smi=NVIDIA_SMI, python3=PYTHON)
+    assert len(message.encode()) < 4096
+    assert {name.value: fact.value for name, fact in facts_of(message).items()} == {
+        "gpu": "NVIDIA H200",
+        "gpu_count": 2,
+        "gpu_memory_bytes": 143771 << 20,
+        "driver": "570.133.20",
+        "driver_cuda": "12.8",
+        "interconnect": "NV18",
+        "torch": "2.9.1+cu128",
+        "cuda": "12.8",
+    }
+
+
+def test_an_image_with_nothing_but_a_shell_ends_well_and_says_what_it_lacks(tmp_path: Path) -> None:
+    facts = facts_of(run_script(tmp_path))
+    assert [fact.value for fact in facts.values()] == [None] * 8
+    assert "nvidia-smi" in (facts[FactName.GPU].reason or "")
+    assert "python3" in (facts[FactName.TORCH].reason or "")
+
+
+def test_a_machine_of_many_gpus_and_cards_stays_within_the_message(tmp_path: Path) -> None:
+    row = "echo 'NVIDIA H200 with a name as long as names of cards may get, 143771, 570.133.20'"
+    wide = f"#!/bin/sh\nfor n in $(/usr/bin/seq 200); do {row}; done\n"
+    message = run_script(tmp_path, nvidia_smi=wide, python3=wide)
+    assert len(message.encode()) < 4096
+    assert set(sections(message)) == {"gpus", "cuda", "links", "torch"}, "what was cut hides nothing behind it"
+
+
+def test_where_the_log_cannot_be_written_it_ends_well_all_the_same(tmp_path: Path) -> None:
+    script = SCRIPT.replace("/dev/termination-log", str(tmp_path / "missing/log"))
+    assert subprocess.run(["/bin/sh", "-c", script], capture_output=True, check=False).returncode == 0
+
+
+def test_torch_is_read_from_its_file_without_importing_it(tmp_path: Path) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit(3)")
+    version = "from typing import Optional\n__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n"
+    (package / "version.py").write_text(version)
+    script = SCRIPT.replace("/dev/termination-log", str(tmp_path / "log"))
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run(["/bin/sh", "-c", script], env=env, check=True)
+    facts = facts_of((tmp_path / "log").read_text())
+    assert facts[FactName.TORCH] == Fact.seen("2.13.0+cpu", SOURCE)
+    assert facts[FactName.CUDA] == Fact.seen("none", SOURCE)
+
+
+def test_a_message_that_was_cut_or_never_written_leaves_reasons() -> None:
+    assert sections("") == {}
+    assert facts_of("== gpus\nA, 1")[FactName.GPU].value is None
+    assert facts_of("")[FactName.TORCH] == Fact.unseen(f"{SOURCE} tells none: it said nothing")
+
+
+def test_without_a_probe_nothing_is_said_of_it() -> None:
+    assert probed(POD) == {}
+
+
+@pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
+def test_an_image_without_a_shell_gives_the_arm_up_with_what_to_do(reason: str) -> None:
+    world = World()
+    world.settle()
+    ended = Terminated(128, reason, 'exec: "/bin/sh": no such file or directory')
+    world.start_pod(world.engine(), phase="Failed", probe=ended)
+    world.settle()
+    row = world.group(0)
+    assert (row.state, row.reason) == (GroupState.FAILED, EngineReason.CONFIG_ERROR)
+    assert "set probeEngines to false" in row.message
