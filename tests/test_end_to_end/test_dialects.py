@@ -68,7 +68,8 @@ def _truth(folder: Path) -> pd.DataFrame:
 
 
 def _by_turn(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.set_index(TURN, verify_integrity=True).sort_index()
+    assert not rows.duplicated(TURN).any(), "a turn is measured once"
+    return rows.set_index(TURN).sort_index()
 
 
 def _positions(truth: pd.DataFrame) -> list[float]:

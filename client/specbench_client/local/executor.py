@@ -6,6 +6,7 @@ own fault would fail again. An engine that is merely lost is launched again, twi
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
