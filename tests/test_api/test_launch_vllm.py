@@ -411,6 +411,9 @@ def test_what_drafts_nothing_is_no_algorithm() -> None:
 
 def test_each_cell_says_from_where_it_is_known() -> None:
     assert {method: cell.evidence for method, cell in CELLS.items() if cell.evidence is not Evidence.PARSER} == {
+        Method.NONE: Evidence.RUN,
+        Method.NGRAM: Evidence.RUN,
+        Method.DRAFT_MODEL: Evidence.RUN,
         Method.MEDUSA: Evidence.SOURCE,
         Method.LOOKAHEAD: Evidence.SOURCE,
     }

