@@ -61,19 +61,24 @@ class Distinct:
         return values
 
 
+ANYTHING = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
+"""The schema of a value that may be anything JSON has."""
+
+
 @dataclass(frozen=True)
 class Open:
-    """Marks a map whose values may be anything JSON has. What is no number of JSON (NaN) is refused.
+    """Marks a map whose values may be anything JSON has, null too. What is no number of JSON (NaN) is refused.
 
     Rendered as a map and not as an open object: the API server compares open objects by the keys of one side alone,
-    so that a field could change its name under the rule that what is measured cannot change.
+    so that a field could change its name under the rule that what is measured cannot change. Its values are nullable,
+    or the API server would drop a null that an engine was meant to read.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._refuse_no_json, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(schema), "additionalProperties": {"x-kubernetes-preserve-unknown-fields": True}}
+        return {**handler(schema), "additionalProperties": dict(ANYTHING)}
 
     @staticmethod
     def _refuse_no_json(values: dict[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,12 @@ def test_the_server_fills_in_the_very_defaults_of_the_models(runs: Runs) -> None
     assert stored["spec"] == parse_run(resource()).spec.to_dict()
 
 
+def test_the_server_keeps_a_null_that_an_engine_is_meant_to_read(runs: Runs) -> None:
+    body = {"top_k": None, "deep": {"a": None}}
+    stored = runs.try_out(resource({"spec.workloads[0].extraBody": body}))
+    assert stored["spec"]["workloads"][0]["extraBody"] == body
+
+
 def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
     """kstatus takes a missing status for a finished one; -1 is no generation, so it says InProgress."""
     assert runs.create(resource(name="fresh"))["status"] == {"observedGeneration": -1}
@@ -175,7 +181,12 @@ WHOLE = {
     "spec.workloads[0].dataset.categories": ["c"],
     "spec.workloads[0].sampling": {},
     "spec.workloads[0].output": {},
-    "spec.placement": {"tolerations": [{}], "imagePullSecrets": ["s"], "nodeSelector": {}, "clientNodeSelector": {}},
+    "spec.placement": {
+        "tolerations": [{"key": "a"}],
+        "imagePullSecrets": ["s"],
+        "nodeSelector": {},
+        "clientNodeSelector": {},
+    },
 }
 VALUES = st.one_of(
     st.just(MISSING),

@@ -167,6 +167,23 @@ def test_what_no_schema_can_tell_is_refused_before_anything_is_created(
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize("field", ["nodeSelector", "clientNodeSelector"])
+@pytest.mark.parametrize("key", ["", "not a key!", "a/b/c", "/a", "a/", "A.b/c", "k" * 64, "d" * 254 + "/k"])
+def test_a_key_that_no_label_can_have_is_refused_before_anything_is_created(field: str, key: str) -> None:
+    run = run_of()
+    placement = run.spec.placement.model_validate({field: {key: "v"}})
+    spec = run.spec.model_copy(update={"placement": placement})
+    with pytest.raises(InvalidSpec, match=rf"^spec\.placement\.{field}: '.*' is no label's key"):
+        expand(run.model_copy(update={"spec": spec}))
+
+
+def test_a_plan_that_no_config_map_holds_is_refused_before_anything_is_created() -> None:
+    long = [{**row, "extraBody": {"stop": "x" * 60_000}} for row in workloads(16)]
+    with pytest.raises(InvalidSpec, match=r"its plan has 9\d{5} bytes and a ConfigMap holds 900000 \(split it"):
+        expand(run_of({"spec.workloads": long, "spec.drafters": []}))
+    assert expand(run_of({"spec.workloads": long[:14], "spec.drafters": []})).points
+
+
 def test_an_endpoint_that_already_runs_is_refused_its_plan_only_for_what_is_wrong_with_the_plan() -> None:
     engine = {"kind": "external", "endpoint": "http://127.0.0.1:8000"}
     edits: dict[str, Any] = {"spec.engine": engine, "spec.drafters": []}

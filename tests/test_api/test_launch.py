@@ -268,6 +268,58 @@ def test_a_short_spelling_on_the_arm_is_the_same_flag() -> None:
     assert "'-c 1024' and '--ctx-size=512'" in told
 
 
+@pytest.mark.parametrize("kind", LAUNCHED)
+@pytest.mark.parametrize("where", ["engine", "drafters[0]"])
+def test_a_flag_that_stands_twice_in_one_list_is_refused_with_both_values(kind: EngineKind, where: str) -> None:
+    edits = {"spec.drafters[0].numSpeculativeTokens": 8, f"spec.{where}.args": ["--seed=1", "--other", "--seed", "2"]}
+    (told,) = problems({**LLAMA, "spec.engine": {"kind": str(kind)}, **edits})
+    assert told == (
+        f"spec.{where}.args[2]: '--seed 2' and '--seed=1' of spec.{where}.args[0] set the same flag"
+        " (leave one of them out: an engine takes the last)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        ("simulator", ["--acceptance=0.5", "--acceptance=0.7"]),
+        ("llama-cpp", ["--ctx-size=1", "-c", "2"]),
+        ("llama-cpp", ["--ctx_size", "1", "--ctx-size=2"]),
+        ("llama-cpp", ["--draft-min=1", "--spec-draft-n-min=2"]),
+        ("vllm", ["--max-model-len=1", "--max_model_len", "2"]),
+        ("vllm", ["--enable-expert-parallel", "--no-enable-expert-parallel"]),
+        ("vllm", ["--compilation-config.mode=1", "-cc.mode=2"]),
+        ("vllm", ["--compilation-config.mode=1", "-cc", '{"mode":2}']),
+        ("sglang", ["--dp-size=2", "--data-parallel-size=4"]),
+        ("tensorrt-llm", ["--pp_size=1", "--pipeline_parallel_size=2"]),
+    ],
+    ids=str,
+)
+def test_a_flag_twice_in_two_spellings_is_the_same_flag(kind: str, args: list[str]) -> None:
+    (told,) = problems({**LLAMA, "spec.engine": {"kind": kind, "args": args}, "spec.drafters": []})
+    assert "set the same flag (leave one of them out" in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        ("simulator", ["--fault=http-500", "--fault=miscount"]),
+        ("llama-cpp", ["--lora", "a", "--lora", "b", "--logit-bias=1-2", "-l", "3+4"]),
+        ("vllm", ["--middleware=a", "--middleware=b", "-cc.mode=1", "-cc.cudagraph_mode=NONE"]),
+        ("tensorrt-llm", ["--custom_module_dirs", "a", "--custom_module_dirs", "b"]),
+    ],
+    ids=str,
+)
+def test_a_flag_that_an_engine_takes_several_times_may_stand_twice_in_one_list(kind: str, args: list[str]) -> None:
+    assert launch_of({**LLAMA, "spec.engine": {"kind": kind, "args": args}, "spec.drafters": []}, "none").args
+
+
+@pytest.mark.parametrize("flag", ["--draft", "--draft-n", "--draft-max", "--spec_draft_n_max"])
+def test_llama_cpps_older_names_of_the_drafts_length_are_the_fields(flag: str) -> None:
+    (told,) = problems({**LLAMA, "spec.drafters": [], "spec.engine": {"kind": "llama-cpp", "args": [f"{flag}=9"]}})
+    assert told.endswith("(set drafters[].numSpeculativeTokens)")
+
+
 @pytest.mark.parametrize(("kind", "flag"), [("simulator", "--fault"), ("llama-cpp", "--lora")])
 def test_a_flag_that_an_engine_takes_several_times_may_stand_on_engine_and_arm(kind: str, flag: str) -> None:
     drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": [f"{flag}=b"]}

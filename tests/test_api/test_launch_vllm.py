@@ -279,6 +279,24 @@ def test_a_flag_in_two_spellings_is_given_twice() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("shared", "own"),
+    [
+        ("--compilation-config.mode=1", "-cc.mode=2"),
+        ("--compilation-config.mode=1", '-cc={"mode":2}'),
+        ('-cc={"mode":2}', "--compilation_config.mode=1"),
+    ],
+)
+def test_a_key_of_a_value_and_the_same_key_or_the_whole_value_are_given_twice(shared: str, own: str) -> None:
+    (told,) = problems({"spec.engine": {"kind": "vllm", "args": [shared]}, **drafting(method="ngram", args=[own])})
+    assert f"{own!r} and {shared!r} of spec.engine.args[0] set the same flag" in told
+
+
+def test_two_keys_of_one_value_are_put_together() -> None:
+    engine = {"kind": "vllm", "args": ["-cc.mode=1", "-cc.cudagraph_mode=NONE"]}
+    assert launch_of({"spec.engine": engine}).args == (*COMMON, "-cc.mode=1", "-cc.cudagraph_mode=NONE")
+
+
 @given(st.sampled_from(["--enable-prefix-caching", "--generation-config", "--stream-interval"]), st.data())
 def test_underscores_and_negations_never_hide_a_managed_flag(flag: str, data: st.DataObject) -> None:
     written = "".join(data.draw(st.sampled_from("-_")) if letter == "-" else letter for letter in flag[2:])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from specbench_api.errors import InvalidSpec, NotYaml
+from specbench_api.plan.canonical import digest
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_run, read_run, read_yaml
+from specbench_api.spec.run import SpecBenchRun
 from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal
 from specbench_testing.resources import resource, run_of
 
@@ -49,6 +52,27 @@ def test_a_field_that_resembles_nothing_is_answered_with_what_is_known_there() -
 def test_what_is_no_number_of_json_cannot_be_sent(value: Any) -> None:
     with pytest.raises(InvalidSpec, match=r"spec\.workloads\[0\]\.extraBody: out of range float values"):
         parse_run(resource({"spec.workloads[0].extraBody": {"field": value}}))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("spec.workloads[0].extraBody", lambda run: run.spec.workloads[0].extra_body),
+        ("spec.engine.config", lambda run: run.spec.engine.config),
+        ("spec.drafters[0].speculativeConfig", lambda run: run.spec.drafters[0].speculative_config),
+    ],
+)
+def test_a_null_in_an_open_map_is_a_value_and_makes_another_point(
+    path: str, found: Callable[[SpecBenchRun], dict[str, Any]]
+) -> None:
+    engine = {"kind": "tensorrt-llm", "version": "1.2.0"}
+    drafter = {"name": "d", "method": "eagle3", "model": "acme/draft"}
+    given = {"spec.engine": engine, "spec.drafters[0]": drafter}
+    null = run_of({**given, path: {"key": None, "deep": {"key": None, 2026: [None]}}})
+    assert found(null) == {"key": None, "deep": {"key": None, "2026": [None]}}
+    assert parse_run(null.to_dict()) == null
+    hashes = {digest(run_of({**given, path: value}).spec.to_dict()) for value in ({"key": None}, {}, {"key": 0})}
+    assert len(hashes) == 3
 
 
 @pytest.mark.parametrize(
@@ -111,6 +135,31 @@ def test_a_status_that_a_user_pastes_in_is_passed_over() -> None:
 def test_reading_keeps_what_the_api_server_adds_to_metadata() -> None:
     run = parse_run(resource({"metadata.uid": "u-1", "metadata.generation": 3, "metadata.managedFields": [{}]}))
     assert (run.metadata.uid, run.metadata.generation) == ("u-1", 3)
+
+
+@pytest.mark.parametrize("namespace", ["../../../evil", "a/b", "A", ".hidden", "a.b", "-a", ""])
+def test_a_namespace_is_a_label_and_no_way_out_of_the_results(namespace: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"^metadata\.namespace: string should"):
+        parse_run(resource({"metadata.namespace": namespace}))
+
+
+@pytest.mark.parametrize(
+    ("edits", "path"),
+    [
+        ({"metadata.name": "\ud800"}, "metadata.name"),
+        ({"spec.drafters[0].args": ["b", "a\udfff"]}, "spec.drafters[0].args[1]"),
+        ({"spec.engine": {"\ud800": 1}}, "spec.engine"),
+    ],
+    ids=ascii,
+)
+def test_half_a_surrogate_pair_is_told_with_its_place(edits: Mapping[str, Any], path: str) -> None:
+    with pytest.raises(InvalidSpec, match=rf"^{re.escape(path)}: no text: .* \(write the character itself\)$"):
+        parse_run(resource(edits))
+
+
+def test_a_zero_has_no_sign() -> None:
+    plus, minus = (run_of({"spec.workloads[0].sampling": {"temperature": zero}}) for zero in (0.0, -0.0))
+    assert digest(minus.spec.to_dict()) == digest(plus.spec.to_dict()) == digest(run_of().spec.to_dict())
 
 
 def test_a_run_survives_its_own_json() -> None:

@@ -69,7 +69,7 @@ def field_of(annotation: Any, default: Any = ...) -> Schema:
                 "type": "object",
                 "default": {},
                 "maxProperties": 2,
-                "additionalProperties": {"x-kubernetes-preserve-unknown-fields": True},
+                "additionalProperties": {"x-kubernetes-preserve-unknown-fields": True, "nullable": True},
             },
         ),
         (Colour, ..., {"description": "What it looks like.", "type": "string", "enum": ["red", "blue"]}),

@@ -176,6 +176,11 @@ def test_a_trace_in_milliseconds_is_refused_before_it_takes_weeks() -> None:
         replayed(None, Extent(count=100), np.arange(100) * 60_000.0)
 
 
+def test_a_trace_so_dense_that_its_schedule_would_fill_the_memory_is_refused() -> None:
+    with pytest.raises(BadInput, match="more than 2,000,000 conversations would begin"):
+        replayed(None, Extent(duration_s=86_400), np.arange(50_000) * 1e-6)
+
+
 def test_a_rate_that_would_take_for_ever_is_refused() -> None:
     with pytest.raises(BadInput, match="a higher load"):
         drawn(Arrival(), rate=0.0001, count=100)

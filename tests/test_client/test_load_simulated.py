@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -151,7 +152,7 @@ async def test_each_fault_of_the_wire_has_its_class(fault: str, wanted: str, tmp
     async with simulated(tmp_path, FAST, fault, idle_timeout_s=0.1) as site:
         records = await site.drive([row("talk", "one", "two")], concurrency=1)
         with pytest.raises(EngineFailed):
-            await first_completion(site.context, [Message("user", "hi")])
+            await first_completion(site.context, [Message("user", "hi")], pause=lambda _: asyncio.sleep(0))
     assert [record.error_class for record in records] == [wanted, "skipped_after_error"]
     assert records[0].error
 

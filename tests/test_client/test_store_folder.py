@@ -96,3 +96,9 @@ def test_objects_can_be_read_by_colleagues(tmp_path: Path) -> None:
 def test_what_is_no_key_is_a_bug_of_the_caller(tmp_path: Path, key: str) -> None:
     with pytest.raises(ValueError, match="is no key"):
         FolderStore(tmp_path).put(key, b"x")
+
+
+@pytest.mark.parametrize("prefix", ["../evil", "runs/../../evil", "/etc", "runs//x", ""])
+def test_no_prefix_leads_out_of_the_folder(prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no key"):
+        FolderStore(tmp_path / "results").below(prefix)

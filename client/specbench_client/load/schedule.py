@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specbench_api.spec.load import Arrival, Process
+from specbench_api.spec.load import CONVERSATIONS_MAX, LONGEST_S, Arrival, Process
 from specbench_client.errors import BadInput
 
 Times = NDArray[np.int64]
@@ -28,8 +28,9 @@ Offsets = NDArray[np.float64]
 
 PURPOSE = "arrivals"
 NS_PER_S = 1e9
-LONGEST_S = 86_400.0
-"""As long as load.durationSeconds may be: a trace that asks for more is in other units than seconds."""
+MOST = 2 * CONVERSATIONS_MAX
+"""Beyond it no more is drawn. Chance scatters a schedule around what its rate asks for, and never so far; a trace that
+is replayed at its own speed says first here how dense it is."""
 LEAD_LEAST_S, LEAD_MOST_S = 1.0, 120.0
 """Bounds of how long an open loop may take to become steady before it is measured all the same; between them, twice as
 long as what is measured: an engine that falls behind is not buried under fillers."""
@@ -84,11 +85,16 @@ def intended_times(
     else:
         blocks = _renewals(arrival, rate, Seeding(arrival.seed, repeat, purpose).generator())
     found = _cut(blocks, extent)
+    if found.size > MOST:
+        raise BadInput(
+            f"more than {MOST:,} conversations would begin within load.durationSeconds: make it shorter, or lower "
+            "load.rate (a trace without a rate is replayed at its own speed)"
+        )
     if not found.size:
         raise BadInput("no conversation would begin within load.durationSeconds: make it longer, or raise load.rate")
     if found[-1] > LONGEST_S:
         raise BadInput(
-            f"the schedule would last {found[-1]:.0f} s, and a point lasts {LONGEST_S:.0f} s at most: ask for fewer "
+            f"the schedule would last {found[-1]:.0f} s, and a point lasts {LONGEST_S} s at most: ask for fewer "
             "requests or a higher load.rate (a trace's time stamps are seconds or RFC 3339, not milliseconds)"
         )
     return np.rint(found * NS_PER_S).astype(np.int64)
@@ -191,7 +197,7 @@ def _cut(blocks: Iterator[Offsets], extent: Extent) -> Offsets:
             break
         if extent.duration_s is not None and block[-1] >= extent.duration_s:
             break
-        if block[-1] > LONGEST_S:
+        if block[-1] > LONGEST_S or size > MOST:
             break
     times = np.concatenate(kept)
     return times[: extent.count] if extent.duration_s is None else times[times < extent.duration_s]

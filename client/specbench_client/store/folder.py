@@ -71,7 +71,7 @@ class FolderStore:
         return str(self._root / key) if key else str(self._root)
 
     def below(self, prefix: str) -> FolderStore:
-        return FolderStore(self._root / prefix)
+        return FolderStore(self._path(prefix))
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from specbench_api import API_VERSION
 from specbench_api.crdgen.resource import schema
-from specbench_api.crdgen.structural import ANYTHING, LIST_TYPE, MAP_KEYS, VALIDATIONS, Schema
+from specbench_api.crdgen.structural import LIST_TYPE, MAP_KEYS, VALIDATIONS, Schema
+from specbench_api.model import ANYTHING
 
 _INTRODUCTION = f"""\
 # API reference: `{API_VERSION}`
@@ -65,7 +66,7 @@ def _meaning(field: Schema) -> str:
 
 
 def _type(field: Schema) -> str:
-    if ANYTHING in field:
+    if field == ANYTHING:
         return "anything"
     if field["type"] == "array":
         keys = f" by {', '.join(field[MAP_KEYS])}" if field[LIST_TYPE] == "map" else ""

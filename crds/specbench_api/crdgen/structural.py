@@ -26,14 +26,13 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from specbench_api.errors import NotStructural
-from specbench_api.model import ApiModel, Rule
+from specbench_api.model import ANYTHING, ApiModel, Rule
 
 Schema = dict[str, Any]
 
 MAP_KEYS = "x-kubernetes-list-map-keys"
 LIST_TYPE = "x-kubernetes-list-type"
 VALIDATIONS = "x-kubernetes-validations"
-ANYTHING = "x-kubernetes-preserve-unknown-fields"
 
 _KEPT = (
     "description", "type", "format", "enum", "default", "pattern", "minLength", "maxLength", "minItems", "maxItems",
@@ -86,7 +85,7 @@ class _Rewriting:
     def rewrite(self, node: Schema, where: str) -> Schema:
         """The node and all below it. Raises NotStructural, naming `where`."""
         found = self._resolved(node, where)
-        if found == {ANYTHING: True}:
+        if found == ANYTHING:
             return found
         unknown = sorted(set(found) - {*_KEPT, *_REWRITTEN, *_DROPPED})
         if unknown:

@@ -44,23 +44,44 @@ def contradictions(  # noqa: PLR0917 -- the rule is six
     return problems
 
 
+def repeated(args: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()) -> list[Problem]:
+    """Flags that one list sets twice, in whatever spelling: an engine takes the last, and says nothing.
+
+    `repeatable` holds canonical flags that an engine takes several times. A flag and a key of its value
+    (`--config.key`) are one; two keys of it are not.
+    """
+    allowed, earlier, problems = set(repeatable), dict[str, int](), []
+    for index, argument in enumerate(args):
+        flag = _canonical(argument, aliases)
+        twin = _twin(flag, earlier)
+        if twin is not None:
+            message = (
+                f"{_with_value(args, index)!r} and {_with_value(args, twin)!r} of {path}[{twin}] set the same flag"
+            )
+            problems.append(Problem(f"{path}[{index}]", message, "leave one of them out: an engine takes the last"))
+        elif flag and flag not in allowed:
+            earlier[flag] = index
+    return problems
+
+
 def given_twice(
     engine: Sequence[str], arm: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()
 ) -> list[Problem]:
-    """Flags that an arm sets and `spec.engine.args` too: an engine takes one of them, and says nothing.
+    """Flags that an arm sets twice, or that `spec.engine.args` sets too: an engine takes one, and says nothing.
 
-    `repeatable` holds canonical flags that an engine takes several times.
+    `repeatable` as in `repeated`.
     """
+    problems = repeated(arm, path, aliases, repeatable)
     allowed, common = set(repeatable), dict[str, int]()
     for index, argument in enumerate(engine):
-        if flag_of(argument):
-            common.setdefault(_canonical(argument, aliases), index)
-    problems = []
-    for index, argument in enumerate(arm):
         flag = _canonical(argument, aliases)
-        if flag in common and flag not in allowed:
-            mine, theirs = _with_value(arm, index), _with_value(engine, common[flag])
-            message = f"{mine!r} and {theirs!r} of spec.engine.args[{common[flag]}] set the same flag"
+        if flag and flag not in allowed:
+            common.setdefault(flag, index)
+    for index, argument in enumerate(arm):
+        twin = _twin(_canonical(argument, aliases), common)
+        if twin is not None:
+            mine, theirs = _with_value(arm, index), _with_value(engine, twin)
+            message = f"{mine!r} and {theirs!r} of spec.engine.args[{twin}] set the same flag"
             remedy = "leave it in engine.args, for every arm alike, or give it in each arm's args"
             problems.append(Problem(f"{path}[{index}]", message, remedy))
     return problems
@@ -69,6 +90,14 @@ def given_twice(
 def _canonical(argument: str, aliases: Aliases) -> str:
     flag = flag_of(argument)
     return aliases(flag) if callable(aliases) else aliases.get(flag, flag)
+
+
+def _twin(flag: str, earlier: Mapping[str, int]) -> int | None:
+    """Where the same flag stands already: it itself, its whole value, or a key of it."""
+    same = (
+        place for other, place in earlier.items() if f"{flag}.".startswith(f"{other}.") or other.startswith(f"{flag}.")
+    )
+    return next(same, None)
 
 
 def _with_value(args: Sequence[str], index: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of, given_twice
+from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
 from specbench_api.launch.launch import Launch, Order
 from specbench_api.launch.unheard import unheard
 from specbench_api.spec.drafter import Drafter, Method
@@ -59,12 +59,19 @@ _UNHEARD = (
 _ALIASES = {
     "-m": "--model", "-hf": "--hf-repo", "-a": "--alias", "-np": "--parallel", "-md": "--model-draft",
     "--spec-draft-model": "--model-draft", "-hfd": "--hf-repo-draft", "--spec-draft-hf": "--hf-repo-draft",
+    "--draft": "--spec-draft-n-max", "--draft-n": "--spec-draft-n-max", "--draft-max": "--spec-draft-n-max",
+    "--draft-min": "--spec-draft-n-min", "--draft-n-min": "--spec-draft-n-min", "--draft-p-min": "--spec-draft-p-min",
     "--no-slots": "--slots", "-c": "--ctx-size", "-t": "--threads", "-tb": "--threads-batch", "-b": "--batch-size",
     "-ub": "--ubatch-size", "-fa": "--flash-attn", "-s": "--seed", "-ngl": "--gpu-layers", "-ctk": "--cache-type-k",
     "--n-gpu-layers": "--gpu-layers", "-ctv": "--cache-type-v", "--no-cache-prompt": "--cache-prompt",
     "-ot": "--override-tensor", "-l": "--logit-bias",
+    "-hfr": "--hf-repo", "-otd": "--spec-draft-override-tensor",
+    "--override-tensor-draft": "--spec-draft-override-tensor",
 }  # fmt: skip
-_REPEATABLE = ("--lora", "--lora-scaled", "--control-vector", "--override-kv", "--override-tensor", "--logit-bias")
+_REPEATABLE = (
+    "--lora", "--lora-scaled", "--control-vector", "--control-vector-scaled", "--override-kv", "--override-tensor",
+    "--spec-draft-override-tensor", "--logit-bias", "--dry-sequence-breaker",
+)  # fmt: skip
 _REMEDIES = {
     "--model": "set spec.model.path",
     "--hf-repo": "set spec.model.name",
@@ -106,12 +113,13 @@ class LlamaCppLauncher:
     def problems(self, order: Order) -> Sequence[Problem]:
         """Arguments that contradict managed flags, and a target that llama-server cannot fetch."""
         drafter, alike = order.drafter, _alike(order)
-        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES, alike)
+        found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
+        found += repeated(order.engine.args, "spec.engine.args", spelled, _REPEATABLE)
         if drafter:
             path = f"{order.drafter_path}.args"
             ours = (*alike, *_drafting(drafter))
-            found += contradictions(_MANAGED, drafter.args, path, _ALIASES, _REMEDIES, ours)
-            found += given_twice(order.engine.args, drafter.args, path, _ALIASES, _REPEATABLE)
+            found += contradictions(_MANAGED, drafter.args, path, spelled, _REMEDIES, ours)
+            found += given_twice(order.engine.args, drafter.args, path, spelled, _REPEATABLE)
         if order.target.uri:
             found.append(
                 Problem(
@@ -123,6 +131,12 @@ class LlamaCppLauncher:
         if drafter:
             found += _drafter_problems(drafter, order.drafter_path)
         return found
+
+
+def spelled(flag: str) -> str:
+    """The flag that llama-server takes this spelling for: it takes `_` for `-`, and short and older names."""
+    name = flag.replace("_", "-") if flag.startswith("--") else flag
+    return _ALIASES.get(name, name)
 
 
 def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
@@ -155,7 +169,7 @@ def _algorithm_problems(drafter: Drafter, path: str) -> list[Problem]:
 def _idle_knobs(drafter: Drafter, path: str) -> list[Problem]:
     """Knobs of n-grams that are off on this arm: llama-server takes them, and never looks at them."""
     mine = f"--spec-{_type(drafter)}-"
-    flags = [flag_of(argument) for argument in drafter.args]
+    flags = [spelled(flag_of(argument)) for argument in drafter.args]
     idle = [index for index, flag in enumerate(flags) if flag.startswith(_KNOBS) and not flag.startswith(mine)]
     return [
         Problem(f"{path}.args[{index}]", f"{flags[index]} does nothing with --spec-type {_type(drafter)}", "remove it")

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice
+from specbench_api.launch.arguments import contradictions, given_twice, repeated
 from specbench_api.launch.launch import CONFIG_FOLDER, Launch, Order, release_tag
 from specbench_api.launch.support.sglang import RELEASE
 from specbench_api.launch.weights import models_of, path_of, pinned
@@ -106,6 +106,7 @@ class SglangLauncher:
         engine, drafter, path, alike = order.engine, order.drafter, f"{order.drafter_path}.args", _alike(order)
         managed = (*_MANAGED, *(_LEVELLED if engine.levelling is Levelling.ON else ()))
         found = contradictions(managed, engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
+        found += repeated(engine.args, "spec.engine.args", spelled)
         if drafter:
             ours = (*alike, *_drafting(drafter))
             found += contradictions(managed, drafter.args, path, spelled, _REMEDIES, ours)

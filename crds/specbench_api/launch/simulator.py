@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice
+from specbench_api.launch.arguments import contradictions, given_twice, repeated
 from specbench_api.launch.launch import Launch, Order
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
@@ -45,6 +45,7 @@ class SimulatorLauncher:
         found = contradictions(
             _MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES, _dialect(order.engine)
         )
+        found += repeated(order.engine.args, "spec.engine.args", _ALIASES, _REPEATABLE)
         if order.drafter:
             path = f"{order.drafter_path}.args"
             ours = (*_dialect(order.engine), *_drafting(order.drafter))

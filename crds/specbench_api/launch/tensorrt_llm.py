@@ -19,7 +19,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice
+from specbench_api.launch.arguments import contradictions, given_twice, repeated
 from specbench_api.launch.launch import CONFIG_FOLDER, Launch, Order
 from specbench_api.launch.support.tensorrt_llm import RELEASE
 from specbench_api.launch.weights import models_of, path_of, pinned
@@ -49,6 +49,7 @@ _ALIASES = {
     "--config": "--extra_llm_api_options", "--tensor_parallel_size": "--tp_size",
     "--pipeline_parallel_size": "--pp_size", "--moe_expert_parallel_size": "--ep_size",
 }  # fmt: skip
+_REPEATABLE = ("--custom_module_dirs",)
 _REMEDIES = {
     "--tp_size": "set spec.engine.tensorParallelSize",
     "--extra_llm_api_options": "set spec.engine.config",
@@ -94,9 +95,10 @@ class TensorrtLlmLauncher:
         """Arguments and keys that contradict managed ones, and what TensorRT-LLM has not."""
         engine, drafter, path = order.engine, order.drafter, order.drafter_path
         found = contradictions(_MANAGED, engine.args, "spec.engine.args", _ALIASES, _REMEDIES, _alike(order))
+        found += repeated(engine.args, "spec.engine.args", _ALIASES, _REPEATABLE)
         if drafter:
             found += contradictions(_MANAGED, drafter.args, f"{path}.args", _ALIASES, _REMEDIES, _alike(order))
-            found += given_twice(engine.args, drafter.args, f"{path}.args", _ALIASES)
+            found += given_twice(engine.args, drafter.args, f"{path}.args", _ALIASES, _REPEATABLE)
         found += _engine_problems(order)
         return [*found, *(_drafter_problems(drafter, engine, path) if drafter else ())]
 

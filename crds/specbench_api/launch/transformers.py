@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice
+from specbench_api.launch.arguments import contradictions, given_twice, repeated
 from specbench_api.launch.launch import Launch, Order
 from specbench_api.launch.unheard import unheard
 from specbench_api.launch.weights import models_of, path_of, pinned
@@ -65,6 +65,7 @@ class TransformersLauncher:
         """Arguments that contradict managed flags, and what a runtime of one process and one request cannot do."""
         alike, drafter = _target(order.target), order.drafter
         found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES, alike)
+        found += repeated(order.engine.args, "spec.engine.args", _ALIASES)
         if order.target.uri:
             remedy = "use path or pvc, or the hub's name"
             found.append(Problem("spec.model.uri", "transformers does not fetch from a URI", remedy))

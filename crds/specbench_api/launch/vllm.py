@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of, given_twice
+from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
 from specbench_api.launch.launch import Launch, Order, release_tag
 from specbench_api.launch.support.vllm import RELEASE
 from specbench_api.launch.vllm_speculation import CUSTOM_CLASS, rendered, speculation_problems
@@ -90,11 +90,12 @@ class VllmLauncher:
         alike = ("--model", *_alike(order))
         managed = _managed(order)
         found = contradictions(managed, args, "spec.engine.args", spelled, _REMEDIES, alike)
+        found += repeated(args, "spec.engine.args", with_key, _REPEATABLE)
         if drafter:
             path = f"{order.drafter_path}.args"
             ours = (*alike, *_drafting(drafter))
             found += contradictions(managed, drafter.args, path, spelled, _REMEDIES, ours)
-            found += given_twice(args, drafter.args, path, spelled, _REPEATABLE)
+            found += given_twice(args, drafter.args, path, with_key, _REPEATABLE)
             found += [*_too_old(order.engine), *speculation_problems(order), *_dynamic(order)]
         return [*found, *_unreachable(order.target)]
 
@@ -114,6 +115,12 @@ def spelled(flag: str) -> str:
     known = (*_MANAGED, *_LEVELLED, *_FETCHED, *_ALIASES)
     full = name if name in known else next((each for each in known if each.startswith(name) and name != "--"), name)
     return _ALIASES.get(full, full)
+
+
+def with_key(flag: str) -> str:
+    """The flag with the key of its JSON value, where one is spelled: vLLM makes one value of several keys."""
+    _, dot, key = flag.partition(".")
+    return f"{spelled(flag)}{dot}{key}"
 
 
 def _managed(order: Order) -> tuple[str, ...]:

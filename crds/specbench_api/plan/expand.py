@@ -16,7 +16,9 @@ from specbench_api.plan.canonical import canonical_point, digest
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.kubernetes import is_label_key
 from specbench_api.spec.load import Order
+from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.workload import CLAIMED_BODY
 
@@ -27,14 +29,18 @@ ENDPOINT_NAME = "endpoint"
 """The one arm of an endpoint that already runs: with whatever drafter it was started, so it is no baseline."""
 GROUPS_MAX = 512
 """Rows of status.groups."""
+PLAN_BYTES_MAX = 900_000
+"""A ConfigMap holds 1 MiB, and the object around the plan must fit too."""
 
 
 def expand(run: SpecBenchRun) -> Plan:
     """The plan of a run. Raises InvalidSpec for what no schema can tell: engines, flags, sizes."""
     run = _levelled(run)
     arms = arms_of(run.spec)
-    _refuse([*_of_launches(run.spec, arms), *_of_plan(run.spec, arms)])
-    return _plan(run, arms)
+    _refuse([*_of_launches(run.spec, arms), *_of_nodes(run.spec.placement), *_of_plan(run.spec, arms)])
+    plan = _plan(run, arms)
+    _refuse(_too_long(plan))
+    return plan
 
 
 def lay_out(run: SpecBenchRun) -> Plan:
@@ -90,6 +96,27 @@ def _of_launches(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
     rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
     orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0)) for arm in arms]
     return list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
+
+
+def _of_nodes(placement: Placement) -> list[Problem]:
+    """Keys of labels. Told here: no schema sees the keys of a map."""
+    return [
+        Problem(f"spec.placement.{field}", f"{key!r} is no label's key", "a name like pool or example.com/pool")
+        for field, labels in (
+            ("nodeSelector", placement.node_selector),
+            ("clientNodeSelector", placement.client_node_selector),
+        )
+        for key in labels
+        if not is_label_key(key)
+    ]
+
+
+def _too_long(plan: Plan) -> list[Problem]:
+    """Beyond what a ConfigMap holds, in which the clients of a cluster are given it."""
+    size = len(plan.to_json().encode())
+    message = f"its plan has {size} bytes and a ConfigMap holds {PLAN_BYTES_MAX}"
+    remedy = "split it: fewer workloads, load levels or repeats in one run"
+    return [Problem("spec", message, remedy)] if size > PLAN_BYTES_MAX else []
 
 
 def _of_plan(spec: RunSpec, arms: list[Arm]) -> list[Problem]:

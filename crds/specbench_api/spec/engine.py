@@ -53,6 +53,7 @@ class EnvVar(ApiModel):
 
 
 Argument = Annotated[str, Field(min_length=1, max_length=1024)]
+Image = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]*$")]
 
 
 class Engine(ApiModel):
@@ -80,7 +81,7 @@ class Engine(ApiModel):
     """What it speaks. Kind external: openai without it. Kind simulator: whose answers it imitates; vllm without it."""
     version: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Version of the engine. It names the default image and is part of every point's identity."""
-    image: Annotated[str, Field(min_length=1, max_length=512)] | None = None
+    image: Image | None = None
     """Image to run instead of the engine's default one."""
     command: Annotated[list[Argument], Field(max_length=16)] | None = None
     """Program to run instead of the image's entry point (or, on this machine, of the engine's own program)."""

@@ -6,6 +6,7 @@ users wait when they come by themselves. Speculative decoding looks different in
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -37,6 +38,11 @@ class Process(StrEnum):
     TRACE = "Trace"
     """At the time stamps of a recording."""
 
+
+CONVERSATIONS_MAX = 1_000_000
+"""Conversations of one point: a schedule is drawn whole and every request's record is kept."""
+LONGEST_S = 86_400
+"""For how long the conversations of one point may begin."""
 
 Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
@@ -135,6 +141,23 @@ class Load(ApiModel):
             "!has(self.slots) || !has(self.concurrency) || self.concurrency.all(c, c <= self.slots)",
             "load.slots is smaller than the highest load.concurrency",
         ),
+        Rule(
+            "!has(self.rate) || !has(self.durationSeconds)"
+            f" || self.rate.all(r, r * double(self.durationSeconds) <= {CONVERSATIONS_MAX}.0)",
+            f"load.rate times load.durationSeconds is more than {CONVERSATIONS_MAX:,} conversations a point:"
+            " lower the rate, or make it shorter",
+        ),
+        Rule(
+            "!has(self.rate) || !has(self.durationSeconds)"
+            " || self.rate.all(r, r * double(self.durationSeconds) >= 1.0)",
+            "load.rate times load.durationSeconds is less than one conversation: raise the rate, or make it longer",
+        ),
+        Rule(
+            "!has(self.rate)"
+            f" || self.rate.all(r, r * {LONGEST_S}.0 >= (has(self.requests) ? double(self.requests) : 1.0))",
+            f"at this load.rate the conversations of a point would begin over more than {LONGEST_S} s:"
+            " raise load.rate, or lower load.requests",
+        ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
@@ -145,9 +168,9 @@ class Load(ApiModel):
     """Open loop: how they arrive. Without it: Poisson."""
     slots: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Requests that every arm's engine must be able to serve at once. Without it: the highest concurrency."""
-    requests: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    requests: Annotated[int, Field(ge=1, le=CONVERSATIONS_MAX)] | None = None
     """Conversations a point. Without it: every prompt once. More than there are prompts: they go round again."""
-    duration_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    duration_seconds: Annotated[int, Field(ge=1, le=LONGEST_S)] | None = None
     """Instead of requests: conversations begin for so long, and those that began are ended."""
     warmup_requests: Annotated[int, Field(ge=0, le=10_000)] = 4
     """Least requests before each launch's first point, at that point's load (and one a stream at least); it goes on
@@ -172,11 +195,16 @@ class Load(ApiModel):
     @model_validator(mode="after")
     def _coherent(self) -> Load:
         closed, trace = self.concurrency is not None, self.arrival and self.arrival.process is Process.TRACE
+        slowest, fastest = min(self.rate or [math.inf]), max(self.rate or [0.0])
+        lasting_s = self.duration_seconds
         holds = (
             not (self.rate or self.arrival) if closed else bool(self.rate or trace),
             self.requests is None or self.duration_seconds is None,
             closed or self.slots is not None,
             self.slots is None or max(self.concurrency or [0]) <= self.slots,
+            lasting_s is None or fastest * lasting_s <= CONVERSATIONS_MAX,
+            lasting_s is None or slowest * lasting_s >= 1,
+            slowest * LONGEST_S >= (self.requests or 1),
         )
         _refuse_broken(self.rules, holds)
         return self

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel
+from specbench_api.model import ApiModel, Rule
+from specbench_api.spec.kubernetes import QUALIFIED_NAME, LabelValue, ObjectName, TaintKey
 
 Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
+NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32)]
+"""By key. What a key may be is told in planning: no schema sees the keys of a map, and a CEL rule would not know their
+length and be refused for its cost."""
 
 
 class TolerationOperator(StrEnum):
@@ -31,16 +34,44 @@ class TaintEffect(StrEnum):
 class Toleration(ApiModel):
     """A toleration of the engine's pods, as in a PodSpec."""
 
-    key: Annotated[str, Field(max_length=317)] | None = None
+    rules: ClassVar = (
+        Rule(
+            "self.operator == 'Exists' || (has(self.key) && self.key != '')",
+            "operator Equal needs a key: give one, or set operator: Exists to tolerate every taint",
+        ),
+        Rule(
+            "self.operator == 'Equal' || !has(self.value) || self.value == ''",
+            "operator Exists looks at no value: remove value, or set operator: Equal",
+        ),
+        Rule(
+            "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+            "tolerationSeconds goes with effect NoExecute alone",
+        ),
+    )
+
+    key: TaintKey | None = None
     """Taint key; without it, every taint."""
     operator: TolerationOperator = TolerationOperator.EQUAL
     """Exists or Equal."""
-    value: Annotated[str, Field(max_length=63)] | None = None
+    value: LabelValue | None = None
     """Taint value, with Equal."""
     effect: TaintEffect | None = None
     """Which effect; without it, all."""
     toleration_seconds: Annotated[int, Field(ge=0)] | None = None
     """How long NoExecute is tolerated."""
+
+    @model_validator(mode="after")
+    def _coherent(self) -> Toleration:
+        exists = self.operator is TolerationOperator.EXISTS
+        holds = (
+            exists or bool(self.key),
+            not exists or not self.value,
+            self.toleration_seconds is None or self.effect is TaintEffect.NO_EXECUTE,
+        )
+        for rule, kept in zip(self.rules, holds, strict=True):
+            if not kept:
+                raise ValueError(rule.message)
+        return self
 
 
 class Resources(ApiModel):
@@ -55,13 +86,19 @@ class Resources(ApiModel):
 class Placement(ApiModel):
     """Where the engine runs. The client runs beside it without GPUs."""
 
+    rules: ClassVar = (
+        Rule(
+            "!self.gpuResourceName.contains('kubernetes.io/') && !self.gpuResourceName.startsWith('requests.')",
+            "gpuResourceName is no extended resource: kubernetes.io and requests. are Kubernetes' own;"
+            " give the device plugin's, such as nvidia.com/gpu",
+        ),
+    )
+
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
     """Accelerators an engine pod asks for."""
-    gpu_resource_name: Annotated[str, Field(min_length=3, max_length=253, pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")] = (
-        "nvidia.com/gpu"
-    )
+    gpu_resource_name: Annotated[str, Field(min_length=3, max_length=253, pattern=QUALIFIED_NAME)] = "nvidia.com/gpu"
     """Extended resource of the accelerator."""
-    node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] = {}
+    node_selector: NodeLabels = {}
     """Labels of the nodes of the GPU pool."""
     tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
     """Tolerations of the engine's pods."""
@@ -75,5 +112,12 @@ class Placement(ApiModel):
     """CPU and memory of the engine."""
     client_resources: Resources = Resources()
     """CPU and memory of the client. A starved client measures itself."""
-    client_node_selector: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)] = {}
+    client_node_selector: NodeLabels = {}
     """Labels of the nodes where the client runs; best on the engine's network but not on its cores."""
+
+    @model_validator(mode="after")
+    def _extended_resource(self) -> Placement:
+        name = self.gpu_resource_name
+        if "kubernetes.io/" in name or name.startswith("requests."):
+            raise ValueError(self.rules[0].message)
+        return self

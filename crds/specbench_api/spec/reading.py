@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from yaml.constructor import ConstructorError
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.model import Open
 from specbench_api.spec.run import SpecBenchRun
 
 _MERGE = "tag:yaml.org,2002:merge"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 UNNAMED = '"<unicode string>"'
 """What PyYAML calls a text that it was given as a string."""
 
@@ -46,9 +50,13 @@ def parse_run(resource: Mapping[str, Any]) -> SpecBenchRun:
         raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of this program", "kind: SpecBenchRun")])
     if version != SpecBenchRun.model_fields["api_version"].default:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not known", "apiVersion: specbench.io/v1alpha1")])
+    broken = [_path(location) for location in _broken_texts(resource)]
+    if broken:
+        message = "no text: it holds half of a surrogate pair, which no file in UTF-8 can"
+        raise InvalidSpec([Problem(path, message, "write the character itself") for path in broken])
     try:
         # As JSON and strict, because that is how the API server reads it: "1" is no integer there.
-        text = json.dumps(_without_nulls({**resource, "status": None}), default=str)
+        text = json.dumps(_without_nulls({**resource, "status": None}, SpecBenchRun), default=str)
         return SpecBenchRun.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise InvalidSpec([_problem(details) for details in error.errors()]) from error
@@ -71,11 +79,40 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _without_nulls(data: Any) -> Any:
-    """Without the fields that are null: the API server reads them as not given."""
+def _broken_texts(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
+    """Where a key or a value is no text: JSON could not carry it, and would be refused whole."""
     if isinstance(data, Mapping):
-        return {str(key): _without_nulls(value) for key, value in data.items() if value is not None}
-    return [_without_nulls(row) for row in data] if isinstance(data, list) else data
+        for key, value in data.items():
+            broken = list(_broken_texts(key, location)) if isinstance(key, str) else []
+            yield from broken or _broken_texts(value, (*location, str(key)))
+    elif isinstance(data, list):
+        for row, value in enumerate(data):
+            yield from _broken_texts(value, (*location, row))
+    elif isinstance(data, str) and _SURROGATE.search(data):
+        yield location
+
+
+def _without_nulls(data: Any, model: Any) -> Any:
+    """Without the fields that are null: the API server reads them as not given. In an open map a null is a value."""
+    if isinstance(data, list):
+        return [_without_nulls(row, model) for row in data]
+    if not isinstance(data, Mapping):
+        return data
+    fields = _by_alias(model)
+    return {
+        str(key): _with_text_keys(value)
+        if _is_open(fields.get(key))
+        else _without_nulls(value, _below(fields.get(key)))
+        for key, value in data.items()
+        if value is not None
+    }
+
+
+def _with_text_keys(data: Any) -> Any:
+    """As it is, with keys that JSON can have: YAML reads some as numbers or dates."""
+    if isinstance(data, Mapping):
+        return {str(key): _with_text_keys(value) for key, value in data.items()}
+    return [_with_text_keys(row) for row in data] if isinstance(data, list) else data
 
 
 def _problem(details: ErrorDetails) -> Problem:
@@ -104,10 +141,23 @@ def _nearest(location: tuple[int | str, ...]) -> str:
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     model: Any = SpecBenchRun
     for part in location:
-        if isinstance(part, str) and isinstance(model, type) and issubclass(model, BaseModel):
-            by_alias = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-            model = _model_in(by_alias.get(part))
-    return [field.alias or name for name, field in model.model_fields.items()] if model is not None else []
+        if isinstance(part, str):
+            model = _below(_by_alias(model).get(part))
+    return list(_by_alias(model))
+
+
+def _by_alias(model: Any) -> dict[str, FieldInfo]:
+    """The fields of a model by their names in the resource; none of what is no model."""
+    return {field.alias or name: field for name, field in model.model_fields.items()} if model is not None else {}
+
+
+def _is_open(field: FieldInfo | None) -> bool:
+    return field is not None and any(isinstance(mark, Open) for mark in field.metadata)
+
+
+def _below(field: FieldInfo | None) -> Any:
+    """The model that a field holds, alone or in a list; None where it holds none."""
+    return None if field is None else _model_in(field.annotation)
 
 
 def _model_in(annotation: Any) -> Any:

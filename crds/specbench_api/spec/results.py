@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel
+from specbench_api.model import ApiModel, Rule
+from specbench_api.spec.kubernetes import DNS_NAME, ObjectName
 
 
 class S3(ApiModel):
     """An S3 bucket. Credentials come from a Secret, or from the service account's cloud identity."""
 
-    bucket: Annotated[str, Field(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$")]
+    rules: ClassVar = (
+        Rule(
+            "!self.prefix.matches('(^|/)[.][.]?(/|$)')",
+            "s3.prefix leads through . or ..: S3 has no folders, and tools that copy results to a disk would follow it",
+        ),
+    )
+
+    bucket: Annotated[str, Field(min_length=3, max_length=63, pattern=DNS_NAME)]
     """Bucket; it must exist."""
     prefix: Annotated[str, Field(max_length=512, pattern=r"^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$")] = ""
     """Prefix of all keys, without slashes at its ends."""
-    endpoint: Annotated[str, Field(max_length=512, pattern=r"^(https?://.+)?$")] = ""
+    endpoint: Annotated[str, Field(max_length=512, pattern=r"^(https?://[^/\s]+(/[^\s]*)?)?$")] = ""
     """Endpoint of an S3-compatible server; empty for AWS."""
-    region: Annotated[str, Field(min_length=1, max_length=64)] = "us-east-1"
+    region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")] = "us-east-1"
     """Region."""
-    credentials_secret: (
-        Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")] | None
-    ) = None
+    credentials_secret: ObjectName | None = None
     """Secret of the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, perhaps AWS_SESSION_TOKEN."""
+
+    @model_validator(mode="after")
+    def _downwards(self) -> S3:
+        if {".", ".."} & set(self.prefix.split("/")):
+            raise ValueError(self.rules[0].message)
+        return self
 
 
 class Results(ApiModel):

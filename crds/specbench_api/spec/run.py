@@ -10,6 +10,7 @@ from specbench_api import API_VERSION
 from specbench_api.model import ApiModel, KeyedBy, Rule
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine
+from specbench_api.spec.kubernetes import DNS_LABEL
 from specbench_api.spec.load import Load
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.results import Results
@@ -84,7 +85,7 @@ class Metadata(ApiModel):
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$")]
     """Name of the run."""
-    namespace: Annotated[str, Field(min_length=1, max_length=63)] = "local"
+    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] = "local"
     """Namespace; `local` on this machine."""
     uid: str = ""
     """Given by the API server, or by the results folder."""

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from specbench_api.model import ApiModel, Rule
+from specbench_api.spec.kubernetes import ObjectName
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 
@@ -14,10 +15,23 @@ Path = Annotated[str, Field(min_length=1, max_length=1024)]
 class PvcModel(ApiModel):
     """A model that lies on a PersistentVolumeClaim of the run's namespace."""
 
-    claim_name: Annotated[str, Field(min_length=1, max_length=253)]
+    rules: ClassVar = (
+        Rule(
+            "!self.path.matches('(^|/)[.][.](/|$)')",
+            "pvc.path leads out of the volume by ..: give the path inside it",
+        ),
+    )
+
+    claim_name: ObjectName
     """Name of the PersistentVolumeClaim."""
     path: Path
     """Path of the model inside the volume."""
+
+    @model_validator(mode="after")
+    def _inside(self) -> PvcModel:
+        if ".." in self.path.split("/"):
+            raise ValueError(self.rules[0].message)
+        return self
 
 
 class Target(ApiModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from specbench_api.model import ApiModel, Open
 
@@ -34,10 +34,15 @@ class Dataset(ApiModel):
     """So many prompts, spread evenly over the categories, in the file's order. Without it: all of them."""
 
 
+def _unsigned(value: float) -> float:
+    """-0.0 is 0: it would be another point by its spelling alone."""
+    return value + 0.0
+
+
 class Sampling(ApiModel):
     """Sampling parameters, always sent explicitly: an engine's own defaults differ from model to model."""
 
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0
+    temperature: Annotated[float, Field(ge=0, le=2), AfterValidator(_unsigned)] = 0
     """0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1
     """Nucleus sampling."""

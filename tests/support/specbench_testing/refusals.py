@@ -147,6 +147,27 @@ REFUSALS = (
     ),
     Refusal("a rate of nothing", {"spec.load": {"rate": [0], "slots": 8}}, "spec.load.rate[0]", "greater than 0"),
     Refusal(
+        "more conversations than are kept",
+        {"spec.load": {"rate": [1, 100_000], "slots": 1, "durationSeconds": 86_400}},
+        "spec.load",
+        "more than 1,000,000 conversations a point",
+    ),
+    Refusal(
+        "nobody comes while it lasts",
+        {"spec.load": {"rate": [0.001, 5], "slots": 1, "durationSeconds": 1}},
+        "spec.load",
+        "less than one conversation",
+    ),
+    Refusal(
+        "requests that take longer than a day to begin",
+        {"spec.load": {"rate": [2, 0.01], "slots": 1, "requests": 1000}},
+        "spec.load",
+        "over more than 86400 s",
+    ),
+    Refusal(
+        "a rate of next to nothing", {"spec.load": {"rate": [1e-12], "slots": 1}}, "spec.load", "over more than 86400 s"
+    ),
+    Refusal(
         "a rate twice",
         {"spec.load": {"rate": [0.5, 2, 0.5], "slots": 8}},
         "spec.load.rate",
@@ -239,6 +260,65 @@ REFUSALS = (
         "should match",
         "match",
     ),
+    *(
+        Refusal(f"{name} as a Secret", {"spec.results.s3.credentialsSecret": name}, "credentialsSecret", "should match")
+        for name in ("a..b", "a.-b", ".a", "A")
+    ),
+    Refusal(
+        "a bucket with an empty part", {"spec.results.s3.bucket": "a..b"}, "spec.results.s3.bucket", "should match"
+    ),
+    Refusal("a prefix that leads upwards", {"spec.results.s3.prefix": "a/../b"}, "spec.results.s3", "through . or .."),
+    Refusal("a prefix that leads nowhere", {"spec.results.s3.prefix": "./b"}, "spec.results.s3", "through . or .."),
+    *(
+        Refusal(f"{endpoint!r} as an endpoint", {"spec.results.s3.endpoint": endpoint}, "s3.endpoint", "should match")
+        for endpoint in ("http://a b c", "http://s3:9000 ", "http:///a", "s3:9000")
+    ),
+    Refusal("a region in words", {"spec.results.s3.region": "us east"}, "spec.results.s3.region", "should match"),
+    Refusal("a sentence for an image", {"spec.engine.image": "not an image!"}, "spec.engine.image", "should match"),
+    Refusal(
+        "a claim that no object can be",
+        {"spec.model.pvc": {"claimName": "A B", "path": "x"}},
+        "spec.model.pvc.claimName",
+        "should match",
+    ),
+    Refusal(
+        "a path out of the volume",
+        {"spec.model.pvc": {"claimName": "a", "path": "x/../../etc"}},
+        "spec.model.pvc",
+        "leads out of the volume",
+    ),
+    *(
+        Refusal(f"a {field} with a space", {"spec.placement": {field: {"pool": "b c"}}}, field, "should match")
+        for field in ("nodeSelector", "clientNodeSelector")
+    ),
+    *(
+        Refusal(f"{name} as a GPU", {"spec.placement": {"gpuResourceName": name}}, "spec.placement", says)
+        for name, says in (
+            ("./-", "should match"),
+            ("gpu", "should match"),
+            ("a/b/c", "should match"),
+            ("kubernetes.io/gpu", "no extended resource"),
+            ("requests.nvidia.com/gpu", "no extended resource"),
+        )
+    ),
+    *(
+        Refusal(
+            f"a toleration {why}", {"spec.placement": {"tolerations": [row]}}, "spec.placement.tolerations[0]", says
+        )
+        for why, row, says in (
+            ("of nothing", {}, "operator Equal needs a key"),
+            ("of a value without a key", {"operator": "Equal", "value": "x"}, "operator Equal needs a key"),
+            ("of any value and one", {"key": "a", "operator": "Exists", "value": "x"}, "looks at no value"),
+            ("of a key with a space", {"key": "a b", "operator": "Exists"}, "should match"),
+            ("of a value with a space", {"key": "a", "value": "b c"}, "should match"),
+            ("that ends for every effect", {"key": "a", "tolerationSeconds": 5}, "effect NoExecute alone"),
+            (
+                "that ends for what is never evicted",
+                {"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5},
+                "effect NoExecute alone",
+            ),
+        )
+    ),
     Refusal("a short deadline", {"spec.activeDeadlineSeconds": 5}, "spec.activeDeadlineSeconds", "than or equal to 60"),
     Refusal(
         "memory in words", {"spec.placement.engineResources": {"memory": "lots"}}, "memory", "should match", "match"
@@ -329,6 +409,12 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("bounds are allowed", {"spec.load": {"concurrency": [1, 4096], "repeats": 32, "warmupRequests": 0}}),
     ("an open loop, Poisson by default", {"spec.load": {"rate": [0.5, 2], "slots": 64, "durationSeconds": 60}}),
     (
+        "as many conversations as are kept",
+        {"spec.load": {"rate": [1000], "slots": 64, "durationSeconds": 1000}},
+    ),
+    ("one conversation", {"spec.load": {"rate": [0.5], "slots": 1, "durationSeconds": 2}}),
+    ("a day of requests", {"spec.load": {"rate": [1], "slots": 1, "requests": 86_400}}),
+    (
         "bursts",
         {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.25, "seed": 7}}},
     ),
@@ -356,6 +442,7 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
             }
         },
     ),
+    ("a null in the extra body", {"spec.workloads[0].extraBody": {"top_k": None}}),
     ("whole numbers are numbers", {"spec.workloads[0].sampling": {"temperature": 2, "topP": 1}}),
     ("the longest name", {"metadata.name": "n" * 40}),
     ("a model from a claim", {"spec.model.pvc": {"claimName": "models", "path": "tiny"}}),
@@ -376,6 +463,31 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "clientNodeSelector": {"pool": "cpu"},
             },
             "spec.engine.tensorParallelSize": 4,
+        },
+    ),
+    (
+        "tolerations of every kind",
+        {
+            "spec.placement": {
+                "tolerations": [
+                    {"operator": "Exists"},
+                    {"key": "example.com/gpu", "value": ""},
+                    {"key": "gpu", "value": "yes", "effect": "PreferNoSchedule"},
+                    {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0},
+                ]
+            }
+        },
+    ),
+    (
+        "names with dots, labels with domains",
+        {
+            "spec.placement": {
+                "gpuResourceName": "gpu.example.com/Big_1.x",
+                "nodeSelector": {"node.kubernetes.io/instance-type": "p5.48xlarge", "spare": ""},
+                "priorityClassName": "team-a.high",
+            },
+            "spec.engine.image": "Registry.example.com:5000/a_b/c:v1.0-x@sha256:0123",
+            "spec.results.s3": {"bucket": "a.b-c", "prefix": "...a/.b", "endpoint": "https://s3.example.com/x"},
         },
     ),
     (
