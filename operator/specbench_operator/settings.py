@@ -30,7 +30,7 @@ class Settings:
     image_pull_grace_s: float = 60
     """How long an image may fail to be pulled, or a container to be configured, before the engine counts as failed."""
     client_start_deadline_s: float = 300
-    """How long a client pod may take until it runs; an engine holds its GPUs meanwhile."""
+    """How long a ready engine may hold its GPUs while no client runs."""
     engine_lost_settle_s: float = 10
     """After a client lost its engine: how long the engine's own story is awaited before it counts as lost."""
     gone_after_s: float = 120

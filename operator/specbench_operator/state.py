@@ -65,6 +65,8 @@ class Pod:
     place: Place
     job: str
     """Name of the Job that controls it."""
+    job_uid: str
+    """UID of that very Job: another of the same name may have followed it."""
     phase: str
     created_at: datetime
     reason: str = ""
@@ -190,8 +192,8 @@ class Stored:
     measured: frozenset[str] = frozenset()
     """Hashes of points with a manifest."""
     summary: RunSummary | None = None
-    answering: int | None = None
-    """Group whose client says in progress.json that its engine has answered a real completion."""
+    answering: tuple[int, int] | None = None
+    """Group and attempt whose client says in progress.json that its engine has answered a real completion."""
 
 
 @dataclass(frozen=True)

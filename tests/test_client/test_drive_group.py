@@ -292,6 +292,7 @@ async def test_progress_is_called_back_and_lies_in_the_store(tmp_path: Path, sto
     assert (looks[-1].points_done, looks[-1].requests_done, looks[-1].phase) == (2, 6, "done")
     stored = json.loads(store.get("progress.json") or b"")
     assert stored["schemaVersion"] == "specbench.io/progress/v1"
+    assert stored["attempt"] == options.attempt
     assert stored["pointsDone"] == 2
 
 

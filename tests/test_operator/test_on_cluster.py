@@ -247,8 +247,9 @@ def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, m
     site.reaches("demo", "Suspended")
     eventually(lambda: not site.names("pods") and not site.names("jobs"), "the GPUs are still held")
     site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
-    eventually(lambda: site.names("jobs", "engine") == ["demo-g0-0"], "it does not go on")
-    assert site.status("demo")["groups"][0]["attempt"] == 0
+    eventually(lambda: site.names("jobs", "engine") == ["demo-g0-1"], "it does not go on")
+    row = site.status("demo")["groups"][0]
+    assert (row["attempt"], row["givenBack"]) == (1, 1), "it was not lost: nobody's fault is counted"
 
 
 def test_children_of_a_finished_run_go_when_their_time_is_over_and_the_run_stays(

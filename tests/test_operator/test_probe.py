@@ -19,7 +19,7 @@ from specbench_testing.nvidia import HEAD, PAIR
 from specbench_testing.operator import NOON, UID
 from specbench_testing.world import World
 
-POD = Pod(Ref("Pod", "demo-g0-0-x", "p"), UID, Place("engine", 0, 0), "demo-g0-0", "Running", NOON)
+POD = Pod(Ref("Pod", "demo-g0-0-x", "p"), UID, Place("engine", 0, 0), "demo-g0-0", "j", "Running", NOON)
 NVIDIA_SMI = f"""#!/bin/sh
 case "$*" in
   --query*) for gpu in 0 1; do echo 'NVIDIA H200, 143771, 570.133.20'; done;;

@@ -9,7 +9,7 @@ import pytest
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_operator.state import Scope
-from specbench_testing.operator import waiting
+from specbench_testing.operator import operator_run, waiting
 from specbench_testing.world import World, finish_the_other_arm, given_up
 
 
@@ -117,6 +117,54 @@ def test_a_client_that_cannot_start_does_not_keep_the_gpus_for_ever(world: World
     world.settle()
     given_up(world, "ClientNotStarted")
     assert "not found" in world.group(0).message
+
+
+UNSCHEDULABLE: dict[str, Any] = {"phase": "Pending", "unschedulable": "0/3 nodes", "scheduled_at": None}
+
+
+@pytest.mark.parametrize("left", [None, UNSCHEDULABLE], ids=["gone", "unschedulable"])
+def test_a_client_that_is_taken_away_after_an_hour_has_its_time_to_start_again(
+    world: World, left: dict[str, Any] | None
+) -> None:
+    world.serve()
+    world.look()
+    world.pass_time(3600)
+    world.lose_pods(world.client())
+    if left:
+        world.start_pod(world.client(), **left)
+    assert world.look().look_again_s == 300
+    assert world.group(0).state is GroupState.MEASURING
+    world.pass_time(299)
+    world.look()
+    world.start_pod(world.client())
+    world.look()
+    assert (world.group(0).state, world.group(0).idle_since) == (GroupState.MEASURING, None)
+
+
+def test_a_retried_client_that_can_never_start_is_not_waited_for_without_end(world: World) -> None:
+    world.serve()
+    said = Termination(code=5, reason="S3Away", message="no route").to_message()
+    world.end_pod(world.client(), 5, message=said)
+    world.look()
+    world.pass_time(320)
+    assert world.look().look_again_s is None, "Kubernetes waits that long before it tries again"
+    world.start_pod(world.client(), **UNSCHEDULABLE)
+    world.look()
+    assert world.group(0).message == "0/3 nodes"
+    world.pass_time(300)
+    world.settle()
+    given_up(world, "ClientNotStarted")
+    assert "0/3 nodes" in world.group(0).message
+
+
+def test_a_client_without_words_for_its_reason_gives_its_group_up_all_the_same() -> None:
+    world = World(operator_run({"spec.baseline": "Skip"}))
+    world.settle()
+    world.serve()
+    world.fail_client(Exit.ENGINE_FAILED, "", "it broke")
+    world.settle()
+    assert (world.status.phase, world.group(0).reason) == (Phase.FAILED, "ClientFailed")
+    assert "it broke" in world.group(0).message
 
 
 def test_a_client_that_ended_well_without_manifests_is_run_again_and_not_for_ever(world: World) -> None:

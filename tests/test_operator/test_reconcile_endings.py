@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_api.outcome.ending import Termination
+from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_testing.operator import operator_run
-from specbench_testing.world import World, finish_the_other_arm
+from specbench_testing.world import World, finish_the_other_arm, finished
 
 
 @pytest.fixture
@@ -90,13 +90,33 @@ def test_a_report_that_ended_well_without_a_summary_stalls_the_run(world: World)
     assert world.said(ConditionType.STALLED) == ("True", "ResultsMissing")
 
 
-def test_a_report_that_can_never_start_stalls_the_run(world: World) -> None:
+def test_a_report_that_cannot_start_is_waited_for_because_no_engine_is(world: World) -> None:
     measured_all(world)
     world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
     world.look()
-    world.pass_time(300)
+    world.pass_time(100_000)
     world.settle()
-    assert world.said(ConditionType.STALLED) == ("True", "ClientNotStarted")
+    assert world.said(ConditionType.RECONCILING) == ("True", "Analysing")
+    assert "0/3 nodes" in world.condition(ConditionType.RECONCILING).message
+    world.finish_report()
+    world.settle()
+    assert world.said(ConditionType.READY) == ("True", "Finished")
+
+
+def test_a_report_that_failed_is_made_again_when_its_job_is_deleted(world: World) -> None:
+    measured_all(world)
+    world.start_pod(world.report)
+    world.crash(world.report, 1, message="bug")
+    world.settle()
+    assert world.status.completion_time is None, "what is measured is still to be reported"
+    assert f"delete Job {world.report}" in world.condition(ConditionType.STALLED).message
+    world.lose_job(world.report)
+    world.settle()
+    assert world.said(ConditionType.STALLED)[0] == "False"
+    world.finish_report()
+    world.settle()
+    assert world.said(ConditionType.READY) == ("True", "Finished")
+    assert len(world.launched) == 2
 
 
 def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_the_report(world: World) -> None:
@@ -106,6 +126,38 @@ def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_th
     world.settle()
     assert world.report not in world.jobs
     assert world.launched[-1] == world.engine(1, 1)
+
+
+def test_bad_input_ends_the_run_also_when_its_jobs_are_deleted_before_the_gpus_are_free(world: World) -> None:
+    world.serve()
+    world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
+    world.look()
+    for job in list(world.jobs):
+        world.lose_job(job)
+    world.settle()
+    assert world.said(ConditionType.STALLED) == ("True", "BadInput")
+    assert world.status.completion_time is not None
+    assert world.launched == [world.engine()]
+
+
+@pytest.mark.parametrize(("phase", "kind"), [("Succeeded", ConditionType.READY), ("Failed", ConditionType.STALLED)])
+def test_a_run_that_has_ended_says_so_whatever_was_written_over_it(phase: str, kind: ConditionType) -> None:
+    world = World()
+    if phase == "Succeeded":
+        finished(world)
+    else:
+        world.settle()
+        world.serve()
+        world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
+        world.settle()
+    told = {row.type: (row.status, row.reason) for row in world.status.conditions}
+    for row in world.run["status"]["conditions"]:
+        if row["type"] in ("Ready", "Reconciling", "Stalled"):
+            row |= {"status": "True" if row["type"] == "Reconciling" else "False", "reason": "ApiUnreachable"}
+    world.settle()
+    assert world.status.phase == phase
+    assert world.said(kind)[0] == "True"
+    assert {row.type: (row.status, row.reason) for row in world.status.conditions} == told
 
 
 def test_a_spec_that_cannot_be_run_creates_nothing_and_says_where_and_what_instead() -> None:

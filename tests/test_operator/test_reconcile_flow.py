@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.state import Place
+from specbench_operator.state import Place, Terminated
 from specbench_testing.operator import figure, operator_run, summary_of
 from specbench_testing.world import AWAY, World, finished
 
@@ -47,10 +49,25 @@ def test_an_engine_counts_as_ready_when_its_first_completion_is_known(world: Wor
     world.serve()
     world.look()
     assert world.said(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
-    world.answering = 0
+    world.answering = (0, 0)
     world.look()
     assert world.said(ConditionType.ENGINE_READY) == ("True", "Serving")
     world.trouble = AWAY
+    world.look()
+    assert world.said(ConditionType.ENGINE_READY) == ("True", "Serving")
+
+
+def test_an_engine_that_is_launched_again_has_not_answered_for_the_one_before_it(world: World) -> None:
+    world.settle()
+    world.serve()
+    world.answering = (0, 0)
+    world.look()
+    world.lose_job(world.engine())
+    world.settle()
+    world.serve(0, 1)
+    world.look()
+    assert world.said(ConditionType.ENGINE_READY) == ("Unknown", "Starting")
+    world.answering = (0, 1)
     world.look()
     assert world.said(ConditionType.ENGINE_READY) == ("True", "Serving")
 
@@ -161,9 +178,51 @@ def test_suspending_gives_the_gpus_back_and_resuming_goes_on_where_it_was(world:
     world.settle()
     world.run["spec"]["suspend"] = False
     world.settle()
-    assert world.launched[-1] == world.engine(1)
-    assert world.group(1).attempt == 0, "it was not lost: nobody's fault is counted"
-    assert {"Suspended", "Resumed"} <= {event.reason for event in world.events}
+    assert world.launched[-1] == world.engine(1, 1), "what is left of the old launch cannot be taken for the new one"
+    assert world.group(1).given_back == 1
+    reasons = {event.reason for event in world.events}
+    assert {"Suspended", "Resumed"} <= reasons
+    assert "EngineLost" not in reasons, "nobody's fault is counted"
+
+
+def test_an_engine_that_may_be_suspended_and_resumed_any_number_of_times_is_never_given_up(world: World) -> None:
+    world.settle()
+    for attempt in range(5):
+        world.serve(0, attempt)
+        world.run["spec"]["suspend"] = True
+        world.settle()
+        world.run["spec"]["suspend"] = False
+        world.settle()
+    assert world.launched == [world.engine(0, attempt) for attempt in range(6)]
+    assert (world.group(0).state, world.group(0).attempt, world.group(0).given_back) == (GroupState.STARTING, 5, 5)
+
+
+def test_what_is_left_of_a_suspended_launch_says_nothing_of_the_next(world: World) -> None:
+    world.settle()
+    world.serve()
+    world.run["spec"]["suspend"] = True
+    world.look()
+    world.run["spec"]["suspend"] = False
+    for job in (world.engine(), world.client()):
+        world.change_pod(job, phase="Failed", ready=False, terminated=Terminated(137, "Error"))
+    world.look()
+    world.look()
+    assert world.launched == [world.engine(), world.engine(0, 1)]
+    assert world.group(0).state is GroupState.STARTING
+
+
+def test_an_engine_whose_job_goes_slowly_while_its_run_is_suspended_is_not_lost(world: World) -> None:
+    world.settle()
+    world.serve()
+    world.run["spec"]["suspend"] = True
+    before = world.observed()
+    decision = world.look()
+    world.jobs = {job.ref.name: replace(job, deleting=True) for job in before.jobs}
+    world.look()
+    assert (world.group(0).attempt, world.group(0).given_back) == (1, 1)
+    world.run["status"] = before.resource["status"]
+    world.look()
+    assert world.status == decision.status, "also where the first status was never written"
 
 
 def test_a_run_that_is_created_suspended_creates_nothing() -> None:
@@ -189,6 +248,13 @@ def test_children_of_an_older_run_of_the_same_name_are_waited_for_and_never_touc
     del world.jobs[world.engine()]
     world.settle()
     assert world.launched == [world.engine()]
+
+
+def test_children_that_nobody_owns_are_named_with_what_to_do(world: World) -> None:
+    world.older_run_left(world.engine(), Place("engine", 0, 0))
+    world.jobs[world.engine()] = replace(world.jobs[world.engine()], owner=None)
+    assert world.look().apply == ()
+    assert "nobody owns Job demo-g0-0: delete them by hand" in world.condition(ConditionType.RECONCILING).message
 
 
 def test_a_plan_survives_an_operator_that_would_draw_another(world: World) -> None:

@@ -23,6 +23,8 @@ def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> N
     world.change_pod(world.engine(), ready=True)
     world.look()
     assert world.status.gpu_seconds_held == 2 * 30
+    world.start_pod(world.client())
+    world.look()
     world.pass_time(20)
     world.look()
     assert world.status.gpu_seconds_held == 60, "the sum alone is not worth a write every few seconds"
@@ -34,6 +36,18 @@ def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> N
     world.pass_time(600)
     world.settle()
     assert world.status.gpu_seconds_held == 2 * 100
+
+
+def test_what_lies_between_whole_seconds_is_never_counted_twice() -> None:
+    world = World(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
+    world.settle()
+    world.serve()
+    for point in world.plan.groups[0].points[:-1]:
+        world.pass_time(1.9)
+        world.measured.add(point.hash)
+        world.look()
+    held_s = (world.now - NOON).total_seconds()
+    assert 2 * (held_s - 1) < world.status.gpu_seconds_held <= 2 * held_s
 
 
 def test_a_run_without_gpus_holds_none(world: World) -> None:

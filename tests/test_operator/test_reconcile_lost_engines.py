@@ -31,6 +31,7 @@ LOSSES: dict[str, Any] = {
         world.fail_job(world.engine()),
         world.lose_pods(world.engine()),
     ),
+    "its pod vanished before the Job says so": lambda world: world.lose_pods(world.engine()),
     "it was preempted": lambda world: (
         world.crash(world.engine(), 137),
         world.change_pod(world.engine(), disrupted="preempted by a pod of higher priority"),
@@ -82,6 +83,17 @@ def test_losses_are_counted_also_when_nothing_of_the_launch_is_left(world: World
     assert (world.group(0).state, world.group(0).attempt) == (GroupState.FAILED, 2)
     world.settle()
     assert world.launched[-1] == world.engine(1), "given up stays given up, though only status knows"
+
+
+def test_a_launch_whose_jobs_are_deleted_is_counted_though_those_of_an_earlier_one_are_left(world: World) -> None:
+    world.serve()
+    world.look()
+    world.lose_pods(world.engine())
+    world.settle()
+    world.lose_job(world.engine(0, 1))
+    world.settle()
+    assert world.engine(0, 0) in world.jobs
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
 
 
 def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: World) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.ending import Exit
@@ -20,8 +20,8 @@ from specbench_testing.world import AWAY, NO_BUCKET, World
 FATES = (
     "start", "ready", "wait", "crash", "oom", "evict", "delete pod", "delete engine", "delete client", "delete things",
     "finish", "client lost", "client refused", "client bad", "client not durable", "report", "report fails",
-    "s3 away", "s3 refuses", "s3 back", "suspend", "resume", "status lost", "seconds", "minutes", "hours", "reap",
-    "older run", "older run gone", "results deleted",
+    "report deleted", "s3 away", "s3 refuses", "s3 back", "suspend", "resume", "status lost", "seconds", "minutes",
+    "hours", "reap", "older run", "older run gone", "results deleted",
 )  # fmt: skip
 
 
@@ -53,6 +53,8 @@ def befall(world: World, fate: str) -> None:
         world.finish_report()
     elif fate == "report fails" and reports:
         world.crash(world.report, 1)
+    elif fate == "report deleted" and world.report in world.jobs and world.jobs[world.report].failure:
+        world.lose_job(world.report)
     else:
         befall_engine(world, fate)
         befall_elsewhere(world, fate)
@@ -78,7 +80,7 @@ def befall_engine(world: World, fate: str) -> None:
     running = with_pod(world, engines(world))
     if fate == "start":
         for job in [*engines(world), *live(world, "client"), *live(world, "report")]:
-            if not [pod for pod in world.pods.values() if pod.job == job.ref.name]:
+            if not [pod for pod in world.pods.values() if pod.job_uid == job.ref.uid]:
                 world.start_pod(job.ref.name, ready=job.place.role != ROLE_ENGINE)
     elif fate in on_pods and running:
         world.change_pod(running[0], **on_pods[fate])
@@ -154,6 +156,7 @@ def test_no_order_of_events_brings_two_engines_or_touches_another_run(fates: lis
         step(world)
 
 
+@example([*("start", "ready", "start", "finish", "reap") * 2, "start", "report fails"])
 @given(st.lists(st.sampled_from(FATES), max_size=25))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_run_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
@@ -164,7 +167,7 @@ def test_every_run_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
     for fate in ("s3 back", "resume", "older run gone"):
         befall(world, fate)
     for _ in range(12):
-        for fate in ("reap", "start", "ready", "finish", "report", "seconds", "minutes"):
+        for fate in ("reap", "start", "ready", "finish", "report deleted", "report", "seconds", "minutes"):
             befall(world, fate)
             step(world)
     assert world.status.phase in (Phase.SUCCEEDED, Phase.FAILED)

@@ -31,7 +31,7 @@ OLDER_LABELS = {
     "nvidia.com/cuda.runtime.minor": "4",
 }
 POD = Pod(
-    Ref("Pod", "demo-g0-0-x", "p"), UID, Place("engine", 0, 0), "demo-g0-0", "Running", NOON,
+    Ref("Pod", "demo-g0-0-x", "p"), UID, Place("engine", 0, 0), "demo-g0-0", "j", "Running", NOON,
     node="gpu-1", command=("serve", "--port", "1"), image="acme/engine:1",
     image_id=f"acme/engine@{DIGEST}", started_at=NOON,
 )  # fmt: skip
@@ -120,7 +120,7 @@ def test_a_node_that_was_not_looked_at_is_no_other_node() -> None:
     [(f"docker-pullable://acme/engine@{DIGEST}", DIGEST), (DIGEST, DIGEST), (f"reg:5000/a/b@{DIGEST}", DIGEST)],
 )
 def test_a_digest_is_read_whatever_the_runtime_writes_before_it(image_id: str, digest: str) -> None:
-    pod = Pod(POD.ref, UID, POD.place, POD.job, "Running", NOON, node="gpu-1", image_id=image_id)
+    pod = Pod(POD.ref, UID, POD.place, POD.job, POD.job_uid, "Running", NOON, node="gpu-1", image_id=image_id)
     seen = place(pod=pod)
     assert seen.value(FactName.IMAGE_DIGEST) == digest
     assert seen.facts[FactName.STARTED].reason == "the pod's containerStatuses.state.running.startedAt is not set"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.spec.conditions import ConditionStatus, ConditionType
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.liveness import Liveness
@@ -19,7 +19,7 @@ from specbench_operator.handlers.relist import Relist
 from specbench_operator.state import Decision, Event, Observed
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.operator import NOON, SETTINGS
-from specbench_testing.world import World
+from specbench_testing.world import World, finished
 
 KEY = ("default", "demo")
 
@@ -135,6 +135,44 @@ def test_a_launch_that_was_refused_is_not_remembered_as_made(room: Room) -> None
     room.stage.refuse = lambda: None
     room.reconciler.reconcile(KEY)
     assert room.stage.world.launched == ["demo-g0-0"]
+
+
+def test_an_engine_whose_client_is_refused_does_not_keep_its_gpus(room: Room) -> None:
+    world = room.stage.world
+    world.settle()
+    world.start_pod("demo-g0-0", ready=True)
+    room.stage.refuse = raising(Stop("ManifestRefused", "nodeSelector: invalid"))
+    with pytest.raises(Stop):
+        room.reconciler.reconcile(KEY)
+    world.pass_time(SETTINGS.client_start_deadline_s - 1)
+    with pytest.raises(Stop):
+        room.reconciler.reconcile(KEY)
+    told = len(room.stage.told)
+    with pytest.raises(Stop):
+        room.reconciler.reconcile(KEY)
+    assert len(room.stage.told) == told, "each write wakes the next look"
+    world.pass_time(1)
+    room.stage.refuse = lambda: None
+    room.reconciler.reconcile(KEY)
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ClientNotStarted")
+    assert "nodeSelector: invalid" in world.group(0).message
+    assert "demo-g0-0-client" not in world.jobs
+    assert world.jobs["demo-g0-0"].ended
+    assert world.status.gpu_seconds_held == 2 * SETTINGS.client_start_deadline_s
+
+
+def test_what_hinders_after_the_end_is_an_event_and_leaves_the_last_word(room: Room) -> None:
+    world = finished(room.stage.world)
+    last = world.status
+    world.pass_time(86_400)
+    room.stage.refuse = raising(Retry("ApiUnreachable", "read timed out"))
+    with pytest.raises(Retry):
+        room.reconciler.reconcile(KEY)
+    assert world.status == last
+    assert [(event.reason, event.message) for event in room.stage.announced] == [("ApiUnreachable", "read timed out")]
+    room.stage.refuse = lambda: None
+    room.reconciler.reconcile(KEY)
+    assert world.jobs == {}
 
 
 async def test_a_conflict_is_no_error_and_is_looked_at_again_at_once(room: Room) -> None:

@@ -142,10 +142,12 @@ def test_a_summary_of_another_version_is_trouble_that_a_person_must_see(bench: B
 @pytest.mark.parametrize(
     ("progress", "answering"),
     [
-        ({"group": 3, "phase": "starting"}, None),
-        ({"group": 3, "phase": "warmup"}, 3),
-        ({"group": 3, "phase": "done"}, 3),
-        ({"phase": "warmup"}, None),
+        ({"group": 3, "attempt": "1-a2b3c4", "phase": "starting"}, None),
+        ({"group": 3, "attempt": "1-a2b3c4", "phase": "warmup"}, (3, 1)),
+        ({"group": 3, "attempt": "1-a2b3c4", "phase": "done"}, (3, 1)),
+        ({"group": 3, "phase": "warmup"}, None),
+        ({"attempt": "1-a2b3c4", "phase": "warmup"}, None),
+        ({"group": 3, "attempt": 1, "phase": "warmup"}, None),
         ([], None),
     ],
 )

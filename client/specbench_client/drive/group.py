@@ -89,7 +89,7 @@ class _Drive:
         inputs = await asyncio.to_thread(self._inputs) if todo else None
         await asyncio.to_thread(claim, self.plan, first)
         points = PointStore(self._patient(self.options.patience_s), self.options.spool, self.options.limits)
-        keeper = ProgressKeeper(self.group, len(found), self.options.clock.monotonic_ns)
+        keeper = ProgressKeeper(self.group, len(found), self.options.clock.monotonic_ns, attempt=self.options.attempt)
         if inputs is not None:
             async with _shown(keeper, self.store, self.options) as board, self._launched() as launch:
                 observed = await self._met(launch, points, inputs)

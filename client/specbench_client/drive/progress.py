@@ -29,6 +29,8 @@ class Progress:
     points_total: int
     phase: str
     """starting, warmup, measuring, storing, done."""
+    attempt: str | None = None
+    """As in the names of parts; on a cluster it begins with the launch's number and a dash."""
     point: str | None = None
     workload: str | None = None
     load: str | None = None
@@ -57,8 +59,11 @@ class Progress:
 class ProgressKeeper:
     """Counts along. Used from the event loop's thread alone."""
 
-    def __init__(self, group: EngineGroup, points_done: int, monotonic_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, group: EngineGroup, points_done: int, monotonic_ns: Callable[[], int], *, attempt: str | None = None
+    ) -> None:
         self._group = group
+        self._attempt = attempt
         self._now = monotonic_ns
         self.points_done = points_done
         self.phase = "starting"
@@ -110,6 +115,7 @@ class ProgressKeeper:
             points_done=self.points_done,
             points_total=len(self._group.points),
             phase=self.phase,
+            attempt=self._attempt,
             point=point.hash if point else None,
             workload=point.workload if point else None,
             load=point.level.label if point else None,

@@ -60,7 +60,13 @@ class GroupStatus(ApiModel):
     measured: int = 0
     """Those with a manifest."""
     attempt: int = 0
-    """Launches so far, counted from 0. A launch is repeated only when the engine was lost without its fault."""
+    """The launch, counted from 0. It is repeated when the engine was lost without its fault, or given back."""
+    given_back: int = 0
+    """Launches that ended because the run was suspended: no losses."""
+    idle_since: Timestamp | None = None
+    """Since when its engine has been ready with no client at work; none while there is one."""
+    ends_run: bool = False
+    """It failed in a way that no other group would survive."""
     reason: Annotated[str, Field(max_length=128)] = ""
     """Why it is not serving."""
     message: Text = ""

@@ -61,7 +61,7 @@ class Observer:
     def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
         """A Job; where it has no pod although it should, with the latest warning that says why."""
         job = job_of(raw)
-        podless = not any(pod.job == job.ref.name for pod in pods)
+        podless = not any(pod.job_uid == job.ref.uid for pod in pods)
         if not podless or job.ended or job.suspended or job.verdict:
             return job
         return job_of(raw, self._trouble(raw["metadata"]["namespace"], job.ref.uid))

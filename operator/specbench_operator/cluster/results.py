@@ -125,11 +125,12 @@ def _summary(data: bytes | None) -> RunSummary | None:
         raise StoreError(StoreTrouble("SummaryUnreadable", message[:1024], refused=True)) from error
 
 
-def _answering(data: bytes | None) -> int | None:
+def _answering(data: bytes | None) -> tuple[int, int] | None:
     """A sign of life, no more: what cannot be read is no sign."""
     try:
         progress = json.loads(data or b"")
-        return int(progress["group"]) if progress.get("phase", "") not in NOT_ANSWERING else None
+        launch = int(progress["group"]), int(progress["attempt"].partition("-")[0])
+        return launch if progress.get("phase", "") not in NOT_ANSWERING else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -55,6 +55,7 @@ def pod_of(raw: Raw) -> Pod:
         run_uid=meta.get("labels", {}).get(LABEL_RUN_UID, ""),
         place=place_of(meta),
         job=_controller(raw).get("name", ""),
+        job_uid=_controller(raw).get("uid", ""),
         phase=status.get("phase", "Pending"),
         created_at=_needed(meta["creationTimestamp"]),
         reason=status.get("reason", ""),

@@ -19,11 +19,12 @@ from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.observe import Observer
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.queue import Key, WorkQueue
-from specbench_operator.reconcile.refused import hindered
+from specbench_operator.reconcile.refused import hindered, is_finished
 from specbench_operator.reconcile.run import decide
 from specbench_operator.reconcile.scene import status_of
+from specbench_operator.reconcile.transitions import WARNING
 from specbench_operator.settings import Settings
-from specbench_operator.state import Observed
+from specbench_operator.state import Event, Observed
 from specbench_operator.telemetry import Telemetry
 
 CHANGED_AGAIN_S = 0.1
@@ -70,7 +71,9 @@ class Reconciler:
         except Changed:
             raise
         except OperatorError as error:
-            self.actor.tell(resource, hindered(resource, error, now))
+            self.actor.tell(resource, hindered(resource, decision.status, error, now))
+            if is_finished(status_of(resource)):  # its status is the last word of it, so people are told elsewhere
+                self.actor.announce(resource, (Event(WARNING, error.reason, str(error)),), now)
             raise
         if self.actor.tell(resource, decision.status):
             self.telemetry.wrote(status_of(resource), decision.status)

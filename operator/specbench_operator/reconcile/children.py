@@ -24,6 +24,8 @@ class Children:
     things: tuple[Thing, ...]
     strangers: tuple[Ref, ...]
     """Jobs, Services, ConfigMaps and living engine pods of an earlier run of this name."""
+    orphans: tuple[Ref, ...] = ()
+    """Those of them that nobody owns, so that Kubernetes will never remove them."""
 
     @property
     def engines(self) -> tuple[Job, ...]:
@@ -46,8 +48,8 @@ class Children:
         return next((job for job in self.jobs if job.place.role == ROLE_REPORT), None)
 
     def pods_of(self, job: Job | None) -> tuple[Pod, ...]:
-        """Pods that a Job controls."""
-        return tuple(pod for pod in self.pods if job is not None and pod.job == job.ref.name)
+        """Pods that a Job controls; not those of an earlier one of its name."""
+        return tuple(pod for pod in self.pods if job is not None and pod.job_uid == job.ref.uid)
 
     def attempts(self, group: int) -> list[int]:
         """Launches of a group that left an engine Job or a client Job, in order."""
@@ -68,12 +70,13 @@ def children_of(observed: Observed, uid: str, settings: Settings, now: datetime)
     jobs = tuple(job for job in observed.jobs if job.owner == uid)
     things = tuple(thing for thing in observed.things if thing.owner == uid)
     pods = tuple(pod for pod in observed.pods if pod.run_uid == uid)
+    owned: tuple[Job | Thing, ...] = (*observed.jobs, *observed.things)
     strange = (
-        *(job.ref for job in observed.jobs if job.owner != uid),
-        *(thing.ref for thing in observed.things if thing.owner != uid),
+        *(child.ref for child in owned if child.owner != uid),
         *(pod.ref for pod in engine_pods(observed.pods, settings, now) if pod.run_uid != uid),
     )
-    return Children(jobs, pods, things, strange)
+    orphans = tuple(child.ref for child in owned if child.owner is None)
+    return Children(jobs, pods, things, strange, orphans)
 
 
 def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[Pod]:

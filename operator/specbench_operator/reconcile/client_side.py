@@ -1,6 +1,7 @@
 """What a client's (or the report's) Job and its pods say: at work, done, or failed, and what fails with it.
 
-Why it failed is in the termination message, which is data. Logs are never parsed.
+The newest pod tells: those before it were disrupted, or ended and are retried. Why a client failed is in the
+termination message, which is data. Logs are never parsed.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ from pydantic import ValidationError
 
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.reconcile.engine_side import CONFIGURING, NEVER_PULLED, PULLING
+from specbench_operator.reconcile.engine_side import Patience
 from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stage, failed, joined
 from specbench_operator.settings import Settings
 from specbench_operator.state import Failure, Job, Pod, Scope
 
-_WAITS = PULLING | CONFIGURING | NEVER_PULLED
+
+def judge_client(client: Job | None, pods: tuple[Pod, ...], settings: Settings, patience: Patience) -> Judgement:
+    """Judge a launch whose engine is ready by its client alone, be it there or still to be made."""
+    over = judge_ended(client, pods, settings, patience.now) if client else None
+    if over:
+        return over
+    why = delay(client, pods) if client else _unmade(patience)
+    return Judgement(Stage.SERVING, EngineReason.SERVING) if why is None else _idle(why, pods, settings, patience)
 
 
-def judge_client(client: Job, pods: tuple[Pod, ...], settings: Settings, now: datetime) -> Judgement:
-    """Judge a launch by its client alone."""
+def judge_ended(client: Job, pods: tuple[Pod, ...], settings: Settings, now: datetime) -> Judgement | None:
+    """What the end of its Job says; None while that may still start a pod."""
     if client.complete:
         return Judgement(Stage.FINISHED, EngineReason.DONE)
     if client.failure is None:
-        return _not_failed(client, pods, settings, now)
+        return None
     ending = last_words(pods)
     if ending is None:
         message = joined((client.failure.reason, client.failure.message))
@@ -33,15 +41,27 @@ def judge_client(client: Job, pods: tuple[Pod, ...], settings: Settings, now: da
     return _failed(ending, client.failure, settings, now)
 
 
+def delay(client: Job, pods: Iterable[Pod]) -> str | None:
+    """Why nothing runs for it; None where its newest pod runs, or ended and is retried."""
+    newest = _newest(pods)
+    if newest is None:
+        return client.trouble or "its pod is not created yet"
+    if newest.phase != "Pending":
+        return None
+    waits = joined((newest.waiting.reason, newest.waiting.message)) if newest.waiting else ""
+    return newest.unschedulable or waits or "its pod is starting"
+
+
 def last_words(pods: Iterable[Pod]) -> Termination | None:
     """The termination message of the pod that ended last, whatever it holds; None where no pod has ended."""
-    endings = [pod for pod in pods if pod.terminated and not pod.disrupted]
-    if not endings:
+    ended = _newest(pod for pod in pods if pod.terminated and not pod.disrupted)
+    if ended is None:
         return None
-    last = max(endings, key=lambda pod: (pod.created_at, pod.ref.name)).terminated
+    last = ended.terminated
     assert last is not None
     try:
-        return Termination.from_json(last.message)
+        said = Termination.from_json(last.message)
+        return said if said.reason else said.model_copy(update={"reason": ClientReason.FAILED})
     except ValidationError:
         message = joined((f"it ended with exit code {last.exit_code}", last.reason, last.message))
         return Termination(code=last.exit_code, reason=ClientReason.FAILED, message=message)
@@ -64,24 +84,22 @@ def _failed(ending: Termination, failure: Failure, settings: Settings, now: date
     return failed(Scope.GROUP, ending.reason, ending.message)
 
 
-def _not_failed(client: Job, pods: tuple[Pod, ...], settings: Settings, now: datetime) -> Judgement:
-    """At work, or unable to begin: an engine holds its GPUs meanwhile, so that is not waited for without end."""
-    idle = [pod for pod in pods if pod.alive and not pod.ready and (pod.unschedulable or _waits(pod))]
-    at_work = any(pod.alive for pod in pods) and not idle
-    if at_work or any(pod.terminated for pod in pods):
-        return Judgement(Stage.SERVING, EngineReason.SERVING)
-    since = (client.started_at or client.created_at) + timedelta(seconds=settings.client_start_deadline_s)
-    why = joined(_why(pod) for pod in idle) or client.trouble
-    remaining_s = (since - now).total_seconds()
+def _idle(why: str, pods: Iterable[Pod], settings: Settings, patience: Patience) -> Judgement:
+    """The engine holds its GPUs for nothing meanwhile, so that is not waited for without end."""
+    newest = _newest(pods)
+    since = patience.idle.since if patience.idle else newest.created_at if newest else patience.now
+    limit_s = settings.client_start_deadline_s
+    remaining_s = (since + timedelta(seconds=limit_s) - patience.now).total_seconds()
     if remaining_s > 0:
-        return Judgement(Stage.SERVING, EngineReason.SERVING, why, look_again_s=remaining_s)
-    deadline = f"its client did not start within {settings.client_start_deadline_s:.0f} s"
+        return Judgement(Stage.SERVING, EngineReason.SERVING, why, look_again_s=remaining_s, idle_since=since)
+    deadline = f"its engine was ready, and no client was at work for {limit_s:.0f} s"
     return failed(Scope.GROUP, ClientReason.NOT_STARTED, joined((deadline, why)))
 
 
-def _waits(pod: Pod) -> bool:
-    return pod.waiting is not None and pod.waiting.reason in _WAITS
+def _unmade(patience: Patience) -> str:
+    """Of a client whose Job is not there: what refused it, where that was said."""
+    return patience.idle.why if patience.idle else "its Job is not created yet"
 
 
-def _why(pod: Pod) -> str:
-    return pod.unschedulable or (joined((pod.waiting.reason, pod.waiting.message)) if pod.waiting else "")
+def _newest(pods: Iterable[Pod]) -> Pod | None:
+    return max(pods, key=lambda pod: (pod.created_at, pod.ref.name), default=None)

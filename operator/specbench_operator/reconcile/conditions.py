@@ -117,7 +117,7 @@ def _engine_ready(scene: Scene, course: Course) -> Said:
 def _not_hurt(scene: Scene, view: GroupView) -> Said:
     if view.state is GroupState.STARTING:
         return unknown(EngineReason.STARTING, _told(view))
-    answered = view.measured > 0 or (scene.stored is not None and scene.stored.answering == view.group.index)
+    answered = scene.stored is not None and scene.stored.answering == (view.group.index, view.attempt)
     if answered or _was_serving(scene, view):
         return yes(EngineReason.SERVING, f"arm {view.group.arm}")
     return unknown(EngineReason.STARTING, f"arm {view.group.arm}: healthy; its first completion is awaited")

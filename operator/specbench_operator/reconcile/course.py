@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench_api.spec.conditions import GroupState, Phase
-from specbench_operator.reconcile.client_side import judge_client
+from specbench_operator.reconcile.children import Children
+from specbench_operator.reconcile.client_side import delay, judge_ended
 from specbench_operator.reconcile.judgement import ClientReason, Stage, joined
 from specbench_operator.reconcile.scene import Scene
-from specbench_operator.state import Job, StoreTrouble
+from specbench_operator.state import Job, Ref, StoreTrouble
 
 TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 STALLED = (Phase.FAILED, Phase.INVALID)
@@ -17,12 +19,13 @@ AT_WORK = (Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.ANALYSING)
 
 @dataclass(frozen=True)
 class Course:
-    """`report_due`: the report Job is to be made."""
+    """`report_due`: the report Job is to be made. `mendable`: it failed and has not ended, for it can be made good."""
 
     phase: Phase
     reason: str
     message: str
     report_due: bool = False
+    mendable: bool = False
 
 
 def course_of(scene: Scene) -> Course:
@@ -50,9 +53,7 @@ def _measuring(scene: Scene) -> Course:
         GroupState.MEASURING: Phase.RUNNING,
     }[view.state]
     if scene.children.strangers:
-        names = ", ".join(f"{ref.kind} {ref.name}" for ref in scene.children.strangers[:5])
-        message = f"an earlier run of this name left {names}: waiting for Kubernetes to remove them"
-        return Course(phase, "WaitingForRemoval", message)
+        return _blocked(scene.children, phase)
     if scene.stored is None and view.wanted is None:
         said = scene.trouble.message if scene.trouble else ""
         reason = scene.trouble.reason if scene.trouble else "WaitingForS3"
@@ -60,6 +61,18 @@ def _measuring(scene: Scene) -> Course:
     if view.launch is not None and scene.holding:
         return Course(phase, "WaitingForRelease", "the next engine is launched when the last one has released its GPUs")
     return Course(phase, str(phase), f"arm {view.group.arm}: group {view.group.index + 1} of {len(scene.groups)}")
+
+
+def _blocked(children: Children, phase: Phase) -> Course:
+    what = "waiting for Kubernetes to remove them"
+    if children.orphans:
+        what = f"nobody owns {_named(children.orphans)}: delete them by hand (kubectl delete), or rename the run"
+    message = f"an earlier run of this name left {_named(children.strangers)}: {what}"
+    return Course(phase, "WaitingForRemoval", message)
+
+
+def _named(refs: Sequence[Ref]) -> str:
+    return ", ".join(f"{ref.kind} {ref.name}" for ref in refs[:5])
 
 
 def _concluding(scene: Scene) -> Course:
@@ -73,15 +86,22 @@ def _concluding(scene: Scene) -> Course:
 
 
 def _with_report_job(scene: Scene, report: Job) -> Course:
-    heard = judge_client(report, scene.children.pods_of(report), scene.settings, scene.now)
-    if heard.stage is Stage.FAILED:
-        return Course(Phase.FAILED, heard.reason, joined(("the report failed", heard.message)))
-    if heard.stage is not Stage.FINISHED:
-        return Course(Phase.ANALYSING, "Analysing", heard.message or "the report is being made")
+    """No engine holds GPUs by now, so it has all the time that it needs, and may be made again."""
+    pods = scene.children.pods_of(report)
+    over = judge_ended(report, pods, scene.settings, scene.now)
+    if over is None:
+        return Course(Phase.ANALYSING, "Analysing", joined(("the report is being made", delay(report, pods) or "")))
+    if over.stage is Stage.FAILED:
+        return _unreported(report, over.reason, joined(("the report failed", over.message)))
     if scene.stored is None or scene.stored.summary is None:
         message = "the report ended well, but summary.json is not in S3"
-        return Course(Phase.FAILED, ClientReason.RESULTS_MISSING, message)
+        return _unreported(report, ClientReason.RESULTS_MISSING, message)
     return _succeeded(scene)
+
+
+def _unreported(report: Job, reason: str, message: str) -> Course:
+    remedy = f"all results are kept: delete Job {report.ref.name} to have the report made again"
+    return Course(Phase.FAILED, reason, f"{message}; {remedy}", mendable=True)
 
 
 def _without_report_job(scene: Scene) -> Course:

@@ -36,14 +36,23 @@ KILLED = 137
 
 
 @dataclass(frozen=True)
+class Idle:
+    """A ready engine without a client at work: since when, and what was said of it."""
+
+    since: datetime
+    why: str
+
+
+@dataclass(frozen=True)
 class Patience:
-    """How long is waited, and since when. `troubled_since`: status says so; without status the wait begins anew."""
+    """How long is waited, and since when. `troubled_since` and `idle`: from status; without it waits begin anew."""
 
     deadline_s: int
     lifetime_s: int
     grace_s: float
     troubled_since: datetime | None
     now: datetime
+    idle: Idle | None = None
 
     @classmethod
     def of(cls, spec: RunSpec, settings: Settings, troubled_since: datetime | None, now: datetime) -> Patience:
@@ -64,7 +73,7 @@ def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, serv
         return by_job
     pod = current(pods)
     if pod is None:
-        return lost("its pod is gone") if engine.ended else _starting(engine, None, patience)
+        return lost("its pod is gone") if engine.ended or served else _starting(engine, None, patience)
     if pod.terminated or not pod.alive:
         return _over(pod, patience, served=served)
     if pod.deleted_at:

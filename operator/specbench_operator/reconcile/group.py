@@ -13,10 +13,12 @@ from specbench_api.plan.plan import EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
 from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stage, failed, lost
+from specbench_operator.reconcile.moments import to_text
 from specbench_operator.state import Scope, Stored
 
 LAUNCHES_MAX = 3
 """So often an engine is launched for one group, if it is lost each time without its fault."""
+SUSPENDED = "Suspended"
 MESSAGE_MAX = 1024
 OWN_FAULT = (
     EngineReason.IMAGE_PULL_FAILED,
@@ -43,6 +45,10 @@ class GroupView:
     """Of the launch `attempt`, where one of its Jobs is there."""
     launch: int | None = None
     """The launch to be made, as soon as no engine holds GPUs."""
+    given_back: int = 0
+    """Launches before `attempt` that ended because the run was suspended."""
+    ends_run: bool = False
+    """It failed in a way that no group would survive."""
 
     @property
     def over(self) -> bool:
@@ -55,13 +61,9 @@ class GroupView:
         at_work = self.judgement and self.judgement.stage in (Stage.STARTING, Stage.SERVING)
         return self.attempt if at_work and not self.over and self.launch is None else None
 
-    @property
-    def ends_run(self) -> bool:
-        """It failed in a way that no group would survive."""
-        return self.state is GroupState.FAILED and self.judgement is not None and self.judgement.scope is Scope.RUN
-
     def to_status(self) -> GroupStatus:
         """Its row in status."""
+        idle_since = self.judgement.idle_since if self.judgement else None
         return GroupStatus(
             index=self.group.index,
             arm=self.group.arm,
@@ -69,6 +71,9 @@ class GroupView:
             points=len(self.group.points),
             measured=self.measured,
             attempt=self.attempt,
+            given_back=self.given_back,
+            idle_since=to_text(idle_since) if idle_since else None,
+            ends_run=self.ends_run,
             reason=self.reason[:128],
             message=self.message[:MESSAGE_MAX],
         )
@@ -80,17 +85,23 @@ def view_group(
     stored: Stored | None,
     hint: GroupStatus | None,
     judge: Callable[[int], Judgement],
+    *,
+    suspend: bool,
 ) -> GroupView:
-    """See a group. `stored` is None while S3 does not answer; `judge` judges one of the attempts."""
+    """See a group. `stored` is None while S3 does not answer; `judge` judges one of the attempts.
+
+    `suspend`: the run's owner wants the GPUs back. Then every launch that ends is given back, and none is a loss.
+    """
     known = hint or GroupStatus(index=group.index, arm=group.arm, state=GroupState.WAITING)
     measured = known.measured if stored is None else sum(point.hash in stored.measured for point in group.points)
     last = attempts[-1] if attempts else known.attempt
     done = known.state is GroupState.DONE if stored is None else measured == len(group.points)
+    seen = GroupView(group, known.state, last, measured, given_back=known.given_back)
     if done:
-        return GroupView(group, GroupState.DONE, last, len(group.points))
-    if not attempts:
-        return _from_hint(group, known, measured)
-    return _from_judgement(group, last, measured, judge(last), known_stored=stored is not None)
+        return replace(seen, state=GroupState.DONE, measured=len(group.points))
+    if not attempts or last < known.attempt:
+        return _from_hint(replace(seen, attempt=known.attempt), known, suspend=suspend)
+    return _from_judgement(seen, judge(last), known_stored=stored is not None, suspend=suspend)
 
 
 def without_hopeless(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
@@ -110,38 +121,43 @@ def without_hopeless(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
     return tuple(kept)
 
 
-def _from_hint(group: EngineGroup, known: GroupStatus, measured: int) -> GroupView:
-    """Nothing of it is left in the cluster."""
+def _from_hint(seen: GroupView, known: GroupStatus, *, suspend: bool) -> GroupView:
+    """Nothing of it is left in the cluster, or only of launches that status has left behind."""
     if known.state is GroupState.FAILED:
-        return GroupView(group, GroupState.FAILED, known.attempt, measured, known.reason, known.message)
+        return replace(seen, reason=known.reason, message=known.message, ends_run=known.ends_run)
     if known.state in (GroupState.STARTING, GroupState.MEASURING):
-        return _again(group, known.attempt, measured, lost("its Jobs were deleted"), None)
-    return GroupView(group, GroupState.WAITING, known.attempt, measured, launch=known.attempt)
+        return _again(seen, lost("its Jobs were deleted"), None, suspend=suspend)
+    reason, message = ("", "") if known.reason == SUSPENDED else (known.reason, known.message)
+    return replace(seen, state=GroupState.WAITING, reason=reason, message=message, launch=known.attempt)
 
 
-def _from_judgement(
-    group: EngineGroup, attempt: int, measured: int, judgement: Judgement, *, known_stored: bool
-) -> GroupView:
-    reason, message = judgement.reason, judgement.message
+def _from_judgement(seen: GroupView, judgement: Judgement, *, known_stored: bool, suspend: bool) -> GroupView:
     if judgement.stage is Stage.FINISHED:
         if not known_stored:
-            return GroupView(group, GroupState.MEASURING, attempt, measured, judgement=judgement)
+            return replace(seen, state=GroupState.MEASURING, judgement=judgement)
         message = "its client ended well, but manifests of its points are not in S3"
         missing = failed(Scope.LAUNCH, ClientReason.RESULTS_MISSING, message)
-        return _again(group, attempt, measured, missing, judgement)
+        return _again(seen, missing, judgement, suspend=suspend)
     if judgement.stage is Stage.FAILED and judgement.scope is Scope.LAUNCH:
-        return _again(group, attempt, measured, judgement, judgement)
+        return _again(seen, judgement, judgement, suspend=suspend)
+    if judgement.stage is not Stage.FAILED and suspend:
+        return _again(seen, Judgement(judgement.stage, SUSPENDED), None, suspend=True)
     state = {
         Stage.STARTING: GroupState.STARTING,
         Stage.SERVING: GroupState.MEASURING,
         Stage.FAILED: GroupState.FAILED,
     }[judgement.stage]
-    return GroupView(group, state, attempt, measured, reason, message, judgement)
+    ends_run = judgement.scope is Scope.RUN
+    reason, message = judgement.reason, judgement.message
+    return replace(seen, state=state, reason=reason, message=message, judgement=judgement, ends_run=ends_run)
 
 
-def _again(group: EngineGroup, attempt: int, measured: int, why: Judgement, judgement: Judgement | None) -> GroupView:
-    reason, message, following = why.reason, why.message, attempt + 1
-    if following < LAUNCHES_MAX:
-        return GroupView(group, GroupState.WAITING, following, measured, reason, message, judgement, launch=following)
-    message = f"{LAUNCHES_MAX} launches were lost; the last one: {message}"
-    return GroupView(group, GroupState.FAILED, attempt, measured, reason, message, judgement)
+def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, *, suspend: bool) -> GroupView:
+    """A launch is over and another is due, unless too many were lost. A new number keeps old pods and clients out."""
+    following, given_back = seen.attempt + 1, seen.given_back + suspend
+    ended = replace(seen, reason=why.reason, message=why.message, judgement=judgement)
+    if following - given_back < LAUNCHES_MAX:
+        waiting = GroupState.WAITING
+        return replace(ended, state=waiting, attempt=following, launch=following, given_back=given_back)
+    message = f"{LAUNCHES_MAX} launches were lost; the last one: {why.message}"
+    return replace(ended, state=GroupState.FAILED, message=message)

@@ -2,6 +2,7 @@
 
 A pod holds its GPUs from being scheduled until its container ended, or until it is gone. Status keeps the sum and the
 moment until which it counts; each look adds what lies after that moment, so a look may be lost, repeated or late.
+Status has whole seconds, so what lies after the last whole one is left to the next look, or it would count twice.
 Error: a pod that vanished between two looks is not counted from the last written look on. That is at most a minute a
 launch (`EVERY_S`), a second or two as a rule, and always too little.
 """
@@ -12,7 +13,7 @@ from datetime import datetime
 
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.status import RunStatus
-from specbench_operator.reconcile.moments import from_text, to_text
+from specbench_operator.reconcile.moments import from_text, to_text, whole
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.state import Pod
 
@@ -23,23 +24,23 @@ EVERY_S = 60
 def with_gpu_seconds(status: RunStatus, scene: Scene) -> RunStatus:
     """The status with the sum brought up to now, if it is worth writing."""
     gpus, previous = scene.run.spec.placement.gpus, scene.previous
-    since = from_text(previous.gpu_seconds_until)
+    since, until = from_text(previous.gpu_seconds_until), whole(scene.now)
     kept = status.model_copy(
         update={"gpu_seconds_held": previous.gpu_seconds_held, "gpu_seconds_until": previous.gpu_seconds_until}
     )
     pods = [pod for pod in scene.children.pods if pod.place.role == ROLE_ENGINE]
-    added = gpus * sum(_seconds(pod, since, scene.now) for pod in pods)
-    stale = since is None or (scene.now - since).total_seconds() >= EVERY_S
+    added = gpus * sum(_seconds(pod, since, until) for pod in pods)
+    stale = since is None or (until - since).total_seconds() >= EVERY_S
     if added <= 0 or (kept == previous and not stale):
         return kept
     held = round(previous.gpu_seconds_held + added, 1)
-    return kept.model_copy(update={"gpu_seconds_held": held, "gpu_seconds_until": to_text(scene.now)})
+    return kept.model_copy(update={"gpu_seconds_held": held, "gpu_seconds_until": to_text(until)})
 
 
-def _seconds(pod: Pod, since: datetime | None, now: datetime) -> float:
+def _seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
     if pod.scheduled_at is None:
         return 0
     finished = pod.terminated.finished_at if pod.terminated else None
-    end = finished or (now if pod.alive else pod.scheduled_at)
+    end = finished or (until if pod.alive else pod.scheduled_at)
     begin = pod.scheduled_at if since is None else max(pod.scheduled_at, since)
-    return max((min(end, now) - begin).total_seconds(), 0)
+    return max((min(end, until) - begin).total_seconds(), 0)

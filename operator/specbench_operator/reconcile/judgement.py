@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from specbench_api.spec.conditions import EngineReason
@@ -42,6 +43,8 @@ class Judgement:
     hurts: bool = False
     look_again_s: float | None = None
     """When time alone would change this judgement."""
+    idle_since: datetime | None = None
+    """Since when the engine has been ready with no client at work."""
 
 
 def failed(scope: Scope, reason: str, message: str) -> Judgement:

@@ -14,17 +14,16 @@ from specbench_operator.settings import Settings
 def judge(children: Children, group: int, patience: Patience, settings: Settings, attempt: int) -> Judgement:
     """Judge the launch of which at least one Job is there."""
     engine, client = children.engine(group, attempt), children.client(group, attempt)
-    by_client = judge_client(client, children.pods_of(client), settings, patience.now) if client else None
-    if by_client and by_client.stage is Stage.FINISHED:
+    by_client = judge_client(client, children.pods_of(client), settings, patience)
+    if by_client.stage is Stage.FINISHED:
         return by_client
     if engine is None:
-        heard = by_client and by_client.stage is Stage.FAILED
-        return by_client if by_client and heard else lost("its Job was deleted")
+        return by_client if by_client.stage is Stage.FAILED else lost("its Job was deleted")
     by_engine = judge_engine(engine, children.pods_of(engine), patience, served=client is not None)
-    if by_engine.stage is not Stage.SERVING or by_client is None:
+    if by_engine.stage is not Stage.SERVING:
         return by_engine
     if by_client.stage is Stage.FAILED or by_client.hurts:
         return by_client
     look_again_s = soonest(by_engine.look_again_s, by_client.look_again_s)
     message = by_client.message or by_engine.message
-    return replace(by_engine, message=message, look_again_s=look_again_s)
+    return replace(by_engine, message=message, look_again_s=look_again_s, idle_since=by_client.idle_since)

@@ -10,6 +10,11 @@ def to_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def whole(moment: datetime) -> datetime:
+    """The moment as `to_text` keeps it."""
+    return moment.replace(microsecond=0)
+
+
 def from_text(text: str | None) -> datetime | None:
     """The moment, or None for what is none: status is a hint, and a hint that cannot be read is no hint."""
     if not text:

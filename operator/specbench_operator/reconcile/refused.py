@@ -8,12 +8,13 @@ from typing import Any
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.conditions import ConditionType, Phase
-from specbench_api.spec.status import RunStatus
+from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.reconcile.actions import releases
 from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.conditions import UNFINISHED, dated, for_tools, no, unknown, yes
 from specbench_operator.reconcile.course import Course
+from specbench_operator.reconcile.group import MESSAGE_MAX
 from specbench_operator.reconcile.scene import condition_of, status_of
 from specbench_operator.reconcile.transitions import events_between
 from specbench_operator.state import Decision
@@ -47,9 +48,15 @@ def invalid(
     return Decision(status, delete=releases(children), events=events_between(previous, status), at_rest=True)
 
 
-def hindered(resource: Mapping[str, Any], error: OperatorError, now: datetime) -> RunStatus:
-    """The last status, with what hinders: Retry keeps Reconciling=True, Stop makes it Stalled=True."""
+def hindered(resource: Mapping[str, Any], meant: RunStatus, error: OperatorError, now: datetime) -> RunStatus:
+    """The last status, with what hinders: Retry keeps Reconciling=True, Stop makes it Stalled=True.
+
+    Of the status that was `meant`, only what the refused step does not bear on is said: since when an engine idles.
+    The last word of a run that has ended stays.
+    """
     previous = status_of(resource)
+    if is_finished(previous):
+        return previous
     generation = int(resource["metadata"].get("generation", 0))
     message = str(error)
     stopped = isinstance(error, Stop)
@@ -59,9 +66,18 @@ def hindered(resource: Mapping[str, Any], error: OperatorError, now: datetime) -
         ConditionType.RECONCILING: no("Stalled") if stopped else told,
         ConditionType.STALLED: told if stopped else no("Reconciling"),
     }
+    meant_rows = {(row.index, row.attempt): row for row in meant.groups}
+    groups = [_idling(row, meant_rows.get((row.index, row.attempt), row), message) for row in previous.groups]
     kept = [row for row in previous.conditions if row.type not in rows]
     changed = dated({**rows}, previous, generation, now)
-    return previous.model_copy(update={"observed_generation": generation, "conditions": [*kept, *changed]})
+    update = {"observed_generation": generation, "conditions": [*kept, *changed], "groups": groups}
+    return previous.model_copy(update=update)
+
+
+def _idling(row: GroupStatus, meant: GroupStatus, why: str) -> GroupStatus:
+    if meant.idle_since is None:
+        return row
+    return row.model_copy(update={"idle_since": meant.idle_since, "message": why[:MESSAGE_MAX]})
 
 
 def is_finished(status: RunStatus) -> bool:

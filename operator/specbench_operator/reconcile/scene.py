@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -12,12 +12,13 @@ from pydantic import ValidationError
 
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.status import Condition, RunStatus
+from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.children import Children, children_of, holding
-from specbench_operator.reconcile.engine_side import Patience
+from specbench_operator.reconcile.engine_side import Idle, Patience
 from specbench_operator.reconcile.group import GroupView, view_group, without_hopeless
+from specbench_operator.reconcile.judgement import Judgement
 from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.settings import Settings
@@ -64,7 +65,7 @@ class Scene:
     @property
     def failed(self) -> tuple[GroupView, ...]:
         """Groups that were given up."""
-        return tuple(view for view in self.groups if view.over and view.reason)
+        return tuple(view for view in self.groups if view.state is GroupState.FAILED)
 
     @property
     def measured(self) -> int:
@@ -98,12 +99,22 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
                 children.attempts(group.index),
                 stored,
                 hints.get(group.index),
-                partial(judge, children, group.index, patience, settings),
+                partial(_judge, children, patience, settings, group.index, hint=hints.get(group.index)),
+                suspend=run.spec.suspend,
             )
             for group in plan.groups
         ]
     )
     return Scene(run, plan, previous, children, observed.nodes, groups, stored, trouble, settings, now)
+
+
+def _judge(
+    children: Children, patience: Patience, settings: Settings, group: int, attempt: int, *, hint: GroupStatus | None
+) -> Judgement:
+    """Judge a launch with what status still knows of this very one."""
+    since = from_text(hint.idle_since) if hint and hint.attempt == attempt else None
+    idle = Idle(since, hint.message) if hint and since else None
+    return judge(children, group, replace(patience, idle=idle), settings, attempt)
 
 
 def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:

@@ -10,7 +10,7 @@ from specbench_api.spec.status import GroupStatus, PointCounts, ResultsStatus, R
 from specbench_operator.reconcile.answer import arms_of, best_of
 from specbench_operator.reconcile.conditions import conditions_of
 from specbench_operator.reconcile.course import TERMINAL, Course
-from specbench_operator.reconcile.group import GroupView
+from specbench_operator.reconcile.group import SUSPENDED, GroupView
 from specbench_operator.reconcile.held import with_gpu_seconds
 from specbench_operator.reconcile.moments import to_text
 from specbench_operator.reconcile.scene import Scene
@@ -19,7 +19,7 @@ from specbench_operator.render.client_pod import results_uri
 
 def status_now(scene: Scene, course: Course) -> RunStatus:
     """The status that this look calls for."""
-    ended = course.phase in TERMINAL and not scene.holding
+    ended = course.phase in TERMINAL and not course.mendable and not scene.holding
     summary = scene.stored.summary if scene.stored and course.phase is Phase.SUCCEEDED else None
     counts = _counts(scene, summary.points_invalid if summary else 0)
     answer: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def _row(scene: Scene, view: GroupView) -> GroupStatus:
         waits = not view.over
         return row.model_copy(update={"state": GroupState.WAITING}) if waits else row
     if scene.suspended:
-        update = {"state": GroupState.WAITING, "reason": "Suspended", "message": ""}
+        update = {"state": GroupState.WAITING, "reason": SUSPENDED, "message": ""}
         return row.model_copy(update=update)
     return row.model_copy(update={"state": GroupState.STARTING}) if scene.launching is not None else row
 

@@ -35,7 +35,7 @@ def _of_groups(before: RunStatus, after: RunStatus) -> Iterator[Event]:
 def _of_group(row: GroupStatus, known: GroupStatus | None) -> Iterator[Event]:
     name = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
     told = joined((name, row.message))
-    if row.state is not GroupState.FAILED and known and row.attempt > known.attempt:
+    if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
         yield Event(WARNING, row.reason or "EngineLost", told)
     if row.state is GroupState.STARTING:
         yield Event(NORMAL, "EngineStarting", name)
@@ -45,6 +45,10 @@ def _of_group(row: GroupStatus, known: GroupStatus | None) -> Iterator[Event]:
         yield Event(WARNING, row.reason or "EngineFailed", told)
     elif row.state is GroupState.DONE and known and known.state is not GroupState.WAITING:
         yield Event(NORMAL, "GroupMeasured", name)
+
+
+def _losses(row: GroupStatus) -> int:
+    return row.attempt - row.given_back
 
 
 def _of_run(before: RunStatus, after: RunStatus) -> Iterator[Event]:

@@ -70,7 +70,7 @@ class World:
     nodes: list[Node | NodeUnread] = field(default_factory=list)
     measured: set[str] = field(default_factory=set)
     summary: RunSummary | None = None
-    answering: int | None = None
+    answering: tuple[int, int] | None = None
     trouble: StoreTrouble | None = None
     events: list[Event] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
@@ -168,7 +168,8 @@ class World:
         given = {"phase": "Running", "scheduled_at": self.now, **fields}
         uid = self.run["metadata"]["uid"]
         ref = Ref("Pod", name, name)
-        self.pods[name] = Pod(ref, uid, self.jobs[job].place, job, created_at=self.now, **given)
+        by = self.jobs[job]
+        self.pods[name] = Pod(ref, uid, by.place, job, by.ref.uid, created_at=self.now, **given)
         return name
 
     def change_pod(self, job: str, **fields: Any) -> None:
