@@ -88,7 +88,9 @@ class Placement(ApiModel):
 
     rules: ClassVar = (
         Rule(
-            "!self.gpuResourceName.contains('kubernetes.io/') && !self.gpuResourceName.startsWith('requests.')",
+            # The API server judges the default of placement, {}, before it fills in the fields' own.
+            "!has(self.gpuResourceName) || !self.gpuResourceName.contains('kubernetes.io/')"
+            " && !self.gpuResourceName.startsWith('requests.')",
             "gpuResourceName is no extended resource: kubernetes.io and requests. are Kubernetes' own;"
             " give the device plugin's, such as nvidia.com/gpu",
         ),
