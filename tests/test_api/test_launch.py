@@ -108,7 +108,7 @@ def test_an_endpoint_that_already_runs_is_measured_by_another_command() -> None:
 
 def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments() -> None:
     edits = {
-        "spec.engine": {"kind": "simulator", "args": ["--step-ms=5"]},
+        "spec.engine": {"kind": "simulator", "args": ["--base-ms=5"]},
         "spec.drafters[0]": {
             "name": "ngram",
             "method": "ngram",
@@ -116,12 +116,21 @@ def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments
             "args": ["--acceptance=0.7"],
         },
     }
-    assert launch_of(edits, "none").args == ("simulate", "--dialect", "vllm", "--drafter", "none", "--step-ms=5")
+    assert launch_of(edits, "none").args == ("simulate", "--dialect", "vllm", "--drafter", "none", "--base-ms=5")
     assert launch_of(edits, "ngram").args == (
         "simulate", "--dialect", "vllm", "--drafter", "ngram", "--num-speculative-tokens", "4", "--acceptance=0.7",
-        "--step-ms=5",
+        "--base-ms=5",
     )  # fmt: skip
     assert launch_of(edits, "none").served_model == "simulated"
+
+
+def test_an_argument_that_the_simulator_does_not_know_is_refused_with_the_nearest() -> None:
+    drafter = {"name": "a", "method": "ngram", "numSpeculativeTokens": 5, "args": ["--seed", "-1", "--zzz"]}
+    edits = {"spec.engine": {"kind": "simulator", "args": ["--time-scal=0.3"]}, "spec.drafters": [drafter]}
+    assert problems(edits) == [
+        "spec.engine.args[0]: the simulator has no --time-scal (--time-scale is the nearest that it has)",
+        "spec.drafters[0].args[2]: the simulator has no --zzz (specbench simulate --help has them all)",
+    ]
 
 
 def test_the_simulator_imitates_the_engine_that_is_asked_for() -> None:
@@ -253,7 +262,7 @@ def test_a_drafters_own_arguments_are_held_to_the_same_rules(kind: EngineKind) -
 def test_a_flag_on_the_engine_and_on_an_arm_is_refused_with_both_values_for_the_last_would_win_in_silence(
     kind: EngineKind,
 ) -> None:
-    engine = {"kind": str(kind), "args": ["--other=1", "--seed=1"]}
+    engine = {"kind": str(kind), "args": ["--base-ms=1", "--seed=1"]}
     drafter = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 8, "args": ["--seed", "2"]}
     (told,) = problems({**LLAMA, "spec.engine": engine, "spec.drafters": [drafter]})
     assert told == (

@@ -165,3 +165,13 @@ def test_a_zero_has_no_sign() -> None:
 def test_a_run_survives_its_own_json() -> None:
     run = run_of({"spec.workloads[0].sampling": {"temperature": 0.5}})
     assert type(run).from_json(run.to_json()) == run
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:8000", "http://me:secret@host:1", "http://host:1/v1?key=secret"])
+def test_an_endpoint_that_is_no_plain_address_is_refused_in_words_without_being_repeated(endpoint: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        run_of({"spec.engine": {"kind": "external", "endpoint": endpoint}})
+    (problem,) = refused.value.problems
+    assert problem.path == "spec.engine.endpoint"
+    assert "such as http://127.0.0.1:8000" in problem.message
+    assert "secret" not in str(problem)

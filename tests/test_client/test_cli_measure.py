@@ -158,6 +158,15 @@ def test_it_measures_again_whenever_it_is_asked_to(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("manifest.json"))) == 2
 
 
+def test_an_endpoint_of_another_dialect_is_said_to_answer_and_the_others_are_named(tmp_path: Path) -> None:
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        done = measure(tmp_path, "--endpoint", endpoint, "--dialect", "sglang", "-c", "1")
+    assert done.returncode == 4, done.stderr
+    told = "it answers, but has no /ready: does it really speak sglang, and is the address its base?"
+    assert told in done.stderr.splitlines()[-1]
+    assert "(openai, vllm, tensorrt-llm, llama-cpp)" in done.stderr.splitlines()[-1]
+
+
 def test_a_server_that_will_never_answer_us_is_not_asked_twice(tmp_path: Path) -> None:
     elsewhere = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
     answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", elsewhere: "http://x/"}

@@ -9,8 +9,10 @@ import pytest
 
 from specbench_api.outcome.ending import Exit
 from specbench_client.cli import exit_code
+from specbench_client.cli.show import show
+from specbench_client.report.findings import grouped, measure_again
 from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_testing.records import Lies, World, run_of_world
 
 EARLIER, LATER = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-8000-000000000000"
 WORLD = World(prompts=8, concurrency=(1, 2), repeats=2)
@@ -51,6 +53,21 @@ def test_all_records_come_in_one_table_with_arm_workload_load_and_repeat_before_
     assert set(records[["arm", "workload", "load", "repeat"]].itertuples(index=False, name=None)) == wanted
     stored = [pd.read_parquet(part) for part in (tmp_path / "out").rglob("part-*.parquet")]
     assert len(records) == sum(map(len, stored))
+
+
+def test_the_terminal_tells_of_each_check_what_to_do_and_how_many_more_it_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failing = Lies(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame)
+    summary = run_of_world(WORLD, failing)
+    groups = grouped(summary.findings)
+    assert any(group.more for group in groups)
+    show(WORLD.plan, summary, "text", "results")
+    told = " ".join(capsys.readouterr().out.split())
+    for group in groups:
+        said = f"{group.severity} {group.check}: {group.messages[0]}{group.more} to do {group.remedy}"
+        assert " ".join(said.split()) in told
+    assert f"again {measure_again(WORLD.plan)}" in told
 
 
 def test_a_run_of_which_nothing_is_measured_shows_no_empty_table(

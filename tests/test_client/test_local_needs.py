@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,49 @@ def test_the_research_runtimes_extra_is_told_where_it_is_not_installed(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     spec = simulated_run(engine={"kind": "transformers"}, model={"name": "acme/tiny"}, drafters=[])
     assert exit_code(["run", str(write_run(tmp_path, spec)), "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
-    told = "spec.engine: torch and transformers are an extra: pip install 'specbench[transformers]'"
+    remedy = "pip install 'specbench[transformers]' (in a clone: '.[transformers]')"
+    told = f"spec.engine: torch and transformers are an extra: {remedy}"
     assert f"error: BadInput: {told}" in capsys.readouterr().err
+
+
+def test_sglang_is_looked_for_before_anything_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    spec = simulated_run(engine={"kind": "sglang"}, model={"name": "acme/tiny"}, drafters=[])
+    file, told = str(write_run(tmp_path, spec)), f"spec.engine: sglang is not installed beside {sys.executable}"
+    assert exit_code(["run", file, "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
+    assert f"error: BadInput: {told}" in capsys.readouterr().err
+    spec["spec"]["engine"]["command"] = ["elsewhere/python", "-m", "sglang.launch_server"]
+    assert exit_code(["validate", str(write_run(tmp_path, spec))]) == Exit.OK
+    assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "load", "leaves"),
+    [
+        (["--ctx-size=4096"], {"concurrency": [1, 32]}, "--ctx-size 4096 over 32 slots leaves 128 tokens"),
+        (["-c", "600"], {"rate": [1], "slots": 2}, "--ctx-size 600 over 2 slots leaves 300 tokens"),
+        (["--ctx-size=32768"], {"concurrency": [1, 32]}, None),
+        (["--ctx-size=4096", "--kv-unified"], {"concurrency": [1, 32]}, None),
+        (["--ctx-size=0"], {"concurrency": [1, 32]}, None),
+        ([], {"concurrency": [1, 32]}, None),
+    ],
+    ids=["README of old", "open loop", "enough", "shared by all slots", "the model's", "not given"],
+)
+def test_slots_too_small_for_an_answer_are_a_warning_before_they_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], load: dict[str, Any], leaves: str | None
+) -> None:
+    """Answers of 256 tokens; the model is not there, so `run` refuses after it has warned."""
+    spec = simulated_run(engine={"kind": "llama-cpp", "args": args}, model={"name": "tiny", "path": "no.gguf"})
+    spec["spec"] |= {"drafters": [], "load": load}
+    spec["spec"]["workloads"][0]["output"] = {"maxTokens": 256}
+    file = str(write_run(tmp_path, spec))
+    for command in (["plan", file], ["validate", file], ["run", file, "--results", str(tmp_path / "out")]):
+        exit_code(command)
+        told = [line for line in capsys.readouterr().err.splitlines() if "--ctx-size" in line]
+        assert len(told) == (leaves is not None)
+        assert all(line.startswith(f"warning: spec.engine.args: {leaves} to a request") for line in told)
 
 
 def test_prompts_that_are_not_here_are_a_warning_with_the_path_that_was_tried(

@@ -6,8 +6,9 @@ import uuid
 from functools import partial
 from pathlib import Path
 
-from specbench_client.local.place import find_run, made_ms, new_run, newest_first
+from specbench_client.local.place import find_run, new_run, newest_first
 from specbench_client.store.folder import FolderStore
+from specbench_client.store.uids import made_ms
 from specbench_testing.kept import keep
 from specbench_testing.records import World
 

@@ -35,12 +35,16 @@ def test_every_word_of_a_column_has_its_documentation(kind: type[RecordPhase]) -
 def test_the_lines_that_the_page_shows_read_the_steady_records_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(World(prompts=6, repeats=1), tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
+    later = World(prompts=6, repeats=1, edits={"metadata.name": "a-name-before-the-others"})
+    plan = keep(later, tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
+    keep(World(prompts=6, repeats=1), tmp_path / "specbench-results", "0190a000-0000-7000-8000-000000000000")
     monkeypatch.chdir(tmp_path)
     assert READING in PAGE.read_text(encoding="utf-8")
     seen: dict[str, object] = {}
     exec(READING, seen)
-    records = seen["records"]
+    records, run = seen["records"], seen["run"]
+    assert isinstance(run, Path)
+    assert run.name == plan.uid
     assert isinstance(records, pd.DataFrame)
     assert len(records) > 0
     assert set(records.phase) == {"steady"}

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.spec.engine import EngineKind
 from specbench_client.report.tables import csv, markdown, rich_table
 from specbench_testing.records import Lies, World, run_of_world
 
@@ -19,6 +20,7 @@ BROKEN = run_of_world(
     WORLD, Lies(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame)
 )
 OPEN = run_of_world(World(prompts=20, rate=(4, 0.5), repeats=1))
+HERE, ON_A_CLUSTER = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"
 NOTHING = run_of_world(WORLD, Lies(measured=lambda _: False))
 SKIPPED = run_of_world(World(prompts=20, edits={"spec.baseline": "Skip"}))
 
@@ -29,6 +31,10 @@ def on_screen(summary: RunSummary, width: int = 120) -> str:
     return console.export_text()
 
 
+def page(summary: RunSummary) -> str:
+    return markdown(WORLD.plan, summary)
+
+
 def table(summary: RunSummary) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(csv(summary)))
 
@@ -36,7 +42,7 @@ def table(summary: RunSummary) -> pd.DataFrame:
 @pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, BROKEN, OPEN, NOTHING, SKIPPED])
 def test_every_summary_can_be_shown(summary: RunSummary) -> None:
     assert summary.name in on_screen(summary)
-    assert summary.verdict in markdown(summary)
+    assert summary.verdict in page(summary)
     assert csv(summary).endswith("\n")
 
 
@@ -55,39 +61,55 @@ def test_a_table_fits_a_hundred_and_ten_columns_without_breaking_numbers() -> No
 
 
 def test_markdown_is_a_table_with_as_many_cells_in_each_line() -> None:
-    lines = [line for line in markdown(SUMMARY).splitlines() if line.startswith("|")]
+    lines = [line for line in page(SUMMARY).splitlines() if line.startswith("|")]
     assert len(lines) == 2 + len(SUMMARY.cells)
     assert len({line.count("|") for line in lines}) == 1
 
 
 def test_findings_come_with_what_to_do() -> None:
-    text = markdown(BROKEN)
+    text = page(BROKEN)
     assert "**RequestsFailed** (Invalid)" in text
     assert "*What to do:*" in text
 
 
+@pytest.mark.parametrize(
+    ("uid", "kind", "says"),
+    [
+        (HERE, EngineKind.LLAMA_CPP, "the same command with `--new`"),
+        (HERE, EngineKind.EXTERNAL, "the same `specbench measure` again"),
+        (ON_A_CLUSTER, EngineKind.LLAMA_CPP, "under another name"),
+        (ON_A_CLUSTER, EngineKind.EXTERNAL, "under another name"),
+    ],
+)
+def test_how_to_measure_again_is_told_for_where_it_was_measured(uid: str, kind: EngineKind, says: str) -> None:
+    plan = WORLD.plan.model_copy(update={"uid": uid, "engine": WORLD.plan.engine.model_copy(update={"kind": kind})})
+    ways = ("the same command with `--new`", "the same `specbench measure` again", "under another name")
+    text = markdown(plan, BROKEN)
+    assert [way for way in ways if way in text] == [says]
+
+
 def test_an_invalid_cell_is_called_so_where_its_speedup_would_stand() -> None:
-    assert "invalid" in markdown(BROKEN)
-    assert "invalid" not in markdown(SUMMARY)
+    assert "invalid" in page(BROKEN)
+    assert "invalid" not in page(SUMMARY)
 
 
 def test_too_few_repeats_are_said_in_the_place_of_an_interval() -> None:
     once = run_of_world(World(prompts=20, repeats=1))
-    for text in (markdown(once), on_screen(once, 250)):
+    for text in (page(once), on_screen(once, 250)):
         assert "(1 repeat: too few to tell)" in text.split("AL", 1)[1]
         assert "x faster" not in text
 
 
 def test_what_holds_one_is_called_indistinguishable() -> None:
     equal = World(prompts=20, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02)
-    assert "indistinguishable" in markdown(run_of_world(equal)).split("|", 1)[1]
+    assert "indistinguishable" in page(run_of_world(equal)).split("|", 1)[1]
 
 
 def test_a_simulation_says_so_in_every_form() -> None:
     assert "not a measurement" in on_screen(SIMULATED)
-    assert "> **Simulated." in markdown(SIMULATED)
+    assert "> **Simulated." in page(SIMULATED)
     assert table(SIMULATED)["simulated"].tolist() == [True] * 4
-    assert "imulated" not in on_screen(SUMMARY) + markdown(SUMMARY)
+    assert "imulated" not in on_screen(SUMMARY) + page(SUMMARY)
 
 
 def test_csv_has_one_row_a_cell_and_leaves_missing_values_empty() -> None:
@@ -101,13 +123,26 @@ def test_csv_has_one_row_a_cell_and_leaves_missing_values_empty() -> None:
     assert ngram["speedup_low"] < ngram["speedup"] < ngram["speedup_high"]
 
 
+@pytest.mark.parametrize(("repeats", "bounded"), [(2, False), (3, True)])
+def test_a_spreadsheet_gets_no_bounds_of_a_speedup_that_too_few_repeats_compared(repeats: int, bounded: bool) -> None:
+    summary = run_of_world(World(prompts=20, repeats=repeats))
+    row, speedup = table(summary).iloc[1], summary.cells[1].speedup
+    assert speedup is not None
+    assert speedup.interval is not None
+    assert row["compared_repeats"] == repeats
+    assert row["speedup"] == pytest.approx(speedup.value)
+    bounds = row[["speedup_low", "speedup_high", "tpot_speedup_low", "tpot_speedup_high"]]
+    assert bounds.notna().tolist() == [bounded] * 4
+    assert pd.notna(row["acceptance_length_emitted_pooled_low"])
+
+
 def test_a_load_is_told_as_a_number_and_for_people() -> None:
     rows = table(OPEN)
     assert rows["load"].tolist() == ["0.5/s", "0.5/s", "4/s", "4/s"]
     assert rows["rate"].tolist() == [0.5, 0.5, 4, 4]
     assert rows["concurrency"].isna().all()
     assert table(SUMMARY)["load"].tolist() == [1, 1, 2, 2]
-    assert "| Load |" in markdown(OPEN)
+    assert "| Load |" in page(OPEN)
     assert "at 0.5/s" in OPEN.verdict
 
 
@@ -116,10 +151,10 @@ def test_csv_of_nothing_has_no_rows() -> None:
 
 
 def test_several_workloads_get_a_column_of_their_own() -> None:
-    assert "Workload" not in markdown(SUMMARY)
+    assert "Workload" not in page(SUMMARY)
     two = {"spec.workloads[1]": {"name": "edit", "dataset": {"source": "jsonl", "uri": "edit.jsonl"}}}
     summary = run_of_world(World(prompts=20, edits=two))
-    assert "| Workload |" in markdown(summary)
+    assert "| Workload |" in page(summary)
     assert "ngram on edit is" in summary.verdict
 
 
@@ -134,7 +169,7 @@ GAMMA = World(prompts=20, rate=(4,), repeats=2, edits={"spec.load.arrival": {"pr
 )  # fmt: skip
 def test_every_table_says_how_requests_came(summary: RunSummary, words: str, process: str) -> None:
     assert words in on_screen(summary).splitlines()[0]
-    assert markdown(summary).count(f"| {words} |") == len(summary.cells)
+    assert page(summary).count(f"| {words} |") == len(summary.cells)
     assert set(table(summary).arrivals) == {process}
     assert {cell.to_dict()["arrivals"]["process"] for cell in summary.cells} == {process}
 

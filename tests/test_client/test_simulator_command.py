@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from specbench_api.launch.simulator import ALIASES, OPTIONS
 from specbench_api.spec.drafter import Method as ApiMethod
 from specbench_client.cli.simulate import simulate
 from specbench_client.simulator import FAULTS, Method
@@ -22,6 +23,11 @@ pytestmark = pytest.mark.process
 
 BODY = json.dumps({"temperature": 0, "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]})
 COMMAND = [sys.executable, "-c", "from specbench_client.cli.simulate import simulate; simulate()"]
+
+
+def test_a_spec_may_give_the_simulator_what_the_command_takes_and_nothing_else() -> None:
+    taken = {spelling for option in simulate.params for spelling in option.opts}
+    assert taken == {*OPTIONS, *ALIASES}
 
 
 @contextmanager

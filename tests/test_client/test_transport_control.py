@@ -25,6 +25,13 @@ async def test_an_engine_that_never_becomes_healthy_is_named_with_its_last_words
     assert caught.value.reason == "NeverReady"
 
 
+async def test_an_engine_that_answers_without_the_page_is_told_apart_from_one_that_starts() -> None:
+    async with scripted([response(404, b"not here")], STARTING) as (url, _), Control(url) as control:
+        for told in ("it answers, but has no /ready: try another", "Loading model$"):
+            with pytest.raises(EngineFailed, match=told):
+                await control.wait_healthy("/ready", deadline_s=0, if_absent="try another")
+
+
 async def test_health_is_a_yes_or_a_no() -> None:
     async with scripted(OK, STARTING, [Do.RESET]) as (url, _), Control(url) as control:
         assert [await control.healthy("/health") for _ in range(3)] == [True, False, False]

@@ -1,10 +1,12 @@
 """What a spec names that is not on this machine: told by `plan` and `validate`, refused by `run`.
 
-A warning and no error there, because the same file may be meant for a cluster, where images and volumes hold it.
+A warning and no error there, because the same file may be meant for a cluster, where images and volumes hold it. What
+would spoil the answers is a warning everywhere: see `local.room`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,18 +17,18 @@ from specbench_api.plan.plan import Plan
 from specbench_client.local.needs import lacks
 
 
-def warnings_of(plan: Plan, base_dir: Path) -> list[str]:
+def missing_here(plan: Plan, base_dir: Path) -> list[str]:
     """A line for each model and each file of prompts that is missing, with the path that was tried."""
     launches = [LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms]
     models = [line for launch in launches for line in lacks(launch, base_dir)]
     return [*dict.fromkeys(models), *_prompts(plan, base_dir)]
 
 
-def warn(warnings: list[str]) -> None:
-    """To people, on stderr."""
-    for line in warnings:
+def warn(spoiling: list[str], missing: Sequence[str] = ()) -> None:
+    """To people, on stderr. `missing`: what `run` would refuse."""
+    for line in (*spoiling, *missing):
         click.echo(f"warning: {line}", err=True)
-    if warnings:
+    if missing:
         click.echo("warning: `specbench run` would refuse this here; on a cluster, images and volumes count", err=True)
 
 

@@ -54,7 +54,7 @@ def measured(plan: Plan, wish: Wish) -> int:
         finished = place.finished
         failed = _measure(place, wish)
         summary = conclude(place.plan, place.store)
-    show(summary, wish.output, place.store.uri())
+    show(place.plan, summary, wish.output, place.store.uri())
     if finished:
         click.echo(
             f"nothing was measured now: this run was finished ({summary.created}); --new measures anew", err=True

@@ -14,11 +14,12 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
-from specbench_client.cli.forewarn import readable, warn, warnings_of
+from specbench_client.cli.forewarn import missing_here, readable, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
 from specbench_client.local.place import find_run, open_results
 from specbench_client.local.process import planned_command
+from specbench_client.local.room import cramped
 from specbench_client.workload.lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_prompts
 
@@ -38,18 +39,18 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     wanted = expand(read_run_file(file, settings))
     measured = find_run(open_results(results), wanted).measured if results is not None else set()
     base_dir = file.resolve().parent
-    warnings, prompts = warnings_of(wanted, base_dir), _prompts(wanted, base_dir)
+    spoiling, missing = cramped(wanted), missing_here(wanted, base_dir)
+    prompts = _prompts(wanted, base_dir)
     size = estimate(wanted, {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()})
     described = {name: _described(rows) for name, rows in prompts.items()}
     if output == "json":
-        click.echo(
-            json.dumps(_document(wanted, measured, size) | {"prompts": described, "warnings": warnings}, indent=2)
-        )
+        told = {"prompts": described, "warnings": [*spoiling, *missing]}
+        click.echo(json.dumps(_document(wanted, measured, size) | told, indent=2))
     else:
         click.echo(_text(wanted, measured, size))
         for name, known in described.items():
             click.echo(f"{name}: " + "; ".join(f"{what}: {value}" for what, value in known.items()))
-    warn(warnings)
+    warn(spoiling, missing)
 
 
 def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:

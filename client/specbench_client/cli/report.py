@@ -71,7 +71,7 @@ def report(where: str, output: str, to: Path | None, *, latest: bool, recompute:
     stale = recompute or store.get(SUMMARY) is None
     summary = _recomputed(plan, store) if stale else _read(RunSummary, store, SUMMARY)
     if output in ("text", "json") and to is None:
-        show(summary, output, store.uri())
+        show(plan, summary, output, store.uri())
     else:
         _deliver(_rendered(plan, summary, output), to)
 
@@ -121,4 +121,4 @@ def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
         from specbench_client.report.html import render_html  # noqa: PLC0415
 
         return render_html(plan, summary).encode()
-    return markdown(summary).encode()
+    return markdown(plan, summary).encode()

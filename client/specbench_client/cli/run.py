@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from specbench_api.plan.expand import expand
+from specbench_client.cli.forewarn import warn
 from specbench_client.cli.options import DEFAULT_RESULTS, FILE, NEW, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
+from specbench_client.local.room import cramped
 
 
 @click.command()
@@ -30,6 +32,7 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
     """
     wanted = read_run_file(file, settings)
     plan = expand(wanted)
+    warn(cramped(plan))
     # Only now: pandas and its kin take seconds, and a spec that is wrong should say so at once.
     from specbench_client.cli.measuring import Wish, measured  # noqa: PLC0415
 

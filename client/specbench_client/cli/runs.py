@@ -11,8 +11,8 @@ from specbench_api.outcome.layout import PLAN, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import BadInput
-from specbench_client.local.place import made_ms
 from specbench_client.store.store import Store
+from specbench_client.store.uids import made_ms
 
 
 @dataclass(frozen=True)

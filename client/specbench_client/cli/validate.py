@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from specbench_api.plan.expand import expand
-from specbench_client.cli.forewarn import warn, warnings_of
+from specbench_client.cli.forewarn import missing_here, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
+from specbench_client.local.room import cramped
 
 
 @click.command()
@@ -24,9 +25,10 @@ def validate(file: Path, settings: tuple[str, ...], output: str) -> None:
       specbench validate examples/local-llama-cpp.yaml
     """
     plan = expand(read_run_file(file, settings))
-    warnings = warnings_of(plan, file.resolve().parent)
+    spoiling, missing = cramped(plan), missing_here(plan, file.resolve().parent)
     if output == "json":
-        click.echo(json.dumps({"valid": True, "name": plan.name, "points": len(plan.points), "warnings": warnings}))
+        told = {"valid": True, "name": plan.name, "points": len(plan.points), "warnings": [*spoiling, *missing]}
+        click.echo(json.dumps(told))
     else:
         click.echo(f"{file}: valid: {len(plan.arms)} arms, {len(plan.groups)} launches, {len(plan.points)} points")
-    warn(warnings)
+    warn(spoiling, missing)

@@ -25,7 +25,7 @@ from specbench_api.outcome.manifest import Observed
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.dialects.table import dialect_of
 from specbench_client.drive.arrivals import load_arrivals
-from specbench_client.drive.launch import Launch, first_act, identify, served_model
+from specbench_client.drive.launch import Launch, first_act, identify, if_absent, served_model
 from specbench_client.drive.loads import Loads
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.point import Measurement
@@ -154,7 +154,7 @@ class _Drive:
     async def _launched(self) -> AsyncIterator[Launch]:
         arm, dialect = self.plan.arm(self.group.arm), dialect_of(self.plan.engine)
         async with Control(self.endpoint, headers=self.options.headers) as control:
-            await control.wait_healthy(dialect.health_path, self.options.healthy_within_s)
+            await control.wait_healthy(dialect.health_path, self.options.healthy_within_s, if_absent(self.plan.engine))
             identity, model = await identify(control, dialect), served_model(self.plan, arm)
             endpoint, headers = self.endpoint.rstrip("/"), self.options.headers
             yield Launch(self.plan, arm, endpoint, model, dialect, control, identity, headers)

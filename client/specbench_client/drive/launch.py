@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Arm, Plan, Point
-from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.chat import Message
 from specbench_client.dialects.dialect import Dialect, EngineCounters, Identity
@@ -85,6 +85,15 @@ class Launch:
 def served_model(plan: Plan, arm: Arm) -> str:
     """The name under which the arm's engine serves the model."""
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)).served_model or plan.target.name
+
+
+def if_absent(engine: Engine) -> str:
+    """What to do where an endpoint has no health route of its dialect; empty for an engine that we started."""
+    if engine.kind is not EngineKind.EXTERNAL:
+        return ""
+    named = engine.dialect or DialectName.OPENAI
+    others = ", ".join(name for name in DialectName if name is not named)
+    return f"does it really speak {named}, and is the address its base? Else try another dialect ({others})"
 
 
 async def identify(control: Control, dialect: Dialect) -> Identity:

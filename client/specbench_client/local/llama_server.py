@@ -270,7 +270,8 @@ def load() -> Any:
     try:
         import xllamacpp  # noqa: PLC0415  -- an extra: parsing, --help and all other code do without it
     except ImportError as error:
-        raise BadFlag("llama.cpp's server is an extra: pip install 'specbench[llama-cpp]'") from error
+        remedy = "pip install 'specbench[llama-cpp]' (in a clone: '.[llama-cpp]')"
+        raise BadFlag(f"llama.cpp's server is an extra: {remedy}") from error
     return xllamacpp
 
 

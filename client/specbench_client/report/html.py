@@ -15,7 +15,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, Load, Process
 from specbench_client.report.columns import SIMULATED, columns_of, compared_text, number, with_interval
-from specbench_client.report.findings import MEASURE_AGAIN, grouped
+from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.plots import svgs
 from specbench_client.report.seen import seen_rows
 
@@ -76,7 +76,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         simulated=SIMULATED,
         columns=columns_of(summary),
         groups=grouped(summary.findings),
-        measure_again=MEASURE_AGAIN.replace("`", ""),
+        measure_again=measure_again(plan).replace("`", ""),
         categories=_categories(summary),
         windows=_windows(summary),
         plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text

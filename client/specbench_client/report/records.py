@@ -52,7 +52,8 @@ Or as they lie, here those of the steady state that did not fail:
 
 READING = """import json, pathlib, pandas as pd
 
-run = max(pathlib.Path("specbench-results").glob("runs/*/*/*"))
+plans = pathlib.Path("specbench-results").glob("runs/*/*/*/plan.json")
+run = max((plan.parent for plan in plans), key=lambda root: root.name)  # the newest: UIDs of local runs sort by time
 points = [json.loads(manifest.read_text()) for manifest in run.glob("points/*/manifest.json")]
 parts = [run / file["key"] for point in points for file in point["files"] if "/records/" in file["key"]]
 records = pd.concat(pd.read_parquet(part) for part in parts).query("phase == 'steady' and error_class.isna()")

@@ -15,7 +15,7 @@ from specbench_client.metrics import window
 from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.positions import conditional, joint
 from specbench_client.metrics.table import MEASURES, RATIOS
-from specbench_client.report.findings import MEASURE_AGAIN
+from specbench_client.report.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 
@@ -41,7 +41,9 @@ Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats
 - Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval. A percentile with fewer than five requests beyond it
   gives none.
 - An interval is cut to what the figure can be: an acceptance length lies from 1 to k + 1. Its `method` says so then.
-- One repeat or two: the noise between runs is in no interval, or hardly, and the method says so.
+- One repeat or two: the noise between runs is in no interval, or hardly, and the method says so. `summary.json` keeps
+  such an interval of a speed-up, beside `comparedRepeats`; tables, report and `results.csv` leave it out, and
+  `results.csv` has `compared_repeats`.
 
 A speed-up is called faster or slower only from {REPEATS_TO_TELL} repeats on, where its interval excludes 1, and where
 this still holds after Holm's correction for the number of comparisons of the run: the smallest p-value is held against
@@ -74,7 +76,11 @@ _CHECKS = f"""## Checks
 untrustworthy though the point's own numbers stand. **Note** is said and changes nothing. A check says nothing where its
 evidence is missing.
 
-*Measure again*: {MEASURE_AGAIN[0].lower()}{MEASURE_AGAIN[1:]}
+What *measure again* means:
+
+- *On this machine* (`specbench run`): {AGAIN_HERE}
+- *On a cluster*: {AGAIN_ON_A_CLUSTER}
+- *At an endpoint that already runs*: {AGAIN_AT_AN_ENDPOINT}
 """
 
 _UNSEEN = """## What no check can see

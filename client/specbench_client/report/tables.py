@@ -10,8 +10,9 @@ from rich.text import Text
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.plan.plan import Plan
 from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, steady_share, terminal_columns
-from specbench_client.report.findings import MEASURE_AGAIN, grouped
+from specbench_client.report.findings import grouped, measure_again
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
 
@@ -31,7 +32,7 @@ def rich_table(summary: RunSummary) -> Table:
     return table
 
 
-def markdown(summary: RunSummary) -> str:
+def markdown(plan: Plan, summary: RunSummary) -> str:
     """Return verdict, cells and findings as Markdown."""
     columns = columns_of(summary)
     head = "| " + " | ".join(column.title for column in columns) + " |"
@@ -40,7 +41,7 @@ def markdown(summary: RunSummary) -> str:
     lines = [f"# {summary.name}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
-    lines += _findings(summary)
+    lines += _findings(plan, summary)
     return "\n".join(lines)
 
 
@@ -48,11 +49,13 @@ def csv(summary: RunSummary) -> str:
     """Return one row a cell and one column a figure (and its bounds); missing is empty.
 
     The bounds of the steady windows are in seconds from the start of each point, one a repeat, with `;` between them.
+    A speed-up that was compared in too few repeats to tell has no bounds: a spreadsheet would plot them as if they held
+    what repeats do.
     """
     return str(pd.DataFrame([_row(summary, cell) for cell in summary.cells]).to_csv(index=False))
 
 
-def _findings(summary: RunSummary) -> list[str]:
+def _findings(plan: Plan, summary: RunSummary) -> list[str]:
     groups = grouped(summary.findings)
     if not groups:
         return []
@@ -60,7 +63,7 @@ def _findings(summary: RunSummary) -> list[str]:
     for group in groups:
         lines.append(f"- **{group.check}** ({group.severity}): {group.messages[0]}{group.more}")
         lines.append(f"  *What to do:* {group.remedy}")
-    return [*lines, "", MEASURE_AGAIN, ""]
+    return [*lines, "", measure_again(plan), ""]
 
 
 def _cell(text: str) -> str:
@@ -84,10 +87,12 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         **_steady(cell),
         "valid": cell.valid,
         "findings": ";".join(cell.findings),
+        "compared_repeats": cell.compared_repeats,
         **counts,
     }
-    figures = {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup, **cell.figures}
-    for name, figure in figures.items():
+    for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}.items():
+        row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+    for name, figure in cell.figures.items():
         row |= _fields(name, figure)
     return row
 
@@ -101,8 +106,8 @@ def _steady(cell: Cell) -> dict[str, object]:
     }
 
 
-def _fields(name: str, figure: Figure | None) -> dict[str, float | None]:
-    bounds = figure.interval if figure else None
+def _fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:
+    bounds = figure.interval if figure and bounded else None
     return {
         name: figure.value if figure else None,
         f"{name}_low": bounds.low if bounds else None,

@@ -93,7 +93,8 @@ def _runtime(settings: Settings) -> Any:
         from specbench_client.research.generation import TransformersRuntime  # noqa: PLC0415 -- an extra
     except ImportError as error:
         raise BadSetup(
-            f"torch and transformers are an extra: pip install 'specbench[transformers]' ({error})"
+            "torch and transformers are an extra: pip install 'specbench[transformers]' (in a clone:"
+            f" '.[transformers]'): {error}"
         ) from error
     return TransformersRuntime(settings)
 

@@ -28,6 +28,10 @@ class Unanswered(ClientError):
     """A request of ours was not answered by 200; the message says what came instead."""
 
 
+class Absent(Unanswered):
+    """It answers, and has no such page."""
+
+
 class Unwelcome(Unanswered):
     """It will not answer us however long we wait: its certificate, our key or the address is not the right one."""
 
@@ -71,8 +75,11 @@ class Control:
             return False
         return True
 
-    async def wait_healthy(self, path: str, deadline_s: float) -> None:
-        """Wait until it answers 200. Raises EngineFailed (NEVER_READY) with what was last seen; at once if in vain."""
+    async def wait_healthy(self, path: str, deadline_s: float, if_absent: str = "") -> None:
+        """Wait until it answers 200. Raises EngineFailed (NEVER_READY) with what was last seen; at once if in vain.
+
+        `if_absent`: what to do where it answers all the time, and has no such page.
+        """
         give_up_ns = self._clock() + int(deadline_s * 1e9)
         pause_s = FIRST_PAUSE_S
         while True:
@@ -83,6 +90,8 @@ class Control:
             except Unanswered as unanswered:
                 if self._clock() >= give_up_ns:
                     message = f"the engine was not healthy within {deadline_s:g} s: {unanswered}"
+                    if isinstance(unanswered, Absent) and if_absent:
+                        message += f": it answers, but has no {path}: {if_absent}"
                     raise EngineFailed(message, EngineReason.NEVER_READY) from unanswered
             else:
                 return
@@ -112,6 +121,8 @@ class Control:
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             remedy = "a key is taken from OPENAI_API_KEY, or given by --header"
             raise Unwelcome(f"GET {url}: HTTP {status}: {engine_words(body)}: {remedy}")
+        if status == HTTPStatus.NOT_FOUND:
+            raise Absent(f"GET {url}: HTTP {status}: {engine_words(body)}")
         if status != HTTPStatus.OK:
             raise Unanswered(f"GET {url}: HTTP {status}: {engine_words(body)}")
         return body.decode(errors="replace")

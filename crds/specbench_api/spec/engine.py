@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from specbench_api.model import ApiModel, KeyedBy, Open, Rule
 
@@ -34,6 +35,10 @@ class DialectName(StrEnum):
 
 IMITATED = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT_LLM)
 """What the simulator speaks."""
+
+
+ADDRESS = r"^https?://[^/\s?#@]+(/[^\s?#]*)?$"
+"""Of an endpoint: no name, password or query, which would be kept with the results."""
 
 
 class Levelling(StrEnum):
@@ -75,7 +80,7 @@ class Engine(ApiModel):
     kind: EngineKind
     """Which engine. simulator: ours, of known truth. transformers: a research runtime. external: an endpoint that
     already runs (`specbench measure`)."""
-    endpoint: Annotated[str, Field(max_length=512, pattern=r"^https?://[^/\s]+(/[^\s]*)?$")] | None = None
+    endpoint: Annotated[str, Field(max_length=512, pattern=ADDRESS)] | None = None
     """Kind external: where it listens, without /v1."""
     dialect: DialectName | None = None
     """What it speaks. Kind external: openai without it. Kind simulator: whose answers it imitates; vllm without it."""
@@ -96,6 +101,17 @@ class Engine(ApiModel):
     graphs, continuous batching and chunked prefill are never touched. Off: the engine's own defaults."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment of the engine, on every arm."""
+
+    @field_validator("endpoint", mode="before")
+    @classmethod
+    def _address(cls, given: Any) -> Any:
+        """Say in words what the pattern says; the value is not repeated, since it may hold a password."""
+        if isinstance(given, str) and not re.search(ADDRESS, given):
+            raise ValueError(
+                "is http:// or https://, a host, a port and a path, such as http://127.0.0.1:8000: without a name, a"
+                " password or a query, which would be kept with the results"
+            )
+        return given
 
     @model_validator(mode="after")
     def _coherent(self) -> Engine:

@@ -167,7 +167,7 @@ class RunStatus(ApiModel):
     phase: Phase | None = None
     """A word for print columns, derived from the conditions."""
     conditions: Annotated[list[Condition], Field(max_length=16), KeyedBy("type")] = []
-    """See the documentation of the condition types."""
+    """What is known, each with its reason and message: types and reasons stand in docs/troubleshooting.md."""
     start_time: Timestamp | None = None
     """When the first engine was asked for."""
     completion_time: Timestamp | None = None

@@ -1,13 +1,14 @@
 """Chunks of several steps that arrived at one time: all but the last of them bear a time that is not theirs.
 
 Two things do that, and in the records they look alike. The client read late, and one read gathered what had come in the
-meantime. Or somebody between engine and client (a proxy, the engine's own server) holds chunks back and hands them over
-in one write. The last chunk's time is exact; the others came, or would have come, earlier by up to the steps in
+meantime. Or the engine's own server, or somebody between (a proxy), holds chunks back and hands them over in one write.
+The last chunk's time is exact; the others came, or would have come, earlier by up to the steps in
 between. That falsifies the gaps between chunks, and the time to the first token where the first chunk is among them.
 Time per token needs the first and the last chunk alone and is hardly touched, unless the whole answer came at once:
 then the time to the first token is the answer's, and a token takes no time.
 
-The client's own watch tells them apart: a loop that was never late by as much as a step (half an answer) gathered none.
+The client's own watch tells them apart: a loop that was hardly ever (at the 99th percentile) late by as much as a step
+(half an answer) gathered few.
 
 What one step emits may leave the engine as several chunks (llama.cpp streams one a token, also under speculation), and
 is then rightly read at once. So chunks count only where they hold together more tokens than one step can emit.
@@ -83,13 +84,15 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
 
 
 def _by_whom(evidence: PointEvidence, enough_ms: float | None) -> str:
-    """The client, where its loop was late by as much as such gathering takes; else somebody on the way."""
+    """The client, where its loop was late by as much as such gathering takes; else the engine or what lies between."""
     lag = evidence.watch.loop_lag_p99_ms
     if lag is None or enough_ms is None:
-        return "the client read late, or somebody between engine and client buffers"
+        return "the client read late, or the engine, or somebody between, holds chunks back"
     if lag >= enough_ms:
-        return f"the client was late itself ({lag:.1f} ms at the 99th percentile), or somebody on the way buffers"
-    return f"somebody between engine and client buffers: the client was in time ({lag:.1f} ms late at the most)"
+        late = f"the client was late itself ({lag:.1f} ms at the 99th percentile)"
+        return f"{late}, or the engine, or somebody between, holds chunks back"
+    in_time = f"the client was in time (its loop was {lag:.1f} ms late at the 99th percentile)"
+    return f"the engine, or somebody between, holds chunks back: {in_time}"
 
 
 def _step_ms(evidence: PointEvidence) -> float | None:
