@@ -19,14 +19,14 @@ from specbench_api.launch.launch import CONFIG_FOLDER
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact, Whereabouts
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.expand import expand
+from specbench_api.plan.expand import PLAN_BYTES_MAX, expand
 from specbench_api.plan.names import client_name
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_operator.render.client_job import client_job
 from specbench_operator.render.engine_job import engine_job
-from specbench_operator.render.plan_config import PLAN_BYTES_MAX, plan_config
+from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
 from specbench_testing.operator import SETTINGS, operator_run

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.layout import PLAN
+from specbench_api.plan.expand import PLAN_BYTES_MAX
 from specbench_api.plan.names import ROLE_PLAN, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.run import SpecBenchRun
@@ -14,12 +15,9 @@ from specbench_operator.render.child import Manifest, metadata
 from specbench_operator.render.engine_job import config_key, engine_launch
 from specbench_operator.state import Place
 
-PLAN_BYTES_MAX = 900_000
-"""A ConfigMap holds 1 MiB, and the object around the plan must fit too."""
-
 
 def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:
-    """The ConfigMap. Raises InvalidSpec for a plan that is too large for one."""
+    """The ConfigMap. Raises InvalidSpec for a plan that is too large for one with the engines' files beside it."""
     data = {PLAN: plan.to_json(), **_configs(plan)}
     size = sum(len(text.encode()) for text in data.values())
     if size > PLAN_BYTES_MAX:
