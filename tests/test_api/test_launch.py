@@ -280,7 +280,8 @@ def test_a_short_spelling_on_the_arm_is_the_same_flag() -> None:
 @pytest.mark.parametrize("kind", LAUNCHED)
 @pytest.mark.parametrize("where", ["engine", "drafters[0]"])
 def test_a_flag_that_stands_twice_in_one_list_is_refused_with_both_values(kind: EngineKind, where: str) -> None:
-    edits = {"spec.drafters[0].numSpeculativeTokens": 8, f"spec.{where}.args": ["--seed=1", "--other", "--seed", "2"]}
+    args = ["--seed=1", "--base-ms=1", "--seed", "2"]
+    edits = {"spec.drafters[0].numSpeculativeTokens": 8, f"spec.{where}.args": args}
     (told,) = problems({**LLAMA, "spec.engine": {"kind": str(kind)}, **edits})
     assert told == (
         f"spec.{where}.args[2]: '--seed 2' and '--seed=1' of spec.{where}.args[0] set the same flag"
