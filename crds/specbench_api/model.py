@@ -7,6 +7,7 @@ unknown keys are refused, because a mistyped field that is dropped is a benchmar
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -22,6 +23,13 @@ class Rule:
 
     rule: str
     message: str
+
+
+def refuse_broken(rules: Sequence[Rule], holds: Sequence[bool]) -> None:
+    """Raise ValueError with the message of the first rule that does not hold: what the API server says of it."""
+    for rule, kept in zip(rules, holds, strict=True):
+        if not kept:
+            raise ValueError(rule.message)
 
 
 @dataclass(frozen=True)

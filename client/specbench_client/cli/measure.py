@@ -18,7 +18,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_api.spec.load import Arrival, Load, Process
 from specbench_api.spec.reading import parse_run
-from specbench_api.spec.run import NAME_MAX
+from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli.flags import Number, Numbers, base_url, in_flags, levels
 from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
@@ -29,7 +29,6 @@ from specbench_client.workload.guess import guess_source
 KEY_VARIABLE = "OPENAI_API_KEY"
 UNUSED_SLOTS = 8
 """An endpoint serves as many requests at once as it was started for; the spec asks for a number with a rate."""
-_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
@@ -247,7 +246,7 @@ def run_name(model: str) -> str:
 
 
 def _named(name: str) -> str:
-    if not _NAME.fullmatch(name) or len(name) > NAME_MAX:
+    if not re.fullmatch(NAME, name) or len(name) > NAME_MAX:
         what = "lower case letters, digits and dashes, with a letter in front and no dash at the end"
         raise BadInput(f"--name {name!r} is no name of a run: give at most {NAME_MAX} characters, {what}")
     return name

@@ -8,6 +8,7 @@ from typing import Any
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact, Launched, Whereabouts, all_facts
 from specbench_api.plan.plan import EngineGroup
+from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.facts.reading import document_of, is_metrics, pages_of, read_facts
 from specbench_client.drive.launch import Launch
 from specbench_client.transport.control import Control, Unanswered
@@ -18,9 +19,11 @@ async def launched(launch: Launch, group: EngineGroup, name: str, place: Whereab
 
     `name`: of the launch, as the manifests of its points have it. `asked`: now, RFC 3339.
     """
-    dialect, control = launch.dialect, launch.control
-    told = read_facts(dialect.readings, {page: await _page(control, page) for page in pages_of(dialect.readings)})
-    told |= await _drafter_at_work(launch)
+    dialect = launch.dialect
+    wanted = (*pages_of(dialect.readings), dialect.metrics_path, dialect.state_path)
+    answers = {page: await _answer(launch.control, page) for page in dict.fromkeys(page for page in wanted if page)}
+    documents = {page: _document(page, answer) for page, answer in answers.items()}
+    told = read_facts(dialect.readings, documents) | _drafter_at_work(dialect, answers)
     silent = f"{launch.plan.engine.kind} does not tell it over HTTP"
     return Launched(
         launch=name,
@@ -32,24 +35,24 @@ async def launched(launch: Launch, group: EngineGroup, name: str, place: Whereab
     )
 
 
-async def _page(control: Control, page: str) -> Any:
-    """Its JSON, or what a Prometheus page says in labels; None where it was not answered."""
+async def _answer(control: Control, page: str) -> Any:
+    """Its JSON, or the text of a Prometheus page; None where it was not answered."""
     if not is_metrics(page):
         return (await control.documents([page]))[page]
-    return None if (text := await _text(control, page)) is None else document_of(text)
-
-
-async def _text(control: Control, page: str) -> str | None:
     try:
         return await control.text(page)
     except Unanswered:
         return None
 
 
-async def _drafter_at_work(launch: Launch) -> Mapping[FactName, Fact]:
+def _document(page: str, answer: Any) -> Any:
+    """What the facts are read from: of a Prometheus page, what it says in labels."""
+    return document_of(answer) if is_metrics(page) and answer is not None else answer
+
+
+def _drafter_at_work(dialect: Dialect, answers: Mapping[str, Any]) -> dict[FactName, Fact]:
     """Whether it really drafts, by its own word; engines start happily without the drafter that was asked for."""
-    dialect, control = launch.dialect, launch.control
+    state = answers[dialect.state_path] if dialect.state_path else None
+    at_work = dialect.speculating(state, answers[dialect.metrics_path] or "")
     page = dialect.state_path or dialect.metrics_path
-    state = await _page(control, dialect.state_path) if dialect.state_path else None
-    at_work = dialect.speculating(state, await _text(control, dialect.metrics_path) or "")
     return {} if at_work is None else {FactName.DRAFTER_AT_WORK: Fact.seen(at_work, f"GET {page}")}

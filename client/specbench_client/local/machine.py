@@ -46,7 +46,7 @@ def this_machine(command: Sequence[str], started: str, run: Run | None = None) -
         FactName.COMMAND: (list(command), "the process"),
         FactName.STARTED: (started, "the process"),
     }
-    facts = {name: _fact(value, source) for name, (value, source) in told.items()}
+    facts = {name: Fact.of(value, source, f"{source} does not tell it") for name, (value, source) in told.items()}
     image = Fact.unseen("a process of this machine has no image")
     facts |= {FactName.IMAGE: image, FactName.IMAGE_DIGEST: image}
     return Whereabouts(facts=facts | _gpus(run or _output), unseen="this machine does not tell it")
@@ -75,10 +75,6 @@ def _cpu() -> str | None:
     except OSError:
         return None
     return found[1] if found else None
-
-
-def _fact(value: JsonValue, source: str) -> Fact:
-    return Fact.unseen(f"{source} does not tell it") if value in (None, "") else Fact.seen(value, source)
 
 
 def _output(command: tuple[str, ...]) -> str:

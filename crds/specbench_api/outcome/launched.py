@@ -36,6 +36,11 @@ class Fact(ApiModel):
         """A fact that nobody told."""
         return cls(reason=reason)
 
+    @classmethod
+    def of(cls, value: JsonValue, source: str, missing: str) -> Self:
+        """Seen; where the value is empty, unseen, and `missing` says why."""
+        return cls.unseen(missing) if value in (None, "", []) else cls.seen(value, source)
+
     @model_validator(mode="after")
     def _either(self) -> Self:
         if (self.value is None) != (self.reason is not None) or (self.value is None) != (self.source is None):

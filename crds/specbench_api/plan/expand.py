@@ -7,6 +7,7 @@ launch serves both. Within a launch: repeat, then workload, then load upwards.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
 from specbench_api.errors import InvalidSpec, Problem
@@ -39,7 +40,7 @@ def expand(run: SpecBenchRun) -> Plan:
     arms = arms_of(run.spec)
     _refuse([*_of_launches(run.spec, arms), *_of_nodes(run.spec.placement), *_of_plan(run.spec, arms)])
     plan = _plan(run, arms)
-    _refuse(_too_long(plan))
+    _refuse(too_long([plan.to_json()]))
     return plan
 
 
@@ -111,9 +112,9 @@ def _of_nodes(placement: Placement) -> list[Problem]:
     ]
 
 
-def _too_long(plan: Plan) -> list[Problem]:
-    """Beyond what a ConfigMap holds, in which the clients of a cluster are given it."""
-    size = len(plan.to_json().encode())
+def too_long(texts: Iterable[str]) -> list[Problem]:
+    """Beyond what a ConfigMap holds, in which the clients of a cluster are given the plan, and engines their files."""
+    size = sum(len(text.encode()) for text in texts)
     message = f"its plan has {size} bytes and a ConfigMap holds {PLAN_BYTES_MAX}"
     remedy = "split it: fewer workloads, load levels or repeats in one run"
     return [Problem("spec", message, remedy)] if size > PLAN_BYTES_MAX else []

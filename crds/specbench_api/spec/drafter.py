@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, KeyedBy, Open, Rule
+from specbench_api.model import ApiModel, KeyedBy, Open, Rule, refuse_broken
 from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"
@@ -141,7 +141,5 @@ class Drafter(ApiModel):
             self.method not in TREES and any(tree),
             self.method not in (Method.EAGLE, Method.EAGLE3) and self.token_map is not None,
         )
-        for rule, is_broken in zip(self.rules, broken, strict=True):
-            if is_broken:
-                raise ValueError(rule.message)
+        refuse_broken(self.rules, [not each for each in broken])
         return self

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from specbench_api.model import ApiModel, KeyedBy, Open, Rule
+from specbench_api.model import ApiModel, KeyedBy, Open, Rule, refuse_broken
 
 
 class EngineKind(StrEnum):
@@ -123,7 +123,5 @@ class Engine(ApiModel):
             given or not external,
             not (simulated and spoken) or self.dialect in IMITATED,
         )
-        for rule, kept in zip(self.rules, holds, strict=True):
-            if not kept:
-                raise ValueError(rule.message)
+        refuse_broken(self.rules, holds)
         return self

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Distinct, Rule
+from specbench_api.model import ApiModel, Distinct, Rule, refuse_broken
 
 
 class Order(StrEnum):
@@ -78,7 +78,7 @@ class Arrival(ApiModel):
             self.process is Process.TRACE or self.uri is None,
             self.process is Process.GAMMA or self.burstiness == 1.0,
         )
-        _refuse_broken(self.rules, holds)
+        refuse_broken(self.rules, holds)
         return self
 
 
@@ -206,11 +206,5 @@ class Load(ApiModel):
             lasting_s is None or slowest * lasting_s >= 1,
             slowest * LONGEST_S >= (self.requests or 1),
         )
-        _refuse_broken(self.rules, holds)
+        refuse_broken(self.rules, holds)
         return self
-
-
-def _refuse_broken(rules: tuple[Rule, ...], holds: tuple[bool, ...]) -> None:
-    for rule, kept in zip(rules, holds, strict=True):
-        if not kept:
-            raise ValueError(rule.message)

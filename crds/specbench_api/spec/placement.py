@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Rule
+from specbench_api.model import ApiModel, Rule, refuse_broken
 from specbench_api.spec.kubernetes import QUALIFIED_NAME, LabelValue, ObjectName, TaintKey
 
 Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
@@ -68,9 +68,7 @@ class Toleration(ApiModel):
             not exists or not self.value,
             self.toleration_seconds is None or self.effect is TaintEffect.NO_EXECUTE,
         )
-        for rule, kept in zip(self.rules, holds, strict=True):
-            if not kept:
-                raise ValueError(rule.message)
+        refuse_broken(self.rules, holds)
         return self
 
 

@@ -18,6 +18,8 @@ from specbench_api.spec.status import RunStatus
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
 
+NAME = "[a-z]([a-z0-9-]*[a-z0-9])?"
+"""Pattern of a run's name, which begins as a Service's must."""
 NAME_MAX = 40
 """Longest name of a run: the longest child adds `-g99-9-client` and a Service name ends at 63."""
 
@@ -83,7 +85,7 @@ class Metadata(ApiModel):
 
     model_config = {**ApiModel.model_config, "extra": "ignore"}
 
-    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=r"^[a-z]([a-z0-9-]*[a-z0-9])?$")]
+    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=f"^{NAME}$")]
     """Name of the run."""
     namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] = "local"
     """Namespace; `local` on this machine."""
@@ -104,7 +106,7 @@ class SpecBenchRun(ApiModel):
             f"metadata.name is longer than {NAME_MAX} characters: the names of its Jobs and Services derive from it",
         ),
         Rule(
-            "self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",
+            f"self.metadata.name.matches('^{NAME}$')",
             "metadata.name must begin with a letter and hold lower case letters, digits and dashes:"
             " a Service is named after it",
         ),

@@ -99,7 +99,7 @@ def _of_node(node: Node | NodeUnread) -> dict[FactName, Fact]:
 
 
 def _fact(value: JsonValue, source: str) -> Fact:
-    return Fact.unseen(f"{source} is not set") if value in (None, "", []) else Fact.seen(value, source)
+    return Fact.of(value, source, f"{source} is not set")
 
 
 def _text(moment: datetime | None) -> str | None:

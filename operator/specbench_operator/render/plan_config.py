@@ -5,9 +5,9 @@ Beside it lie the configuration files of the arms' engines, of which each engine
 
 from __future__ import annotations
 
-from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.expand import PLAN_BYTES_MAX
+from specbench_api.plan.expand import too_long
 from specbench_api.plan.names import ROLE_PLAN, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.run import SpecBenchRun
@@ -19,11 +19,8 @@ from specbench_operator.state import Place
 def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:
     """The ConfigMap. Raises InvalidSpec for a plan that is too large for one with the engines' files beside it."""
     data = {PLAN: plan.to_json(), **_configs(plan)}
-    size = sum(len(text.encode()) for text in data.values())
-    if size > PLAN_BYTES_MAX:
-        message = f"its plan has {size} bytes and a ConfigMap holds {PLAN_BYTES_MAX}"
-        remedy = "split it: fewer workloads, load levels or repeats in one run"
-        raise InvalidSpec([Problem("spec", message, remedy)])
+    if problems := too_long(data.values()):
+        raise InvalidSpec(problems)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
