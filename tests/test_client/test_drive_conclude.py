@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from specbench_api.outcome.layout import launch_key, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.plan import Plan
+from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import Clock, DriveOptions
@@ -31,62 +32,89 @@ DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
 CLOCK = Clock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
-async def drive(plan: Plan, groups: int, tmp_path: Path, *, longest: Mapping[str, int] | None = None) -> FolderStore:
-    """The first groups of the plan measured, each with the engine that it asks for. `longest`: by arm."""
-    store = FolderStore(tmp_path / "results")
-    for group in plan.groups[:groups]:
+async def drive(
+    plan: Plan, groups: Sequence[EngineGroup], results: Path, *, longest: Mapping[str, int] | None = None
+) -> FolderStore:
+    """These groups measured, each with the engine that it asks for. `longest`: by arm."""
+    store = FolderStore(results)
+    for group in groups:
         wanted = plan.arm(group.arm).drafter
         drafting = drafter(Method(wanted.method), 3) if wanted else drafter(Method.NONE, 0)
         length = (longest or {}).get(group.arm, 32768)
         config = SimulatorConfig(time_scale=0, drafter=drafting, max_model_len=length)
-        async with simulator(tmp_path / f"truth-{group.index}.jsonl", config) as engine:
-            options = DriveOptions(attempt=f"{group.index}", spool=tmp_path / "spool")
+        async with simulator(results.parent / f"truth-{group.index}.jsonl", config) as engine:
+            options = DriveOptions(attempt=f"{group.index}", spool=results.parent / "spool")
             await drive_group(plan, group, engine.url, store, options)
     return store
 
 
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     load = {"concurrency": [2], "repeats": 2, "warmupRequests": 1}
-    return plan_of(write_prompts(tmp_path / "p.jsonl", count=8), {"spec.load": load})
+    prompts = write_prompts(tmp_path_factory.mktemp("prompts") / "p.jsonl", count=8)
+    return plan_of(prompts, {"spec.load": load})
 
 
-def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, tmp_path: Path) -> None:
-    store = asyncio.run(drive(plan, len(plan.groups), tmp_path))
+@pytest.fixture(scope="module")
+def first_driven(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results in which the first group alone is measured. Measured once: nobody writes into them."""
+    results = tmp_path_factory.mktemp("begun") / "results"
+    asyncio.run(drive(plan, plan.groups[:1], results))
+    return results
 
-    summary = conclude(plan, store, CLOCK)
+
+@pytest.fixture(scope="module")
+def all_driven(plan: Plan, first_driven: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results in which all groups are measured. Measured once: nobody writes into them."""
+    results = shutil.copytree(first_driven, tmp_path_factory.mktemp("finished") / "results")
+    asyncio.run(drive(plan, plan.groups[1:], results))
+    return results
+
+
+@pytest.fixture
+def begun(first_driven: Path, tmp_path: Path) -> FolderStore:
+    """A run of which the first group is measured."""
+    return FolderStore(shutil.copytree(first_driven, tmp_path / "results"))
+
+
+@pytest.fixture
+def finished(all_driven: Path, tmp_path: Path) -> FolderStore:
+    """A run of which everything is measured."""
+    return FolderStore(shutil.copytree(all_driven, tmp_path / "results"))
+
+
+def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, finished: FolderStore) -> None:
+    summary = conclude(plan, finished, CLOCK)
 
     assert (summary.points_measured, summary.points_total, summary.missing) == (4, 4, [])
-    assert RunSummary.from_json(store.get("summary.json") or b"") == summary
+    assert RunSummary.from_json(finished.get("summary.json") or b"") == summary
     assert summary.created == "2030-01-02T03:04:05.000Z"
     assert summary.simulated
-    assert b"<html" in (store.get("report.html") or b"")
-    assert len((store.get("results.csv") or b"").splitlines()) == 1 + len(summary.cells)
-    provenance = json.loads(store.get("provenance.json") or b"")
+    assert b"<html" in (finished.get("report.html") or b"")
+    assert len((finished.get("results.csv") or b"").splitlines()) == 1 + len(summary.cells)
+    provenance = json.loads(finished.get("provenance.json") or b"")
     assert provenance["engineVersions"] == ["simulated-0.1.0"]
     assert len(provenance["points"]) == 4
 
 
-def test_points_without_a_manifest_are_named(plan: Plan, tmp_path: Path) -> None:
-    store = asyncio.run(drive(plan, 1, tmp_path))
+def test_points_without_a_manifest_are_named(plan: Plan, begun: FolderStore) -> None:
     measured = {point.hash for point in plan.groups[0].points}
 
-    summary = conclude(plan, store, CLOCK)
+    summary = conclude(plan, begun, CLOCK)
 
     assert set(summary.missing) == {point.hash for point in plan.points} - measured
     assert summary.points_measured == len(measured)
     assert not summary.trustworthy
 
 
-def test_the_answer_can_be_made_again_when_more_is_measured(plan: Plan, tmp_path: Path) -> None:
-    store = asyncio.run(drive(plan, 1, tmp_path))
-    conclude(plan, store, CLOCK)
-    asyncio.run(drive(plan, len(plan.groups), tmp_path))
+def test_the_answer_can_be_made_again_when_more_is_measured(plan: Plan, begun: FolderStore, tmp_path: Path) -> None:
+    conclude(plan, begun, CLOCK)
+    asyncio.run(drive(plan, plan.groups, tmp_path / "results"))
 
-    summary = conclude(plan, store, CLOCK)
+    summary = conclude(plan, begun, CLOCK)
 
     assert summary.missing == []
-    assert RunSummary.from_json(store.get("summary.json") or b"") == summary
+    assert RunSummary.from_json(begun.get("summary.json") or b"") == summary
 
 
 def test_a_run_of_which_nothing_is_measured_has_an_answer_that_says_so(plan: Plan, tmp_path: Path) -> None:
@@ -113,17 +141,16 @@ def cut(path: Path) -> None:
     ],
 )
 def test_nothing_is_concluded_from_damaged_files(
-    name: str, damage: Callable[[Path], None], plan: Plan, tmp_path: Path
+    name: str, damage: Callable[[Path], None], plan: Plan, begun: FolderStore, tmp_path: Path
 ) -> None:
-    store = asyncio.run(drive(plan, 1, tmp_path))
     manifest = tmp_path / "results" / manifest_key(plan.groups[0].points[0].hash)
     damage(next(manifest.parent.glob(name)))
 
     with pytest.raises(NotDurable) as refused:
-        conclude(plan, store, CLOCK)
+        conclude(plan, begun, CLOCK)
 
     assert refused.value.reason == "Damaged"
-    assert not [key for key in DERIVED if store.get(key)]
+    assert not [key for key in DERIVED if begun.get(key)]
 
 
 # -- others are at work meanwhile --------------------------------------------------------------------------------------
@@ -182,12 +209,10 @@ def provenance_of(store: Store) -> dict[str, Any]:
     return told
 
 
-def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(plan: Plan, tmp_path: Path) -> None:
-    store = asyncio.run(drive(plan, len(plan.groups), tmp_path))
+def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(plan: Plan, finished: FolderStore) -> None:
+    summary = conclude(plan, finished, CLOCK)
 
-    summary = conclude(plan, store, CLOCK)
-
-    told = provenance_of(store)
+    told = provenance_of(finished)
     launches = {manifest["launch"] for manifest in told["points"].values()}
     assert set(told["launches"]) == launches
     facts = told["launches"]["0-0"]["facts"]
@@ -198,16 +223,18 @@ def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(pla
     assert [row["arm"] for row in told["arms"]] == ["none", "ngram"]
     assert told["arms"][1]["kvCacheLost"]["value"] == 0, "the simulator's drafters take no room"
     assert told["differences"] == []
-    assert b"What was seen" in (store.get("report.html") or b"")
+    assert b"What was seen" in (finished.get("report.html") or b"")
 
 
-def test_launches_that_differ_are_told_in_provenance_and_doubted(plan: Plan, tmp_path: Path) -> None:
+def test_launches_that_differ_are_told_in_provenance_and_doubted(
+    plan: Plan, begun: FolderStore, tmp_path: Path
+) -> None:
     """As vLLM does by itself where the drafter's model is the shorter one."""
-    store = asyncio.run(drive(plan, len(plan.groups), tmp_path, longest={"ngram": 4096}))
+    asyncio.run(drive(plan, plan.groups[1:], tmp_path / "results", longest={"ngram": 4096}))
 
-    summary = conclude(plan, store, CLOCK)
+    summary = conclude(plan, begun, CLOCK)
 
-    told = provenance_of(store)
+    told = provenance_of(begun)
     assert told["differences"] == ["max_model_len is not the same in all launches: 32768 on none, 4096 on ngram"]
     assert told["arms"][1]["kvCacheLost"]["value"] == 1 - 4096 / 32768
     assert "ArmsDiffer" in {finding.check for finding in summary.findings}
@@ -217,13 +244,12 @@ def test_launches_that_differ_are_told_in_provenance_and_doubted(plan: Plan, tmp
     ("text", "reason"), [(None, "there is no launches/0-0.json"), ("{}", "launches/0-0.json cannot be read: it was")]
 )
 def test_a_launch_that_cannot_be_read_leaves_the_answer_standing_and_says_so(
-    text: str | None, reason: str, plan: Plan, tmp_path: Path
+    text: str | None, reason: str, plan: Plan, begun: FolderStore, tmp_path: Path
 ) -> None:
-    store = asyncio.run(drive(plan, 1, tmp_path))
     path = tmp_path / "results" / launch_key("0-0")
     path.unlink() if text is None else path.write_text(text)
 
-    assert conclude(plan, store, CLOCK).points_measured == len(plan.groups[0].points)
+    assert conclude(plan, begun, CLOCK).points_measured == len(plan.groups[0].points)
 
-    assert provenance_of(store)["launches"]["0-0"]["reason"].startswith(reason)
-    assert provenance_of(store)["arms"] == []
+    assert provenance_of(begun)["launches"]["0-0"]["reason"].startswith(reason)
+    assert provenance_of(begun)["arms"] == []

@@ -1,4 +1,4 @@
-"""Driving a group: real HTTP against the simulator, into a real folder."""
+"""Driving a group: real HTTP against the simulator, by real worker processes, into a real folder."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.load import first_act
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.faults import Faults, parse_faults
 from specbench_client.store.folder import FolderStore
@@ -23,6 +24,7 @@ from specbench_client.store.parts import PartLimits
 from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
 from specbench_testing.measured import measured_rows
 
+pytestmark = pytest.mark.process
 SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
 TWO_LOADS = {"spec.load": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 2}}
 
@@ -208,8 +210,9 @@ async def test_bad_prompts_are_told_before_the_engine_is_asked_anything(tmp_path
 
 
 async def test_an_engine_that_refuses_a_completion_has_failed_with_its_own_words(
-    tmp_path: Path, store: FolderStore
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(first_act, "PAUSE_S", 0.01)
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
 
     with pytest.raises(EngineFailed, match="EngineCore encountered an issue") as failed:
@@ -234,7 +237,7 @@ async def test_an_engine_that_is_never_healthy_has_failed(tmp_path: Path, store:
 async def test_an_engine_that_dies_leaves_no_manifest_for_the_point_it_died_in(
     tmp_path: Path, store: FolderStore
 ) -> None:
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=40), TWO_LOADS)
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12), TWO_LOADS)
     first, second = plan.groups[0].points
 
     async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
@@ -252,7 +255,7 @@ async def test_an_engine_that_dies_leaves_no_manifest_for_the_point_it_died_in(
 async def test_cancelled_in_the_middle_it_keeps_what_is_finished_and_goes_on_from_there(
     tmp_path: Path, store: FolderStore
 ) -> None:
-    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=30), TWO_LOADS)
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl", count=12), TWO_LOADS)
     first, second = plan.groups[0].points
     async with simulator(tmp_path / "truth-1.jsonl", SLOW) as engine:
         options = replace(options_in(tmp_path), limits=PartLimits(rows=2))
@@ -270,7 +273,7 @@ async def test_cancelled_in_the_middle_it_keeps_what_is_finished_and_goes_on_fro
     assert store.get(manifest_key(first.hash)) == manifest
     records = records_of(plan, store)
     measured = measured_rows(records).groupby("point").prompt_id.apply(sorted)
-    everything = sorted(f"q{number}" for number in range(30))
+    everything = sorted(f"q{number}" for number in range(12))
     assert measured[first.hash] == measured[second.hash] == everything
 
 

@@ -20,6 +20,7 @@ from specbench_client.simulator.drafters import Method, drafter
 from specbench_client.store.folder import FolderStore
 from specbench_testing.driving import plan_of, simulator, write_prompts
 
+pytestmark = pytest.mark.process
 ROOM = 256 * 32768
 """Tokens that the simulator pretends to have room for."""
 SEEN: dict[str, dict[str, object]] = {

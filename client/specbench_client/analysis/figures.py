@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from specbench_client.analysis.bootstrap import (
     BLOCK_VALUES,
     LEVEL,
     Bounds,
+    Codes,
     Layout,
     describe,
     draws,
@@ -25,9 +27,9 @@ from specbench_client.analysis.bootstrap import (
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
-from specbench_client.metrics.metric import Measure, Origin, Percentile, Ratio
+from specbench_client.metrics.metric import Measure, Origin, Parts, Percentile, Ratio
 from specbench_client.metrics.positions import by_position
-from specbench_client.metrics.table import MEASURES, PERCENTILE_FIGURES, RATIOS
+from specbench_client.metrics.table import MEASURES, RATIOS
 
 PERCENTILE_RESAMPLES = 1000
 PERCENTILE_RESAMPLES_MIN = 200
@@ -36,10 +38,36 @@ BEYOND_MIN = 5
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of one cell or point, and the seed of its intervals; without one there are none."""
+    """Rows of one cell or point, and the seed of its intervals; without one there are none.
+
+    What every figure asks of the rows is looked up once: a sample has some fifty figures.
+    """
 
     rows: pd.DataFrame
     seed: int | None = None
+
+    @cached_property
+    def layout(self) -> Layout:
+        return layout_of(self.rows)
+
+    def prompts(self, known: Mask) -> int:
+        """Return how many different prompts the known rows are of."""
+        return int(np.unique(self._prompt_of[known]).size)
+
+    def source(self, origin: Origin) -> str:
+        """Return who counted; of acceptance, as the records say."""
+        return self._acceptance_source if origin is Origin.ACCEPTANCE else origin.value
+
+    @cached_property
+    def _prompt_of(self) -> Codes:
+        return pd.factorize(self.rows["prompt_id"], use_na_sentinel=False)[0]
+
+    @cached_property
+    def _acceptance_source(self) -> str:
+        told = sorted({str(source) for source in self.rows["acceptance_source"] if source is not None})
+        if told == ["chunks"]:
+            return "client (chunks)"
+        return f"engine ({', '.join(told)})" if told else "engine"
 
 
 def figures_of(sample: Sample, drafts: int) -> dict[str, Figure]:
@@ -55,17 +83,18 @@ def figures_of(sample: Sample, drafts: int) -> dict[str, Figure]:
 
 def ratio_figures(sample: Sample, ratios: Sequence[Ratio]) -> dict[str, Figure]:
     """Return ratios of sums over steady rows; one draw of resamples serves all of them."""
+    parts = {ratio.name: ratio.of(sample.rows) for ratio in ratios}
     bounds: dict[str, FigureInterval] = {}
     if sample.seed is not None and len(sample.rows):
-        bounds = _ratio_intervals(sample.rows, ratios, sample.seed)
+        bounds = _ratio_intervals(sample.layout, ratios, parts, sample.seed)
     return {
         ratio.name: Figure(
-            value=ratio.value(sample.rows),
+            value=parts[ratio.name].value,
             unit=ratio.unit,
             definition=ratio.definition,
-            n=_prompts(sample.rows, _known(ratio, sample.rows)),
+            n=sample.prompts(parts[ratio.name].known),
             interval=bounds.get(ratio.name),
-            source=_source(ratio.origin, sample.rows),
+            source=sample.source(ratio.origin),
         )
         for ratio in ratios
     }
@@ -81,13 +110,15 @@ def output_tps(rows: pd.DataFrame, *, intervals: bool) -> Figure:
     return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
 
 
-def _ratio_intervals(rows: pd.DataFrame, ratios: Sequence[Ratio], seed: int) -> dict[str, FigureInterval]:
-    layout = layout_of(rows)
-    matrices = [layout.matrix(part) for ratio in ratios for part in ratio.known(rows)]
+def _ratio_intervals(
+    layout: Layout, ratios: Sequence[Ratio], parts: Mapping[str, Parts], seed: int
+) -> dict[str, FigureInterval]:
+    told = [parts[ratio.name] for ratio in ratios]
+    matrices = [layout.matrix(part) for each in told for part in (each.over, each.under)]
     sums = resampled_sums(matrices, layout, seed)
     found: dict[str, FigureInterval] = {}
     for index, ratio in enumerate(ratios):
-        value, (over, under) = ratio.value(rows), matrices[2 * index : 2 * index + 2]
+        value, (over, under) = told[index].value, matrices[2 * index : 2 * index + 2]
         if value is None:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -100,46 +131,47 @@ def _ratio_intervals(rows: pd.DataFrame, ratios: Sequence[Ratio], seed: int) -> 
 
 
 def _percentile_figures(sample: Sample) -> dict[str, Figure]:
-    bounds: dict[str, FigureInterval] = {}
-    if sample.seed is not None and len(sample.rows):
-        for measure in MEASURES:
-            bounds |= _percentile_intervals(sample.rows, measure, sample.seed)
-    return {each.name: _percentile_figure(each, sample.rows, bounds.get(each.name)) for each in PERCENTILE_FIGURES}
+    return {name: figure for measure in MEASURES for name, figure in _percentiles_of(measure, sample).items()}
 
 
-def _percentile_figure(figure: Percentile, rows: pd.DataFrame, interval: FigureInterval | None) -> Figure:
-    measure = figure.measure
-    return Figure(
-        value=figure.value(rows),
-        unit=measure.unit,
-        definition=figure.definition,
-        n=_prompts(rows, ~np.isnan(measure.values(rows))),
-        interval=interval,
-        source=_source(measure.origin, rows),
-    )
+def _percentiles_of(measure: Measure, sample: Sample) -> dict[str, Figure]:
+    """All percentiles that are shown of one measure."""
+    values = measure.values(sample.rows)
+    known: Mask = ~np.isnan(values)
+    percentiles = [Percentile(measure, percent) for percent in measure.percents]
+    told = {each: each.among(values[known]) for each in percentiles}
+    bounds = _percentile_intervals(told, values, known, sample)
+    n, source = sample.prompts(known), sample.source(measure.origin)
+    return {
+        each.name: Figure(
+            value=value, unit=measure.unit, definition=each.definition, n=n, interval=bounds.get(each), source=source
+        )
+        for each, value in told.items()
+    }
 
 
-def _percentile_intervals(rows: pd.DataFrame, measure: Measure, seed: int) -> dict[str, FigureInterval]:
+def _percentile_intervals(
+    told: Mapping[Percentile, float | None], values: Values, known: Mask, sample: Sample
+) -> dict[Percentile, FigureInterval]:
     """Intervals of one measure's percentiles: every request weighs as often as its repeat and its prompt were drawn.
 
     A percentile with fewer than `BEYOND_MIN` requests beyond it is nearly the extreme value, and resampling cannot tell
     how far the next one would lie: it has no interval.
     """
-    values = measure.values(rows)
-    known = rows[~np.isnan(values)]
-    if not len(known):
+    count = int(known.sum())
+    beyond = {each: count * min(each.percent, 100 - each.percent) / 100 for each in told}
+    if sample.seed is None or max(beyond.values()) < BEYOND_MIN:
         return {}
-    layout = layout_of(known)
-    resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // len(known)))
-    samples = _weighted_percentiles(values[~np.isnan(values)], layout, measure.percents, (seed, resamples))
-    found: dict[str, FigureInterval] = {}
-    for index, percent in enumerate(measure.percents):
-        figure = Percentile(measure, percent)
-        value, beyond = figure.value(rows), len(known) * min(percent, 100 - percent) / 100
-        enough = value is not None and beyond >= BEYOND_MIN
+    layout = sample.layout if known.all() else layout_of(sample.rows[known])
+    resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // count))
+    percents = tuple(each.percent for each in told)
+    samples = _weighted_percentiles(values[known], layout, percents, (sample.seed, resamples))
+    found: dict[Percentile, FigureInterval] = {}
+    for index, (each, value) in enumerate(told.items()):
+        enough = value is not None and beyond[each] >= BEYOND_MIN
         bounds = expanded(value, samples[:, index], layout) if enough and value is not None else None
         if bounds:
-            found[figure.name] = _interval(bounds, describe(layout, resamples))
+            found[each] = _interval(bounds, describe(layout, resamples))
     return found
 
 
@@ -175,20 +207,3 @@ def _within(interval: FigureInterval, value: float, ratio: Ratio) -> FigureInter
     limits = f"from {ratio.lowest:g} " + (f"to {ratio.highest:g}" if ratio.highest < np.inf else "on")
     method = f"{interval.method}; cut to what is possible, {limits}"
     return interval.model_copy(update={"low": low, "high": high, "method": method})
-
-
-def _known(ratio: Ratio, rows: pd.DataFrame) -> Mask:
-    over, under = ratio.parts(rows)
-    known: Mask = ~(np.isnan(over) | np.isnan(under))
-    return known
-
-
-def _prompts(rows: pd.DataFrame, known: Mask) -> int:
-    return len(set(rows["prompt_id"].to_numpy()[known]))
-
-
-def _source(origin: Origin, rows: pd.DataFrame) -> str:
-    if origin is not Origin.ACCEPTANCE:
-        return origin.value
-    told = sorted({str(source) for source in rows["acceptance_source"] if source is not None})
-    return f"engine ({', '.join(told)})" if told and told != ["chunks"] else ("client (chunks)" if told else "engine")

@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values
+from specbench_client.metrics.frame import Mask, Values
 
 PERCENTILES = (50, 95, 99)
 
@@ -59,16 +59,30 @@ class Ratio:
     lowest: float = 0.0
     highest: float = float("inf")
 
-    def known(self, rows: pd.DataFrame) -> tuple[Values, Values]:
-        """Return both parts, with 0 in both where either is missing, so that sums pass over such rows."""
+    def of(self, rows: pd.DataFrame) -> Parts:
+        """Return both parts of each row; whoever asks several things of them asks for them once."""
         over, under = self.parts(rows)
-        absent = np.isnan(over) | np.isnan(under)
-        return np.where(absent, 0.0, over), np.where(absent, 0.0, under)
+        known = ~(np.isnan(over) | np.isnan(under))
+        return Parts(np.where(known, over, 0.0), np.where(known, under, 0.0), known)
 
     def value(self, rows: pd.DataFrame) -> float | None:
         """Return the ratio, or None where no request has both parts."""
-        over, under = self.known(rows)
-        return float(over.sum() / under.sum()) if under.sum() > 0 else None
+        return self.of(rows).value
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Numerator and denominator of each row, 0 in both where either is missing, so that sums pass over such rows."""
+
+    over: Values
+    under: Values
+    known: Mask
+    """Which rows have both."""
+
+    @property
+    def value(self) -> float | None:
+        """The ratio of the sums, or None where no row has both parts."""
+        return float(self.over.sum() / self.under.sum()) if self.under.sum() > 0 else None
 
 
 @dataclass(frozen=True)
@@ -89,7 +103,10 @@ class Percentile:
     def value(self, rows: pd.DataFrame) -> float | None:
         """Return the percentile, or None where no request has the measure."""
         values = self.measure.values(rows)
-        known = values[~np.isnan(values)]
+        return self.among(values[~np.isnan(values)])
+
+    def among(self, known: Values) -> float | None:
+        """Return the percentile of the measure's known values, or None where there are none."""
         return float(np.percentile(known, self.percent)) if known.size else None
 
 

@@ -31,9 +31,7 @@ class Pairs:
 
     def side(self, suffix: str) -> pd.DataFrame:
         """Return one side's rows under their own column names."""
-        keys = self.rows[KEY]
-        mine = self.rows[[name + suffix for name in SIDE]].set_axis(SIDE, axis=1)
-        return pd.concat([keys, mine], axis=1)
+        return self.rows[[*KEY, *(name + suffix for name in SIDE)]].set_axis([*KEY, *SIDE], axis=1)
 
     def of_category(self, name: str) -> Pairs:
         """Return the pairs of one category; what could not be paired is not told by category."""
@@ -70,9 +68,10 @@ def with_pass(rows: pd.DataFrame) -> pd.DataFrame:
 def _histories(rows: pd.DataFrame) -> pd.Series:
     """The earlier replies of each row's conversation as one text; missing where one of them is not known."""
     found = pd.Series([None] * len(rows), index=rows.index, dtype=object)
-    for _, talk in rows.sort_values("turn").groupby(["repeat", "prompt_id", "pass"], sort=False):
-        before: str | None = ""
-        for index, reply in zip(talk.index, talk["output_sha256"], strict=True):
-            found[index] = before
-            before = None if before is None or reply is None else before + reply
+    before: dict[tuple[float, str, int], str | None] = {}
+    ordered = rows.sort_values("turn")
+    talks = zip(ordered["repeat"], ordered["prompt_id"], ordered["pass"], strict=True)
+    for index, talk, reply in zip(ordered.index, talks, ordered["output_sha256"], strict=True):
+        found[index] = earlier = before.get(talk, "")
+        before[talk] = None if earlier is None or reply is None else earlier + reply
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -72,12 +73,12 @@ class PointEvidence:
         drafter = self.arm.drafter
         return drafter.num_speculative_tokens if drafter else 0
 
-    @property
+    @cached_property
     def answered(self) -> pd.DataFrame:
         """The rows without error, of any phase."""
         return self.rows[self.rows["ok"].to_numpy(bool)]
 
-    @property
+    @cached_property
     def tried(self) -> pd.DataFrame:
         """The rows of requests that were really tried: all but turns skipped after an error."""
         return self.rows[(self.rows["error_class"] != SKIPPED).to_numpy(bool)]

@@ -94,10 +94,11 @@ def _strata(rows: pd.DataFrame, units: Values) -> list[_Stratum]:
 
 def _by_stratum(part: pd.DataFrame) -> dict[Hashable, Values]:
     """Flow and units of each prompt, by category and turn."""
-    return {
-        key: rows.groupby("prompt")[["flow", "units"]].sum().to_numpy(np.float64)
-        for key, rows in part.groupby(["category", "turn"])
-    }
+    sums = part.groupby(["category", "turn", "prompt"])[["flow", "units"]].sum()
+    found: dict[Hashable, list[Values]] = {}
+    for (category, turn, _), prompt in zip(sums.index, sums.to_numpy(np.float64), strict=True):
+        found.setdefault((category, turn), []).append(prompt)
+    return {key: np.stack(prompts) for key, prompts in found.items()}
 
 
 def _change(strata: Sequence[_Stratum], seed: int) -> tuple[float, float]:
