@@ -19,7 +19,7 @@ from specbench_api.spec.drafter import Method
 from specbench_testing.launches import launches_of, refusals_of
 
 COMMON = (
-    "--model-path acme/tiny --served-model-name acme/tiny --tp-size 1 --enable-metrics"
+    "--model-path acme/tiny --served-model-name acme/tiny --tp-size 1 --enable-metrics --enable-cache-report"
     " --max-running-requests 8 --disable-radix-cache --sampling-defaults openai --stream-interval 1"
 )
 HEAD = {"model": "acme/head"}
@@ -118,7 +118,7 @@ def test_its_health_route_is_told_not_to_generate_unless_the_user_says_so() -> N
 
 
 def test_without_levelling_it_keeps_its_own_defaults_and_its_counters() -> None:
-    wanted = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4 --enable-metrics --stream-interval=2"
+    wanted = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4 --enable-metrics --enable-cache-report --stream-interval=2"
     assert " ".join(launch(tensorParallelSize=4, levelling="Off", args=["--stream-interval=2"]).args) == wanted
 
 
@@ -196,6 +196,7 @@ def test_a_schedule_gives_each_batch_the_length_of_the_first_row_that_holds_it(r
         (["--sampling-defaults=model"], "or set spec.engine.levelling: Off"),
         (["--stream-interval=8"], "or set spec.engine.levelling: Off"),
         (["--enable-metrics"], "it is set for every arm by specbench"),
+        (["--enable-cache-report"], "it is set for every arm by specbench"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -22,18 +23,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
+from specbench_api.plan.expand import lay_out
+from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
 from specbench_client.dialects.counters import difference
 from specbench_client.dialects.table import DIALECTS
+from specbench_client.drive.conclude import conclude
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
 from specbench_client.load.talk import Asker
 from specbench_client.research.__main__ import serve
 from specbench_client.research.detokenizer import Detokenizer
 from specbench_client.research.runtime import Job, Step, Tokens
 from specbench_client.research.server import Server
+from specbench_client.store.folder import FolderStore
 from specbench_client.transport.control import Control
 from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_testing.driving import write_prompts
 from specbench_testing.loops import Driver
+from specbench_testing.resources import run_of
 from specbench_testing.turns import context, row
 
 DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
@@ -147,6 +156,31 @@ async def test_it_says_who_it_is_and_that_it_is_a_research_runtime() -> None:
         found = DIALECT.identity(await control.documents(DIALECT.identity_paths))
         assert await control.healthy(DIALECT.health_path)
     assert (found.model, found.version) == ("parrot", "transformers-0 (research runtime)")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("dialect", ["vllm", "openai"])
+async def test_measured_as_an_endpoint_it_is_labelled_all_the_same(dialect: str, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "results")
+    async with serving(Parrot()) as url:
+        plan = _endpoint_plan(url, dialect, write_prompts(tmp_path / "p.jsonl", count=3))
+        await drive_group(plan, plan.groups[0], url, store, DriveOptions(attempt="a", spool=tmp_path / "spool"))
+    summary = await asyncio.to_thread(conclude, plan, store)
+    assert "ResearchRuntime" in {finding.check for finding in summary.findings}
+    assert summary.verdict.startswith("on a research runtime: ")
+
+
+def _endpoint_plan(url: str, dialect: str, prompts: Path) -> Plan:
+    """What `specbench measure` would do."""
+    run = run_of({
+        "spec.engine": {"kind": "external", "endpoint": url, "dialect": dialect},
+        "spec.model": {"name": "parrot"},
+        "spec.drafters": [],
+        "spec.workloads[0].dataset.uri": str(prompts),
+        "spec.workloads[0].output": {"maxTokens": 8},
+        "spec.load": {"concurrency": [1], "repeats": 1, "warmupRequests": 0},
+    })  # fmt: skip
+    return lay_out(run)
 
 
 async def test_an_answer_ends_with_the_models_own_end_unless_that_is_ignored() -> None:

@@ -13,6 +13,7 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
+from specbench_testing.launched import launched
 from specbench_testing.records import Lies, World, run_of_world
 
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
@@ -84,6 +85,18 @@ def test_a_simulation_is_noted_and_stays_trustworthy_as_one() -> None:
 def test_a_research_runtime_is_noted_and_its_runs_stay_trustworthy() -> None:
     seen = findings(small(**{"spec.engine": {"kind": "transformers"}}))
     assert [(each.check, each.severity) for each in seen] == [("ResearchRuntime", NOTE)]
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("transformers-5.19.0 (research runtime)", [("ResearchRuntime", NOTE)]), ("0.33.0", []), (None, [])],
+)
+def test_an_endpoint_that_says_it_is_a_research_runtime_is_noted(
+    version: str | None, expected: list[tuple[str, Severity]]
+) -> None:
+    summary = run_of_world(small(), Lies(launches=(launched("none", 0, engine_version=version),)))
+    assert [(each.check, each.severity) for each in summary.findings] == expected
+    assert summary.verdict.startswith("on a research runtime: ") == bool(expected)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, []), (0.4, [("LowerGradeClock", NOTE)]), (None, [])])

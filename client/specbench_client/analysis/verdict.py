@@ -20,6 +20,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.cell import Judged
+from specbench_client.trust.checks import research_runtime
 
 CLAUSES = 4
 """Arms that one sentence can name; the others stand in the table."""
@@ -64,7 +65,8 @@ def _head(facts: Verdict) -> str:
     """What must be known before any figure is read."""
     if facts.simulated:
         return "simulated, not a measurement: "
-    return "on a research runtime: " if facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
+    found = any(finding.check == research_runtime.CHECK.name for finding in facts.findings)
+    return "on a research runtime: " if found or facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
 
 
 def _claims(facts: Verdict) -> str:

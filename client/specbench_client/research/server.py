@@ -11,6 +11,7 @@ from contextlib import aclosing
 
 from aiohttp import web
 
+from specbench_api.spec.engine import RESEARCH_RUNTIME
 from specbench_client.research.detokenizer import Detokenizer
 from specbench_client.research.errors import RequestError
 from specbench_client.research.request import Asked, read_request
@@ -18,7 +19,6 @@ from specbench_client.research.runtime import Runtime, Step
 from specbench_client.research.wire import Times, Wire, error_object, event
 from specbench_client.research.worker import Worker
 
-LABEL = "research runtime"
 REQUEST_ID = "X-Request-Id"
 MAX_BODY_BYTES = 64 * 1024 * 1024
 Said = tuple[Step, str, str | None]
@@ -115,7 +115,7 @@ class Server:
         return web.json_response({"object": "list", "data": [row]})
 
     async def _version(self, _request: web.Request) -> web.Response:
-        return web.json_response({"version": f"transformers-{self._runtime.version} ({LABEL})"})
+        return web.json_response({"version": f"transformers-{self._runtime.version} ({RESEARCH_RUNTIME})"})
 
     async def _facts(self, _request: web.Request) -> web.Response:
         return web.json_response(dict(self._runtime.facts()))

@@ -2,7 +2,8 @@
 
 Levelled on every arm: as many requests at once as the load has (any speculation resets that to 48 where it is not
 given, and the baseline to nothing), no prefix cache, a chunk for every step, and SGLang's own sampling defaults instead
-of those that a model brings. Metrics are always on: they are what is measured.
+of those that a model brings. Metrics are always on: they are what is measured. So is the report of cached tokens in
+each answer's usage: without it SGLang tells no hit of a prompt cache that should be off, whatever the levelling.
 SGLang counts the root of a draft among its tokens: a chain of k drafts is verified as k + 1 tokens. What it cannot do
 it mostly corrects, and says so in its log alone; here that is refused.
 Its health route generates a token when nobody else does, which is foreign traffic: it is told not to.
@@ -42,10 +43,10 @@ ADAPTIVE_METHODS = (Method.EAGLE, Method.EAGLE3)
 
 _MANAGED = (
     "--model-path", "--revision", "--served-model-name", "--tokenizer-path", "--tp-size", "--host", "--port",
-    "--config", "--enable-metrics", "--speculative-algorithm", "--speculative-draft-model-path",
-    "--speculative-draft-model-revision", "--speculative-num-steps", "--speculative-eagle-topk",
-    "--speculative-num-draft-tokens", "--speculative-dspark-block-size", "--speculative-token-map",
-    "--speculative-adaptive", "--speculative-adaptive-config",
+    "--config", "--enable-metrics", "--enable-cache-report", "--speculative-algorithm",
+    "--speculative-draft-model-path", "--speculative-draft-model-revision", "--speculative-num-steps",
+    "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--speculative-dspark-block-size",
+    "--speculative-token-map", "--speculative-adaptive", "--speculative-adaptive-config",
 )  # fmt: skip
 _LEVELLED = ("--max-running-requests", "--disable-radix-cache", "--sampling-defaults", "--stream-interval")
 _ALIASES = {
@@ -136,7 +137,7 @@ def _alike(order: Order) -> tuple[str, ...]:
     return (
         *_target(order.target),
         *("--tp-size", str(order.engine.tensor_parallel_size)),
-        "--enable-metrics",
+        *("--enable-metrics", "--enable-cache-report"),
         *(levelled if order.engine.levelling is Levelling.ON else ()),
     )
 

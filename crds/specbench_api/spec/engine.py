@@ -23,6 +23,10 @@ class EngineKind(StrEnum):
     EXTERNAL = "external"
 
 
+RESEARCH_RUNTIME = "research runtime"
+"""Stands in the version that our runtime around transformers tells, so that it is known wherever it is met."""
+
+
 class DialectName(StrEnum):
     """What an engine speaks: OpenAI's own fields alone, or those of an engine we know."""
 

@@ -62,5 +62,5 @@ TRANSFORMERS: tuple[Reading, ...] = (
         )
     ),
 )
-OPENAI: tuple[Reading, ...] = MODELS
-"""Of an endpoint of which nothing else is known."""
+OPENAI: tuple[Reading, ...] = (VERSION, *MODELS)
+"""Of an endpoint of which nothing else is known: what several engines tell alike."""
