@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench_api.plan.canonical import canonical_json
+from specbench_api.plan.canonical import canonical_json, plain_numbers
 from specbench_api.spec.campaign_status import CELL_TEXT_MAX
 
 VALUE_TEXT_MAX = 40
@@ -29,7 +29,7 @@ def value_text(value: Any) -> str:
         return _cut(value["name"], VALUE_TEXT_MAX)
     if isinstance(value, list) and value and all(isinstance(row, Mapping) and "name" in row for row in value):
         return _cut("+".join(str(row["name"]) for row in value), VALUE_TEXT_MAX)
-    return _cut(canonical_json(value), VALUE_TEXT_MAX)
+    return _cut(canonical_json(plain_numbers(value)), VALUE_TEXT_MAX)
 
 
 def _cut(text: str, most: int) -> str:
