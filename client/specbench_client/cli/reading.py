@@ -1,4 +1,4 @@
-"""Reading a run from a file, with `--set PATH=VALUE` over it."""
+"""Reading a run or a campaign from a file, with `--set PATH=VALUE` over it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 import yaml
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.paths import replaced, steps_of
-from specbench_api.spec.reading import UNNAMED, parse_run, read_yaml
+from specbench_api.spec.reading import UNNAMED, parse_resource, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 
 STDIN = Path("-")
 
 
-def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
-    """The run in a file, or on stdin where that is `-`, with overrides. Raises InvalidSpec."""
+def read_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun | SpecBenchCampaign:
+    """What is in a file, or on stdin where that is `-`, with overrides. Raises InvalidSpec."""
     name = "(stdin)" if path == STDIN else str(path)
     try:
         text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
@@ -26,7 +27,7 @@ def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
     resource: Any = read_yaml(text, name)
     for setting in settings:
         resource = _with(resource, setting)
-    return parse_run(resource)
+    return parse_resource(resource)
 
 
 def _with(resource: Any, setting: str) -> Any:
