@@ -165,7 +165,8 @@ def test_combinations_that_measure_the_same_are_one_run() -> None:
         ([{"name": "a"}, {"name": "b"}], "a+b"),
         ([], "[]"),
         ([1, 8], "[1,8]"),
-        ("x" * 60, "x" * 39 + "…"),
+        ("s3://bench-prompts/speed-bench/throughput_16k.parquet", "…mpts/speed-bench/throughput_16k.parquet"),
+        (["x" * 60], '["' + "x" * 37 + "…"),
     ],
     ids=str,
 )

@@ -22,9 +22,12 @@ def short_cell_text(cell: Mapping[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A scalar as it is, an object by its name, a list of objects by their names; anything else as JSON, cut."""
+    """A scalar as it is, an object by its name, a list of objects by their names; anything else as JSON, cut.
+
+    Of a long text the end is kept: paths and names of models differ there.
+    """
     if isinstance(value, str):
-        return _cut(value, VALUE_TEXT_MAX)
+        return value if len(value) <= VALUE_TEXT_MAX else f"…{value[1 - VALUE_TEXT_MAX :]}"
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return _cut(value["name"], VALUE_TEXT_MAX)
     if isinstance(value, list) and value and all(isinstance(row, Mapping) and "name" in row for row in value):
