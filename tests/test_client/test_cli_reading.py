@@ -9,8 +9,17 @@ import pytest
 import yaml
 
 from specbench_api.errors import InvalidSpec
-from specbench_client.cli.reading import read_run_file
+from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.run import SpecBenchRun
+from specbench_client.cli.reading import read_file
+from specbench_testing.campaigns import campaign
 from specbench_testing.resources import resource
+
+
+def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
+    read = read_file(path, settings)
+    assert isinstance(read, SpecBenchRun)
+    return read
 
 
 def run_file(folder: Path) -> Path:
@@ -52,3 +61,26 @@ def test_a_dash_reads_the_run_from_stdin(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_value_that_is_no_yaml_is_refused_with_the_setting(tmp_path: Path, value: str) -> None:
     with pytest.raises(InvalidSpec, match=r"--set: .*spec\.load\.repeats"):
         read_run_file(run_file(tmp_path), (f"spec.load.repeats={value}",))
+
+
+def test_a_setting_reaches_into_a_campaigns_template(tmp_path: Path) -> None:
+    path = tmp_path / "campaign.yaml"
+    path.write_text(yaml.safe_dump(campaign()))
+    settings = ("spec.template.spec.load.repeats=1", "spec.axes[0].values=[vllm]", "spec.budget.gpuHours=2")
+    read = read_file(path, settings)
+    assert isinstance(read, SpecBenchCampaign)
+    assert (read.spec.template.spec.load.repeats, read.spec.axes[0].values) == (1, ["vllm"])
+    assert read.spec.budget.gpu_hours == 2
+
+
+def test_a_row_may_go_by_its_name(tmp_path: Path) -> None:
+    settings = ("spec.drafters[name=ngram].numSpeculativeTokens=7", "spec.engine.args=['--a=b']")
+    read = read_run_file(run_file(tmp_path), settings)
+    assert (read.spec.drafters[0].num_speculative_tokens, read.spec.engine.args) == (7, ["--a=b"])
+
+
+def test_a_key_with_dots_stands_in_quotes(tmp_path: Path) -> None:
+    setting = 'spec.placement.nodeSelector["nvidia.com/gpu.product"]=H100'
+    assert read_run_file(run_file(tmp_path), (setting,)).spec.placement.node_selector == {
+        "nvidia.com/gpu.product": "H100"
+    }

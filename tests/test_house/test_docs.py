@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench_api.campaign.expand import expand_campaign
 from specbench_api.plan.expand import expand
-from specbench_api.spec.reading import read_run
+from specbench_api.spec.reading import parse_campaign, read_run, read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,8 +35,20 @@ def test_the_spec_in_the_readme_is_valid() -> None:
     assert expand(read_run(spec)).points
 
 
+def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
+    page = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
+    (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
+    planned = expand_campaign(parse_campaign(read_yaml(spec)))
+    assert (len(planned.runs), planned.warnings) == (6, ())
+    repeats = [run.run.spec.load.repeats for run in planned.runs if run.cell["temperature"] == 0]
+    assert repeats == [5, 5]
+    (claim,) = re.findall(r"^\$ pytest (\S+)$", page, re.MULTILINE)
+    assert (ROOT / claim).exists()
+
+
 def test_every_file_that_the_documents_link_to_is_there() -> None:
-    for name in ("README.md", "CONTRIBUTING.md", "hack/cluster/README.md"):
+    pages = ("README.md", "CONTRIBUTING.md", "hack/cluster/README.md", "docs/campaigns.md", "examples/seeds/README.md")
+    for name in pages:
         text = (ROOT / name).read_text(encoding="utf-8")
         targets = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)
         missing = [target for target in targets if not ((ROOT / name).parent / target).exists()]

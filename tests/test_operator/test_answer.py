@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from specbench_api.outcome.best import best_of
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.expand import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
-from specbench_operator.reconcile.answer import ROWS_MAX, arms_of, best_of
+from specbench_operator.reconcile.answer import ROWS_MAX, arms_of
 from specbench_testing.operator import figure, operator_run, summary_of
 
 SUMMARY = summary_of(expand(parse_run(operator_run())), 2)

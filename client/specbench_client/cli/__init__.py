@@ -24,7 +24,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
 \b
   specbench validate run.yaml                     is it well formed, can the engine do it?
   specbench plan run.yaml                         what would be launched and measured
-  specbench run run.yaml                          measure it on this machine
+  specbench run run.yaml                          measure it on this machine; run.yaml may be a campaign of runs
   specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
   specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML, PNG or Parquet
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
@@ -37,8 +37,8 @@ Exit codes: 0 finished and trustworthy, 1 a bug of ours, 2 bad input, 3 finished
 
 
 COMMANDS = {
-    "validate": "Check a SpecBenchRun: fields, engine, drafters, arguments.",
-    "plan": "Show launches, points, command lines and what is measured already.",
+    "validate": "Check a SpecBenchRun or SpecBenchCampaign: fields, engines, drafters, arguments.",
+    "plan": "Show launches, points, command lines and what is measured already; of a campaign, runs and GPU-hours.",
     "run": "Measure on this machine: engines as processes, results in a folder or S3.",
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.cli.live import Live
@@ -44,8 +45,46 @@ class Wish:
     """Whether a run that is finished is shown again. Not of an endpoint: nobody knows what runs behind it by now."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to. `failed`: arms whose engine failed; `uri`: the root of its results.
+
+    `finished`: whether it was before, and nothing was measured now.
+    """
+
+    plan: Plan
+    summary: RunSummary
+    failed: Mapping[str, EngineFailed]
+    uri: str
+    finished: bool
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code that it has."""
+        if self.failed:
+            return Exit.ENGINE_FAILED
+        return Exit.OK if self.summary.trustworthy else Exit.UNTRUSTWORTHY
+
+    @property
+    def report(self) -> str:
+        """Where the report lies."""
+        return f"{self.uri.rstrip('/')}/{REPORT}"
+
+
 def measured(plan: Plan, wish: Wish) -> int:
     """Measure what is not measured yet, and show the whole answer. Returns the exit code. Raises BadInput first."""
+    outcome = carried_out(plan, wish)
+    show(outcome.plan, outcome.summary, wish.output, outcome.uri)
+    if outcome.finished:
+        created = outcome.summary.created
+        click.echo(f"nothing was measured now: this run was finished ({created}); --new measures anew", err=True)
+    for arm, error in outcome.failed.items():
+        click.echo(f"error: {arm}: {error.reason}: {error}", err=True)
+    return outcome.exit
+
+
+def carried_out(plan: Plan, wish: Wish) -> Outcome:
+    """Measure what is not measured yet, and write the answer. Raises BadInput first, NotDurable, Interrupted."""
     results = open_results(wish.results)
     with alone(results, plan, _who()):
         place = _place(results, plan, wish)
@@ -54,14 +93,7 @@ def measured(plan: Plan, wish: Wish) -> int:
         finished = place.finished
         failed = _measure(place, wish)
         summary = conclude(place.plan, place.store)
-    show(place.plan, summary, wish.output, place.store.uri())
-    if finished:
-        click.echo(
-            f"nothing was measured now: this run was finished ({summary.created}); --new measures anew", err=True
-        )
-    for arm, error in failed.items():
-        click.echo(f"error: {arm}: {error.reason}: {error}", err=True)
-    return _exit(summary, failed)
+    return Outcome(place.plan, summary, failed, place.store.uri(), finished)
 
 
 def _place(results: Store, plan: Plan, wish: Wish) -> Place:
@@ -103,9 +135,3 @@ async def _until_signalled(place: Place, here: Here) -> dict[str, EngineFailed]:
         return await task
     except asyncio.CancelledError as cancelled:
         raise Interrupted("what was finished is kept: run the same command again to go on") from cancelled
-
-
-def _exit(summary: RunSummary, failed: dict[str, EngineFailed]) -> int:
-    if failed:
-        return Exit.ENGINE_FAILED
-    return Exit.OK if summary.trustworthy else Exit.UNTRUSTWORTHY

@@ -14,9 +14,11 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_client.cli.forewarn import missing_here, readable, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
-from specbench_client.cli.reading import read_run_file
+from specbench_client.cli.plan_campaign import show_plan
+from specbench_client.cli.reading import read_file
 from specbench_client.local.place import find_run, open_results
 from specbench_client.local.process import planned_command
 from specbench_client.local.room import cramped
@@ -32,13 +34,20 @@ from specbench_client.workload.prompts import Prompts, load_prompts
 def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
     """Print what FILE would launch and measure; nothing is started.
 
+    Of a campaign: its runs by the names that they will have, and the GPU-hours that are to be expected.
+
     \b
       specbench plan examples/local-llama-cpp.yaml
       specbench plan run.yaml --set spec.load.repeats=1 --output json
+      specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
     """
-    wanted = expand(read_run_file(file, settings))
-    measured = find_run(open_results(results), wanted).measured if results is not None else set()
-    base_dir = file.resolve().parent
+    read, base_dir = read_file(file, settings), file.resolve().parent
+    store = open_results(results) if results is not None else None
+    if isinstance(read, SpecBenchCampaign):
+        show_plan(read, base_dir, store, output)
+        return
+    wanted = expand(read)
+    measured = find_run(store, wanted).measured if store is not None else set()
     spoiling, missing = cramped(wanted), missing_here(wanted, base_dir)
     prompts = _prompts(wanted, base_dir)
     size = estimate(wanted, {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()})

@@ -8,32 +8,12 @@ from specbench_api.spec.status import ArmResult, Interval, Percentiles
 
 ROWS_MAX = 1024
 FINDINGS_MAX = 32
-BEST_MAX = 128
 INDISTINGUISHABLE = "indistinguishable"
-NONE_FASTER = "none faster"
 
 
 def arms_of(summary: RunSummary) -> list[ArmResult]:
     """One row an arm, workload and load; as many as status may hold."""
     return [_row(cell) for cell in summary.cells[:ROWS_MAX]]
-
-
-def best_of(summary: RunSummary) -> str:
-    """The largest speed-up whose interval lies above 1, with where it was found; else that there is none.
-
-    Then the largest loss that is one is told beside it. Empty where nothing could be compared.
-    """
-    compared = [(bounds, cell) for cell in summary.cells if cell.valid and (bounds := _interval(cell, cell.speedup))]
-    several = len({cell.workload for cell in summary.cells}) > 1
-    told = [
-        (bounds.value, f"{cell.arm} {bounds.value:.2f}x at {cell.level.words}{f' {cell.workload}' if several else ''}")
-        for bounds, cell in compared
-        if bounds.low > 1 or bounds.high < 1
-    ]
-    if told and max(told)[0] > 1:
-        return max(told)[1][:BEST_MAX]
-    worst = f"; {min(told)[1]}" if told else ""
-    return f"{NONE_FASTER}{worst}"[:BEST_MAX] if compared else ""
 
 
 def _row(cell: Cell) -> ArmResult:

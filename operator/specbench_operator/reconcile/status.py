@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from specbench_api.outcome.best import best_of
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.spec.conditions import GroupState, Phase
 from specbench_api.spec.status import GroupStatus, PointCounts, ResultsStatus, RunStatus
-from specbench_operator.reconcile.answer import arms_of, best_of
+from specbench_operator.reconcile.answer import arms_of
 from specbench_operator.reconcile.conditions import conditions_of
 from specbench_operator.reconcile.course import TERMINAL, Course
 from specbench_operator.reconcile.group import SUSPENDED, GroupView

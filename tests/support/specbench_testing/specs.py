@@ -54,3 +54,22 @@ def write_run(folder: Path, resource: dict[str, Any]) -> Path:
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(resource))
     return path
+
+
+def simulated_campaign(**spec: Any) -> dict[str, Any]:
+    """The same run with two dialects at two temperatures, but for one combination; keywords replace fields."""
+    run = simulated_run()
+    return {
+        "apiVersion": run["apiVersion"],
+        "kind": "SpecBenchCampaign",
+        "metadata": run["metadata"],
+        "spec": {
+            "template": {"spec": run["spec"]},
+            "axes": [
+                {"path": "engine.dialect", "values": ["vllm", "sglang"]},
+                {"path": "workloads[0].sampling.temperature", "values": [0, 1]},
+            ],
+            "exclude": [{"dialect": "sglang", "temperature": 1}],
+            **spec,
+        },
+    }

@@ -1,0 +1,100 @@
+"""`specbench run` with a campaign: one run after another, one table, one exit code, and nothing measured twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_api.campaign.expand import expand_campaign
+from specbench_api.spec.reading import parse_campaign
+from specbench_testing.specs import prompts_file, simulated_campaign
+
+pytestmark = pytest.mark.process
+
+SPECBENCH = str(Path(sys.executable).with_name("specbench"))
+CRASH = {"path": "drafters[0].args", "name": "drafter", "values": [["--fault=crash-after=3"], ["--acceptance=0.7"]]}
+
+
+def campaign_file(folder: Path, **spec: Any) -> str:
+    prompts_file(folder)
+    path = folder / "campaign.yaml"
+    path.write_text(yaml.safe_dump(simulated_campaign(**spec)))
+    return str(path)
+
+
+def specbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SPECBENCH, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def manifests(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("manifest.json")}
+
+
+def test_every_run_is_measured_once_and_lies_where_a_run_of_that_name_lies(tmp_path: Path) -> None:
+    file = campaign_file(tmp_path)
+    done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
+    assert done.returncode in (0, 3), done.stderr
+    document = json.loads(done.stdout)
+    wanted = expand_campaign(parse_campaign(simulated_campaign())).runs
+    assert [row["name"] for row in document["runs"]] == [run.name for run in wanted]
+    assert sorted(path.name for path in (tmp_path / "out/runs/local").iterdir()) == sorted(run.name for run in wanted)
+    assert max(row["exit"] for row in document["runs"]) == document["exit"] == done.returncode
+    assert [row["summary"]["pointsMeasured"] for row in document["runs"]] == [2, 2, 2]
+    assert document["notBegun"] == []
+    before = manifests(tmp_path)
+    again = specbench("run", file, "--results", "out", cwd=tmp_path)
+    assert manifests(tmp_path) == before
+    assert "small (simulated, not a measurement): 3 of 3 runs" in again.stdout
+    assert "dialect=sglang temperature=0" in again.stdout
+    assert "report.html" in again.stdout
+    planned = specbench("plan", file, "--results", "out", cwd=tmp_path)
+    assert "6 points (6 measured already)" in planned.stdout
+
+
+@pytest.mark.parametrize(("policy", "begun"), [({}, 2), ({"failurePolicy": "Stop"}, 1)], ids=["Continue", "Stop"])
+def test_an_engine_that_fails_is_the_exit_code_and_holds_up_others_only_where_that_is_asked_for(
+    tmp_path: Path, policy: dict[str, str], begun: int
+) -> None:
+    file = campaign_file(tmp_path, axes=[CRASH], exclude=[], **policy)
+    done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    document = json.loads(done.stdout)
+    assert document["runs"][0]["exit"] == document["exit"] == 4
+    assert (len(document["runs"]), len(document["notBegun"])) == (begun, 2 - begun)
+    assert "eagle3: Crashed" in done.stderr
+    assert [cell["arm"] for cell in document["runs"][0]["summary"]["cells"]] == ["none"]
+
+
+def test_what_cannot_be_measured_here_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    uris = {"path": "workloads[0].dataset.uri", "values": ["prompts.jsonl", "gone.jsonl"]}
+    done = specbench("run", campaign_file(tmp_path, axes=[uris], exclude=[]), "--results", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "gone.jsonl" in done.stderr
+    assert "run 1/" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
+    slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=0.4"]]}
+    file = campaign_file(tmp_path, axes=[slow], exclude=[])
+    arguments = [SPECBENCH, "run", file, "--results", "out"]
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+        while len(manifests(tmp_path)) < 3:
+            assert first.poll() is None, first.stderr.read() if first.stderr else ""
+        first.send_signal(signal.SIGINT)
+        shown, told = first.communicate(timeout=60)
+    assert first.returncode == 130, told
+    assert "1 of 2 runs" in shown
+    assert "not finished" in shown
+    kept = manifests(tmp_path)
+    again = specbench(*arguments[1:], cwd=tmp_path)
+    assert again.returncode in (0, 3), again.stderr
+    assert len(after := manifests(tmp_path)) == 4
+    assert {path: after[path] for path in kept} == kept

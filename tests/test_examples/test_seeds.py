@@ -1,0 +1,83 @@
+"""Each experiment of the literature is a campaign that `specbench plan` takes, within its own budget."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.ending import Exit
+from specbench_client.cli import exit_code
+
+SEEDS = Path(__file__).resolve().parents[2] / "examples/seeds"
+PAGE = (SEEDS / "README.md").read_text(encoding="utf-8")
+NOT_HERE = r"spec\.engine: (no program|sglang is not installed)"
+"""No seed's engine is on a machine that only tests."""
+VARIED = {
+    "batch": {"model"},
+    "draft-length": {"engine"},
+    "max-length": {"length"},
+    "output-length": {"tokens"},
+    "production-mix": {"loop"},
+    "quantisation": {"target"},
+    "random-vs-real": {"prompts"},
+    "speed-bench-table": {"engine", "temperature"},
+    "temperature": {"temperature"},
+    "throughput-isl-entropy": {"isl"},
+    "tree-vs-chain": {"prompts"},
+}
+
+
+def planned(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert exit_code(["plan", str(SEEDS / f"{name}.yaml"), "--output", "json"]) == Exit.OK
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_every_seed_is_known_here_and_on_the_page() -> None:
+    assert {path.stem for path in SEEDS.glob("*.yaml")} == set(VARIED)
+    assert set(re.findall(r"^\| \[([a-z-]+)\.yaml\]", PAGE, re.MULTILINE)) == set(VARIED)
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_a_seed_plans_cleanly_within_its_budget_and_keeps_its_results_apart(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = planned(name, capsys)
+    assert len(document["runs"]) > 1
+    assert {axis for run in document["runs"] for axis in run["cell"]} == VARIED[name]
+    assert [line for line in document["warnings"] if not re.match(NOT_HERE, line)] == []
+    assert 0 < document["estimate"]["gpuHours"] <= document["estimate"]["budgetGpuHours"]
+    prefixes = {run["resource"]["spec"]["results"]["s3"]["prefix"] for run in document["runs"]}
+    assert prefixes == {f"seeds/{document['name']}"}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_a_seed_says_whose_question_it_asks_and_where_its_prompts_come_from(name: str) -> None:
+    head = re.match(r"(#.*\n)+", (SEEDS / f"{name}.yaml").read_text(encoding="utf-8"))
+    assert head
+    assert re.search(r"arXiv|SPEED-Bench|illusion|Production benchmark|free lunch", head[0])
+    assert "# Prompts: " in head[0]
+    assert "README.md" in head[0]
+
+
+def test_the_batches_the_temperatures_and_the_lengths_are_those_of_the_questions(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    batch, temperature = planned("batch", capsys), planned("temperature", capsys)
+    loads = [run["resource"]["spec"]["load"]["concurrency"] for run in batch["runs"]]
+    assert all((load[0], load[-1]) == (1, 512) for load in loads)
+    assert [run["cell"]["temperature"] for run in temperature["runs"]] == [0, 0.3, 0.5, 0.7, 1, 1.2, 1.5]
+    drafters = planned("draft-length", capsys)["runs"][0]["resource"]["spec"]["drafters"]
+    assert [row["numSpeculativeTokens"] for row in drafters] == [1, 3, 5, 7, 10, 15]
+    shapes = planned("tree-vs-chain", capsys)["runs"][0]["resource"]["spec"]["drafters"]
+    assert [(row.get("eagleTopk"), row.get("numDraftTokens")) for row in shapes] == [(None, None), (2, 6), (4, 21)]
+
+
+def test_the_largest_model_has_its_own_head_and_its_own_gpus(capsys: pytest.CaptureFixture[str]) -> None:
+    small, _, large = (run["resource"]["spec"] for run in planned("batch", capsys)["runs"])
+    assert (small["placement"]["gpus"], large["placement"]["gpus"]) == (1, 4)
+    assert (large["drafters"][1]["method"], large["engine"]["tensorParallelSize"]) == ("eagle", 4)
