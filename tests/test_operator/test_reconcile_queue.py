@@ -403,3 +403,16 @@ def test_a_job_that_failed_while_it_was_suspended_is_over(world: World) -> None:
     )
     world.settle()
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "Crashed")
+
+
+def test_a_client_that_a_queue_holds_back_is_named_and_its_engine_gives_its_gpus_back(world: World) -> None:
+    world.admit(world.engine())
+    world.start_pod(world.engine(), ready=True)
+    world.settle()
+    world.jobs[world.client()] = replace(world.jobs[world.client()], suspended=True, started_at=None)
+    world.settle()
+    assert "suspended, and not by us" in world.group(0).message
+    world.pass_time(world.settings.client_start_deadline_s)
+    world.settle()
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "ClientNotStarted")
+    assert "suspended, and not by us" in world.group(0).message
