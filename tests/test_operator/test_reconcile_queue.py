@@ -304,8 +304,8 @@ def test_an_exhausted_budget_gives_the_arm_up_and_leaves_nothing_in_the_queue(bu
         serve(world, launch)
         preempt(world)
     row = world.group(0)
-    assert (row.state, row.reason, row.preemptions) == (GroupState.FAILED, "Preempted", budget + 1)
-    assert f"preemptionBudget of {budget}" in row.message
+    assert (row.state, row.reason, row.attempt) == (GroupState.FAILED, "Preempted", budget)
+    assert f"preempted {budget + 1} times, with a preemptionBudget of {budget}" in row.message
     assert world.engine(0) not in world.jobs, "a deadline would not end a Job that is suspended"
     assert world.launched == [world.engine(0), world.engine(1)], "the other arm goes on"
     world.admit(world.engine(1))
@@ -367,6 +367,22 @@ def test_a_disrupted_engine_is_a_preemption_and_launched_again_as_another_job(ho
     world.run.pop("status")
     world.settle()
     assert world.group(0).preemptions == 4, "the Jobs remember"
+
+
+@pytest.mark.parametrize("how", DISRUPTIONS)
+def test_disruptions_exhaust_the_same_budget_and_are_counted_no_further(how: str) -> None:
+    world = World(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 0}}))
+    world.settle()
+    world.start_pod(world.engine(), ready=True)
+    world.settle()
+    DISRUPTIONS[how](world, world.engine())
+    world.settle()
+    row = world.group(0)
+    assert (row.state, row.reason) == (GroupState.FAILED, "Preempted")
+    world.settle()
+    assert world.group(0) == row
+    assert world.jobs[world.engine()].verdict is not None
+    assert world.launched == [world.engine(0), world.engine(1)]
 
 
 @pytest.mark.parametrize("at_work", [True, False])

@@ -18,7 +18,6 @@ from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stag
 from specbench_operator.settings import Settings
 from specbench_operator.state import Failure, Job, Pod, Scope
 
-
 SUSPENDED = "its Job is suspended, and not by us: does a queue take all Jobs here (Kueue's manageJobsWithoutQueueName)?"
 
 

@@ -183,14 +183,7 @@ def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, terms: 
     """A launch is over and another is due, unless too many were. A new number keeps old pods and clients out."""
     taken = why.reason == EngineReason.PREEMPTED and not terms.suspend
     given_back, preemptions = seen.given_back + terms.suspend, seen.preemptions + taken
-    ended = replace(
-        seen,
-        reason=why.reason,
-        message=why.message,
-        judgement=judgement,
-        given_back=given_back,
-        preemptions=preemptions,
-    )
+    ended = replace(seen, reason=why.reason, message=why.message, judgement=judgement)
     if preemptions > terms.preemption_budget and taken:
         message = f"preempted {preemptions} times, with a preemptionBudget of {terms.preemption_budget}: {why.message}"
         return replace(ended, state=GroupState.FAILED, message=message)
@@ -198,7 +191,7 @@ def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, terms: 
     if not taken and following - given_back - preemptions >= LAUNCHES_MAX:
         message = f"{LAUNCHES_MAX} launches were lost; the last one: {why.message}"
         return replace(ended, state=GroupState.FAILED, message=message)
-    due = replace(ended, attempt=following)
+    due = replace(ended, attempt=following, given_back=given_back, preemptions=preemptions)
     if taken and why.past_pod is not None:
         return replace(due, state=GroupState.QUEUED, past_pod=why.past_pod)
     return replace(due, state=GroupState.WAITING, launch=following)
