@@ -33,7 +33,7 @@ the release goes (`crds.keep`). Where somebody else applies it (GitOps, a platfo
 
 The operator needs, where it executes runs: SpecBenchRuns (read, and write their status), Jobs, Services and ConfigMaps
 (read, create, patch, delete), Pods (read), Secrets (get, for a run's S3 credentials), Events (read and write).
-Nothing else; with `rbac.readNodes`, Nodes of the cluster (get).
+Nothing else but what values add: Kueue's Workloads (`rbac.readWorkloads`: get, list), Nodes (`rbac.readNodes`: get).
 
 Engines and clients run without a service account's token. Engines may need more than the Pod Security level
 `restricted` allows; the operator itself does not.

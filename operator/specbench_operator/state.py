@@ -152,6 +152,30 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Waits:
+    """What a queue says of a Job that it holds back. `inadmissible`: it admits this one never, until somebody acts."""
+
+    message: str
+    inadmissible: bool = False
+
+
+@dataclass(frozen=True)
+class Relaunch:
+    """That an engine's Job goes on as another launch: an annotation on it, which outlives pods and the operator.
+
+    A queue that takes a Job's pods away gives it others later. So the Job keeps its place in the queue, and its name;
+    the launch, whose number all else is named by, is another one.
+    """
+
+    launch: int
+    """The launch that the Job serves from now on."""
+    preemptions: int
+    """How often this Job has started over."""
+    past_pod: str = ""
+    """UID of the pod of the launch before; empty where none was seen."""
+
+
+@dataclass(frozen=True)
 class Job:
     """A Job of the run (or of an earlier run of the same name: `owner` tells)."""
 
@@ -168,11 +192,29 @@ class Job:
     verdict: Verdict | None = None
     trouble: str = ""
     """Its latest warning event, while it has no pod: quota, admission, service account."""
+    queue: str = ""
+    """The queue that its label names."""
+    waits: Waits | None = None
+    """What its queue says, while it is suspended."""
+    relaunch: Relaunch | None = None
+    """Of an engine's Job that has started over."""
+    engine_pod: str = ""
+    """Of a client: UID of the pod that it was made for."""
 
     @property
     def ended(self) -> bool:
         """Whether it will start no further pod."""
         return self.complete or self.failure is not None
+
+    @property
+    def harmless(self) -> bool:
+        """Whether it has ended or will within a moment. A deadline, by which one is stopped, ends no suspended Job."""
+        return self.ended or (self.verdict is not None and not self.suspended)
+
+    @property
+    def launch(self) -> int | None:
+        """The launch that it serves, or has served last."""
+        return self.relaunch.launch if self.relaunch else self.place.attempt
 
 
 @dataclass(frozen=True)
@@ -232,6 +274,14 @@ class StopJob:
 
 
 @dataclass(frozen=True)
+class RelaunchJob:
+    """Let an engine's Job go on as another launch."""
+
+    ref: Ref
+    relaunch: Relaunch
+
+
+@dataclass(frozen=True)
 class Event:
     """A Kubernetes Event for people."""
 
@@ -242,7 +292,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be done, in this order: stop, delete, apply, status, events."""
+    """What is to be done, in this order: relaunch, stop, delete, apply, status, events."""
 
     status: RunStatus
     stop: tuple[StopJob, ...] = ()
@@ -253,3 +303,4 @@ class Decision:
     """When to look again even if nothing is heard."""
     at_rest: bool = False
     """Nothing is left to be done until the run itself changes: the relist may pass it over."""
+    relaunch: tuple[RelaunchJob, ...] = ()

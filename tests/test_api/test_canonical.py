@@ -101,10 +101,13 @@ def test_a_point_says_all_that_was_declared_and_no_more() -> None:
         {"spec.ttlSecondsAfterFinished": 0},
         {"spec.placement.tolerations": [{"key": "gpu", "operator": "Exists"}]},
         {"spec.placement.priorityClassName": "high"},
+        {"spec.placement.queueName": "bench"},
+        {"spec.placement.queueName": "bench", "spec.placement.queuePriorityClass": "nightly"},
+        {"spec.placement.preemptionBudget": 0},
         {"spec.placement.serviceAccountName": "bench"},
         {"spec.placement.clientResources": {"cpu": "4"}},
     ],
-    ids=lambda edits: next(iter(edits)),
+    ids=str,
 )
 def test_labels_deadlines_and_whereabouts_are_not_part_of_a_point(edits: dict[str, Any]) -> None:
     assert hashes(edits) == hashes({})

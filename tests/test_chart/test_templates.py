@@ -112,6 +112,11 @@ def test_the_operator_may_do_what_it_must_and_nothing_else(helm: Helm, values: d
     assert all(role["rules"] == RULES for role in mine)
 
 
+def test_the_right_to_read_workloads_can_be_left_out(helm: Helm) -> None:
+    rules = helm.template({"rbac": {"readWorkloads": False}}).one("Role")["rules"]
+    assert rules == [rule for rule in RULES if rule["resources"] != ["workloads"]]
+
+
 def test_rights_stay_in_the_releases_namespace_by_default(helm: Helm) -> None:
     rendered = helm.template()
     assert rendered.one("Role")["metadata"]["namespace"] == "team"

@@ -239,6 +239,35 @@ def test_an_engine_pod_that_somebody_deletes_is_a_lost_launch_and_not_a_crash(
     assert [pod["metadata"]["labels"]["specbench.io/attempt"] for pod in engines] == ["1"]
 
 
+def test_a_drained_engine_is_preempted_and_launched_again_and_its_job_says_so(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"gpus": 1}})
+    eventually(lambda: [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] == "Running"])
+    (pod,) = site.names("pods", "engine")
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/pods/{pod}/eviction", body)
+    eventually(lambda: "demo-g0-1" in site.names("jobs", "engine"), f"it is not launched again: {site.status('demo')}")
+    row = eventually(lambda: [row for row in site.status("demo")["groups"] if row["attempt"] == 1])[0]
+    assert (row["preemptions"], row["givenBack"]) == (1, 0)
+    (first, _) = site.items("jobs", "engine")
+    assert '"reason": "Preempted"' in first["metadata"]["annotations"]["specbench.io/verdict"]
+    failed = {row["type"]: row["reason"] for row in first["status"]["conditions"]}
+    assert failed["Failed"] in ("PodFailurePolicy", "DeadlineExceeded"), "the latter where the operator was faster"
+    assert "Preempted" in site.reasons()
+
+
+def test_a_queue_where_there_is_no_kueue_is_told_and_holds_nothing(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"gpus": 8, "queueName": "bench"}})
+    eventually(lambda: site.said("demo", "Queued") == ("True", "Inadmissible"), "it is not said")
+    assert "no Kueue" in site.message("demo", "Queued")
+    assert site.phase("demo") == "Queued"
+    assert site.names("pods") == []
+    assert site.status("demo")["gpuSecondsHeld"] == 0
+
+
 def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, make: Make) -> None:
     make({"spec.placement": {"gpus": 8}})
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")

@@ -158,7 +158,7 @@ def test_an_engine_that_waits_in_a_queue_is_not_timed(world: World) -> None:
     world.jobs[world.engine()] = replace(world.jobs[world.engine()], suspended=True, started_at=None)
     world.pass_time(100_000)
     world.settle()
-    assert world.group(0).state is GroupState.STARTING
+    assert world.group(0).state is GroupState.QUEUED
     started = replace(world.jobs[world.engine()], suspended=False, started_at=world.now)
     world.jobs[world.engine()] = started
     assert world.look().look_again_s == 1800

@@ -32,12 +32,14 @@ LOSSES: dict[str, Any] = {
         world.lose_pods(world.engine()),
     ),
     "its pod vanished before the Job says so": lambda world: world.lose_pods(world.engine()),
-    "it was preempted": lambda world: (
-        world.crash(world.engine(), 137),
-        world.change_pod(world.engine(), disrupted="preempted by a pod of higher priority"),
-    ),
     "it was evicted": lambda world: (
         world.change_pod(world.engine(), phase="Failed", reason="Evicted", message="disk pressure"),
+        world.fail_job(world.engine()),
+    ),
+    "its node was in need and put it out": lambda world: (
+        world.change_pod(
+            world.engine(), phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory"
+        ),
         world.fail_job(world.engine()),
     ),
     "its end was seen by nobody": lambda world: world.crash(world.engine(), 137, reason="ContainerStatusUnknown"),

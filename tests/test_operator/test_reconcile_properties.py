@@ -21,7 +21,7 @@ FATES = (
     "start", "ready", "wait", "crash", "oom", "evict", "delete pod", "delete engine", "delete client", "delete things",
     "finish", "client lost", "client refused", "client bad", "client not durable", "report", "report fails",
     "report deleted", "s3 away", "s3 refuses", "s3 back", "suspend", "resume", "status lost", "seconds", "minutes",
-    "hours", "reap", "older run", "older run gone", "results deleted",
+    "hours", "reap", "older run", "older run gone", "results deleted", "admit", "preempt", "preempt unseen",
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def befall_engine(world: World, fate: str) -> None:
     running = with_pod(world, engines(world))
     if fate == "start":
         for job in [*engines(world), *live(world, "client"), *live(world, "report")]:
-            if not [pod for pod in world.pods.values() if pod.job_uid == job.ref.uid]:
+            if not job.suspended and not [pod for pod in world.pods.values() if pod.job_uid == job.ref.uid]:
                 world.start_pod(job.ref.name, ready=job.place.role != ROLE_ENGINE)
     elif fate in on_pods and running:
         world.change_pod(running[0], **on_pods[fate])
@@ -88,6 +88,20 @@ def befall_engine(world: World, fate: str) -> None:
         world.crash(running[0], 137, reason="OOMKilled" if fate == "oom" else "Error")
     elif fate == "delete engine" and engines(world):
         world.lose_job(engines(world)[0].ref.name)
+    else:
+        befall_queue(world, fate, running)
+
+
+def befall_queue(world: World, fate: str, running: list[str]) -> None:
+    held_back = [job.ref.name for job in engines(world) if job.suspended]
+    if fate == "admit" and held_back:
+        world.admit(held_back[0])
+    elif fate in ("preempt", "preempt unseen") and running:
+        world.hold_back(running[0])
+        if fate == "preempt unseen":
+            world.reap()
+            world.admit(running[0])
+            world.start_pod(running[0])
 
 
 def befall_elsewhere(world: World, fate: str) -> None:
@@ -144,30 +158,75 @@ def step(world: World) -> None:
     assert decision == decide(observed, world.settings, world.now), "the same was decided differently"
     check(world, decision)
     world.follow(decision)
+    check_clients(world)
 
 
-@given(st.lists(st.sampled_from(FATES), max_size=40))
+def check_clients(world: World) -> None:
+    """A client that may run measures the pod that it was made for, and no other."""
+    for client in live(world, "client"):
+        engine = [job for job in engines(world) if (job.place.group, job.launch) == (client.place.group, client.launch)]
+        pods = [pod for job in engine for pod in world.pods.values() if pod.job_uid == job.ref.uid]
+        assert {pod.ref.uid for pod in pods if pod.alive and pod.deleted_at is None} <= {client.engine_pod}
+        assert not [job for job in engine if job.suspended]
+
+
+QUEUED = {"spec.placement": {"gpus": 2, "queueName": "bench"}}
+TAKING = ("preempt", "preempt unseen", "evict", "delete pod")
+"""Fates after which another pod may be seen under the same Job."""
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=40), st.booleans())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_no_order_of_events_brings_two_engines_or_touches_another_run(fates: list[str]) -> None:
-    world = World(operator_run({"spec.load": {"concurrency": [1], "repeats": 2}}))
+def test_no_order_of_events_brings_two_engines_or_touches_another_run(fates: list[str], queued: bool) -> None:
+    edits = {"spec.load": {"concurrency": [1], "repeats": 2}, **(QUEUED if queued else {})}
+    world = World(operator_run(edits))
     step(world)
     for fate in fates:
         befall(world, fate)
         step(world)
+    counted = sum(row.preemptions for row in world.status.groups)
+    assert counted <= sum(fate in TAKING for fate in fates), "one was counted twice"
 
 
-@example([*("start", "ready", "start", "finish", "reap") * 2, "start", "report fails"])
-@given(st.lists(st.sampled_from(FATES), max_size=25))
+BUSY = (
+    "admit",
+    "start",
+    "ready",
+    "start",
+    "preempt",
+    "preempt unseen",
+    "ready",
+    "reap",
+    "finish",
+    "client lost",
+    "delete pod",
+)
+
+
+@given(st.lists(st.sampled_from(BUSY), max_size=40))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_queue_that_takes_and_gives_brings_no_client_before_another_pod(fates: list[str]) -> None:
+    world = World(operator_run(QUEUED))
+    for fate in fates:
+        step(world)
+        befall(world, fate)
+    step(world)
+    counted = sum(row.preemptions for row in world.status.groups)
+    assert counted <= sum(fate in TAKING for fate in fates), "one was counted twice"
+
+
+@example([*("start", "ready", "start", "finish", "reap") * 2, "start", "report fails"], False)
+@given(st.lists(st.sampled_from(FATES), max_size=25), st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_every_run_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
-    world = World()
+def test_every_run_ends_once_fate_has_had_its_way(fates: list[str], queued: bool) -> None:
+    world = World(operator_run(QUEUED if queued else {}))
     for fate in fates:
         step(world)
         befall(world, fate)
     for fate in ("s3 back", "resume", "older run gone"):
         befall(world, fate)
     for _ in range(12):
-        for fate in ("reap", "start", "ready", "finish", "report deleted", "report", "seconds", "minutes"):
+        for fate in ("reap", "admit", "start", "ready", "finish", "report deleted", "report", "seconds", "minutes"):
             befall(world, fate)
             step(world)
     assert world.status.phase in (Phase.SUCCEEDED, Phase.FAILED)

@@ -43,7 +43,7 @@ class Stage:
 
     def act(self, resource: Any, decision: Decision) -> None:
         self.refuse()
-        self.world.follow(Decision(self.world.status, decision.stop, decision.delete, decision.apply))
+        self.world.follow(replace(decision, status=self.world.status, events=()))
 
     def tell(self, resource: Any, status: RunStatus) -> bool:
         self.refuse_status()

@@ -33,6 +33,7 @@ from specbench_testing.operator import SETTINGS, operator_run
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
+QUEUED: dict[str, Any] = {"spec.placement": {"gpus": 2, "queueName": "bench", "queuePriorityClass": "nightly"}}
 FULL: dict[str, Any] = {
     "spec.model": {"name": "acme/tiny", "pvc": {"claimName": "models", "path": "tiny.gguf"}},
     "spec.engine": {
@@ -93,6 +94,12 @@ def _probed(edits: Mapping[str, Any]) -> Any:
     return engine_job(run, plan, plan.groups[1], 2, replace(SETTINGS, probe_engines=True))
 
 
+def _service_again(edits: Mapping[str, Any]) -> Any:
+    """Of launch 2, whose Job was created for launch 0 and started over since."""
+    run, plan = given(edits)
+    return engine_service(run, plan, plan.groups[1], 2, 0)
+
+
 def _service(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
     return engine_service(run, plan, plan.groups[1], 2)
@@ -100,7 +107,7 @@ def _service(edits: Mapping[str, Any]) -> Any:
 
 def _client(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
-    return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE)
+    return client_job(run, plan, plan.groups[1], 2, SETTINGS, engine=PLACE, engine_pod="pod-uid")
 
 
 def _report(edits: Mapping[str, Any]) -> Any:
@@ -116,9 +123,11 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "engine-simulator": (_engine, SMALL),
     "engine-llama-cpp": (_engine, FULL),
     "engine-tensorrt-llm": (_engine, TENSORRT),
+    "engine-queued": (_engine, QUEUED),
     "engine-probed": (_probed, FULL),
     "service-simulator": (_service, SMALL),
     "service-llama-cpp": (_service, FULL),
+    "service-started-over": (_service_again, SMALL),
     "client-small": (_client, SMALL),
     "client-full": (_client, FULL),
     "report-small": (_report, SMALL),
@@ -176,14 +185,14 @@ def test_rendering_twice_gives_the_same(name: str) -> None:
 
 
 def test_the_longest_name_of_a_run_still_gives_names_that_a_service_may_have() -> None:
-    assert len(client_name("n" * NAME_MAX, 511, 9)) <= 63
+    assert len(client_name("n" * NAME_MAX, 511, 9_999)) <= 63
 
 
 def pods() -> list[Any]:
     return [
         render(edits)["spec"]["template"]["spec"]
         for render, edits in MANIFESTS.values()
-        if render is not _plan and render is not _service
+        if render not in (_plan, _service, _service_again)
     ]
 
 

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from specbench_operator.cluster.views import VERDICT, job_of, node_of, pod_of, thing_of, verdict_text
-from specbench_operator.state import Node, Place, Scope, Terminated, Verdict, Waiting
+from specbench_operator.cluster.views import (
+    RELAUNCH,
+    VERDICT,
+    job_of,
+    node_of,
+    pod_of,
+    relaunch_text,
+    thing_of,
+    verdict_text,
+)
+from specbench_operator.state import Node, Place, Relaunch, Scope, Terminated, Verdict, Waiting
 
 AT = "2026-01-02T12:00:00Z"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -88,6 +97,25 @@ def test_a_verdict_is_read_as_it_was_written() -> None:
 def test_a_verdict_that_cannot_be_read_ends_the_launch_all_the_same(text: str) -> None:
     verdict = job_of(raw_job(annotations={VERDICT: text})).verdict
     assert verdict == Verdict(Scope.GROUP, "Stopped", text, NOON)
+
+
+def test_which_launch_a_job_serves_is_read_as_it_was_written() -> None:
+    relaunch = Relaunch(launch=4, preemptions=2, past_pod="pod-uid")
+    job = job_of(raw_job(annotations={RELAUNCH: relaunch_text(relaunch)}))
+    assert (job.relaunch, job.launch, job.place.attempt) == (relaunch, 4, 1)
+
+
+@pytest.mark.parametrize("text", ["", "by hand", "{}", "[]", '{"launch": "x", "preemptions": 1, "pastPod": ""}'])
+def test_a_relaunch_that_cannot_be_read_says_nothing(text: str) -> None:
+    job = job_of(raw_job(annotations={RELAUNCH: text}))
+    assert (job.relaunch, job.launch) == (None, 1)
+
+
+def test_a_job_tells_its_queue_and_a_client_the_pod_that_it_measures() -> None:
+    labels = {**LABELS, "kueue.x-k8s.io/queue-name": "bench"}
+    job = job_of(raw_job(labels=labels, annotations={"specbench.io/engine-pod": "pod-uid"}))
+    assert (job.queue, job.engine_pod) == ("bench", "pod-uid")
+    assert (job_of(raw_job()).queue, job_of(raw_job()).engine_pod) == ("", "")
 
 
 def test_a_job_without_labels_or_owner_is_nobodys() -> None:

@@ -3,6 +3,8 @@
 For each condition type: what True, False and Unknown mean.
 
     Validated       True: the spec can be run. False: it cannot, and nothing was created.
+    Queued          True: an engine's Job waits for its queue and holds nothing: for quota, again after a preemption, or
+                    for a queue that admits nobody. False: admitted, or nothing of the run waits for a queue.
     EngineReady     True: the engine answered a real completion, or has done its part. False: an engine did not
                     start or died; the reason names how. Unknown: still starting, or none is needed yet.
     LoadFinished    True: every point that can be measured is measured. False: still at it, or gave up on an arm.
@@ -22,6 +24,7 @@ class ConditionType(StrEnum):
     """Types of conditions, in the order in which they are listed."""
 
     VALIDATED = "Validated"
+    QUEUED = "Queued"
     ENGINE_READY = "EngineReady"
     LOAD_FINISHED = "LoadFinished"
     RESULTS_DURABLE = "ResultsDurable"
@@ -45,6 +48,7 @@ class Phase(StrEnum):
     PENDING = "Pending"
     INVALID = "Invalid"
     SUSPENDED = "Suspended"
+    QUEUED = "Queued"
     STARTING = "Starting"
     RUNNING = "Running"
     ANALYSING = "Analysing"
@@ -67,12 +71,24 @@ class EngineReason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     REFUSED = "CompletionRefused"
     LOST = "EngineLost"
+    PREEMPTED = "Preempted"
+
+
+class QueueReason(StrEnum):
+    """Why a run waits for its queue, or does not."""
+
+    WAITING = "WaitingForQuota"
+    PREEMPTED = "Preempted"
+    INADMISSIBLE = "Inadmissible"
+    ADMITTED = "Admitted"
+    NONE = "NotQueued"
 
 
 class GroupState(StrEnum):
     """Where one engine group stands."""
 
     WAITING = "Waiting"
+    QUEUED = "Queued"
     STARTING = "Starting"
     MEASURING = "Measuring"
     DONE = "Done"

@@ -23,6 +23,8 @@ QUALIFIED_NAME = f"^{_DNS_NAME}/{_SHORT_WORD}$"
 """Pattern of an extended resource: a domain, and a word of at most 63 characters."""
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_NAME)]
+QueueName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_NAME)]
+"""An object's name that is given in a label."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_WORD})?$")]
 TaintKey = Annotated[str, Field(max_length=317, pattern=f"^({_LABEL_KEY})?$")]
 

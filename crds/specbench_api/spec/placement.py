@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from specbench_api.model import ApiModel, Rule, refuse_broken
-from specbench_api.spec.kubernetes import QUALIFIED_NAME, LabelValue, ObjectName, TaintKey
+from specbench_api.spec.kubernetes import QUALIFIED_NAME, LabelValue, ObjectName, QueueName, TaintKey
 
 Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
 NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32)]
@@ -92,6 +92,10 @@ class Placement(ApiModel):
             "gpuResourceName is no extended resource: kubernetes.io and requests. are Kubernetes' own;"
             " give the device plugin's, such as nvidia.com/gpu",
         ),
+        Rule(
+            "!has(self.queuePriorityClass) || has(self.queueName)",
+            "queuePriorityClass orders a queue: give queueName too, or use priorityClassName",
+        ),
     )
 
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
@@ -104,6 +108,12 @@ class Placement(ApiModel):
     """Tolerations of the engine's pods."""
     priority_class_name: ObjectName | None = None
     """Priority class of the engine's pods."""
+    queue_name: QueueName | None = None
+    """Kueue's LocalQueue, in the run's namespace, that admits each engine. The client, without a GPU, is not queued."""
+    queue_priority_class: QueueName | None = None
+    """Kueue's WorkloadPriorityClass, which orders the queue alone. Without it, the queue goes by priorityClassName."""
+    preemption_budget: Annotated[int, Field(ge=0, le=100)] = 10
+    """So often a group's engine may be taken away by its queue, the scheduler or its node, and is launched again."""
     service_account_name: ObjectName | None = None
     """Service account of the client's pods (cloud identity for S3)."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8)] = []
@@ -116,8 +126,8 @@ class Placement(ApiModel):
     """Labels of the nodes where the client runs; best on the engine's network but not on its cores."""
 
     @model_validator(mode="after")
-    def _extended_resource(self) -> Placement:
+    def _coherent(self) -> Placement:
         name = self.gpu_resource_name
-        if "kubernetes.io/" in name or name.startswith("requests."):
-            raise ValueError(self.rules[0].message)
+        extended = "kubernetes.io/" not in name and not name.startswith("requests.")
+        refuse_broken(self.rules, (extended, not self.queue_priority_class or bool(self.queue_name)))
         return self

@@ -63,6 +63,10 @@ class GroupStatus(ApiModel):
     """The launch, counted from 0. It is repeated when the engine was lost without its fault, or given back."""
     given_back: int = 0
     """Launches that ended because the run was suspended: no losses."""
+    preemptions: int = 0
+    """Launches that a queue, the scheduler or a node took away: no losses either, with a budget of their own."""
+    engine_pod: Annotated[str, Field(max_length=253)] = ""
+    """The pod of this launch's engine, once there is one."""
     idle_since: Timestamp | None = None
     """Since when its engine has been ready with no client at work; none while there is one."""
     ends_run: bool = False

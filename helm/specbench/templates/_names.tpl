@@ -95,4 +95,9 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, list, patch]
+{{- if .Values.rbac.readWorkloads }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list]
+{{- end }}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""A decision carried out: stop, delete, apply; then status, fenced; then events, which may fail.
+"""A decision carried out: relaunch, stop, delete, apply; then status, fenced; then events, which may fail.
 
 Every step may be repeated. Whoever has the name of a child and is not the run's own is never written to: the apply is
 preceded by a look, and the API server itself refuses a second controller in ownerReferences.
@@ -17,9 +17,9 @@ from specbench_api.plan.names import LABEL_MANAGED, MANAGER
 from specbench_api.spec.status import RunStatus
 from specbench_operator.cluster.api import FIELD_MANAGER, Api
 from specbench_operator.cluster.kinds import EVENT, JOB, RUN
-from specbench_operator.cluster.views import VERDICT, owner_of, verdict_text
+from specbench_operator.cluster.views import RELAUNCH, VERDICT, owner_of, relaunch_text, verdict_text
 from specbench_operator.errors import Changed, OperatorError, Retry
-from specbench_operator.state import Decision, Event, StopJob
+from specbench_operator.state import Decision, Event, RelaunchJob, StopJob
 
 STOPPED_AFTER_S = 1
 """The deadline that a stopped Job is given: Kubernetes ends it for good and takes its pods, and the Job stays."""
@@ -36,6 +36,8 @@ class Actor:
     def act(self, resource: Mapping[str, Any], decision: Decision) -> None:
         """Carry out everything but status and events. Raises Retry or Stop at the first step that is refused."""
         namespace = resource["metadata"]["namespace"]
+        for relaunch in decision.relaunch:
+            self._relaunch(namespace, relaunch)
         for stop in decision.stop:
             self._stop(namespace, stop)
         for ref in decision.delete:
@@ -62,6 +64,10 @@ class Actor:
                 continue  # said already, by this very decision made twice
             except OperatorError as error:
                 _log.warning("the event %s could not be posted: %s", event.reason, error)
+
+    def _relaunch(self, namespace: str, job: RelaunchJob) -> None:
+        annotations = {RELAUNCH: relaunch_text(job.relaunch)}
+        self._api.merge(JOB, namespace, job.ref.name, {"metadata": {"uid": job.ref.uid, "annotations": annotations}})
 
     def _stop(self, namespace: str, stop: StopJob) -> None:
         """A deadline and not `suspend`: who owns the Job's queue might resume what is suspended."""

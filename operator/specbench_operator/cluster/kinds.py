@@ -11,6 +11,8 @@ RUN = "SpecBenchRun"
 RUN_PLURAL = "specbenchruns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
+WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
+"""Kueue's, in the versions that it has served."""
 
 _PATHS = {
     RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
@@ -21,6 +23,7 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
+    **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
 }
 
 

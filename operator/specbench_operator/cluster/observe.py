@@ -15,8 +15,9 @@ from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_CLI
 from specbench_api.spec.reading import parse_run
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, RUN, SERVICE
+from specbench_operator.cluster.queues import Queues, said_at
 from specbench_operator.cluster.results import Results
-from specbench_operator.cluster.views import job_of, node_of, owner_of, place_of, pod_of, thing_of
+from specbench_operator.cluster.views import job_of, node_of, owner_of, pod_of, thing_of
 from specbench_operator.errors import Retry
 from specbench_operator.state import Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
 
@@ -30,6 +31,7 @@ class Observer:
     def __init__(self, api: Api, results: Results) -> None:
         self._api = api
         self._results = results
+        self._queues = Queues(api)
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist."""
@@ -43,26 +45,29 @@ class Observer:
         if resource["metadata"].get("deletionTimestamp"):
             return Observed(resource)
         selector = f"{SELECTOR},{LABEL_RUN}={name}"
-        jobs = self._api.list(JOB, namespace, labels=selector)
+        raw_jobs = self._api.list(JOB, namespace, labels=selector)
         pods = tuple(pod_of(raw) for raw in self._api.list(POD, namespace, labels=selector))
+        jobs = tuple(self._job(raw, pods) for raw in raw_jobs)
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
         things = (*(thing_of(SERVICE, raw) for raw in services), *(thing_of(CONFIG_MAP, raw) for raw in plans))
         return Observed(
             resource=resource,
-            jobs=tuple(self._job(raw, pods) for raw in jobs),
+            jobs=jobs,
             pods=pods,
             things=things,
             plan_json=_plan(plans, resource["metadata"]["uid"]),
-            nodes=self._nodes(pods, {place_of(raw["metadata"]) for raw in jobs}),
+            nodes=self._nodes(pods, jobs),
             stored=self._stored(resource),
         )
 
     def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
-        """A Job; where it has no pod although it should, with the latest warning that says why."""
+        """A Job; where it has no pod although it should, with the latest warning, or with its queue's words."""
         job = job_of(raw)
+        if job.suspended and not job.ended:
+            return job_of(raw, waits=self._queues.words(raw["metadata"]["namespace"], job))
         podless = not any(pod.job_uid == job.ref.uid for pod in pods)
-        if not podless or job.ended or job.suspended or job.verdict:
+        if not podless or job.ended or job.verdict:
             return job
         return job_of(raw, self._trouble(raw["metadata"]["namespace"], job.ref.uid))
 
@@ -74,16 +79,14 @@ class Observer:
             if error.reason == "Forbidden":  # it explains a Job that does not start, and decides nothing
                 return ""
             raise
-        latest = max(warnings, key=_said_at, default=None)
+        latest = max(warnings, key=said_at, default=None)
         return str(latest.get("message", "")) if latest else ""
 
-    def _nodes(self, pods: tuple[Pod, ...], at_work: set[Place]) -> tuple[Node | NodeUnread, ...]:
+    def _nodes(self, pods: tuple[Pod, ...], jobs: tuple[Job, ...]) -> tuple[Node | NodeUnread, ...]:
         """Where engines got ready whose client is not there yet: it is told of the node when it is created."""
-        names = {
-            pod.node
-            for pod in pods
-            if pod.place.role == ROLE_ENGINE and pod.ready and pod.node and _client(pod.place) not in at_work
-        }
+        at_work = {job.place for job in jobs}
+        waiting = {job.ref.uid for job in jobs if job.place.role == ROLE_ENGINE and _client(job) not in at_work}
+        names = {pod.node for pod in pods if pod.job_uid in waiting and pod.ready and pod.node}
         return tuple(self._node(name) for name in sorted(names))
 
     def _node(self, name: str) -> Node | NodeUnread:
@@ -107,14 +110,10 @@ class Observer:
         return self._results.read(run)
 
 
-def _client(engine: Place) -> Place:
-    return Place(ROLE_CLIENT, engine.group, engine.attempt)
+def _client(engine: Job) -> Place:
+    return Place(ROLE_CLIENT, engine.place.group, engine.launch)
 
 
 def _plan(plans: list[dict[str, Any]], uid: str) -> str | None:
     ours = (raw for raw in plans if owner_of(raw) == uid and thing_of(CONFIG_MAP, raw).place.role == ROLE_PLAN)
     return next((raw.get("data", {}).get(PLAN) for raw in ours), None)
-
-
-def _said_at(event: Mapping[str, Any]) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")

@@ -10,11 +10,29 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
+from specbench_operator.render.client_job import ENGINE_POD
 from specbench_operator.render.probe import PROBE
-from specbench_operator.state import Failure, Job, Node, Place, Pod, Ref, Scope, Terminated, Thing, Verdict, Waiting
+from specbench_operator.render.queue import QUEUE
+from specbench_operator.state import (
+    Failure,
+    Job,
+    Node,
+    Place,
+    Pod,
+    Ref,
+    Relaunch,
+    Scope,
+    Terminated,
+    Thing,
+    Verdict,
+    Waiting,
+    Waits,
+)
 
 VERDICT = f"{GROUP}/verdict"
 """Annotation of an engine's Job: why its launch is over."""
+RELAUNCH = f"{GROUP}/relaunch"
+"""Annotation of an engine's Job: which launch it serves since it started over."""
 
 _FACTORS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 _QUANTITY = re.compile(r"(\d+)(|Ki|Mi|Gi)")
@@ -22,7 +40,7 @@ _QUANTITY = re.compile(r"(\d+)(|Ki|Mi|Gi)")
 Raw = Mapping[str, Any]
 
 
-def job_of(raw: Raw, trouble: str = "") -> Job:
+def job_of(raw: Raw, trouble: str = "", waits: Waits | None = None) -> Job:
     """A Job."""
     meta, status = raw["metadata"], raw.get("status", {})
     conditions = _true_conditions(status)
@@ -39,6 +57,10 @@ def job_of(raw: Raw, trouble: str = "") -> Job:
         deleting="deletionTimestamp" in meta,
         verdict=verdict_of(meta),
         trouble=trouble,
+        queue=meta.get("labels", {}).get(QUEUE, ""),
+        waits=waits,
+        relaunch=relaunch_of(meta),
+        engine_pod=meta.get("annotations", {}).get(ENGINE_POD, ""),
     )
 
 
@@ -127,6 +149,21 @@ def verdict_text(verdict: Verdict) -> str:
         "message": verdict.message,
         "at": verdict.at.isoformat(timespec="seconds"),
     }
+    return json.dumps(data)
+
+
+def relaunch_of(meta: Raw) -> Relaunch | None:
+    """Which launch a Job serves; one that cannot be read says nothing, and the Job's own labels count."""
+    try:
+        data = json.loads(meta.get("annotations", {}).get(RELAUNCH, ""))
+        return Relaunch(int(data["launch"]), int(data["preemptions"]), str(data["pastPod"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def relaunch_text(relaunch: Relaunch) -> str:
+    """As the annotation has it."""
+    data = {"launch": relaunch.launch, "preemptions": relaunch.preemptions, "pastPod": relaunch.past_pod}
     return json.dumps(data)
 
 

@@ -22,18 +22,33 @@ from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
-from specbench_operator.state import Job, Ref, StopJob, Thing, Verdict
+from specbench_operator.state import Job, Ref, Relaunch, RelaunchJob, StopJob, Thing, Verdict
 
 Manifests = tuple[Mapping[str, Any], ...]
 
 
+def relaunches(scene: Scene) -> tuple[RelaunchJob, ...]:
+    """The engine's Job that goes on as another launch, because its queue took its pod away and will give it another."""
+    view = scene.open
+    engine = _last_engine(scene.children, view) if view else None
+    if view is None or engine is None or view.past_pod is None:
+        return ()
+    before = engine.relaunch.preemptions if engine.relaunch else 0
+    return (RelaunchJob(engine.ref, Relaunch(view.attempt, before + 1, view.past_pod)),)
+
+
 def stops(scene: Scene) -> tuple[StopJob, ...]:
-    """Failed launches whose Job does not say so yet. The reason is written before anything else is launched."""
+    """Failed launches whose Job does not say so yet. The reason is written before anything else is launched.
+
+    Not of a Job that is suspended: no deadline ends it, and what has not started leaves nothing to tell. It is deleted.
+    """
     return tuple(
         StopJob(engine.ref, Verdict(judged.scope, judged.reason, judged.message, scene.now), engine.ended)
         for view in scene.groups
         if (judged := view.judgement) and judged.stage is Stage.FAILED and judged.scope
+        if view.past_pod is None or view is not scene.open
         if (engine := _last_engine(scene.children, view)) and not engine.verdict and not engine.deleting
+        if engine.ended or not engine.suspended
     )
 
 
@@ -64,7 +79,7 @@ def applications(scene: Scene, course: Course) -> Manifests:
 
 def releases(children: Children) -> tuple[Ref, ...]:
     """Everything that runs or could run: engines first, then clients and their Services."""
-    jobs = [job for job in (*children.engines, *children.clients) if not (job.ended or job.verdict or job.deleting)]
+    jobs = [job for job in (*children.engines, *children.clients) if not (job.harmless or job.deleting)]
     things = [thing for thing in children.services if not thing.deleting]
     return (*(job.ref for job in jobs), *(thing.ref for thing in things))
 
@@ -85,11 +100,12 @@ def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
     view, attempt = scene.open, scene.wanted(scene.open)
     if view is None or attempt is None or view.judgement is None:
         return
-    yield engine_service(scene.run, scene.plan, view.group, attempt)
+    engine = scene.children.engine(view.group.index, attempt)
+    yield engine_service(scene.run, scene.plan, view.group, attempt, engine.place.attempt if engine else None)
     if view.judgement.stage is Stage.SERVING:
-        pods = scene.children.pods_of(scene.children.engine(view.group.index, attempt))
-        place = whereabouts(scene.run, current(pods), scene.nodes)
-        yield client_job(scene.run, scene.plan, view.group, attempt, scene.settings, engine=place)
+        pod = current(scene.children.pods_of(engine))
+        place, uid = whereabouts(scene.run, pod, scene.nodes), pod.ref.uid if pod else ""
+        yield client_job(scene.run, scene.plan, view.group, attempt, scene.settings, engine=place, engine_pod=uid)
 
 
 def _report(scene: Scene, course: Course) -> Iterator[Mapping[str, Any]]:
@@ -110,11 +126,12 @@ def _last_engine(children: Children, view: GroupView) -> Job | None:
 def _is_wanted(scene: Scene, child: Job | Thing) -> bool:
     view = _view(scene, child)
     wanted = scene.wanted(view)
-    return wanted is not None and child.place.attempt == wanted
+    launch = child.launch if isinstance(child, Job) else child.place.attempt
+    return wanted is not None and launch == wanted
 
 
 def _engine_stays(scene: Scene, job: Job) -> bool:
-    return job.ended or job.verdict is not None or _is_wanted(scene, job)
+    return job.harmless or _is_wanted(scene, job) or job.ref in {row.ref for row in relaunches(scene)}
 
 
 def _client_stays(scene: Scene, job: Job) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_REPORT
+from specbench_api.spec.conditions import EngineReason
 from specbench_operator.settings import Settings
 from specbench_operator.state import Job, Observed, Pod, Ref, Thing
 
@@ -48,13 +49,23 @@ class Children:
         return next((job for job in self.jobs if job.place.role == ROLE_REPORT), None)
 
     def pods_of(self, job: Job | None) -> tuple[Pod, ...]:
-        """Pods that a Job controls; not those of an earlier one of its name."""
-        return tuple(pod for pod in self.pods if job is not None and pod.job_uid == job.ref.uid)
+        """Pods that a Job controls; not those of an earlier one of its name, nor that of its launch before."""
+        if job is None:
+            return ()
+        past = job.relaunch.past_pod if job.relaunch else ""
+        return tuple(pod for pod in self.pods if pod.job_uid == job.ref.uid and pod.ref.uid != past)
 
     def attempts(self, group: int) -> list[int]:
         """Launches of a group that left an engine Job or a client Job, in order."""
         jobs = (*self.engines, *self.clients)
-        return sorted({job.place.attempt or 0 for job in jobs if job.place.group == group})
+        return sorted({job.launch or 0 for job in jobs if job.place.group == group})
+
+    def preempted(self, group: int, launch: int) -> int:
+        """How many launches of a group before this one were taken away, as far as its engine Jobs still tell."""
+        jobs = [job for job in self.engines if job.place.group == group]
+        over = [job.verdict for job in jobs if (job.launch or 0) < launch and job.verdict]
+        started_over = sum(job.relaunch.preemptions for job in jobs if job.relaunch)
+        return started_over + sum(verdict.reason == EngineReason.PREEMPTED for verdict in over)
 
     def engine(self, group: int, attempt: int) -> Job | None:
         """The engine Job of one launch."""
@@ -95,9 +106,9 @@ def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[
 
 def holding(children: Children, settings: Settings, now: datetime) -> bool:
     """Whether any engine of the run holds GPUs or may still come to hold them."""
-    startable = any(job.deleting or not (job.ended or job.verdict) for job in children.engines)
+    startable = any(job.deleting or not job.harmless for job in children.engines)
     return startable or bool(engine_pods(children.pods, settings, now))
 
 
 def _of(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:
-    return next((job for job in jobs if (job.place.group, job.place.attempt) == (group, attempt)), None)
+    return next((job for job in jobs if (job.place.group, job.launch) == (group, attempt)), None)

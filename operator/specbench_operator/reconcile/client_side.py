@@ -18,6 +18,8 @@ from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stag
 from specbench_operator.settings import Settings
 from specbench_operator.state import Failure, Job, Pod, Scope
 
+SUSPENDED = "its Job is suspended, and not by us: does a queue take all Jobs here (Kueue's manageJobsWithoutQueueName)?"
+
 
 def judge_client(client: Job | None, pods: tuple[Pod, ...], settings: Settings, patience: Patience) -> Judgement:
     """Judge a launch whose engine is ready by its client alone, be it there or still to be made."""
@@ -45,7 +47,7 @@ def delay(client: Job, pods: Iterable[Pod]) -> str | None:
     """Why nothing runs for it; None where its newest pod runs, or ended and is retried."""
     newest = _newest(pods)
     if newest is None:
-        return client.trouble or "its pod is not created yet"
+        return client.trouble or (SUSPENDED if client.suspended else "its pod is not created yet")
     if newest.phase != "Pending":
         return None
     waits = joined((newest.waiting.reason, newest.waiting.message)) if newest.waiting else ""

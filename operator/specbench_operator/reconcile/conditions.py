@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState, Phase
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState, Phase, QueueReason
 from specbench_api.spec.status import Condition, RunStatus
 from specbench_operator.reconcile.client_side import not_durable
 from specbench_operator.reconcile.course import AT_WORK, STALLED, Course
@@ -98,6 +98,25 @@ def _validated(_scene: Scene, _course: Course) -> Said:
     return yes("Valid")
 
 
+def _queued(scene: Scene, course: Course) -> Said:
+    """Not Stalled, also where a queue admits nobody: it may have been applied a moment after the run."""
+    view, queue = scene.open, scene.run.spec.placement.queue_name
+    if course.phase is Phase.SUSPENDED or view is None:
+        return no(QueueReason.NONE)
+    if view.state is GroupState.QUEUED:
+        return yes(view.reason, joined((f"arm {view.group.arm}", *_preempted(view), view.message)))
+    if scene.launching is not None:
+        return yes(QueueReason.WAITING, f"arm {view.group.arm}") if queue else no(QueueReason.NONE)
+    engine = scene.children.engine(view.group.index, view.attempt) if view.wanted is not None else None
+    if engine is None or not engine.queue:
+        return no(QueueReason.NONE)
+    return no(QueueReason.ADMITTED, joined((f"queue {engine.queue}: arm {view.group.arm}", *_preempted(view))))
+
+
+def _preempted(view: GroupView) -> tuple[str, ...]:
+    return (f"preempted {view.preemptions} times",) if view.preemptions else ()
+
+
 def _engine_ready(scene: Scene, course: Course) -> Said:
     view = scene.open
     if course.phase is Phase.SUSPENDED:
@@ -115,8 +134,9 @@ def _engine_ready(scene: Scene, course: Course) -> Said:
 
 
 def _not_hurt(scene: Scene, view: GroupView) -> Said:
-    if view.state is GroupState.STARTING:
-        return unknown(EngineReason.STARTING, _told(view))
+    if view.state in (GroupState.QUEUED, GroupState.STARTING):
+        queued = view.state is GroupState.QUEUED
+        return unknown(view.reason if queued else EngineReason.STARTING, _told(view))
     answered = scene.stored is not None and scene.stored.answering == (view.group.index, view.attempt)
     if answered or _was_serving(scene, view):
         return yes(EngineReason.SERVING, f"arm {view.group.arm}")
@@ -180,6 +200,7 @@ def _told(view: GroupView) -> str:
 
 _TOLD_BY: dict[ConditionType, Callable[[Scene, Course], Said]] = {
     ConditionType.VALIDATED: _validated,
+    ConditionType.QUEUED: _queued,
     ConditionType.ENGINE_READY: _engine_ready,
     ConditionType.LOAD_FINISHED: _load_finished,
     ConditionType.RESULTS_DURABLE: _results_durable,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench_api.spec.conditions import GroupState, Phase
+from specbench_api.spec.conditions import GroupState, Phase, QueueReason
 from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.client_side import delay, judge_ended
 from specbench_operator.reconcile.judgement import ClientReason, Stage, joined
@@ -14,7 +14,7 @@ from specbench_operator.state import Job, Ref, StoreTrouble
 
 TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 STALLED = (Phase.FAILED, Phase.INVALID)
-AT_WORK = (Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.ANALYSING)
+AT_WORK = (Phase.PENDING, Phase.QUEUED, Phase.STARTING, Phase.RUNNING, Phase.ANALYSING)
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ def _measuring(scene: Scene) -> Course:
     begun = scene.launching is not None or scene.previous.start_time
     phase = {
         GroupState.WAITING: Phase.STARTING if begun else Phase.PENDING,
+        GroupState.QUEUED: Phase.QUEUED,
         GroupState.STARTING: Phase.STARTING,
         GroupState.MEASURING: Phase.RUNNING,
     }[view.state]
@@ -60,7 +61,12 @@ def _measuring(scene: Scene) -> Course:
         return Course(phase, reason, joined(("no engine is launched while S3 does not answer", said)))
     if view.launch is not None and scene.holding:
         return Course(phase, "WaitingForRelease", "the next engine is launched when the last one has released its GPUs")
-    return Course(phase, str(phase), f"arm {view.group.arm}: group {view.group.index + 1} of {len(scene.groups)}")
+    where = f"arm {view.group.arm}: group {view.group.index + 1} of {len(scene.groups)}"
+    if view.state is GroupState.QUEUED:
+        return Course(phase, view.reason, joined((where, view.message)))
+    if scene.launching is not None and scene.run.spec.placement.queue_name:
+        return Course(Phase.QUEUED, QueueReason.WAITING, where)
+    return Course(phase, str(phase), where)
 
 
 def _blocked(children: Children, phase: Phase) -> Course:

@@ -1,7 +1,8 @@
 """What an engine's Job and its pod say about a launch: starting, serving, or failed, and whose fault it is.
 
 An engine that fails by itself (out of memory, a crash, an image that is not there) would fail again, so the group is
-given up with that reason. One that was taken away (deleted, evicted, its node lost) is launched again.
+given up with that reason. One that was lost (deleted, evicted for what it used) is launched again, and one that was
+taken away by whoever shares out the cluster as well: of that there may be more, since nothing is wrong with the engine.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from datetime import datetime, timedelta
 
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.run import RunSpec
-from specbench_operator.reconcile.judgement import Judgement, Stage, failed, joined, lost
+from specbench_operator.reconcile.judgement import Judgement, Stage, failed, joined, lost, preempted
+from specbench_operator.reconcile.queue_side import held_back, taken_away
 from specbench_operator.settings import Settings
 from specbench_operator.state import Job, Pod, Scope, Terminated
 
@@ -32,6 +34,10 @@ NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 """Reasons of a terminated container whose program never ran."""
 VANISHED = "ContainerStatusUnknown"
 """Reason of a terminated container whose end nobody saw."""
+DISRUPTED_JOB = "PodFailurePolicy"
+"""Reason of a failed Job: our rule for disrupted pods took effect. It is there also when the pod is gone."""
+EVICTED = "Evicted"
+"""Reason of a pod that a node in need put out: perhaps for what the engine itself used."""
 KILLED = 137
 
 
@@ -53,6 +59,8 @@ class Patience:
     troubled_since: datetime | None
     now: datetime
     idle: Idle | None = None
+    had_pod: bool = False
+    """From status: this launch had a pod."""
 
     @classmethod
     def of(cls, spec: RunSpec, settings: Settings, troubled_since: datetime | None, now: datetime) -> Patience:
@@ -66,18 +74,19 @@ class Patience:
         )
 
 
-def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, served: bool) -> Judgement:
-    """Judge a launch by its engine alone. `served`: it was ready before, so the client was started."""
-    by_job = _told_by_job(engine, patience)
-    if by_job:
-        return by_job
-    pod = current(pods)
+def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, client: Job | None) -> Judgement:
+    """Judge a launch by its engine alone. Where it has a client, it was ready before."""
+    pod, served = current(pods), client is not None
+    decided = _told_by_job(engine, patience) or taken_away(engine, pod, client, had_pod=patience.had_pod)
+    if decided or (engine.suspended and not engine.ended):
+        return decided or held_back(engine)
     if pod is None:
-        return lost("its pod is gone") if engine.ended or served else _starting(engine, None, patience)
+        return _vanished(engine) if engine.ended or served else _starting(engine, None, patience)
     if pod.terminated or not pod.alive:
         return _over(pod, patience, served=served)
     if pod.deleted_at:
-        return lost(joined(("its pod is being deleted", pod.disrupted or "")))
+        message = joined(("its pod is being deleted", pod.disrupted or ""))
+        return preempted(message) if pod.disrupted else lost(message)
     if pod.ready or served:
         return Judgement(Stage.SERVING, EngineReason.SERVING)
     return _starting(engine, pod, patience)
@@ -100,14 +109,19 @@ def current(pods: tuple[Pod, ...]) -> Pod | None:
     return max(pods, key=lambda pod: (pod.alive and not pod.deleted_at, pod.created_at, pod.ref.name), default=None)
 
 
+def _vanished(engine: Job) -> Judgement:
+    if engine.failure and engine.failure.reason == DISRUPTED_JOB:
+        return preempted(joined(("its pod is gone", engine.failure.message)))
+    return lost("its pod is gone")
+
+
 def _over(pod: Pod, patience: Patience, *, served: bool) -> Judgement:
     ended = pod.terminated
     if pod.probe and pod.probe.reason in NOT_STARTED:
         message = "the probe needs /bin/sh in the engine's image: use one that has it, or set probeEngines to false"
         return failed(Scope.GROUP, EngineReason.CONFIG_ERROR, joined((message, pod.probe.message)))
     if pod.disrupted or pod.deleted_at or ended is None or ended.reason == VANISHED:
-        why = pod.disrupted or ("its pod was deleted" if pod.deleted_at else "")
-        return lost(joined((why, pod.reason, pod.message)) or "its pod ended without a word")
+        return _taken(pod)
     if ended.reason == EngineReason.OOM_KILLED:
         message = f"out of memory (exit code {ended.exit_code}): give spec.placement.engineResources.memory more"
         return failed(Scope.GROUP, EngineReason.OOM_KILLED, joined((message, ended.message)))
@@ -118,6 +132,13 @@ def _over(pod: Pod, patience: Patience, *, served: bool) -> Judgement:
     return failed(Scope.GROUP, EngineReason.CRASHED, joined((_exit(ended.exit_code), ended.message)))
 
 
+def _taken(pod: Pod) -> Judgement:
+    """A disrupted pod was in somebody's way. One that its node put out may have been the one in need."""
+    why = pod.disrupted or ("its pod was deleted" if pod.deleted_at else "")
+    message = joined((why, pod.reason, pod.message)) or "its pod ended without a word"
+    return preempted(message) if pod.disrupted and pod.reason != EVICTED else lost(message)
+
+
 def _starting(engine: Job, pod: Pod | None, patience: Patience) -> Judgement:
     waiting = pod.waiting if pod else None
     if pod and waiting and waiting.reason in NEVER_PULLED:
@@ -125,8 +146,6 @@ def _starting(engine: Job, pod: Pod | None, patience: Patience) -> Judgement:
     if pod and waiting and waiting.reason in PULLING | CONFIGURING:
         reason = EngineReason.IMAGE_PULL_FAILED if waiting.reason in PULLING else EngineReason.CONFIG_ERROR
         return _troubled(pod, reason, joined((waiting.reason, waiting.message)), patience)
-    if engine.suspended:
-        return Judgement(Stage.STARTING, EngineReason.STARTING, "its Job is suspended: it waits for its queue")
     reason, message = EngineReason.STARTING, "the pod is starting"
     if pod and pod.unschedulable:
         reason, message = EngineReason.UNSCHEDULABLE, pod.unschedulable
@@ -152,7 +171,9 @@ def _troubled(pod: Pod, reason: EngineReason, message: str, patience: Patience) 
 
 
 def _remaining_s(engine: Job, patience: Patience) -> float:
-    limit = (engine.started_at or engine.created_at) + timedelta(seconds=patience.deadline_s)
+    """From its admission on: a queue may have held it back for days, and each time it resumes it all begins anew."""
+    unstarted = patience.now if engine.queue else engine.created_at
+    limit = (engine.started_at or unstarted) + timedelta(seconds=patience.deadline_s)
     return (limit - patience.now).total_seconds()
 
 

@@ -17,7 +17,7 @@ from specbench_operator.reconcile.moments import to_text
 from specbench_operator.state import Scope, Stored
 
 LAUNCHES_MAX = 3
-"""So often an engine is launched for one group, if it is lost each time without its fault."""
+"""So often an engine is launched for one group, if it is lost each time without its fault. Others are not counted."""
 SUSPENDED = "Suspended"
 MESSAGE_MAX = 1024
 OWN_FAULT = (
@@ -29,6 +29,26 @@ OWN_FAULT = (
     EngineReason.REFUSED,
 )
 """What a later launch of the same arm would meet again. A full cluster (Unschedulable) is not among them."""
+
+
+@dataclass(frozen=True)
+class Launches:
+    """The launches of a group as its children tell of them."""
+
+    attempts: list[int]
+    """In order."""
+    judge: Callable[[int], Judgement]
+    """Judges one of them."""
+    preempted: Callable[[int], int]
+    """How many before one of them were taken away."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the run's owner grants. `suspend`: nothing, so every launch that ends is given back, and none is lost."""
+
+    suspend: bool
+    preemption_budget: int
 
 
 @dataclass(frozen=True)
@@ -47,6 +67,12 @@ class GroupView:
     """The launch to be made, as soon as no engine holds GPUs."""
     given_back: int = 0
     """Launches before `attempt` that ended because the run was suspended."""
+    preemptions: int = 0
+    """Launches before `attempt` that were taken away."""
+    past_pod: str | None = None
+    """Where the last launch's Job is to start over as `attempt`: UID of the pod that is past, empty for none."""
+    engine_pod: str = ""
+    """Name of the pod that the launch `attempt` has."""
     ends_run: bool = False
     """It failed in a way that no group would survive."""
 
@@ -58,7 +84,7 @@ class GroupView:
     @property
     def wanted(self) -> int | None:
         """The launch whose engine is to be kept alive."""
-        at_work = self.judgement and self.judgement.stage in (Stage.STARTING, Stage.SERVING)
+        at_work = self.judgement and self.judgement.stage in (Stage.QUEUED, Stage.STARTING, Stage.SERVING)
         return self.attempt if at_work and not self.over and self.launch is None else None
 
     def to_status(self) -> GroupStatus:
@@ -72,6 +98,8 @@ class GroupView:
             measured=self.measured,
             attempt=self.attempt,
             given_back=self.given_back,
+            preemptions=self.preemptions,
+            engine_pod="" if self.over else self.engine_pod,
             idle_since=to_text(idle_since) if idle_since else None,
             ends_run=self.ends_run,
             reason=self.reason[:128],
@@ -81,27 +109,25 @@ class GroupView:
 
 def view_group(
     group: EngineGroup,
-    attempts: list[int],
+    launches: Launches,
     stored: Stored | None,
     hint: GroupStatus | None,
-    judge: Callable[[int], Judgement],
-    *,
-    suspend: bool,
+    terms: Terms,
 ) -> GroupView:
-    """See a group. `stored` is None while S3 does not answer; `judge` judges one of the attempts.
-
-    `suspend`: the run's owner wants the GPUs back. Then every launch that ends is given back, and none is a loss.
-    """
+    """See a group. `stored` is None while S3 does not answer."""
+    attempts = launches.attempts
     known = hint or GroupStatus(index=group.index, arm=group.arm, state=GroupState.WAITING)
     measured = known.measured if stored is None else sum(point.hash in stored.measured for point in group.points)
     last = attempts[-1] if attempts else known.attempt
     done = known.state is GroupState.DONE if stored is None else measured == len(group.points)
-    seen = GroupView(group, known.state, last, measured, given_back=known.given_back)
+    at = max(last, known.attempt)
+    preemptions = max(known.preemptions, launches.preempted(at))
+    seen = GroupView(group, known.state, last, measured, given_back=known.given_back, preemptions=preemptions)
     if done:
         return replace(seen, state=GroupState.DONE, measured=len(group.points))
     if not attempts or last < known.attempt:
-        return _from_hint(replace(seen, attempt=known.attempt), known, suspend=suspend)
-    return _from_judgement(seen, judge(last), known_stored=stored is not None, suspend=suspend)
+        return _from_hint(replace(seen, attempt=known.attempt), known, terms)
+    return _from_judgement(seen, launches.judge(last), terms, known_stored=stored is not None)
 
 
 def without_hopeless(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
@@ -121,28 +147,29 @@ def without_hopeless(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
     return tuple(kept)
 
 
-def _from_hint(seen: GroupView, known: GroupStatus, *, suspend: bool) -> GroupView:
+def _from_hint(seen: GroupView, known: GroupStatus, terms: Terms) -> GroupView:
     """Nothing of it is left in the cluster, or only of launches that status has left behind."""
     if known.state is GroupState.FAILED:
         return replace(seen, reason=known.reason, message=known.message, ends_run=known.ends_run)
-    if known.state in (GroupState.STARTING, GroupState.MEASURING):
-        return _again(seen, lost("its Jobs were deleted"), None, suspend=suspend)
+    if known.state in (GroupState.QUEUED, GroupState.STARTING, GroupState.MEASURING):
+        return _again(seen, lost("its Jobs were deleted"), None, terms)
     reason, message = ("", "") if known.reason == SUSPENDED else (known.reason, known.message)
     return replace(seen, state=GroupState.WAITING, reason=reason, message=message, launch=known.attempt)
 
 
-def _from_judgement(seen: GroupView, judgement: Judgement, *, known_stored: bool, suspend: bool) -> GroupView:
+def _from_judgement(seen: GroupView, judgement: Judgement, terms: Terms, *, known_stored: bool) -> GroupView:
     if judgement.stage is Stage.FINISHED:
         if not known_stored:
             return replace(seen, state=GroupState.MEASURING, judgement=judgement)
         message = "its client ended well, but manifests of its points are not in S3"
         missing = failed(Scope.LAUNCH, ClientReason.RESULTS_MISSING, message)
-        return _again(seen, missing, judgement, suspend=suspend)
+        return _again(seen, missing, judgement, terms)
     if judgement.stage is Stage.FAILED and judgement.scope is Scope.LAUNCH:
-        return _again(seen, judgement, judgement, suspend=suspend)
-    if judgement.stage is not Stage.FAILED and suspend:
-        return _again(seen, Judgement(judgement.stage, SUSPENDED), None, suspend=True)
+        return _again(seen, judgement, judgement, terms)
+    if judgement.stage is not Stage.FAILED and terms.suspend:
+        return _again(seen, Judgement(judgement.stage, SUSPENDED), None, terms)
     state = {
+        Stage.QUEUED: GroupState.QUEUED,
         Stage.STARTING: GroupState.STARTING,
         Stage.SERVING: GroupState.MEASURING,
         Stage.FAILED: GroupState.FAILED,
@@ -152,12 +179,19 @@ def _from_judgement(seen: GroupView, judgement: Judgement, *, known_stored: bool
     return replace(seen, state=state, reason=reason, message=message, judgement=judgement, ends_run=ends_run)
 
 
-def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, *, suspend: bool) -> GroupView:
-    """A launch is over and another is due, unless too many were lost. A new number keeps old pods and clients out."""
-    following, given_back = seen.attempt + 1, seen.given_back + suspend
+def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, terms: Terms) -> GroupView:
+    """A launch is over and another is due, unless too many were. A new number keeps old pods and clients out."""
+    taken = why.reason == EngineReason.PREEMPTED and not terms.suspend
+    given_back, preemptions = seen.given_back + terms.suspend, seen.preemptions + taken
     ended = replace(seen, reason=why.reason, message=why.message, judgement=judgement)
-    if following - given_back < LAUNCHES_MAX:
-        waiting = GroupState.WAITING
-        return replace(ended, state=waiting, attempt=following, launch=following, given_back=given_back)
-    message = f"{LAUNCHES_MAX} launches were lost; the last one: {why.message}"
-    return replace(ended, state=GroupState.FAILED, message=message)
+    if preemptions > terms.preemption_budget and taken:
+        message = f"preempted {preemptions} times, with a preemptionBudget of {terms.preemption_budget}: {why.message}"
+        return replace(ended, state=GroupState.FAILED, message=message)
+    following = seen.attempt + 1
+    if not taken and following - given_back - preemptions >= LAUNCHES_MAX:
+        message = f"{LAUNCHES_MAX} launches were lost; the last one: {why.message}"
+        return replace(ended, state=GroupState.FAILED, message=message)
+    due = replace(ended, attempt=following, given_back=given_back, preemptions=preemptions)
+    if taken and why.past_pod is not None:
+        return replace(due, state=GroupState.QUEUED, past_pod=why.past_pod)
+    return replace(due, state=GroupState.WAITING, launch=following)

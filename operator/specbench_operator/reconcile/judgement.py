@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -14,6 +14,8 @@ from specbench_operator.state import Scope
 class Stage(StrEnum):
     """Where a launch stands."""
 
+    QUEUED = "Queued"
+    """Asked for, and held back by its queue."""
     STARTING = "Starting"
     """Asked for, not ready."""
     SERVING = "Serving"
@@ -45,6 +47,8 @@ class Judgement:
     """When time alone would change this judgement."""
     idle_since: datetime | None = None
     """Since when the engine has been ready with no client at work."""
+    past_pod: str | None = None
+    """Where the launch is over and its Job is not: UID of the pod that is past, empty where none was seen."""
 
 
 def failed(scope: Scope, reason: str, message: str) -> Judgement:
@@ -55,6 +59,11 @@ def failed(scope: Scope, reason: str, message: str) -> Judgement:
 def lost(message: str) -> Judgement:
     """The engine is gone without any fault of its own."""
     return failed(Scope.LAUNCH, EngineReason.LOST, message)
+
+
+def preempted(message: str, past_pod: str | None = None) -> Judgement:
+    """The engine was taken away by whoever shares out the cluster: its queue, the scheduler, its node."""
+    return replace(failed(Scope.LAUNCH, EngineReason.PREEMPTED, message), past_pod=past_pod)
 
 
 def soonest(*seconds: float | None) -> float | None:

@@ -19,7 +19,7 @@ def judge(children: Children, group: int, patience: Patience, settings: Settings
         return by_client
     if engine is None:
         return by_client if by_client.stage is Stage.FAILED else lost("its Job was deleted")
-    by_engine = judge_engine(engine, children.pods_of(engine), patience, served=client is not None)
+    by_engine = judge_engine(engine, children.pods_of(engine), patience, client=client)
     if by_engine.stage is not Stage.SERVING:
         return by_engine
     if by_client.stage is Stage.FAILED or by_client.hurts:

@@ -20,6 +20,7 @@ from specbench_operator.reconcile.transitions import events_between
 from specbench_operator.state import Decision
 
 _UNTOUCHED = (
+    ConditionType.QUEUED,
     ConditionType.ENGINE_READY,
     ConditionType.LOAD_FINISHED,
     ConditionType.RESULTS_DURABLE,

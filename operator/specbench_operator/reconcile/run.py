@@ -9,7 +9,7 @@ from specbench_api.spec.conditions import Phase
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
-from specbench_operator.reconcile.actions import applications, deletions, stops
+from specbench_operator.reconcile.actions import applications, deletions, relaunches, stops
 from specbench_operator.reconcile.children import children_of
 from specbench_operator.reconcile.course import TERMINAL, Course, course_of
 from specbench_operator.reconcile.finished import finished
@@ -47,6 +47,7 @@ def _decide(run: SpecBenchRun, observed: Observed, previous: RunStatus, settings
     status = status_now(scene, course)
     return Decision(
         status=status,
+        relaunch=relaunches(scene),
         stop=stops(scene),
         delete=deletions(scene),
         apply=apply,

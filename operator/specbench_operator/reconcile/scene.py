@@ -16,8 +16,8 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, Engine
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.children import Children, children_of, holding
-from specbench_operator.reconcile.engine_side import Idle, Patience
-from specbench_operator.reconcile.group import GroupView, view_group, without_hopeless
+from specbench_operator.reconcile.engine_side import Idle, Patience, current
+from specbench_operator.reconcile.group import GroupView, Launches, Terms, view_group, without_hopeless
 from specbench_operator.reconcile.judgement import Judgement
 from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
@@ -92,15 +92,18 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
     trouble = observed.stored if isinstance(observed.stored, StoreTrouble) else None
     hints = {row.index: row for row in previous.groups}
     patience = Patience.of(run.spec, settings, _troubled_since(previous), now)
+    terms = Terms(run.spec.suspend, run.spec.placement.preemption_budget)
     groups = without_hopeless(
         [
-            view_group(
-                group,
-                children.attempts(group.index),
-                stored,
-                hints.get(group.index),
-                partial(_judge, children, patience, settings, group.index, hint=hints.get(group.index)),
-                suspend=run.spec.suspend,
+            _with_pod(
+                view_group(
+                    group,
+                    _launches(children, patience, settings, group.index, hints.get(group.index)),
+                    stored,
+                    hints.get(group.index),
+                    terms,
+                ),
+                children,
             )
             for group in plan.groups
         ]
@@ -108,13 +111,29 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
     return Scene(run, plan, previous, children, observed.nodes, groups, stored, trouble, settings, now)
 
 
+def _launches(
+    children: Children, patience: Patience, settings: Settings, group: int, hint: GroupStatus | None
+) -> Launches:
+    judge_one = partial(_judge, children, patience, settings, group, hint=hint)
+    return Launches(children.attempts(group), judge_one, partial(children.preempted, group))
+
+
+def _with_pod(view: GroupView, children: Children) -> GroupView:
+    """The view with the pod that its launch has, if it has one."""
+    engine = children.engine(view.group.index, view.attempt)
+    pod = None if engine is None or engine.suspended else current(children.pods_of(engine))
+    return replace(view, engine_pod=pod.ref.name) if pod else view
+
+
 def _judge(
     children: Children, patience: Patience, settings: Settings, group: int, attempt: int, *, hint: GroupStatus | None
 ) -> Judgement:
     """Judge a launch with what status still knows of this very one."""
-    since = from_text(hint.idle_since) if hint and hint.attempt == attempt else None
-    idle = Idle(since, hint.message) if hint and since else None
-    return judge(children, group, replace(patience, idle=idle), settings, attempt)
+    known = hint if hint and hint.attempt == attempt else None
+    since = from_text(known.idle_since) if known else None
+    idle = Idle(since, known.message) if known and since else None
+    had_pod = known is not None and bool(known.engine_pod)
+    return judge(children, group, replace(patience, idle=idle, had_pod=had_pod), settings, attempt)
 
 
 def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:

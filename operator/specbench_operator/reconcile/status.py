@@ -55,7 +55,10 @@ def _row(scene: Scene, view: GroupView) -> GroupStatus:
     if scene.suspended:
         update = {"state": GroupState.WAITING, "reason": SUSPENDED, "message": ""}
         return row.model_copy(update=update)
-    return row.model_copy(update={"state": GroupState.STARTING}) if scene.launching is not None else row
+    if scene.launching is None:
+        return row
+    queued = scene.run.spec.placement.queue_name is not None
+    return row.model_copy(update={"state": GroupState.QUEUED if queued else GroupState.STARTING})
 
 
 def _start(scene: Scene) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.judgement import joined
 from specbench_operator.reconcile.scene import condition_of
@@ -37,7 +37,9 @@ def _of_group(row: GroupStatus, known: GroupStatus | None) -> Iterator[Event]:
     told = joined((name, row.message))
     if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
         yield Event(WARNING, row.reason or "EngineLost", told)
-    if row.state is GroupState.STARTING:
+    if row.state is GroupState.QUEUED:
+        yield Event(NORMAL, "EngineQueued", told)
+    elif row.state is GroupState.STARTING:
         yield Event(NORMAL, "EngineStarting", name)
     elif row.state is GroupState.MEASURING:
         yield Event(NORMAL, "EngineReady", name)
@@ -54,6 +56,9 @@ def _losses(row: GroupStatus) -> int:
 def _of_run(before: RunStatus, after: RunStatus) -> Iterator[Event]:
     if before.phase is not after.phase and Phase.SUSPENDED in (before.phase, after.phase):
         yield Event(NORMAL, "Suspended" if after.phase is Phase.SUSPENDED else "Resumed", after.progress)
+    queued = condition_of(after, ConditionType.QUEUED)
+    if queued and queued.reason == QueueReason.INADMISSIBLE and not _was(before, queued):
+        yield Event(WARNING, queued.reason, queued.message)
     durable = _turned(before, after, ConditionType.RESULTS_DURABLE, ConditionStatus.FALSE)
     if durable:
         yield Event(WARNING, durable.reason, durable.message)
@@ -69,6 +74,11 @@ def _of_run(before: RunStatus, after: RunStatus) -> Iterator[Event]:
     stalled = _turned(before, after, ConditionType.STALLED, ConditionStatus.TRUE)
     if stalled and after.phase is Phase.FAILED:
         yield Event(WARNING, stalled.reason, stalled.message)
+
+
+def _was(before: RunStatus, row: Condition) -> bool:
+    known = condition_of(before, row.type)
+    return known is not None and (known.status, known.reason) == (row.status, row.reason)
 
 
 def _turned(before: RunStatus, after: RunStatus, kind: ConditionType, status: ConditionStatus) -> Condition | None:

@@ -6,6 +6,7 @@ same. Everything else (S3 away, killed, a bug) is tried again, and goes on at th
 
 from __future__ import annotations
 
+from specbench_api import GROUP
 from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
 from specbench_api.outcome.layout import PLAN
@@ -18,6 +19,8 @@ from specbench_operator.render.service import endpoint
 from specbench_operator.settings import Settings
 from specbench_operator.state import Place
 
+ENGINE_POD = f"{GROUP}/engine-pod"
+"""Annotation of a client's Job: UID of the engine's pod that it measures. Another pod is another launch."""
 IGNORE_DISRUPTION = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -31,9 +34,19 @@ def fail_on(*codes: Exit) -> Manifest:
 
 
 def client_job(
-    run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, settings: Settings, *, engine: Whereabouts
+    run: SpecBenchRun,
+    plan: Plan,
+    group: EngineGroup,
+    attempt: int,
+    settings: Settings,
+    *,
+    engine: Whereabouts,
+    engine_pod: str,
 ) -> Manifest:
-    """The client of one launch. `engine`: where that runs; the client keeps it beside what the engine tells."""
+    """The client of one launch.
+
+    `engine`: where that runs; the client keeps it beside what the engine tells. `engine_pod`: UID of its pod.
+    """
     place = Place(ROLE_CLIENT, group.index, attempt)
     args = (
         "drive",
@@ -47,7 +60,10 @@ def client_job(
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(run, client_name(run.metadata.name, group.index, attempt), place, group.arm),
+        "metadata": {
+            **metadata(run, client_name(run.metadata.name, group.index, attempt), place, group.arm),
+            "annotations": {ENGINE_POD: engine_pod},
+        },
         "spec": {
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": run.spec.active_deadline_seconds,

@@ -27,6 +27,7 @@ from specbench_operator.render.child import (
     same_for_all,
 )
 from specbench_operator.render.probe import probe_container
+from specbench_operator.render.queue import queue_labels
 from specbench_operator.settings import Settings
 from specbench_operator.state import Place
 
@@ -36,6 +37,11 @@ STARTUP_MARGIN_S = 60
 """The operator judges startupDeadlineSeconds; the kubelet's own limit lies behind it, for when the operator is dead."""
 GRACE_S = 5
 """An engine has nothing to save."""
+SAY_DISRUPTION = {
+    "action": "FailJob",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+"""The Job fails either way; so it says why, also when the pod is gone with its node."""
 
 
 def engine_launch(plan: Plan, arm: str) -> Launch:
@@ -50,16 +56,20 @@ def config_key(arm: str, name: str) -> str:
 
 
 def engine_job(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, settings: Settings) -> Manifest:
-    """One launch of one group's engine."""
+    """One launch of one group's engine. Where a queue is named, that one starts it."""
     place = Place(ROLE_ENGINE, group.index, attempt)
     launch = engine_launch(plan, group.arm)
+    meta = metadata(run, engine_name(run.metadata.name, group.index, attempt), place, group.arm)
+    queue = queue_labels(run)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(run, engine_name(run.metadata.name, group.index, attempt), place, group.arm),
+        "metadata": {**meta, "labels": {**meta["labels"], **queue}},
         "spec": {
+            **({"suspend": True} if queue else {}),
             "backoffLimit": 0,
             "activeDeadlineSeconds": run.spec.active_deadline_seconds,
+            "podFailurePolicy": {"rules": [SAY_DISRUPTION]},
             "template": {
                 "metadata": {"labels": labels(run, place, group.arm), "annotations": dict(STAY_PUT)},
                 "spec": _pod(run, launch, group.arm, settings),

@@ -1,4 +1,8 @@
-"""The Service before an engine. Its selector names the attempt: a client can never reach another launch."""
+"""The Service before an engine, of one launch alone: a client can never reach another launch.
+
+Its selector names the attempt that the engine's Job was created for. A Job that starts over keeps its labels, and the
+launch that it then serves has a Service of another name: a client of the launch before finds nothing any more.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from specbench_operator.render.engine_job import engine_launch
 from specbench_operator.state import Place
 
 
-def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int) -> Manifest:
-    """A cluster-internal name and port for one launch."""
+def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, job: int | None = None) -> Manifest:
+    """A cluster-internal name and port for one launch. `job`: the attempt of its Job, where that started over."""
     place = Place(ROLE_ENGINE, group.index, attempt)
     port = engine_launch(plan, group.arm).port
     return {
@@ -19,7 +23,7 @@ def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: i
         "kind": "Service",
         "metadata": metadata(run, engine_name(run.metadata.name, group.index, attempt), place, group.arm),
         "spec": {
-            "selector": selector(run, place),
+            "selector": selector(run, Place(ROLE_ENGINE, group.index, attempt if job is None else job)),
             "ports": [{"name": "http", "port": port, "targetPort": "http"}],
         },
     }

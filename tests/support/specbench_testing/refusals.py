@@ -292,6 +292,22 @@ REFUSALS = (
         for field in ("nodeSelector", "clientNodeSelector")
     ),
     *(
+        Refusal(f"a queue named {name[:9]}", {"spec.placement": {"queueName": name}}, "spec.placement.queueName", says)
+        for name, says in (("", "at least 1"), ("Bench", "should match"), ("q" * 64, "63"))
+    ),
+    Refusal(
+        "a queue's priority without a queue",
+        {"spec.placement": {"queuePriorityClass": "nightly"}},
+        "spec.placement",
+        "give queueName too",
+    ),
+    Refusal(
+        "a preemption budget below none",
+        {"spec.placement": {"preemptionBudget": -1}},
+        "spec.placement.preemptionBudget",
+        "than or equal to 0",
+    ),
+    *(
         Refusal(f"{name} as a GPU", {"spec.placement": {"gpuResourceName": name}}, "spec.placement", says)
         for name, says in (
             ("./-", "should match"),
@@ -456,6 +472,9 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "nodeSelector": {"gpu.product": "X"},
                 "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
                 "priorityClassName": "high",
+                "queueName": "team-a.gpus",
+                "queuePriorityClass": "nightly",
+                "preemptionBudget": 100,
                 "serviceAccountName": "bench",
                 "imagePullSecrets": ["registry"],
                 "engineResources": {"cpu": "8", "memory": "64Gi"},

@@ -31,6 +31,8 @@ from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.run import decide
+from specbench_operator.render.client_job import ENGINE_POD
+from specbench_operator.render.queue import QUEUE
 from specbench_operator.settings import Settings
 from specbench_operator.state import (
     Decision,
@@ -48,6 +50,7 @@ from specbench_operator.state import (
     StoreTrouble,
     Terminated,
     Thing,
+    Waits,
 )
 from specbench_testing.operator import NOON, OLDER_UID, SETTINGS, UID, operator_run, summary_of
 
@@ -131,6 +134,10 @@ class World:
 
     def follow(self, decision: Decision) -> None:
         """What Kubernetes makes of a decision."""
+        for again in decision.relaunch:
+            job = self.jobs[again.ref.name]
+            assert job.ref == again.ref, "another Job of this name was told to start over"
+            self.jobs[again.ref.name] = replace(job, relaunch=again.relaunch)
         for stop in decision.stop:
             job = self.jobs[stop.ref.name]
             over = job.failure or Failure("DeadlineExceeded", "", self.now)
@@ -176,6 +183,15 @@ class World:
         """The youngest pod of a Job changes."""
         name = [name for name, pod in self.pods.items() if pod.job == job][-1]
         self.pods[name] = replace(self.pods[name], **fields)
+
+    def admit(self, job: str) -> None:
+        """Its queue lets a Job start."""
+        self.jobs[job] = replace(self.jobs[job], suspended=False, started_at=self.now, waits=None)
+
+    def hold_back(self, job: str, waits: Waits | None = None) -> None:
+        """Its queue takes a Job's pods away; the Job controller deletes them."""
+        self.jobs[job] = replace(self.jobs[job], suspended=True, started_at=None, waits=waits)
+        self._delete_pods(self.jobs[job])
 
     def serve(self, group: int = 0, attempt: int = 0) -> None:
         """An engine gets ready, and the client's pod runs."""
@@ -249,7 +265,12 @@ class World:
         ref, owner = Ref(kind, name, f"uid-{next(self._uids)}"), meta["ownerReferences"][0]["uid"]
         if kind == "Job":
             assert name not in self.jobs, f"{name} is there already"
-            self.jobs[name] = Job(ref, owner, place, self.now, self.now)
+            suspended, queue = bool(manifest["spec"].get("suspend")), labels.get(QUEUE, "")
+            engine_pod = meta.get("annotations", {}).get(ENGINE_POD, "")
+            started = None if suspended else self.now
+            self.jobs[name] = Job(
+                ref, owner, place, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod
+            )
             self.launched += [name] if place.role == ROLE_ENGINE else []
             return
         assert (kind, name) not in self.things, f"{kind} {name} is there already"

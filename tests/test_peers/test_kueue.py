@@ -1,0 +1,177 @@
+"""Runs behind a real Kueue on a quota of one engine: admitted one after the other, preempted, and measured once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peers.kueue.controller import Kueue
+from specbench_cluster import Cluster as Ground
+from specbench_cluster.product import S3_ENDPOINT
+from specbench_testing.cluster import Cluster
+from specbench_testing.installed import QUICK, SLOW, small_run
+from specbench_testing.one_run import OneRun
+from specbench_testing.operating import OperatorProcess, Site, eventually
+from specbench_testing.queues import HIGH, LOW, Quota
+from specbench_testing.runs import Definition
+from specbench_testing.shared_cluster import program
+from specbench_testing.stored_run import StoredRun
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.alone,
+    pytest.mark.peers,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("operator-on-cluster"),
+]
+
+GPUS = 8
+"""All that the node has, so that an engine outside the quota could not run beside one inside it."""
+Begin = Callable[..., tuple[OneRun, StoredRun]]
+
+
+@pytest.fixture(scope="module")
+def ground(cluster: Cluster) -> Ground:
+    if cluster.ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed, and a machine that the API server's webhooks reach")
+    return cluster.ground
+
+
+@pytest.fixture(scope="module")
+def kueue(cluster: Cluster, ground: Ground, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kueue]:
+    controller = Kueue(cluster.kubeconfig, program("kubectl"), tmp_path_factory.mktemp("kueue"))
+    try:
+        yield controller.start()
+    finally:
+        controller.stop()
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[Site]:
+    with cluster.namespace("queued") as namespace:
+        site = Site(cluster, namespace)
+        site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
+        yield site
+
+
+@pytest.fixture
+def quota(kueue: Kueue, site: Site) -> Iterator[Quota]:
+    quota = Quota(kueue, site.namespace, GPUS)
+    kueue.manage([site.namespace])
+    quota.grant()
+    yield quota
+    path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns"
+    site.cluster.call("DELETE", path)
+    eventually(lambda: not site.names("jobs", "engine"), "engines outlive their runs")
+    quota.take_back()
+
+
+@pytest.fixture
+def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RELIST_S": "2"}).start()
+    try:
+        yield process
+        assert process.bugs() == []
+    finally:
+        if process.process:
+            process.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def begin(site: Site, ground: Ground, operator: OperatorProcess) -> Begin:
+    """Create a small run: two engines, one point each."""
+
+    def create(name: str, placement: dict[str, Any], edits: dict[str, Any] | None = None) -> tuple[OneRun, StoredRun]:
+        created = site.runs.create(small_run(name, {"spec.placement": placement, **(edits or {})}))
+        assert created["spec"]["results"]["s3"]["endpoint"] == S3_ENDPOINT
+        return OneRun.of(site.cluster, created), StoredRun(ground.s3, created)
+
+    return create
+
+
+def engines(site: Site) -> int:
+    """Engine pods that have not ended."""
+    return sum(pod["status"]["phase"] in ("Pending", "Running") for pod in site.items("pods", "engine"))
+
+
+def uids(run: OneRun, kind: str) -> set[str]:
+    """Of a run's engine Jobs or engine pods."""
+    return {row["metadata"]["uid"] for row in run.children(kind, "engine")}
+
+
+def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
+    site: Site, quota: Quota, begin: Begin
+) -> None:
+    first, first_stored = begin("first", quota.placement())
+    eventually(lambda: first.said("Queued")[:2] == ("True", "Inadmissible"), f"it is {first.status()}")
+    assert "LocalQueue bench doesn't exist" in first.said("Queued")[2]
+    assert first.said("Stalled")[0] == "False"
+    assert first.phase() == "Queued"
+    quota.open()
+    first.reaches("Starting", "Running")
+    second, second_stored = begin("second", quota.placement())
+    eventually(lambda: second.said("Queued")[:2] == ("True", "WaitingForQuota"), f"it is {second.status()}")
+    eventually(lambda: "insufficient" in second.said("Queued")[2], f"Kueue is not quoted: {second.said('Queued')}")
+    status = second.status()
+    assert (status["phase"], status["gpuSecondsHeld"]) == ("Queued", 0)
+    assert second.children("pods") == []
+
+    most = 0
+
+    def over() -> bool:
+        nonlocal most
+        most = max(most, engines(site))
+        return {first.phase(), second.phase()} == {"Succeeded"}
+
+    eventually(over, "they do not come to their ends", 400)
+    assert most == 1
+    for run, stored in ((first, first_stored), (second, second_stored)):
+        assert stored.wrongs() == []
+        assert run.said("Queued")[:2] == ("False", "NotQueued")
+        assert {"EngineQueued", "EngineStarting", "EngineReady", "ResultsReady"} <= run.reasons()
+        assert sum(row.get("preemptions", 0) for row in run.status()["groups"]) == 0
+
+
+def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
+    site: Site, quota: Quota, begin: Begin
+) -> None:
+    quota.open()
+    nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": SLOW})
+    nightly.reaches("Running")
+    eventually(lambda: nightly.living("client"), "no client is at work")
+    eventually(nightly_stored.unnamed, "nothing was measured yet that a preemption could spoil")
+    engine_jobs = uids(nightly, "jobs")
+    engine_pods = uids(nightly, "pods")
+
+    release, release_stored = begin("release", quota.placement(HIGH))
+    eventually(lambda: nightly.said("Queued")[:2] == ("True", "Preempted"), f"it is {nightly.status()}")
+    assert "preempted 1 times" in nightly.said("Queued")[2]
+    assert nightly.phase() == "Queued"
+    row = nightly.status()["groups"][0]
+    assert (row["state"], row["attempt"], row["preemptions"], row["measured"]) == ("Queued", 1, 1, 0)
+    eventually(lambda: nightly.living() == [], "it holds pods while it waits")
+    assert nightly_stored.manifests() == {}
+    spoilt = nightly_stored.unnamed()
+    assert spoilt, "what was measured until then is kept, and no result"
+    assert uids(nightly, "jobs") == engine_jobs, "it keeps its place in the queue"
+    held = nightly.status()["gpuSecondsHeld"]
+
+    nightly.reaches("Running", within_s=400)
+    assert uids(nightly, "jobs") == engine_jobs
+    assert uids(nightly, "pods").isdisjoint(engine_pods)
+    release.ends()
+    assert release_stored.wrongs() == []
+    nightly.ends(within_s=400)
+    assert nightly_stored.wrongs() == [], "every point once, and whole"
+    assert nightly_stored.unnamed() >= spoilt
+    status = nightly.status()
+    assert status["gpuSecondsHeld"] > held
+    assert [row.get("preemptions", 0) for row in status["groups"]] == [1, 0]
+    assert "Preempted" in nightly.reasons()
+    assert "EngineLost" not in nightly.reasons()
+    launches = {nightly_stored.json(key)["attempt"].partition("-")[0] for key in nightly_stored.manifests()}
+    assert launches == {"1", "0"}, "the baseline was measured by its second launch, the drafter by its first"
