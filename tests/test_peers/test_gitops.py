@@ -15,17 +15,12 @@ import yaml
 from peers.health.programs import definition, program
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_run, read_run, read_yaml
-from specbench_testing.health import GITOPS
+from specbench_testing.health import FOREIGN, GITOPS
 from specbench_testing.resources import edit
 
 BENCHMARKS = GITOPS / "benchmarks"
 WORKFLOW = GITOPS / ".github/workflows/gate.yaml"
 PAGE = (GITOPS / "README.md").read_text(encoding="utf-8")
-FOREIGN = {
-    "clusters/argocd/application.yaml": "applications.argoproj.io",
-    "clusters/flux/benchmarks.yaml": "kustomizations.kustomize.toolkit.fluxcd.io",
-    "clusters/flux/source.yaml": "gitrepositories.source.toolkit.fluxcd.io",
-}
 
 
 def manifest(path: Path) -> dict[str, Any]:

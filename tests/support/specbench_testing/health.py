@@ -25,6 +25,12 @@ GITOPS = ROOT / "examples/gitops"
 HEALTH_LUA = GITOPS / "health/argocd-health.lua"
 ARGOCD_CM = GITOPS / "clusters/argocd/argocd-cm.yaml"
 FLUX_KUSTOMIZATION = GITOPS / "clusters/flux/benchmarks.yaml"
+FOREIGN = {
+    "clusters/argocd/application.yaml": "applications.argoproj.io",
+    "clusters/flux/benchmarks.yaml": "kustomizations.kustomize.toolkit.fluxcd.io",
+    "clusters/flux/source.yaml": "gitrepositories.source.toolkit.fluxcd.io",
+}
+"""Manifests of others' kinds, below GITOPS, and the definitions that they must satisfy."""
 _NOT_IN_ARGO_CD = ("string", "math", "io", "os", "debug", "python")
 
 
