@@ -28,7 +28,7 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	@# The programs of the test cluster, once; S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist loadgroup
-	$(BIN)/pytest -m "cluster and not alone and not chaos" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and alone and not chaos"
 
 test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, no long draws; under a minute
@@ -37,7 +37,7 @@ test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, n
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster
 	$(BIN)/pytest -m chaos --timeout 3600
 
-test-peers: $(STAMP) ## Argo CD and Flux themselves judge health; built once, six minutes
+test-peers: $(STAMP) ## Argo CD and Flux themselves judge health and examples/gitops; built once, six minutes
 	$(BIN)/python hack/peer-health >/dev/null
 	$(BIN)/pytest -m peers
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from specbench_api.outcome.ending import Exit
-from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.outcome.launched import Launched
+from specbench_api.outcome.layout import PLAN, launch_key, run_root
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.reading import parse_run, read_run
@@ -92,6 +93,19 @@ def test_a_plan_of_another_version_is_said_to_be_one(root: Path, capsys: pytest.
 def test_an_empty_place_holds_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["import", str(tmp_path)]) == Exit.BAD_INPUT
     assert "no run lies here" in capsys.readouterr().err
+
+
+def test_the_latest_of_a_clusters_runs_is_the_one_that_was_at_work_last(
+    root: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer = plan.model_copy(update={"uid": "0a000000-1111-4c4b-9d53-000000000002"})
+    for lost, asked in ((plan, "2026-01-02T12:00:00.5Z"), (newer, "2026-01-03T12:00:00.5Z")):
+        store = FolderStore(root / run_root(lost.namespace, lost.name, lost.uid))
+        seen = Launched(launch="0-0-abc", group=0, arm="none", simulated=True, asked=asked, facts={})
+        store.put(launch_key(seen.launch), seen.to_json().encode())
+        store.put(PLAN, lost.to_json().encode())
+    run, _ = imported(capsys, str(root), "--latest", "--into", CLUSTERS)
+    assert run["spec"]["results"]["adopt"] == newer.uid
 
 
 @pytest.mark.parametrize("below", ["", f"/runs/team/demo/{UID}"])

@@ -57,6 +57,7 @@ CAMPAIGN_HEALTH = {
     "gate failed": ("Current", "Failed", "Degraded", "Failed"),
     "gate undecided": ("Current", "InProgress", "Progressing", "NotYet"),
     "no gate": ("Current", "Current", "Healthy", "Finished"),
+    "done, with failed runs": ("Current", "Failed", "Degraded", "2 of 12 runs failed"),
     "budget spent": ("Current", "Failed", "Degraded", "Spent: 40 of 40"),
 }
 MOMENTS = [

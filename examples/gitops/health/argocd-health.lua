@@ -2,7 +2,8 @@
 --
 --   Progressing  the answer is not there yet: not seen, queued, at work, or the gate has not decided
 --   Healthy      there is an answer, it can be trusted, and no gate says no
---   Degraded     somebody should look: it cannot go on, its numbers cannot be trusted, its gate failed, its budget is spent
+--   Degraded     somebody should look: it cannot go on, its numbers cannot be trusted, its gate failed, runs of it
+--                failed, its budget is spent
 --   Suspended    spec.suspend asks for that, and nothing is at work
 --
 -- Argo CD's Lua has no string library here, and a condition that is missing says nothing.
@@ -55,6 +56,10 @@ if is("Ready", "True") then
     if is(kind, "False") then
       return answer("Degraded", kind)
     end
+  end
+  local runs = status.counts or {}
+  if (runs.failed or 0) > 0 then
+    return { status = "Degraded", message = runs.failed .. " of " .. runs.total .. " runs failed" }
   end
   if is("BudgetExhausted", "True") then
     return answer("Degraded", "BudgetExhausted")

@@ -192,9 +192,15 @@ CAMPAIGNS: dict[str, Callable[[], Item]] = {
     "gate failed": lambda: as_campaign(with_condition(trustworthy(), "GatePassed", "False", "Failed")),
     "gate undecided": lambda: as_campaign(with_condition(trustworthy(), "GatePassed", "Unknown", "NotYet")),
     "no gate": lambda: as_campaign(with_condition(trustworthy(), "GatePassed", "Unknown", "NoGate")),
+    "done, with failed runs": lambda: _with_failed_runs(as_campaign(trustworthy())),
     "budget spent": lambda: as_campaign(with_condition(trustworthy(), "BudgetExhausted", "True", "Spent", "40 of 40")),
 }
 """A campaign in every phase, from the vocabulary that it shares with runs."""
+
+
+def _with_failed_runs(campaign: Item) -> Item:
+    campaign["status"]["counts"] = {"total": 12, "succeeded": 10, "failed": 2}
+    return campaign
 
 
 def _settled() -> World:
