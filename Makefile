@@ -27,17 +27,18 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	$(MAKE) --no-print-directory lint
 	@# The programs of the test cluster, once; S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
-	$(BIN)/pytest -m "not cluster and not chaos and not real" -n $(WORKERS) --dist loadgroup
-	$(BIN)/pytest -m "cluster and not alone and not chaos" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist loadgroup
+	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
 
 test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, no long draws; under a minute
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not engine and not s3 and not process and not draws" -n $(WORKERS) --dist loadgroup -q
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws" -n $(WORKERS) --dist loadgroup -q
 
 test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster
 	$(BIN)/pytest -m chaos --timeout 3600
 
-test-peers: $(STAMP) ## against the ecosystem's own programs, such as Kueue; each is built once, five minutes
+test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and examples/gitops, Kueue queues; built once, ten minutes
+	$(BIN)/python hack/peer-health >/dev/null
 	$(BIN)/pytest -m peers
 
 test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB once, then a quarter of an hour

@@ -236,6 +236,8 @@ class Stored:
     summary: RunSummary | None = None
     answering: tuple[int, int] | None = None
     """Group and attempt whose client says in progress.json that its engine has answered a real completion."""
+    plan_json: str | None = None
+    """plan.json that lies there; read for a run that carries on an earlier one's results, and for no other."""
 
 
 @dataclass(frozen=True)

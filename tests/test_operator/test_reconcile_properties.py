@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from specbench_api.outcome.ending import Exit
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.run import decide
 from specbench_operator.state import Decision, Job, Place
+from specbench_testing.health import ArgoScript, kstatus
 from specbench_testing.operator import OLDER_UID, UID, operator_run, waiting
 from specbench_testing.world import AWAY, NO_BUCKET, World
 
@@ -23,6 +25,7 @@ FATES = (
     "report deleted", "s3 away", "s3 refuses", "s3 back", "suspend", "resume", "status lost", "seconds", "minutes",
     "hours", "reap", "older run", "older run gone", "results deleted", "admit", "preempt", "preempt unseen",
 )  # fmt: skip
+ARGO_SCRIPT = ArgoScript()
 
 
 def live(world: World, role: str) -> list[Job]:
@@ -145,6 +148,18 @@ def check(world: World, decision: Decision) -> None:
     both = {rows[ConditionType.RECONCILING].status, rows[ConditionType.STALLED].status}
     assert both != {ConditionStatus.TRUE}
     assert (decision.status.phase is Phase.SUCCEEDED) is (rows[ConditionType.READY].status is ConditionStatus.TRUE)
+    check_what_tools_say(world, decision.status)
+
+
+def check_what_tools_say(world: World, status: RunStatus) -> None:
+    """kstatus and Argo CD call nothing finished that is not, nothing failed that goes on, and never contradict."""
+    item = world.run | {"status": status.to_dict()}
+    kstatus_says, argo_says = kstatus(item), ARGO_SCRIPT(item).status
+    assert (kstatus_says == "Current") is (status.phase is Phase.SUCCEEDED)
+    assert (kstatus_says == "Failed") is (status.phase in (Phase.FAILED, Phase.INVALID))
+    assert (argo_says == "Suspended") is (status.phase is Phase.SUSPENDED)
+    allowed = {"InProgress": ("Progressing", "Suspended"), "Failed": ("Degraded",), "Current": ("Healthy", "Degraded")}
+    assert argo_says in allowed[kstatus_says]
 
 
 def is_engine_job(manifest: object) -> bool:

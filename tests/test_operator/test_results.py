@@ -12,7 +12,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.outcome.layout import PLAN, manifest_key, run_root
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.results import Results
@@ -95,6 +95,21 @@ def bench(s3_server: S3Server) -> Bench:
 
 def test_an_empty_root_holds_nothing(bench: Bench) -> None:
     assert bench.look() == Stored()
+
+
+def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_plan(bench: Bench) -> None:
+    bench.put(manifest_key("aaaa"))
+    bench.put(PLAN, "what was planned")
+    again = bench.run()
+    results = again.spec.results.model_copy(update={"adopt": UID})
+    again = again.model_copy(
+        update={
+            "metadata": again.metadata.model_copy(update={"uid": "another"}),
+            "spec": again.spec.model_copy(update={"results": results}),
+        }
+    )
+    assert bench.results.read(again) == Stored(frozenset({"aaaa"}), plan_json="what was planned")
+    assert bench.look().plan_json is None, "nobody asked for it"
 
 
 def test_only_points_with_a_manifest_are_measured(bench: Bench) -> None:

@@ -27,6 +27,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench run run.yaml                          measure it on this machine; run.yaml may be a campaign of runs
   specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
   specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML, PNG or Parquet
+  specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
 The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
@@ -42,9 +43,11 @@ COMMANDS = {
     "run": "Measure on this machine: engines as processes, results in a folder or S3.",
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
+    "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
-"""Each is the object of its own name in the module of its own name."""
+"""Each is the object of its own name in the module of its own name, but for Python's own words."""
+_PYTHONS_WORDS = {"import": "import_run"}
 
 
 class Commands(click.Group):
@@ -56,7 +59,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"specbench_client.cli.{cmd_name}"), cmd_name)
+        name = _PYTHONS_WORDS.get(cmd_name, cmd_name)
+        command = getattr(importlib.import_module(f"specbench_client.cli.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

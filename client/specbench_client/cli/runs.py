@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from pydantic import ValidationError
 
+from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.layout import PLAN, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
@@ -52,13 +53,16 @@ def _stored(store: Store, root: str) -> Stored:
     try:
         plan, summary = Plan.from_json(mine.get(PLAN) or b""), mine.get(SUMMARY)
         answer = RunSummary.from_json(summary) if summary else None
+        when = when or _last_seen(mine, answer)
     except ValidationError:
         return Stored(root, when, "damaged, or of another version", "")
     measured = len(measured_among(mine.keys("points/"), (point.hash for point in plan.points)))
     verdict = answer.verdict if answer else "no answer yet"
-    return Stored(root, when or _second(answer), f"{measured} of {len(plan.points)} points", verdict)
+    return Stored(root, when, f"{measured} of {len(plan.points)} points", verdict)
 
 
-def _second(answer: RunSummary | None) -> str:
-    """When the answer was written, for runs whose UID does not tell when they began: a cluster's."""
-    return f"{answer.created[:19]}Z" if answer else ""
+def _last_seen(store: Store, answer: RunSummary | None) -> str:
+    """When the answer was written, or without one, the last engine launched: a cluster's UID does not tell when."""
+    launches = [] if answer else store.keys("launches/")
+    moments = [answer.created] if answer else [Launched.from_json(store.get(key) or b"").asked for key in launches]
+    return f"{max(moments)[:19]}Z" if moments else ""

@@ -62,7 +62,7 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
     return Plan(
         namespace=run.metadata.namespace,
         name=run.metadata.name,
-        uid=run.metadata.uid,
+        uid=run.results_uid,
         target=spec.model,
         engine=spec.engine,
         arms=arms,

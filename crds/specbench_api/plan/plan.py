@@ -63,7 +63,7 @@ class Plan(ApiModel):
     name: str
     """Name of the run."""
     uid: str
-    """UID of the run."""
+    """UID under which its results lie: the run's own, or that of the earlier run whose results it carries on."""
     target: Target
     """The model."""
     engine: Engine

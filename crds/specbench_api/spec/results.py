@@ -47,3 +47,7 @@ class Results(ApiModel):
 
     s3: S3
     """The bucket."""
+    adopt: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")] | None = None
+    """UID of an earlier run of this namespace and name: its results are carried on under the place that they have, and
+    nothing in them is measured twice. For a run whose resource, or whole cluster, was lost; see docs/recovery.md. A run
+    on this machine finds its earlier results by itself."""

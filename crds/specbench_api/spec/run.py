@@ -122,3 +122,8 @@ class SpecBenchRun(ApiModel):
     """What is asked."""
     status: RunStatus | None = None
     """What was seen."""
+
+    @property
+    def results_uid(self) -> str:
+        """Under which UID its results lie: its own, or that of the earlier run whose results it carries on."""
+        return self.spec.results.adopt or self.metadata.uid

@@ -12,11 +12,11 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
@@ -54,11 +54,12 @@ class Results:
     def read(self, run: SpecBenchRun) -> Stored | StoreTrouble:
         """Look. An S3 that does not answer is an observation, not an error. Raises Retry for the API server's."""
         s3, meta = run.spec.results.s3, run.metadata
-        below = run_root(meta.namespace, meta.name, meta.uid)
+        below = run_root(meta.namespace, meta.name, run.results_uid)
         root = f"{s3.prefix}/{below}" if s3.prefix else below
         try:
             bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
-            return _look(bucket, root, self._memory(f"{s3.endpoint} {s3.bucket} {root}"))
+            stored = _look(bucket, root, self._memory(f"{s3.endpoint} {s3.bucket} {root}"))
+            return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.trouble
 
@@ -113,6 +114,11 @@ def _look(bucket: Bucket, root: str, memory: _Memory) -> Stored:
     if f"{root}/{PROGRESS}" in top.keys:
         answering = _answering(bucket.get(f"{root}/{PROGRESS}"))
     return Stored(frozenset(memory.measured), memory.summary[1], answering)
+
+
+def _plan_json(bucket: Bucket, root: str) -> str | None:
+    data = bucket.get(f"{root}/{PLAN}")
+    return None if data is None else data.decode(errors="replace")
 
 
 def _summary(data: bytes | None) -> RunSummary | None:

@@ -10,6 +10,7 @@ from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.actions import applications, deletions, relaunches, stops
+from specbench_operator.reconcile.adopted import refuse_other_results
 from specbench_operator.reconcile.children import children_of
 from specbench_operator.reconcile.course import TERMINAL, Course, course_of
 from specbench_operator.reconcile.finished import finished
@@ -42,6 +43,7 @@ def decide(observed: Observed, settings: Settings, now: datetime) -> Decision:
 
 def _decide(run: SpecBenchRun, observed: Observed, previous: RunStatus, settings: Settings, now: datetime) -> Decision:
     scene = scene_of(run, observed, previous, settings, now)
+    refuse_other_results(scene)
     course = course_of(scene)
     apply = applications(scene, course)  # raises InvalidSpec for a plan that no ConfigMap holds
     status = status_now(scene, course)

@@ -143,7 +143,7 @@ def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:
             plan = Plan.from_json(plan_json)
         except ValidationError:
             return expand(run)
-        if plan.uid == run.metadata.uid:
+        if plan.uid == run.results_uid:
             return plan
     return expand(run)
 

@@ -36,7 +36,7 @@ def results_root(run: SpecBenchRun) -> str:
 def results_uri(run: SpecBenchRun) -> str:
     """Root of this run's results in S3."""
     meta = run.metadata
-    return f"{results_root(run)}/{run_root(meta.namespace, meta.name, meta.uid)}"
+    return f"{results_root(run)}/{run_root(meta.namespace, meta.name, run.results_uid)}"
 
 
 def client_pod(

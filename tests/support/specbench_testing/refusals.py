@@ -273,6 +273,10 @@ REFUSALS = (
         Refusal(f"{endpoint!r} as an endpoint", {"spec.results.s3.endpoint": endpoint}, "s3.endpoint", "should match")
         for endpoint in ("http://a b c", "http://s3:9000 ", "http:///a", "s3:9000")
     ),
+    *(
+        Refusal(f"{uid!r} as a UID", {"spec.results.adopt": uid}, "spec.results.adopt", "should match")
+        for uid in ("../other", "a/b", "-a", "")
+    ),
     Refusal("a region in words", {"spec.results.s3.region": "us east"}, "spec.results.s3.region", "should match"),
     Refusal("a sentence for an image", {"spec.engine.image": "not an image!"}, "spec.engine.image", "should match"),
     Refusal(
@@ -518,7 +522,8 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "endpoint": "http://s3:9000",
                 "region": "eu-1",
                 "credentialsSecret": "bench-s3",
-            }
+            },
+            "spec.results.adopt": "7d0f6bd8-4c4b-4d53-9d53-000000000001",
         },
     ),
 )

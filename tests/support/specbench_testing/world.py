@@ -74,6 +74,7 @@ class World:
     measured: set[str] = field(default_factory=set)
     summary: RunSummary | None = None
     answering: tuple[int, int] | None = None
+    plan_there: str | None = None
     trouble: StoreTrouble | None = None
     events: list[Event] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
@@ -110,7 +111,7 @@ class World:
 
     def observed(self) -> Observed:
         """What the operator reads."""
-        stored = Stored(frozenset(self.measured), self.summary, self.answering)
+        stored = Stored(frozenset(self.measured), self.summary, self.answering, self.plan_there)
         return Observed(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.things.values()),
             self.plan_json, tuple(self.nodes), self.trouble or stored,

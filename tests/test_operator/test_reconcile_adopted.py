@@ -1,0 +1,116 @@
+"""A run whose resource was lost and made again: it goes on where the old one was, and measures nothing twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.plan.expand import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.plan.restore import restore
+from specbench_api.spec.conditions import ConditionType, Phase
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.results import S3
+from specbench_operator.render.client_pod import results_uri
+from specbench_operator.state import Place
+from specbench_testing.operator import OLDER_UID, operator_run
+from specbench_testing.world import AWAY, World, finished
+
+
+def reborn(older_plan: Plan, stored: World | None = None) -> World:
+    """The same run made again, as `specbench import` has it, with what the old one left in S3."""
+    run = operator_run({"spec": restore(older_plan, S3(bucket="results")).spec.to_dict()})
+    world = World(run)
+    world.plan_there = older_plan.to_json()
+    if stored:
+        world.measured, world.summary = set(stored.measured), stored.summary
+    return world
+
+
+@pytest.fixture
+def plan() -> Plan:
+    run = operator_run()
+    run["metadata"]["uid"] = OLDER_UID
+    return expand(parse_run(run))
+
+
+def test_its_results_lie_where_the_old_ones_do(plan: Plan) -> None:
+    world = reborn(plan)
+    world.look()
+    assert world.plan == plan
+    assert results_uri(parse_run(world.run)) == f"s3://results/runs/default/demo/{OLDER_UID}"
+    assert world.status.results is not None
+    assert world.status.results.uri.endswith(OLDER_UID)
+    assert Plan.from_json(world.plan_json or "").uid == OLDER_UID
+
+
+def test_only_what_is_missing_is_launched(plan: Plan) -> None:
+    world = reborn(plan)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    assert world.launched == [world.engine(1)]
+    world.measure(1)
+    world.finish_report()
+    world.settle()
+    assert (world.status.phase, world.status.progress) == (Phase.SUCCEEDED, "2/2")
+    assert world.launched == [world.engine(1)]
+
+
+def test_a_finished_run_gets_its_whole_status_back_and_nothing_is_launched(plan: Plan) -> None:
+    before = World(operator_run())
+    finished(before)
+    world = reborn(plan, before)
+    world.settle()
+    assert world.launched == []
+    assert world.report not in world.jobs
+    told, meant = world.status, before.status
+    assert (told.phase, told.arms, told.best, told.verdict) == (meant.phase, meant.arms, meant.best, meant.verdict)
+    assert (told.points, told.progress) == (meant.points, meant.progress)
+    assert world.said(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
+
+
+def test_a_uid_under_which_nothing_lies_is_refused_and_nothing_is_created(plan: Plan) -> None:
+    world = reborn(plan)
+    world.plan_there = None
+    decision = world.look()
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    said = world.condition(ConditionType.VALIDATED).message
+    assert f"spec.results.adopt: no results lie at s3://results/runs/default/demo/{OLDER_UID}" in said
+
+
+def test_results_of_another_plan_are_refused_with_what_differs(plan: Plan) -> None:
+    world = reborn(plan)
+    world.run["spec"]["load"]["repeats"] = 3
+    decision = world.look()
+    assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
+    assert "of another plan: load, groups differ" in world.condition(ConditionType.VALIDATED).message
+
+
+def test_a_plan_that_cannot_be_read_is_refused(plan: Plan) -> None:
+    world = reborn(plan)
+    world.plan_there = '{"schemaVersion": "specbench.io/plan/v0"}'
+    world.look()
+    assert "written by another version" in world.condition(ConditionType.VALIDATED).message
+
+
+def test_while_s3_is_away_nothing_is_refused_and_nothing_launched(plan: Plan) -> None:
+    world = reborn(plan)
+    world.trouble = AWAY
+    world.settle()
+    assert world.launched == []
+    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+
+
+def test_a_run_that_adopts_nothing_asks_for_no_plan_in_s3() -> None:
+    world = World()
+    assert world.plan_there is None
+    world.settle()
+    assert len(world.launched) == 1
+
+
+def test_children_that_the_lost_run_left_are_not_taken_over(plan: Plan) -> None:
+    world = reborn(plan)
+    world.older_run_left(world.engine(0), Place("engine", 0, 0))
+    decision = world.look()
+    assert decision.delete == ()
+    assert world.launched == []
+    assert world.said(ConditionType.RECONCILING) == ("True", "WaitingForRemoval")

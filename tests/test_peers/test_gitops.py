@@ -1,0 +1,113 @@
+"""examples/gitops: every manifest is one that its own kind's definition takes, and its page names what is there."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from peers.health.programs import definition, program
+from specbench_api.plan.expand import expand
+from specbench_api.spec.reading import parse_run, read_run, read_yaml
+from specbench_testing.health import FOREIGN, GITOPS
+from specbench_testing.resources import edit
+
+BENCHMARKS = GITOPS / "benchmarks"
+WORKFLOW = GITOPS / ".github/workflows/gate.yaml"
+PAGE = (GITOPS / "README.md").read_text(encoding="utf-8")
+
+
+def manifest(path: Path) -> dict[str, Any]:
+    return read_yaml(path.read_text(encoding="utf-8"), path.name)
+
+
+def cells(campaign: dict[str, Any]) -> list[dict[str, Any]]:
+    """Axis name → value, of all combinations that are not excluded."""
+    axes = campaign["spec"]["axes"]
+    rows = itertools.product(*([(axis["name"], value) for value in axis["values"]] for axis in axes))
+    excluded = campaign["spec"]["exclude"]
+    return [cell for row in rows if not any(item.items() <= (cell := dict(row)).items() for item in excluded)]
+
+
+def strict(schema: dict[str, Any]) -> dict[str, Any]:
+    """A structural schema with unknown fields refused: the API server would drop them."""
+    below = {name: strict(node) for name, node in schema.get("properties", {}).items()}
+    closed = dict(schema) | ({"properties": below, "additionalProperties": False} if below else {})
+    if "items" in schema:
+        closed["items"] = strict(schema["items"])
+    return {key: value for key, value in closed.items() if key != "format"}
+
+
+def test_the_release_is_a_run_that_can_be_planned() -> None:
+    plan = expand(read_run((BENCHMARKS / "release.yaml").read_text(encoding="utf-8")))
+    assert {arm.name for arm in plan.arms} == {"none", "eagle3"}
+
+
+def test_every_combination_of_the_nightly_matrix_is_a_run_that_can_be_planned() -> None:
+    campaign = manifest(BENCHMARKS / "nightly.yaml")
+    paths = {axis["name"]: axis["path"] for axis in campaign["spec"]["axes"]}
+    kept = cells(campaign)
+    assert len(kept) == 4
+    for cell in kept:
+        run = {"apiVersion": campaign["apiVersion"], "kind": "SpecBenchRun", "metadata": {"name": "a"}}
+        run |= yaml.safe_load(yaml.safe_dump({"spec": campaign["spec"]["template"]["spec"]}))
+        for name, value in cell.items():
+            edit(run["spec"], paths[name], value)
+        assert expand(parse_run(run)).points
+
+
+def test_kustomize_is_told_of_every_benchmark() -> None:
+    listed = manifest(BENCHMARKS / "kustomization.yaml")["resources"]
+    assert sorted(listed) == sorted(path.name for path in BENCHMARKS.glob("*.yaml") if path.stem != "kustomization")
+
+
+def test_the_page_draws_the_files_that_are_there() -> None:
+    (drawn,) = re.findall(r"```\n(benchmarks/.+?)```", PAGE, re.DOTALL)
+    folders, files = "", []
+    for line in drawn.splitlines():
+        name = line.split()[0]
+        if name.endswith("/"):
+            folders = name
+        else:
+            files.append(name if not line.startswith(" ") else folders + name)
+    there = {str(path.relative_to(GITOPS)) for path in GITOPS.rglob("*.yaml")}
+    assert set(files) == there
+
+
+def test_both_tools_and_the_workflow_look_at_the_folder_that_is_there() -> None:
+    argocd = manifest(GITOPS / "clusters/argocd/application.yaml")["spec"]
+    flux = manifest(GITOPS / "clusters/flux/benchmarks.yaml")["spec"]
+    source = manifest(GITOPS / "clusters/flux/source.yaml")
+    assert (GITOPS / argocd["source"]["path"]) == (GITOPS / flux["path"]) == BENCHMARKS
+    assert flux["sourceRef"] == {"kind": source["kind"], "name": source["metadata"]["name"]}
+    assert argocd["source"]["repoURL"] == source["spec"]["url"]
+    assert argocd["destination"]["namespace"] == flux["targetNamespace"]
+    assert set(re.findall(r"benchmarks/[\w.-]+", WORKFLOW.read_text(encoding="utf-8"))) == {"benchmarks/release.yaml"}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("file", "name"), FOREIGN.items())
+def test_what_is_for_argo_cd_and_flux_is_taken_by_their_own_definitions(file: str, name: str) -> None:
+    item = manifest(GITOPS / file)
+    theirs = yaml.safe_load(definition(name).read_text(encoding="utf-8"))
+    assert theirs["metadata"]["name"] == name
+    group, version = item["apiVersion"].split("/")
+    assert (theirs["spec"]["group"], theirs["spec"]["names"]["kind"]) == (group, item["kind"])
+    (schema,) = [row["schema"]["openAPIV3Schema"] for row in theirs["spec"]["versions"] if row["name"] == version]
+    closed = strict(schema)
+    closed["properties"]["metadata"] = {"type": "object"}
+    jsonschema.validate(item, closed)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**item, "spec": {**item["spec"], "unheard": 1}}, closed)
+
+
+@pytest.mark.peers
+def test_the_workflow_is_one_that_github_runs() -> None:
+    done = subprocess.run([program("actionlint"), WORKFLOW], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -1,0 +1,76 @@
+"""examples/gitops on a real API server, with Argo CD's and Flux's own definitions in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from peers.health.programs import definition
+from specbench_testing.cluster import APPLY, Cluster, Refused
+from specbench_testing.health import FOREIGN, GITOPS
+from specbench_testing.operating import eventually
+from specbench_testing.runs import Definition, Runs
+
+pytestmark = [pytest.mark.cluster, pytest.mark.peers, pytest.mark.timeout(900)]
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+STRICT = {"fieldValidation": "Strict", "fieldManager": "specbench-tests", "dryRun": "All"}
+
+
+def manifest(file: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((GITOPS / file).read_text(encoding="utf-8")))
+
+
+def tried(cluster: Cluster, item: dict[str, Any], plural: str) -> Any:
+    """What the API server would store of it."""
+    namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
+    root = f"/apis/{item['apiVersion']}" if "/" in item["apiVersion"] else f"/api/{item['apiVersion']}"
+    path = f"{root}/namespaces/{namespace}/{plural}/{name}"
+    return cluster.call("PATCH", path, item, query=STRICT, kind=APPLY)
+
+
+@pytest.fixture
+def theirs(cluster: Cluster) -> Iterator[list[str]]:
+    """The definitions of Argo CD and Flux for as long as the test takes, and a namespace for each."""
+    made = []
+    for name in FOREIGN.values():
+        wanted = yaml.safe_load(definition(name).read_text(encoding="utf-8"))
+        cluster.call("POST", DEFINITIONS, wanted)
+        made.append(f"{DEFINITIONS}/{name}")
+    for namespace in ("argocd", "flux-system"):
+        cluster.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        made.append(f"/api/v1/namespaces/{namespace}")
+    try:
+        yield made
+    finally:
+        for path in made:
+            cluster.call("DELETE", path)
+
+
+def test_the_api_server_takes_what_is_for_argo_cd_and_flux(cluster: Cluster, theirs: list[str]) -> None:
+    for file, name in FOREIGN.items():
+        item, plural = manifest(file), name.partition(".")[0]
+        eventually(lambda item=item, plural=plural: served(cluster, item, plural), f"{name} is not served")  # type: ignore[misc]
+        assert tried(cluster, item, plural)["spec"].keys() >= item["spec"].keys()
+        with pytest.raises(Refused, match="unheard"):
+            tried(cluster, {**item, "spec": {**item["spec"], "unheard": 1}}, plural)
+    tried(cluster, manifest("clusters/argocd/argocd-cm.yaml"), "configmaps")
+
+
+def served(cluster: Cluster, item: dict[str, Any], plural: str) -> bool:
+    try:
+        cluster.call("GET", f"/apis/{item['apiVersion']}/{plural}", query={"limit": "1"})
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return False
+    return True
+
+
+def test_the_api_server_takes_the_release(cluster: Cluster, crd: Definition) -> None:
+    with cluster.namespace("gitops") as namespace:
+        stored = Runs(cluster, namespace).try_out(manifest("benchmarks/release.yaml"))
+        assert stored["status"] == {"observedGeneration": -1}
