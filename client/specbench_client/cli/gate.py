@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.gate import AskedGate, GateReport
-from specbench_api.plan.canonical import digest
+from specbench_api.plan.asked import asked_digest
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_client.cli.consoles import Page
 from specbench_client.cli.reading import read_run_file
@@ -74,7 +74,7 @@ def gate(result: str, **given: Any) -> int:
 
     places = (wanted.baseline_ref.uri, result)
     before, after = (run_store(open_results(where), where, latest=given["latest"]) for where in places)
-    asked = AskedGate(asked=digest(wanted.to_dict()), gate=wanted, baseline=before.uri())
+    asked = AskedGate(asked=asked_digest(wanted), gate=wanted, baseline=before.uri())
     report = gate_stores(asked, before, after)
     _deliver(report, given)
     return Exit.OK if report.passed else Exit.UNTRUSTWORTHY

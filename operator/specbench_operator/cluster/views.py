@@ -9,9 +9,22 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api import GROUP
-from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
+from specbench_api.plan.names import ANNOTATION_CELL, LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.probe import PROBE
-from specbench_operator.state import Failure, Job, Node, Place, Pod, Ref, Scope, Terminated, Thing, Verdict, Waiting
+from specbench_operator.state import (
+    EarlierRun,
+    Failure,
+    Job,
+    Node,
+    Place,
+    Pod,
+    Ref,
+    Scope,
+    Terminated,
+    Thing,
+    Verdict,
+    Waiting,
+)
 
 VERDICT = f"{GROUP}/verdict"
 """Annotation of an engine's Job: why its launch is over."""
@@ -94,6 +107,19 @@ def thing_of(kind: str, raw: Raw) -> Thing:
     """A Service or a ConfigMap."""
     meta = raw["metadata"]
     return Thing(_ref(kind, meta), owner_of(raw), place_of(meta), "deletionTimestamp" in meta)
+
+
+def earlier_of(raw: Raw) -> EarlierRun:
+    """A run as far as a gate may compare with it."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    return EarlierRun(
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta.get("creationTimestamp", ""),
+        phase=status.get("phase", ""),
+        uri=(status.get("results") or {}).get("uri", ""),
+        cell=meta.get("annotations", {}).get(ANNOTATION_CELL, ""),
+    )
 
 
 def place_of(meta: Raw) -> Place:
