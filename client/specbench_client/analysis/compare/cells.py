@@ -105,10 +105,12 @@ def _lack(key: CellKey, before: Cell | None, after: Cell | None, other: Mapping[
     if before is None or after is None:
         side, reason = ("earlier", LackReason.MISSING_BEFORE) if before is None else ("later", LackReason.MISSING_AFTER)
         return _uncompared(key, reason, f"the {side} result does not have it")
+    if other[key[1]]:
+        return _uncompared(key, LackReason.OTHER_WORK, other[key[1]])
     for side, cell in (("earlier", before), ("later", after)):
         if not cell.valid:
             return _uncompared(key, LackReason.INVALID, f"invalid in the {side} result: {', '.join(cell.findings)}")
-    return _uncompared(key, LackReason.OTHER_WORK, other[key[1]]) if other[key[1]] else None
+    return None
 
 
 def _slot(
