@@ -24,7 +24,7 @@ from specbench_testing.launched import launched
 from specbench_testing.records import World
 from specbench_testing.two_results import result_of, without_records
 
-WORLD = World(prompts=14, tokens=(20, 40), repeats=3, run_noise=0.004)
+WORLD = World(prompts=16, repeats=3, run_noise=0.004)
 CREATED = "2026-01-02T03:04:05Z"
 SLOW = replace(WORLD, step_ms={"ngram": 14.5})
 
@@ -90,7 +90,7 @@ def test_the_same_again_passes_and_every_test_says_what_it_rests_on() -> None:
     for test in report.tests:
         assert test.verdict is Shown.PASSED
         assert test.compared.ratio.value == pytest.approx(1.0)
-        assert test.compared.ratio.n == 14
+        assert test.compared.ratio.n == 16
         assert test.compared.repeats == (3, 3)
         assert test.low is not None
         assert test.high is not None
