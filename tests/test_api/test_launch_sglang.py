@@ -118,7 +118,8 @@ def test_its_health_route_is_told_not_to_generate_unless_the_user_says_so() -> N
 
 
 def test_without_levelling_it_keeps_its_own_defaults_and_its_counters() -> None:
-    wanted = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4 --enable-metrics --enable-cache-report --stream-interval=2"
+    model = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4"
+    wanted = f"{model} --enable-metrics --enable-cache-report --stream-interval=2"
     assert " ".join(launch(tensorParallelSize=4, levelling="Off", args=["--stream-interval=2"]).args) == wanted
 
 

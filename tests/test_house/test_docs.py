@@ -15,6 +15,8 @@ import pytest
 from specbench_api.campaign.expand import expand_campaign
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_campaign, read_run, read_yaml
+from specbench_client.cli.compare import compare as compare_command
+from specbench_client.cli.gate import gate as gate_command
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,6 +37,20 @@ def test_the_spec_in_the_readme_is_valid() -> None:
     assert expand(read_run(spec)).points
 
 
+def test_the_run_with_a_gate_in_its_page_is_valid() -> None:
+    page = (ROOT / "docs/gate.md").read_text(encoding="utf-8")
+    (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
+    gate = read_run(spec).spec.gate
+    assert gate is not None
+    assert [each.label for each in gate.asked] == ["speedup", "tpot", "ttft p95"]
+
+
+def test_every_option_of_the_gates_page_exists() -> None:
+    page = (ROOT / "docs/gate.md").read_text(encoding="utf-8")
+    known = {option for command in (gate_command, compare_command) for each in command.params for option in each.opts}
+    assert set(re.findall(r"(--[a-z][a-z-]+)\b", page)) - known <= {"--for", "--timeout", "--body-file"}
+
+
 def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
     page = (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
     (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", page, re.DOTALL)
@@ -47,7 +63,14 @@ def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
 
 
 def test_every_file_that_the_documents_link_to_is_there() -> None:
-    pages = ("README.md", "CONTRIBUTING.md", "hack/cluster/README.md", "docs/campaigns.md", "examples/seeds/README.md")
+    pages = (
+        "README.md",
+        "CONTRIBUTING.md",
+        "hack/cluster/README.md",
+        "docs/campaigns.md",
+        "docs/gate.md",
+        "examples/seeds/README.md",
+    )
     for name in pages:
         text = (ROOT / name).read_text(encoding="utf-8")
         targets = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from specbench_api.spec.conditions import ConditionType, EngineReason, Phase
+from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase
 from specbench_client.store.store import Refusal
 from specbench_operator.reconcile.judgement import ClientReason
 
@@ -34,7 +34,7 @@ def _words(argument: ast.expr) -> Iterator[str]:
 
 
 def test_every_reason_of_a_condition_is_on_the_page() -> None:
-    words = {*reasons(), *EngineReason, *ClientReason, *Refusal, *Phase}
+    words = {*reasons(), *EngineReason, *ClientReason, *Refusal, *Phase, *GateReason, *GateWait}
     assert {"NameTaken", "SecretMissing", "WaitingForRelease", "ApiFailing"} <= words, "the search finds them"
     assert sorted(word for word in words if f"`{word}`" not in PAGE) == []
 

@@ -144,7 +144,8 @@ def check(world: World, decision: Decision) -> None:
     assert not touched & foreign
     assert all(item["metadata"]["ownerReferences"][0]["uid"] == UID for item in decision.apply)
     rows = {row.type: row for row in decision.status.conditions}
-    assert set(rows) == set(ConditionType)
+    gated = {ConditionType.GATE_PASSED} if "gate" in world.run["spec"] else set()
+    assert set(rows) == {*set(ConditionType) - {ConditionType.GATE_PASSED}, *gated}
     both = {rows[ConditionType.RECONCILING].status, rows[ConditionType.STALLED].status}
     assert both != {ConditionStatus.TRUE}
     assert (decision.status.phase is Phase.SUCCEEDED) is (rows[ConditionType.READY].status is ConditionStatus.TRUE)

@@ -5,6 +5,7 @@ SPECBENCH_REWRITE_GOLDEN=1 rewrites the files, and the tests fail all the same: 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,15 +18,18 @@ import yaml
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.launch import CONFIG_FOLDER
 from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.gate import AskedGate
 from specbench_api.outcome.launched import Fact, Whereabouts
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expand import PLAN_BYTES_MAX, expand
-from specbench_api.plan.names import client_name
+from specbench_api.plan.names import client_name, gate_name
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, Tolerance
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_operator.render.client_job import client_job
 from specbench_operator.render.engine_job import engine_job
+from specbench_operator.render.gate_job import gate_job
 from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
@@ -114,6 +118,14 @@ def _report(edits: Mapping[str, Any]) -> Any:
     return report_job(given(edits)[0], SETTINGS)
 
 
+GATE = Gate(baseline_ref=BaselineRef(run="main"), tolerances=[Tolerance(metric=GateMetric.TTFT, percentile="p95")])
+
+
+def _gate(edits: Mapping[str, Any]) -> Any:
+    asked = AskedGate(asked="0123456789abcdef", gate=GATE, baseline="s3://results/team/a/runs/default/main/$(UID)")
+    return gate_job(given(edits)[0], asked, SETTINGS)
+
+
 def _plan(edits: Mapping[str, Any]) -> Any:
     """Without the plan itself: it has its own tests, and would have this file rewritten with every change of it."""
     return {**plan_config(*given(edits)), "data": {PLAN: "…"}}
@@ -132,6 +144,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "client-full": (_client, FULL),
     "report-small": (_report, SMALL),
     "report-full": (_report, FULL),
+    "gate-full": (_gate, FULL),
     "plan": (_plan, SMALL),
 }
 
@@ -186,6 +199,11 @@ def test_rendering_twice_gives_the_same(name: str) -> None:
 
 def test_the_longest_name_of_a_run_still_gives_names_that_a_service_may_have() -> None:
     assert len(client_name("n" * NAME_MAX, 511, 9_999)) <= 63
+    assert len(gate_name("n" * NAME_MAX, "0" * 64)) <= 63
+
+
+def test_a_gates_job_needs_no_config_map_which_may_be_gone_by_then() -> None:
+    assert "configMap" not in json.dumps(_gate(FULL))
 
 
 def pods() -> list[Any]:

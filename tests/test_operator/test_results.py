@@ -18,6 +18,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.results import Results
 from specbench_operator.errors import Retry
 from specbench_operator.state import Stored, StoreTrouble
+from specbench_testing.gates import gate_report
 from specbench_testing.operator import UID, operator_run, summary_of
 from specbench_testing.s3 import S3Server, free_port
 
@@ -171,6 +172,17 @@ def test_an_engine_has_answered_when_its_client_is_past_its_start(
 ) -> None:
     bench.put("progress.json", json.dumps(progress))
     assert bench.look().answering == answering
+
+
+def test_a_gates_answer_is_read_and_one_that_nobody_can_read_is_none(bench: Bench) -> None:
+    assert bench.results.read_gate(bench.run()) is None
+    bench.put("gate.json", gate_report().to_json())
+    assert bench.results.read_gate(bench.run()) == gate_report()
+    bench.put("gate.json", "{}")
+    assert bench.results.read_gate(bench.run()) is None
+    trouble = bench.results.read_gate(bench.run(bucket="nowhere-at-all"))
+    assert isinstance(trouble, StoreTrouble)
+    assert trouble.reason == "BucketMissing"
 
 
 def test_a_bucket_that_does_not_exist_is_named(bench: Bench) -> None:

@@ -95,8 +95,8 @@ def draws(layout: Layout, seed: int, resamples: int) -> Iterator[tuple[Values, V
         prompts = np.zeros((size, layout.prompts))
         for stratum in range(layout.strata):
             members = np.flatnonzero(layout.stratum_of == stratum)
-            prompts[:, members] = _drawn(rng, members.size, size)
-        yield _drawn(rng, layout.repeats, size), prompts
+            prompts[:, members] = drawn(rng, members.size, size)
+        yield drawn(rng, layout.repeats, size), prompts
 
 
 def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int, resamples: int = RESAMPLES) -> Values:
@@ -157,8 +157,8 @@ def describe(layout: Layout, resamples: int = RESAMPLES) -> str:
     )
 
 
-def _drawn(rng: np.random.Generator, units: int, size: int) -> Values:
-    """How often each unit comes up when as many as there are get drawn with replacement, `size` times over."""
+def drawn(rng: np.random.Generator, units: int, size: int) -> Values:
+    """Return how often each unit comes up when as many as there are get drawn with replacement, `size` times over."""
     rows = np.arange(size)[:, np.newaxis] * units
     picks = (rng.integers(0, units, size=(size, units)) + rows).ravel()
     return np.bincount(picks, minlength=size * units).reshape(size, units).astype(np.float64)

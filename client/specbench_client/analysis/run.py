@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
 
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.summary import PointSummary, RunSummary
-from specbench_api.plan.plan import Arm, Plan, Point
+from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
+from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.verdict import Verdict, verdict_of
-from specbench_client.metrics.frame import tidy
-from specbench_client.trust.drafting import believed
-from specbench_client.trust.evidence import PointEvidence, RunEvidence, finding_of
+from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
-
-Parts = Iterable[pd.DataFrame]
-"""The records of a point, cut anywhere; read once."""
 
 
 def summarise_run(
@@ -99,16 +93,7 @@ def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts]) -> list[J
 
 def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, Parts]) -> Measured:
     points = _points_of(arm, slot)
-    rows = pd.concat([_rows(plan, point, records[point.hash]) for point in points], ignore_index=True)
-    return Measured(plan, arm, slot.workload, slot.level, rows, points)
-
-
-def _rows(plan: Plan, summary: PointSummary, parts: Parts) -> pd.DataFrame:
-    """One point's rows as far as they are believed."""
-    point = Point(
-        hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
-    )
-    return believed(PointEvidence(plan, point, tidy(parts, point.hash), summary.self_watch, summary.counters))
+    return Measured(plan, arm, slot.workload, slot.level, rows_of(plan, points, records), points)
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:

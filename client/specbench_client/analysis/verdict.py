@@ -20,6 +20,7 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.cell import Judged
+from specbench_client.analysis.holm import rejected
 from specbench_client.trust.checks import research_runtime
 
 CLAUSES = 4
@@ -57,7 +58,7 @@ def verdict_of(facts: Verdict) -> str:
 def standings(judged: Sequence[Judged]) -> list[tuple[Cell, Standing]]:
     """Say how each cell but the baselines' stands."""
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
-    clear = _holm([each.p_value if each.cell.valid else None for each in compared])
+    clear = rejected([each.p_value if each.cell.valid else None for each in compared], 1 - LEVEL)
     return [(each.cell, _standing(each.cell, clear=is_clear)) for each, is_clear in zip(compared, clear, strict=True)]
 
 
@@ -151,17 +152,6 @@ def _standing(cell: Cell, *, clear: bool) -> Standing:
     if not clear:
         return Standing.UNCLEAR
     return Standing.FASTER if cell.speedup.value > 1 else Standing.SLOWER
-
-
-def _holm(p_values: Sequence[float | None]) -> list[bool]:
-    """Which hypotheses of no difference are rejected at the family-wise level."""
-    ranked = sorted((value, index) for index, value in enumerate(p_values) if value is not None)
-    rejected = [False] * len(p_values)
-    for rank, (value, index) in enumerate(ranked):
-        if value > (1 - LEVEL) / (len(ranked) - rank):
-            break
-        rejected[index] = True
-    return rejected
 
 
 def _trust(facts: Verdict) -> str:

@@ -28,12 +28,14 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
   specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML, PNG or Parquet
   specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
+  specbench compare BEFORE AFTER                  two stored results beside each other
+  specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
 The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
 
-Exit codes: 0 finished and trustworthy, 1 a bug of ours, 2 bad input, 3 finished but not trustworthy,
-4 an engine failed, 5 results are not durable, 130 interrupted.
+Exit codes: 0 finished and trustworthy, 1 a bug of ours, 2 bad input, 3 finished but not trustworthy or
+not past its gate, 4 an engine failed, 5 results are not durable, 130 interrupted.
 """
 
 
@@ -44,6 +46,8 @@ COMMANDS = {
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
+    "compare": "Show two stored results beside each other, cell by cell.",
+    "gate": "Pass or fail a result against an earlier one.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
 """Each is the object of its own name in the module of its own name, but for Python's own words."""

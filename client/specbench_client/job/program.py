@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit, Termination
+from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
 from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
 from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import EngineGroup, Plan
@@ -140,6 +141,40 @@ def report(site: Site, /, plan_file: Path, results: str) -> Termination:
     summary = conclude(plan, store)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.verdict}"
     return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
+
+
+@program.command(short_help="Evaluate the run's gate against an earlier result.")
+@click.option("--results", required=True, metavar="URI", help="Root of the run's own results: s3://…, or a folder.")
+@click.option(
+    "--asked",
+    required=True,
+    metavar="JSON",
+    envvar=GATE_VARIABLE,
+    show_envvar=True,
+    help="The gate, and where its baseline lies, as the operator found it.",
+)
+@LOG
+@click.pass_obj
+def gate(site: Site, /, results: str, asked: str) -> Termination:  # noqa: ARG001 -- nothing is measured to account for
+    """Write gate.json beside the run's summary. It ends with 0 whatever the verdict: that is the operator's to tell.
+
+    \b
+      specbench-client gate --results s3://bench/runs/team/llama/8a01…
+    """  # noqa: D301 -- \b is click's, and must be the real character
+    from specbench_client.drive.compared import gate_stores, keep_gate  # noqa: PLC0415 -- as above
+
+    wanted, after = _asked(asked), open_store(results)
+    told = gate_stores(wanted, open_store(wanted.baseline), after)
+    keep_gate(told, after)
+    return Termination(code=Exit.OK, reason=str(told.reason), message=told.message)
+
+
+def _asked(given: str) -> AskedGate:
+    try:
+        return AskedGate.from_json(given)
+    except ValidationError as error:
+        remedy = "client and operator must be of one version"
+        raise BadInput(f"--asked: not a gate: {error}: {remedy}") from error
 
 
 @dataclass(frozen=True)

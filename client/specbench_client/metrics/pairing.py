@@ -52,7 +52,7 @@ def pair(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
 def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
     """Steady rows with their pass over the prompts and the replies that stand before them."""
     numbered = with_pass(rows)
-    numbered["history"] = _histories(numbered)
+    numbered["history"] = histories(numbered)
     return numbered[flags(numbered, "steady")][[*KEY, *SIDE, "history"]]
 
 
@@ -65,8 +65,11 @@ def with_pass(rows: pd.DataFrame) -> pd.DataFrame:
     return numbered.assign(**{"pass": ranked.fillna(1).astype(int) - 1}).drop(columns="begun")
 
 
-def _histories(rows: pd.DataFrame) -> pd.Series:
-    """The earlier replies of each row's conversation as one text; missing where one of them is not known."""
+def histories(rows: pd.DataFrame) -> pd.Series:
+    """Return the earlier replies of each row's conversation as one text; missing where one of them is not known.
+
+    `rows`: with their pass, see `with_pass`. What stands before a first turn is the empty text.
+    """
     found = pd.Series([None] * len(rows), index=rows.index, dtype=object)
     before: dict[tuple[float, str, int], str | None] = {}
     ordered = rows.sort_values("turn")

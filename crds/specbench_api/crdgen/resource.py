@@ -39,6 +39,13 @@ COLUMNS: tuple[Schema, ...] = (
     },
     {"name": "Engine", "type": "string", "jsonPath": ".spec.engine.kind"},
     {"name": "Model", "type": "string", "jsonPath": ".spec.model.name", "priority": 1},
+    {
+        "name": "Gate",
+        "type": "string",
+        "jsonPath": ".status.gate.reason",
+        "priority": 1,
+        "description": "What became of spec.gate.",
+    },
     {"name": "Reason", "type": "string", "jsonPath": f"{_READY}.reason", "priority": 1},
     {"name": "Message", "type": "string", "jsonPath": f"{_READY}.message", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},

@@ -4,6 +4,7 @@ runs/NAMESPACE/NAME/UID/
   plan.json                                             what was to be done: arms, launches, points with their hashes
   progress.json                                         how far the launch at work is, while it works
   summary.json report.html results.csv                  the answer: for programs, for people, for spreadsheets
+  gate.json                                             whether the run passed its gate, and the evidence
   provenance.json                                       what was observed: versions, prompts' fingerprints, launches
   launches/LAUNCH.json                                  what was seen of one launch of an engine, before its first point
   points/HASH/records/part-ATTEMPT-00000.parquet …      one row a request
@@ -20,6 +21,7 @@ PLAN = "plan.json"
 PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
 REPORT = "report.html"
+GATE = "gate.json"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
 

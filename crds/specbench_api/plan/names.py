@@ -14,12 +14,17 @@ LABEL_GROUP = f"{GROUP}/group"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
 LABEL_ROLE = f"{GROUP}/role"
 LABEL_ARM = f"{GROUP}/arm"
+LABEL_CAMPAIGN = f"{GROUP}/campaign"
+"""Of a run that a campaign made: the campaign's name."""
+ANNOTATION_CELL = f"{GROUP}/cell"
+"""Of such a run: which cell of the campaign's axes it is, as text that is equal in every round."""
 LABEL_MANAGED = "app.kubernetes.io/managed-by"
 MANAGER = "specbench"
 
 ROLE_ENGINE = "engine"
 ROLE_CLIENT = "client"
 ROLE_REPORT = "report"
+ROLE_GATE = "gate"
 ROLE_PLAN = "plan"
 
 
@@ -36,6 +41,11 @@ def client_name(run: str, group: int, attempt: int) -> str:
 def report_name(run: str) -> str:
     """Of the Job that turns point summaries into the answer."""
     return f"{run}-report"
+
+
+def gate_name(run: str, asked: str) -> str:
+    """Of the Job that evaluates a gate; `asked`: the gate's digest, so that another gate has another Job."""
+    return f"{run}-gate-{asked[:8]}"
 
 
 def plan_name(run: str) -> str:

@@ -10,6 +10,8 @@ For each condition type: what True, False and Unknown mean.
     LoadFinished    True: every point that can be measured is measured. False: still at it, or gave up on an arm.
     ResultsDurable  True: every measured point has its manifest in S3. False: S3 refused. Unknown: not finished.
     Trustworthy     True: no check found a reason to doubt. False: the numbers are not to be trusted, and why.
+    GatePassed      Only where spec.gate asks. True: not worse than the earlier result, within the tolerances. False:
+                    worse, or neither could be shown, or the two cannot be compared. Unknown: not evaluated yet.
     Ready           True: the run is finished, whatever the verdict. For tools (kstatus, kubectl wait).
     Reconciling     True: the run is at work. Never True together with Stalled.
     Stalled         True: the run cannot go on by itself.
@@ -29,6 +31,7 @@ class ConditionType(StrEnum):
     LOAD_FINISHED = "LoadFinished"
     RESULTS_DURABLE = "ResultsDurable"
     TRUSTWORTHY = "Trustworthy"
+    GATE_PASSED = "GatePassed"
     READY = "Ready"
     RECONCILING = "Reconciling"
     STALLED = "Stalled"
@@ -93,3 +96,37 @@ class GroupState(StrEnum):
     MEASURING = "Measuring"
     DONE = "Done"
     FAILED = "Failed"
+
+
+class GateReason(StrEnum):
+    """Why a gate passed or did not, once it was evaluated."""
+
+    PASSED = "Passed"
+    """Every cell was shown to be within its tolerance."""
+    REGRESSED = "Failed"
+    """A cell was shown to be worse than its tolerance allows."""
+    INCONCLUSIVE = "Inconclusive"
+    """Of some cell neither could be shown."""
+    CELLS_MISSING = "CellsMissing"
+    """The earlier result has cells that this run lacks, or whose comparison a check broke."""
+    NOT_COMPARABLE = "NotComparable"
+    """The two results answer different questions."""
+    UNTRUSTWORTHY = "Untrustworthy"
+    """One of the results is not to be trusted."""
+
+
+class GateWait(StrEnum):
+    """Why a gate is not evaluated, or not yet."""
+
+    NOT_YET = "NotYet"
+    """The run itself is not finished."""
+    EVALUATING = "Evaluating"
+    """The gate's Job is at work."""
+    BASELINE_MISSING = "BaselineMissing"
+    """There is no such run, campaign or cell, or nothing lies at the URI."""
+    BASELINE_NOT_FINISHED = "BaselineNotFinished"
+    """The earlier run is still at work."""
+    BASELINE_FAILED = "BaselineFailed"
+    """The earlier run ended without a result."""
+    RUN_FAILED = "RunFailed"
+    """This run ended without a result."""

@@ -10,6 +10,7 @@ from specbench_api import API_VERSION
 from specbench_api.model import ApiModel, KeyedBy, Rule
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine
+from specbench_api.spec.gate import Gate
 from specbench_api.spec.kubernetes import DNS_LABEL
 from specbench_api.spec.load import Load
 from specbench_api.spec.placement import Placement
@@ -32,7 +33,8 @@ NOTHING_CHANGES = Rule(
     "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
     " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
     " && self.placement == oldSelf.placement && self.results == oldSelf.results",
-    "what is measured cannot change under a run: create a new SpecBenchRun (only suspend and the deadlines may change)",
+    "what is measured cannot change under a run: create a new SpecBenchRun"
+    " (only suspend, the gate and the deadlines may change)",
 )
 SPLIT_TOO_FAR = Rule(
     "self.engine.tensorParallelSize <= 1 || self.placement.gpus == 0"
@@ -62,6 +64,8 @@ class RunSpec(ApiModel):
     """On which nodes."""
     results: Results
     """Where results are kept."""
+    gate: Gate | None = None
+    """What must not be worse than in an earlier result. Not part of what is measured: it may change under a run."""
     suspend: bool = False
     """True gives the GPUs back and keeps what is finished; false goes on."""
     active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400

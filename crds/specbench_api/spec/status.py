@@ -163,6 +163,21 @@ class ResultsStatus(ApiModel):
     """report.html"""
 
 
+class GateStatus(ApiModel):
+    """What became of spec.gate, once it was evaluated. The evidence is gate.json, beside the run's summary."""
+
+    asked: Annotated[str, Field(max_length=64)]
+    """Digest of the gate that was evaluated: another one is evaluated anew."""
+    passed: bool
+    """Whether it passed."""
+    reason: Annotated[str, Field(max_length=64)]
+    """One CamelCase word: why."""
+    message: Text = ""
+    """The same in a line."""
+    baseline: Annotated[str, Field(max_length=2048)] = ""
+    """Root of the results that it was compared with."""
+
+
 class RunStatus(ApiModel):
     """What was observed of a run."""
 
@@ -194,3 +209,5 @@ class RunStatus(ApiModel):
     """Trustworthy, Untrustworthy or empty while unknown."""
     results: ResultsStatus | None = None
     """Where the results lie."""
+    gate: GateStatus | None = None
+    """What became of spec.gate; none until it was evaluated."""

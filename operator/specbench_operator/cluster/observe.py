@@ -11,15 +11,26 @@ from typing import Any
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
+from specbench_api.plan.asked import asked_digest
+from specbench_api.plan.names import (
+    LABEL_CAMPAIGN,
+    LABEL_MANAGED,
+    LABEL_RUN,
+    MANAGER,
+    ROLE_CLIENT,
+    ROLE_ENGINE,
+    ROLE_PLAN,
+)
+from specbench_api.spec.conditions import Phase
+from specbench_api.spec.gate import Gate
 from specbench_api.spec.reading import parse_run
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, RUN, SERVICE
 from specbench_operator.cluster.queues import Queues, said_at
 from specbench_operator.cluster.results import Results
-from specbench_operator.cluster.views import job_of, node_of, owner_of, pod_of, thing_of
+from specbench_operator.cluster.views import earlier_of, job_of, node_of, owner_of, pod_of, thing_of
 from specbench_operator.errors import Retry
-from specbench_operator.state import Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
+from specbench_operator.state import EarlierRun, Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
 
 SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Of every child, and of nothing else in the cluster: what is watched and listed."""
@@ -59,6 +70,7 @@ class Observer:
             plan_json=_plan(plans, resource["metadata"]["uid"]),
             nodes=self._nodes(pods, jobs),
             stored=self._stored(resource),
+            **self._gate(resource),
         )
 
     def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
@@ -98,6 +110,31 @@ class Observer:
                 return NodeUnread(name, f"the operator may not read the node: {remedy}")
             raise
         return NodeUnread(name, "the node is gone") if raw is None else node_of(raw)
+
+    def _gate(self, resource: Mapping[str, Any]) -> dict[str, Any]:
+        """What a gate needs that is still to be told: its answer in S3, and the runs that it may mean."""
+        status = resource.get("status") or {}
+        if not status.get("completionTime") or status.get("phase") != Phase.SUCCEEDED:
+            return {}
+        try:
+            run = parse_run(resource)
+        except InvalidSpec:
+            return {}
+        gate = run.spec.gate
+        if gate is None or (status.get("gate") or {}).get("asked") == asked_digest(gate):
+            return {}
+        return {"gate": self._results.read_gate(run), "earlier": self._earlier(run.metadata.namespace, gate)}
+
+    def _earlier(self, namespace: str, gate: Gate) -> tuple[EarlierRun, ...]:
+        ref = gate.baseline_ref
+        if ref.run is not None:
+            raw = self._api.get(RUN, namespace, ref.run)
+            return () if raw is None else (earlier_of(raw),)
+        if ref.campaign is None:
+            return ()
+        return tuple(
+            earlier_of(raw) for raw in self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
+        )
 
     def _stored(self, resource: Mapping[str, Any]) -> Stored | StoreTrouble | None:
         """S3, unless the run has ended or cannot be read: then nothing depends on it."""

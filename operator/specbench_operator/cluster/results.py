@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.gate import GateReport
+from specbench_api.outcome.layout import GATE, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
@@ -62,6 +63,20 @@ class Results:
             return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.trouble
+
+    def read_gate(self, run: SpecBenchRun) -> GateReport | StoreTrouble | None:
+        """gate.json of a run; None where there is none that this version can read. Raises Retry."""
+        s3, meta = run.spec.results.s3, run.metadata
+        below = f"{run_root(meta.namespace, meta.name, meta.uid)}/{GATE}"
+        try:
+            bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
+            data = bucket.get(f"{s3.prefix}/{below}" if s3.prefix else below)
+        except StoreError as error:
+            return error.trouble
+        try:
+            return None if data is None else GateReport.from_json(data)
+        except ValidationError:
+            return None  # it is derived: whoever asks has it made again
 
     def _credentials(self, namespace: str, secret: str | None) -> Mapping[str, str] | None:
         if secret is None:

@@ -9,11 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api import GROUP
-from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
+from specbench_api.plan.names import ANNOTATION_CELL, LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.client_job import ENGINE_POD
 from specbench_operator.render.probe import PROBE
 from specbench_operator.render.queue import QUEUE
 from specbench_operator.state import (
+    EarlierRun,
     Failure,
     Job,
     Node,
@@ -116,6 +117,19 @@ def thing_of(kind: str, raw: Raw) -> Thing:
     """A Service or a ConfigMap."""
     meta = raw["metadata"]
     return Thing(_ref(kind, meta), owner_of(raw), place_of(meta), "deletionTimestamp" in meta)
+
+
+def earlier_of(raw: Raw) -> EarlierRun:
+    """A run as far as a gate may compare with it."""
+    meta, status = raw["metadata"], raw.get("status") or {}
+    return EarlierRun(
+        name=meta["name"],
+        uid=meta["uid"],
+        created=meta.get("creationTimestamp", ""),
+        phase=status.get("phase", ""),
+        uri=(status.get("results") or {}).get("uri", ""),
+        cell=meta.get("annotations", {}).get(ANNOTATION_CELL, ""),
+    )
 
 
 def place_of(meta: Raw) -> Place:

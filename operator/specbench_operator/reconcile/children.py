@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_REPORT
+from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
 from specbench_operator.settings import Settings
 from specbench_operator.state import Job, Observed, Pod, Ref, Thing
@@ -47,6 +47,11 @@ class Children:
     def report(self) -> Job | None:
         """The report Job."""
         return next((job for job in self.jobs if job.place.role == ROLE_REPORT), None)
+
+    @property
+    def gates(self) -> tuple[Job, ...]:
+        """Jobs that evaluate a gate: the one that is asked now, and those of gates that were changed."""
+        return tuple(job for job in self.jobs if job.place.role == ROLE_GATE)
 
     def pods_of(self, job: Job | None) -> tuple[Pod, ...]:
         """Pods that a Job controls; not those of an earlier one of its name, nor that of its launch before."""

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState, Phase, QueueReason
+from specbench_api.spec.conditions import (
+    ConditionStatus,
+    ConditionType,
+    EngineReason,
+    GateWait,
+    GroupState,
+    Phase,
+    QueueReason,
+)
 from specbench_api.spec.status import Condition, RunStatus
 from specbench_operator.reconcile.client_side import not_durable
 from specbench_operator.reconcile.course import AT_WORK, STALLED, Course
@@ -53,6 +61,8 @@ def unknown(reason: str, message: str = "") -> Said:
 def conditions_of(scene: Scene, course: Course) -> list[Condition]:
     """All of them, in the order of the vocabulary."""
     said = {kind: tell(scene, course) for kind, tell in _TOLD_BY.items()} | for_tools(course)
+    if scene.run.spec.gate:
+        said[ConditionType.GATE_PASSED] = unknown(GateWait.NOT_YET, "it is evaluated when the run is finished")
     return dated(said, scene.previous, scene.run.metadata.generation, scene.now)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.spec.conditions import ConditionType, Phase
+from specbench_api.spec.conditions import ConditionType, GateWait, Phase
 from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.reconcile.actions import releases
@@ -37,6 +37,7 @@ def invalid(
     said = {
         ConditionType.VALIDATED: no("InvalidSpec", message),
         **dict.fromkeys(_UNTOUCHED, unknown(UNFINISHED)),
+        **({ConditionType.GATE_PASSED: unknown(GateWait.NOT_YET)} if resource.get("spec", {}).get("gate") else {}),
         **for_tools(Course(Phase.INVALID, "InvalidSpec", message)),
     }
     status = previous.model_copy(

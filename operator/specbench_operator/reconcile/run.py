@@ -14,6 +14,7 @@ from specbench_operator.reconcile.adopted import refuse_other_results
 from specbench_operator.reconcile.children import children_of
 from specbench_operator.reconcile.course import TERMINAL, Course, course_of
 from specbench_operator.reconcile.finished import finished
+from specbench_operator.reconcile.gate import with_gate
 from specbench_operator.reconcile.judgement import soonest
 from specbench_operator.reconcile.refused import invalid, is_finished
 from specbench_operator.reconcile.scene import Scene, scene_of, status_of
@@ -34,7 +35,7 @@ def decide(observed: Observed, settings: Settings, now: datetime) -> Decision:
         return Decision(previous, at_rest=True)  # the garbage collector takes the children
     children = children_of(observed, resource["metadata"]["uid"], settings, now)
     if is_finished(previous):
-        return finished(resource, previous, children, now)
+        return with_gate(finished(resource, previous, children, now), observed, children, settings, now)
     try:
         return _decide(parse_run(resource), observed, previous, settings, now)
     except InvalidSpec as error:

@@ -81,6 +81,16 @@ def _was(before: RunStatus, row: Condition) -> bool:
     return known is not None and (known.status, known.reason) == (row.status, row.reason)
 
 
+def events_of_gate(before: RunStatus, after: RunStatus) -> tuple[Event, ...]:
+    """That a gate was passed, or was not."""
+    passed = _turned(before, after, ConditionType.GATE_PASSED, ConditionStatus.TRUE)
+    not_passed = _turned(before, after, ConditionType.GATE_PASSED, ConditionStatus.FALSE)
+    return (
+        *((Event(NORMAL, "GatePassed", passed.message),) if passed else ()),
+        *((Event(WARNING, "GateNotPassed", joined((not_passed.reason, not_passed.message))),) if not_passed else ()),
+    )
+
+
 def _turned(before: RunStatus, after: RunStatus, kind: ConditionType, status: ConditionStatus) -> Condition | None:
     old, new = condition_of(before, kind), condition_of(after, kind)
     return new if new and new.status is status and (old is None or old.status is not status) else None

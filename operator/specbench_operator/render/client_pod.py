@@ -40,9 +40,14 @@ def results_uri(run: SpecBenchRun) -> str:
 
 
 def client_pod(
-    run: SpecBenchRun, args: Sequence[str], settings: Settings, told: Mapping[str, str] | None = None
+    run: SpecBenchRun,
+    args: Sequence[str],
+    settings: Settings,
+    told: Mapping[str, str] | None = None,
+    *,
+    plan: bool = True,
 ) -> Manifest:
-    """PodSpec of `specbench-client ARGS`; `told`: further environment."""
+    """PodSpec of `specbench-client ARGS`; `told`: further environment; `plan`: whether it is given the plan's file."""
     placement = run.spec.placement
     account = placement.service_account_name
     return {
@@ -50,15 +55,17 @@ def client_pod(
         **({"serviceAccountName": account} if account else {}),
         **({"nodeSelector": placement.client_node_selector} if placement.client_node_selector else {}),
         "volumes": [
-            {"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}},
+            *([{"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}}] if plan else []),
             empty_dir("spool"),
             empty_dir("tmp"),
         ],
-        "containers": [_container(run, args, settings, told or {})],
+        "containers": [_container(run, args, settings, told or {}, plan=plan)],
     }
 
 
-def _container(run: SpecBenchRun, args: Sequence[str], settings: Settings, told: Mapping[str, str]) -> Manifest:
+def _container(
+    run: SpecBenchRun, args: Sequence[str], settings: Settings, told: Mapping[str, str], *, plan: bool
+) -> Manifest:
     return {
         "name": CONTAINER,
         "image": settings.client_image,
@@ -70,7 +77,7 @@ def _container(run: SpecBenchRun, args: Sequence[str], settings: Settings, told:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": dict(OURS),
         "volumeMounts": [
-            {"name": "plan", "mountPath": PLAN_DIR, "readOnly": True},
+            *([{"name": "plan", "mountPath": PLAN_DIR, "readOnly": True}] if plan else []),
             {"name": "spool", "mountPath": SPOOL_DIR},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a mount, not a file
         ],

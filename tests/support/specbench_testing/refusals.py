@@ -417,7 +417,33 @@ REFUSALS = (
     _pair("lookahead", "use ngram"),
     _pair("medusa", "use draft_model or ngram", model="acme/draft"),
     _pair("suffix", "use ngram"),
+    Refusal(
+        "a gate without a baseline",
+        {"spec.gate": {"baselineRef": {}}},
+        "spec.gate.baselineRef",
+        "give exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
+    ),
+    Refusal(
+        "a gate with two baselines",
+        {"spec.gate": {"baselineRef": {"run": "main", "uri": "s3://bench/x"}}},
+        "spec.gate.baselineRef",
+        "give exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
+    ),
+    Refusal(
+        "a percentile of what has none",
+        {"spec.gate": {"baselineRef": {"run": "main"}, "tolerances": [{"metric": "speedup", "percentile": "p95"}]}},
+        "spec.gate.tolerances[0]",
+        "tolerances[].percentile goes with the metrics tpot, ttft and e2e alone",
+    ),
+    Refusal(
+        "a gate that tolerates nothing at all",
+        {"spec.gate": {"baselineRef": {"run": "main"}, "tolerances": [{"metric": "tpot", "maxRegressionPercent": 0}]}},
+        "spec.gate.tolerances[0].maxRegressionPercent",
+        "should be greater than 0",
+        "greater than 0",
+    ),
 )
+
 
 ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("the smallest run", {}),
@@ -524,6 +550,23 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "credentialsSecret": "bench-s3",
             },
             "spec.results.adopt": "7d0f6bd8-4c4b-4d53-9d53-000000000001",
+        },
+    ),
+    (
+        "a gate in full",
+        {
+            "spec.gate": {
+                "baselineRef": {"campaign": "nightly"},
+                "tolerances": [
+                    {"metric": "speedup", "maxRegressionPercent": 3},
+                    {"metric": "ttft", "percentile": "p95", "arms": ["none", "ngram"], "workloads": ["chat"]},
+                ],
+                "confidence": 0.9,
+                "minRepeats": 5,
+                "onMissing": "Pass",
+                "inconclusive": "Pass",
+                "requireTrustworthy": False,
+            }
         },
     ),
 )

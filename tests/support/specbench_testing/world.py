@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from specbench_api.outcome.ending import Exit, Termination
+from specbench_api.outcome.gate import GateReport
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.expand import expand
@@ -36,6 +37,7 @@ from specbench_operator.render.queue import QUEUE
 from specbench_operator.settings import Settings
 from specbench_operator.state import (
     Decision,
+    EarlierRun,
     Event,
     Failure,
     Job,
@@ -76,6 +78,8 @@ class World:
     answering: tuple[int, int] | None = None
     plan_there: str | None = None
     trouble: StoreTrouble | None = None
+    gate: GateReport | None = None
+    earlier: tuple[EarlierRun, ...] = ()
     events: list[Event] = field(default_factory=list)
     launched: list[str] = field(default_factory=list)
     _uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -114,7 +118,7 @@ class World:
         stored = Stored(frozenset(self.measured), self.summary, self.answering, self.plan_there)
         return Observed(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.things.values()),
-            self.plan_json, tuple(self.nodes), self.trouble or stored,
+            self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
         )  # fmt: skip
 
     def look(self) -> Decision:

@@ -1,0 +1,83 @@
+"""Two results with a known difference: pairs of an arm with its baseline, or whole runs of a world."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.manifest import Observed
+from specbench_client.analysis.compare.figures import Measured
+from specbench_client.analysis.compare.result import Result
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.records import HONEST, Lies, World, point_of, run_of_world
+
+TOKENS = 50
+BASE_MS, ARM_MS = 10.0, 6.0
+
+
+@dataclass(frozen=True)
+class TwoResults:
+    """Prompts have a character of their own that is alike on both sides; runs are faster or slower as a whole."""
+
+    prompts: int = 20
+    repeats: int = 3
+    run_noise: float = 0.01
+    jitter: float = 0.03
+    spread: float = 0.3
+    slower: float = 1.0
+    """By so much the arm is slower after: 1.15 is 15 % more time."""
+    own: float = 0.0
+    """How much a change differs from prompt to prompt."""
+
+    def measured(self, seed: int) -> tuple[Measured, Measured]:
+        """Before and after."""
+        rng = np.random.default_rng(seed)
+        character = np.exp(rng.normal(0, self.spread, self.prompts))
+        own = np.exp(rng.normal(0, self.own, self.prompts))
+        return self._side(rng, character), self._side(rng, character * own * self.slower)
+
+    def _side(self, rng: np.random.Generator, pace: np.ndarray) -> Measured:
+        prompt, repeat = (
+            np.tile(np.arange(self.prompts), self.repeats),
+            np.repeat(np.arange(self.repeats), self.prompts),
+        )
+        runs = np.exp(rng.normal(0, self.run_noise, (2, self.repeats)))
+        noise = np.exp(rng.normal(0, self.jitter, (2, prompt.size)))
+        base = BASE_MS * runs[0][repeat] * noise[0]
+        return measured_of(prompt, repeat, {BASELINE: base, ARM: ARM_MS * pace[prompt] * runs[1][repeat] * noise[1]})
+
+
+def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> Measured:
+    """Pairs of one turn each; pace in ms a token."""
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
+    columns |= {"pass": 0, "turn": 0.0}
+    for side, ms in pace_ms.items():
+        told = {"category": "c", "tokens": float(TOKENS), "intended_ns": 0.0, "first_token_ns": ms * 1e6}
+        told |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x", "history": ""}
+        columns |= {f"{name}{side}": value for name, value in told.items()}
+    rows = pd.DataFrame(columns)
+    return Measured(rows, Pairs(rows, len(rows), 0))
+
+
+def result_of(world: World, lies: Lies = HONEST, **observed: Any) -> Result:
+    """A world's run as it was measured; `observed`: what its manifests saw instead of the usual."""
+    plan = world.plan
+    measured = {point.hash: point_of(world, point, lies) for point in plan.points if lies.measured(point)}
+    seen = {"dataset_fingerprint": "f", "prompts": world.prompts, "client_version": "0", "launch": "0-a", **observed}
+    return Result(
+        uri="results/run",
+        plan=plan,
+        summary=run_of_world(world, lies),
+        points={point: summary for point, (summary, _) in measured.items()},
+        observed=dict.fromkeys(measured, Observed(**seen)),
+        records={point: [frame] for point, (_, frame) in measured.items()},
+        launches=lies.launches,
+    )
+
+
+def without_records(result: Result) -> Result:
+    """The same result of which somebody kept the summary alone."""
+    return replace(result, points={}, observed={}, records={}, launches=())

@@ -1,0 +1,181 @@
+"""`specbench compare`, `specbench gate` and `specbench-client gate` over results that lie in a folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate, GateReport
+from specbench_api.outcome.layout import GATE, SUMMARY, run_root
+from specbench_api.spec.gate import BaselineRef, Gate
+from specbench_client.cli import exit_code
+from specbench_client.drive.conclude import conclude
+from specbench_client.job.program import run_program
+from specbench_client.store.folder import FolderStore
+from specbench_testing.kept import keep
+from specbench_testing.records import World
+from specbench_testing.specs import simulated_run, write_run
+
+WORLD = World(prompts=14, repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
+UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "same": "0190b000-0000-7000-8000-000000000000",
+        "slow": "0190c000-0000-7000-8000-000000000000"}  # fmt: skip
+TRUSTING = "--allow-untrustworthy"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three finished runs: main, the same again, and one whose drafter is slower."""
+    root = tmp_path_factory.mktemp("results")
+    worlds = {"main": WORLD, "same": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
+    for name, world in worlds.items():
+        plan = keep(world, root / name, UIDS[name])
+        conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
+    return root
+
+
+def root_of(results: Path, name: str) -> Path:
+    return results / name / run_root("local", "demo", UIDS[name])
+
+
+def gate(results: Path, after: str, *more: str) -> int:
+    return exit_code(["gate", str(results / after), *more])
+
+
+@pytest.mark.parametrize(("after", "code"), [("same", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
+def test_the_exit_code_is_the_verdict(
+    results: Path, after: str, code: Exit, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    comment = tmp_path / "comment.md"
+    more = ("--markdown", str(comment), "--report-url", "https://ci/x", "--output", "json", TRUSTING)
+    assert gate(results, after, "--baseline", str(results / "main"), *more) == code
+    report = GateReport.from_json(capsys.readouterr().out)
+    assert report.passed == (code is Exit.OK)
+    assert comment.read_text().startswith("### ✅" if report.passed else "### ❌ specbench: Gate failed")
+    assert "[Report](https://ci/x)" in comment.read_text()
+
+
+def test_a_gate_for_people_says_why(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gate(results, "slow", "--baseline", str(results / "main"), TRUSTING)
+    told = capsys.readouterr().out
+    assert "Gate failed" in told
+    assert "tests are worse than tolerated: speedup of ngram on chat at 1" in " ".join(told.split())
+
+
+def test_tolerances_and_confidence_are_taken_from_the_command_line(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wide = ("--tolerance", "speedup=60%", "--tolerance", "ttft.p50=20", "--confidence", "0.9", "-o", "json", TRUSTING)
+    assert gate(results, "slow", "--baseline", str(results / "main"), *wide) == Exit.OK
+    report = GateReport.from_json(capsys.readouterr().out)
+    assert [each.label for each in report.gate.tolerances] == ["speedup", "ttft p50"]
+    assert [each.max_regression_percent for each in report.gate.tolerances] == [60, 20]
+    assert report.gate.confidence == 0.9
+
+
+def test_the_gate_of_a_spec_is_taken_and_overridden(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
+    file = write_run(tmp_path, simulated_run(gate=asked))
+    assert gate(results, "same", "--from", str(file)) == Exit.OK
+    file.write_text(yaml.safe_dump(simulated_run(gate={**asked, "baselineRef": {"run": "main"}})))
+    capsys.readouterr()
+    assert gate(results, "same", "--from", str(file)) == Exit.BAD_INPUT
+    assert "the run 'main', which only a cluster can find" in capsys.readouterr().err
+    assert gate(results, "same", "--from", str(file), "--baseline", str(results / "main")) == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ((), "give --baseline RESULT, or --from FILE"),
+        (("--baseline", "nowhere"), "no run lies here"),
+        (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
+        (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile goes with"),
+        (("--baseline", "MAIN", "--tolerance", "speedup=0"), "greater than 0"),
+        (("--baseline", "MAIN", "--confidence", "2"), "gate.confidence"),
+        (("--baseline", "MAIN", "--markdown", "no/such/folder/x.md"), "give a file in a folder that is there"),
+    ],
+)
+def test_bad_input_is_named_with_what_instead(
+    results: Path, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [word.replace("MAIN", str(results / "main")) for word in more]
+    assert gate(results, "same", *words) == Exit.BAD_INPUT
+    assert said in capsys.readouterr().err
+
+
+def test_a_spec_without_a_gate_is_said(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_run(tmp_path, simulated_run())
+    assert gate(results, "same", "--from", str(file)) == Exit.BAD_INPUT
+    assert "spec.gate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["text", "json", "markdown"])
+def test_two_results_are_compared(results: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["compare", str(results / "main"), str(results / "slow"), "-o", output]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "worse" in told
+    if output == "json":
+        assert json.loads(told)["schemaVersion"] == "specbench.io/comparison/v1"
+
+
+def test_results_that_cannot_be_compared_are_bad_input(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = keep(replace(WORLD, concurrency=(2,), prompts=4), tmp_path / "other", UIDS["main"])
+    conclude(plan, FolderStore(tmp_path / "other" / run_root("local", "demo", UIDS["main"])))
+    assert exit_code(["compare", str(results / "main"), str(tmp_path / "other")]) == Exit.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "no cell (arm × workload × load) in common" in told
+    assert "none on chat at 2: the earlier result does not have it" in told
+
+
+def test_a_run_without_an_answer_is_named_with_the_way_to_one(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(WORLD, tmp_path / "open", UIDS["main"], points=1)
+    assert exit_code(["compare", str(tmp_path / "open"), str(results / "main")]) == Exit.BAD_INPUT
+    assert "BaselineNotFinished" in capsys.readouterr().err
+
+
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, asked: str) -> tuple[int, dict[str, Any]]:
+    """The gate's Job: its exit code and its last words."""
+    monkeypatch.setenv(GATE_VARIABLE, asked)
+    words = tmp_path / "ended"
+    code = run_program(["gate", "--results", str(after), "--termination-log", str(words)])
+    said: dict[str, Any] = json.loads(words.read_text())
+    return code, said
+
+
+def test_the_gates_job_writes_its_answer_beside_the_summary_and_ends_well_whatever_it_is(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Gate(baseline_ref=BaselineRef(run="main"), require_trustworthy=False)
+    asked = AskedGate(asked="abc", gate=wanted, baseline=str(root_of(results, "main")))
+    after = root_of(results, "slow")
+    code, said = job(monkeypatch, tmp_path, after, asked.to_line())
+    assert (code, said["reason"]) == (0, "Failed")
+    assert (after / SUMMARY).exists()
+    report = GateReport.from_json((after / GATE).read_text())
+    assert (report.asked, report.passed, report.message) == ("abc", False, said["message"])
+
+
+@pytest.mark.parametrize(
+    ("baseline", "reason"), [("nowhere", "BaselineMissing"), ("open", "BaselineNotFinished"), (None, "BadInput")]
+)
+def test_a_gate_without_a_baseline_is_bad_input_and_says_which(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str | None, reason: str
+) -> None:
+    plan = keep(WORLD, tmp_path / "open", UIDS["main"], points=1)
+    place = {"open": tmp_path / "open" / run_root(plan.namespace, plan.name, plan.uid)}.get(str(baseline))
+    wanted = Gate(baseline_ref=BaselineRef(run="main"))
+    asked = AskedGate(asked="abc", gate=wanted, baseline=str(place or tmp_path / "nowhere"))
+    code, said = job(monkeypatch, tmp_path, root_of(results, "same"), asked.to_line() if baseline else "{}")
+    assert (code, said["reason"]) == (Exit.BAD_INPUT, reason)

@@ -1,0 +1,93 @@
+"""What is read for a gate, and that nothing is read where it is not needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.gate import GateReport
+from specbench_api.plan.names import ANNOTATION_CELL, LABEL_CAMPAIGN
+from specbench_operator.cluster.observe import Observer
+from specbench_operator.state import EarlierRun, Observed, Stored
+from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report
+from specbench_testing.operator import operator_run
+
+NIGHTLY = {"baselineRef": {"campaign": "nightly"}}
+
+
+class Cluster:
+    """An API server and an S3 that give what they were given, and count what they are asked for."""
+
+    def __init__(self, gate: dict[str, Any] | None, /, **status: Any) -> None:
+        self.run = operator_run({"spec.gate": gate} if gate else None)
+        self.run["status"] = {"phase": "Succeeded", "completionTime": "2026-01-02T12:00:00Z", **status}
+        self.report = gate_report(gate=gate) if gate else None
+        self.asked: list[object] = []
+        annotations = {ANNOTATION_CELL: "c"}
+        meta = {"name": "main", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations}
+        self.main = {"metadata": meta, "status": {"phase": "Succeeded", "results": {"uri": EARLIER}}}
+
+    def get(self, kind: str, _namespace: str, name: str) -> Any:
+        if kind == "SpecBenchRun" and name != "demo":
+            self.asked.append(name)
+        return {"demo": self.run, "main": self.main}.get(name)
+
+    def list(self, kind: str, _namespace: str, *, labels: str = "", fields: str = "") -> list[Any]:
+        if kind == "SpecBenchRun":
+            self.asked.append(labels)
+        return [self.main] if kind == "SpecBenchRun" else []
+
+    def read(self, _run: object) -> Stored:
+        return Stored()
+
+    def read_gate(self, _run: object) -> GateReport | None:
+        self.asked.append("gate.json")
+        return self.report
+
+    def observe(self) -> Observed:
+        here: Any = self
+        observed = Observer(here, here).observe("default", "demo")
+        assert observed is not None
+        return observed
+
+
+MAIN = EarlierRun("main", "u", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "c")
+
+
+@pytest.mark.parametrize(
+    ("gate", "asked", "earlier"),
+    [
+        (GATE, ["gate.json", "main"], (MAIN,)),
+        (NIGHTLY, ["gate.json", f"{LABEL_CAMPAIGN}=nightly"], (MAIN,)),
+        ({"baselineRef": {"uri": "s3://results/else"}}, ["gate.json"], ()),
+        ({"baselineRef": {"run": "gone"}}, ["gate.json", "gone"], ()),
+    ],
+    ids=["run", "campaign", "uri", "gone"],
+)
+def test_of_a_finished_run_the_answer_and_what_the_gate_means_are_read(
+    gate: dict[str, Any], asked: list[object], earlier: tuple[EarlierRun, ...]
+) -> None:
+    cluster = Cluster(gate)
+    observed = cluster.observe()
+    assert (observed.gate, observed.earlier, cluster.asked) == (cluster.report, earlier, asked)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        Cluster(None),
+        Cluster(GATE, completionTime=None),
+        Cluster(GATE, phase="Failed"),
+        Cluster(GATE, gate={"asked": digest_of(), "passed": True, "reason": "Passed"}),
+    ],
+    ids=["no gate", "not finished", "failed", "evaluated"],
+)
+def test_nothing_is_read_where_nothing_depends_on_it(cluster: Cluster) -> None:
+    observed = cluster.observe()
+    assert (observed.gate, observed.earlier, cluster.asked) == (None, (), [])
+
+
+def test_a_gate_that_was_changed_is_read_again() -> None:
+    cluster = Cluster(GATE, gate={"asked": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
+    assert cluster.observe().gate == cluster.report
