@@ -35,7 +35,7 @@ $ docker push REGISTRY/specbench:TAG-research
 ```
 
 Give it in `spec.engine.image: REGISTRY/specbench:TAG-research`. It is large: torch's wheel of the package index brings
-CUDA's libraries along, 3.2 GB of downloads and 6.3 GB installed on x86-64 (torch 2.15). With these very pins the baseline and all
-three drafters were served on a CPU; the image itself has not been built by us. Use a folder of models (`spec.model.path` or
-`pvc`), or let it fetch from the hub into its own /tmp.""",
+CUDA's libraries along, 3.2 GB of downloads and 6.3 GB installed on x86-64 (torch 2.15). With these very pins the
+baseline and all three drafters were served on a CPU; the image itself has not been built by us. Use a folder of models
+(`spec.model.path` or `pvc`), or let it fetch from the hub into its own /tmp.""",
 }
