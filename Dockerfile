@@ -2,6 +2,7 @@
 #
 #   docker build --target specbench .     the image of the chart (also what a build without --target gives)
 #   docker build --target llama-cpp .     the same with llama.cpp's server as its entry point: an engine for CPUs
+#   docker build --target research .      the same with torch and transformers: an image for engine kind transformers
 #
 # Read-only at run time: whoever runs it mounts a volume on /tmp, for temporary files and caches.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
@@ -27,6 +28,12 @@ FROM build AS build-llama-cpp
 COPY requirements/llama-cpp.txt /src/requirements/
 RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
       -r /src/requirements/llama-cpp.txt
+
+FROM build AS build-research
+COPY requirements/research.txt /src/requirements/
+# torch's wheels bring CUDA's libraries along: 3.2 GB of downloads, 6.3 GB installed, on x86-64.
+RUN /opt/build/bin/pip --python /opt/specbench/bin/python install --require-hashes --only-binary :all: \
+      -r /src/requirements/research.txt
 
 FROM ${BASE_IMAGE} AS run
 LABEL org.opencontainers.image.title="specbench" \
@@ -56,6 +63,12 @@ COPY --from=build-llama-cpp /opt/specbench /opt/specbench
 EXPOSE 8080
 # Called with llama-server's own arguments, like its official image. The model is mounted; it is not in here.
 ENTRYPOINT ["python", "-m", "specbench_client.local.llama_server"]
+
+FROM run AS research
+COPY --from=build-research /opt/specbench /opt/specbench
+EXPOSE 8000
+# Called with the research runtime's own arguments. Models are mounted, or fetched from the hub; none is in here.
+ENTRYPOINT ["python", "-m", "specbench_client.research"]
 
 # Last, so that it is what a build without --target gives.
 FROM run AS specbench

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from specbench_api.launch.launch import CONFIG_FOLDER, Launch
 from specbench_api.launch.sglang import ALGORITHMS
+from specbench_api.launch.support.notes import NOTES
 from specbench_api.launch.support.sglang import CELLS
 from specbench_api.spec.drafter import Method
+from specbench_api.spec.engine import EngineKind
 from specbench_testing.launches import launches_of, refusals_of
 
 COMMON = (
@@ -115,6 +117,12 @@ def test_its_health_route_is_told_not_to_generate_unless_the_user_says_so() -> N
     quiet = "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"
     assert (launch().health_path, launch().env) == ("/health", {quiet: "0"})
     assert launch(env=[{"name": quiet, "value": "1"}, {"name": "A", "value": "b"}]).env == {quiet: "1", "A": "b"}
+
+
+def test_the_page_names_all_that_every_arm_gets() -> None:
+    of_the_run = {"--model-path", "--served-model-name", "--tp-size"}
+    told = {word for word in COMMON.split() if word.startswith("--")} - of_the_run
+    assert {flag for flag in told if flag not in NOTES[EngineKind.SGLANG]} == set()
 
 
 def test_without_levelling_it_keeps_its_own_defaults_and_its_counters() -> None:

@@ -167,11 +167,21 @@ def test_a_run_survives_its_own_json() -> None:
     assert type(run).from_json(run.to_json()) == run
 
 
-@pytest.mark.parametrize("endpoint", ["127.0.0.1:8000", "http://me:secret@host:1", "http://host:1/v1?key=secret"])
-def test_an_endpoint_that_is_no_plain_address_is_refused_in_words_without_being_repeated(endpoint: str) -> None:
+@pytest.mark.parametrize(
+    ("endpoint", "words"),
+    [
+        ("127.0.0.1:8000", "does not say http:// or https://: give a whole URL, such as http://127.0.0.1:8000"),
+        ("http://me:secret@host:1", "holds a name or a password, which would be kept with the results: leave it out"),
+        ("http://host:1/v1?key=secret", "goes on behind its path with ? or #: give only where the engine's /v1 lies"),
+        ("http://host:99999", "names a port that is none: give the engine's, a whole number from 1 to 65535"),
+    ],
+)
+def test_an_endpoint_that_is_no_plain_address_is_refused_in_words_without_being_repeated(
+    endpoint: str, words: str
+) -> None:
     with pytest.raises(InvalidSpec) as refused:
         run_of({"spec.engine": {"kind": "external", "endpoint": endpoint}})
     (problem,) = refused.value.problems
     assert problem.path == "spec.engine.endpoint"
-    assert "such as http://127.0.0.1:8000" in problem.message
+    assert words in problem.message
     assert "secret" not in str(problem)

@@ -142,6 +142,18 @@ def test_an_endpoint_is_taken_with_and_without_its_v1() -> None:
     assert base_url("https://[::1]:443/proxy") == "https://[::1]:443/proxy"
 
 
+@pytest.mark.parametrize(("workers", "refused"), [(500, True), (5, True), (4, False), (None, False)])
+def test_more_workers_than_two_a_core_are_refused(
+    workers: int | None, *, refused: bool, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("specbench_client.cli.measure.usable_cores", lambda: 2)
+    asked = () if workers is None else ("--workers", str(workers))
+    line = said("-c", "1", "--endpoint", "x", *asked)
+    assert (f"--workers {workers} is more than the 2 usable cores" in line) == refused
+    assert ("give at most 4" in line) == refused
+    assert ("--endpoint 'x'" in line) != refused, "what is refused next"
+
+
 TRACES = {
     "empty.jsonl": ("", "holds no rows"),
     "broken.jsonl": ("x\n", "line 1: not JSON"),

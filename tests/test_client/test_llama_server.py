@@ -113,7 +113,9 @@ def test_without_the_extra_one_line_says_how_to_get_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     assert llama_server.main(["--version"]) == 2
-    remedy = "pip install 'specbench[llama-cpp]' (in a clone: '.[llama-cpp]')"
+    remedy = (
+        "pip install 'specbench[llama-cpp]' (in a clone: '.[llama-cpp]'; as an image: docker build --target llama-cpp)"
+    )
     assert capsys.readouterr().err == f"llama_server: llama.cpp's server is an extra: {remedy}\n"
 
 

@@ -73,7 +73,7 @@ def test_the_research_runtimes_extra_is_told_where_it_is_not_installed(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     spec = simulated_run(engine={"kind": "transformers"}, model={"name": "acme/tiny"}, drafters=[])
     assert exit_code(["run", str(write_run(tmp_path, spec)), "--results", str(tmp_path / "out")]) == Exit.BAD_INPUT
-    remedy = "pip install 'specbench[transformers]' (in a clone: '.[transformers]')"
+    remedy = "pip install 'specbench[transformers]' (in a clone: '.[transformers]'; as an image: docker build"
     told = f"spec.engine: torch and transformers are an extra: {remedy}"
     assert f"error: BadInput: {told}" in capsys.readouterr().err
 

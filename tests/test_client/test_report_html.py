@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -19,22 +21,47 @@ from specbench_client.report.plots import INK, png, svgs
 from specbench_testing.records import Lies, World, run_of_world
 
 WORLD = World(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix"))
-SUMMARY = run_of_world(WORLD)
-SIMULATED = run_of_world(WORLD, Lies(simulated=True))
 OPEN_WORLD = World(prompts=20, rate=(4, 0.5), repeats=1)
-OPEN = run_of_world(OPEN_WORLD)
-NOTHING = run_of_world(WORLD, Lies(measured=lambda _: False))
-BARE = run_of_world(
-    WORLD,
-    Lies(
-        records=lambda _, frame: frame.assign(
-            steps=None, step_accepted=None, drafted_tokens=None, accepted_tokens=None
-        ),
-        counters=lambda *_: None,
-    ),
-)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VOID = ("meta", "br", "path", "use", "rect", "link")
+
+
+@cache
+def plain() -> RunSummary:
+    """An ordinary run."""
+    return run_of_world(WORLD)
+
+
+@cache
+def simulated() -> RunSummary:
+    """One of the simulator."""
+    return run_of_world(WORLD, Lies(simulated=True))
+
+
+@cache
+def opened() -> RunSummary:
+    """One of open loops."""
+    return run_of_world(OPEN_WORLD)
+
+
+@cache
+def nothing() -> RunSummary:
+    """One of which nothing was measured."""
+    return run_of_world(WORLD, Lies(measured=lambda _: False))
+
+
+@cache
+def bare() -> RunSummary:
+    """One whose engine tells nothing of its drafting."""
+    return run_of_world(
+        WORLD,
+        Lies(
+            records=lambda _, frame: frame.assign(
+                steps=None, step_accepted=None, drafted_tokens=None, accepted_tokens=None
+            ),
+            counters=lambda *_: None,
+        ),
+    )
 
 
 class Nesting(HTMLParser):
@@ -58,8 +85,9 @@ class Nesting(HTMLParser):
             assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, OPEN, NOTHING, BARE])
-def test_the_page_is_whole_and_self_contained(summary: RunSummary) -> None:
+@pytest.mark.parametrize("made", [plain, simulated, opened, nothing, bare])
+def test_the_page_is_whole_and_self_contained(made: Callable[[], RunSummary]) -> None:
+    summary = made()
     page = Nesting()
     page.feed(render_html(WORLD.plan, summary))
     page.close()
@@ -68,10 +96,10 @@ def test_the_page_is_whole_and_self_contained(summary: RunSummary) -> None:
 
 
 def test_the_steady_window_of_every_point_is_on_the_page() -> None:
-    text = render_html(WORLD.plan, SUMMARY)
+    text = render_html(WORLD.plan, plain())
     section = text[text.index("Steady windows</h2>") : text.index("What was run</h2>")]
     assert section.count("<tr><td>") == len(WORLD.plan.points)
-    (window, *_) = SUMMARY.cells[0].windows
+    (window, *_) = plain().cells[0].windows
     assert window is not None
     assert f"{window.start_ns / 1e9:.3f}</td>" in section
     assert f"{window.share:.0%}</td>" in section
@@ -88,35 +116,35 @@ def test_an_endpoint_that_ran_already_is_told_by_its_address_and_its_drafter_is_
 
 
 def test_a_summary_of_before_windows_were_kept_is_shown_without_them() -> None:
-    cells = [cell.model_copy(update={"windows": [], "arrivals": None}) for cell in SUMMARY.cells]
-    assert "Steady windows" not in render_html(WORLD.plan, SUMMARY.model_copy(update={"cells": cells}))
+    cells = [cell.model_copy(update={"windows": [], "arrivals": None}) for cell in plain().cells]
+    assert "Steady windows" not in render_html(WORLD.plan, plain().model_copy(update={"cells": cells}))
 
 
 def test_there_is_no_script_and_no_style_from_elsewhere() -> None:
-    text = render_html(WORLD.plan, SUMMARY)
+    text = render_html(WORLD.plan, plain())
     assert "<script" not in text
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
 
 
 def test_the_verdict_stands_before_the_table_and_the_table_before_the_plots() -> None:
-    text = render_html(WORLD.plan, SUMMARY)
+    text = render_html(WORLD.plan, plain())
     body = text[text.index("<body>") :]
-    assert body.index(SUMMARY.verdict) < body.index("<table>") < body.index("<svg") < body.index("Findings</h2>")
+    assert body.index(plain().verdict) < body.index("<table>") < body.index("<svg") < body.index("Findings</h2>")
 
 
 def test_it_reads_in_light_and_dark() -> None:
-    text = render_html(WORLD.plan, SUMMARY)
+    text = render_html(WORLD.plan, plain())
     assert "prefers-color-scheme: dark" in text
     assert INK not in text
     assert "currentColor" in text
-    for plot in svgs(SUMMARY):
+    for plot in svgs(plain()):
         dark = re.findall(r"(?:stroke|fill): #(?:000000|ffffff)", plot.svg)
         assert dark == [], "black or white ink vanishes in one of the two"
 
 
 def test_every_arm_stands_with_its_arguments_and_every_figure_with_its_definition() -> None:
-    text = render_html(WORLD.plan, SUMMARY)
+    text = render_html(WORLD.plan, plain())
     for arm in WORLD.plan.arms:
         assert f"<th>Arm {arm.name}</th>" in text
     assert "--drafter" in text
@@ -157,45 +185,46 @@ def test_the_page_says_how_the_engine_was_driven(load: dict[str, object], says: 
 
 def test_the_page_says_what_every_request_held_besides() -> None:
     extra = {"spec.workloads[0].output.stream": False, "spec.workloads[0].extraBody": {"top_k": 20, "note": "<b>"}}
-    text = render_html(World(prompts=20, edits=extra).plan, SUMMARY)
+    text = render_html(World(prompts=20, edits=extra).plan, plain())
     assert "whole answers (not streamed)" in text
     assert "top_k" in text
     assert "<b>" not in text
 
 
 def test_plots_of_an_open_loop_stand_over_its_rates() -> None:
-    first, *_ = svgs(OPEN)
+    first, *_ = svgs(opened())
     assert "conversations a second" in first.svg
     assert "0.5/s" in first.svg
-    assert "concurrency" in svgs(SUMMARY)[0].svg
+    assert "concurrency" in svgs(plain())[0].svg
 
 
 def test_a_simulation_has_a_banner_and_its_plots_say_so() -> None:
-    text = render_html(WORLD.plan, SIMULATED)
+    text = render_html(WORLD.plan, simulated())
     assert '<p class="banner">Simulated.' in text
-    assert all("simulated, not a measurement" in plot.title for plot in svgs(SIMULATED))
-    assert '<p class="banner">' not in render_html(WORLD.plan, SUMMARY)
+    assert all("simulated, not a measurement" in plot.title for plot in svgs(simulated()))
+    assert '<p class="banner">' not in render_html(WORLD.plan, plain())
 
 
 def test_what_engines_say_is_escaped() -> None:
     nasty = Finding(check="RequestsFailed", severity=Severity.INVALID, message="<script>alert(1)</script>")
-    text = render_html(WORLD.plan, SUMMARY.model_copy(update={"findings": [nasty]}))
+    text = render_html(WORLD.plan, plain().model_copy(update={"findings": [nasty]}))
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
 
 def test_a_plot_without_data_is_left_out() -> None:
-    assert len(svgs(SUMMARY)) == 3
-    assert svgs(NOTHING) == []
-    assert not any("Acceptance" in plot.title for plot in svgs(BARE))
+    assert len(svgs(plain())) == 3
+    assert svgs(nothing()) == []
+    assert not any("Acceptance" in plot.title for plot in svgs(bare()))
 
 
 def test_the_same_summary_gives_the_same_page() -> None:
-    assert render_html(WORLD.plan, SUMMARY) == render_html(WORLD.plan, SUMMARY)
+    assert render_html(WORLD.plan, plain()) == render_html(WORLD.plan, plain())
 
 
-@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, NOTHING])
-def test_the_png_is_a_png(summary: RunSummary) -> None:
+@pytest.mark.parametrize("made", [plain, simulated, nothing])
+def test_the_png_is_a_png(made: Callable[[], RunSummary]) -> None:
+    summary = made()
     assert png(summary).startswith(b"\x89PNG\r\n")
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -14,15 +16,45 @@ from specbench_client.report.tables import csv, markdown, rich_table
 from specbench_testing.records import Lies, World, run_of_world
 
 WORLD = World(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
-SUMMARY = run_of_world(WORLD)
-SIMULATED = run_of_world(WORLD, Lies(simulated=True))
-BROKEN = run_of_world(
-    WORLD, Lies(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame)
-)
-OPEN = run_of_world(World(prompts=20, rate=(4, 0.5), repeats=1))
 HERE, ON_A_CLUSTER = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"
-NOTHING = run_of_world(WORLD, Lies(measured=lambda _: False))
-SKIPPED = run_of_world(World(prompts=20, edits={"spec.baseline": "Skip"}))
+
+
+@cache
+def plain() -> RunSummary:
+    """An ordinary run."""
+    return run_of_world(WORLD)
+
+
+@cache
+def simulated() -> RunSummary:
+    """One of the simulator."""
+    return run_of_world(WORLD, Lies(simulated=True))
+
+
+@cache
+def broken() -> RunSummary:
+    """One whose drafter fails every request."""
+    return run_of_world(
+        WORLD, Lies(records=lambda point, frame: frame.assign(error_class="reset") if point.arm == "ngram" else frame)
+    )
+
+
+@cache
+def opened() -> RunSummary:
+    """One of open loops."""
+    return run_of_world(World(prompts=20, rate=(4, 0.5), repeats=1))
+
+
+@cache
+def nothing() -> RunSummary:
+    """One of which nothing was measured."""
+    return run_of_world(WORLD, Lies(measured=lambda _: False))
+
+
+@cache
+def skipped() -> RunSummary:
+    """One without a baseline."""
+    return run_of_world(World(prompts=20, edits={"spec.baseline": "Skip"}))
 
 
 def on_screen(summary: RunSummary, width: int = 120) -> str:
@@ -39,35 +71,36 @@ def table(summary: RunSummary) -> pd.DataFrame:
     return pd.read_csv(io.StringIO(csv(summary)))
 
 
-@pytest.mark.parametrize("summary", [SUMMARY, SIMULATED, BROKEN, OPEN, NOTHING, SKIPPED])
-def test_every_summary_can_be_shown(summary: RunSummary) -> None:
+@pytest.mark.parametrize("made", [plain, simulated, broken, opened, nothing, skipped])
+def test_every_summary_can_be_shown(made: Callable[[], RunSummary]) -> None:
+    summary = made()
     assert summary.name in on_screen(summary)
     assert summary.verdict in page(summary)
     assert csv(summary).endswith("\n")
 
 
 def test_the_terminal_shows_speedup_with_interval_and_verdict() -> None:
-    text, found = on_screen(SUMMARY, 200), SUMMARY.cells[1].speedup
+    text, found = on_screen(plain(), 200), plain().cells[1].speedup
     assert found is not None
     assert found.interval is not None
     assert f"{found.value:.2f} [{found.interval.low:.2f}, {found.interval.high:.2f}]" in text
-    assert SUMMARY.verdict in text
+    assert plain().verdict in text
 
 
 def test_a_table_fits_a_hundred_and_ten_columns_without_breaking_numbers() -> None:
-    lines = on_screen(SUMMARY, 110).splitlines()
+    lines = on_screen(plain(), 110).splitlines()
     assert max(len(line) for line in lines) <= 110
     assert sum("│ ngram" in line for line in lines) == 2
 
 
 def test_markdown_is_a_table_with_as_many_cells_in_each_line() -> None:
-    lines = [line for line in page(SUMMARY).splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + len(SUMMARY.cells)
+    lines = [line for line in page(plain()).splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(plain().cells)
     assert len({line.count("|") for line in lines}) == 1
 
 
 def test_findings_come_with_what_to_do() -> None:
-    text = page(BROKEN)
+    text = page(broken())
     assert "**RequestsFailed** (Invalid)" in text
     assert "*What to do:*" in text
 
@@ -84,13 +117,13 @@ def test_findings_come_with_what_to_do() -> None:
 def test_how_to_measure_again_is_told_for_where_it_was_measured(uid: str, kind: EngineKind, says: str) -> None:
     plan = WORLD.plan.model_copy(update={"uid": uid, "engine": WORLD.plan.engine.model_copy(update={"kind": kind})})
     ways = ("the same command with `--new`", "the same `specbench measure` again", "under another name")
-    text = markdown(plan, BROKEN)
+    text = markdown(plan, broken())
     assert [way for way in ways if way in text] == [says]
 
 
 def test_an_invalid_cell_is_called_so_where_its_speedup_would_stand() -> None:
-    assert "invalid" in page(BROKEN)
-    assert "invalid" not in page(SUMMARY)
+    assert "invalid" in page(broken())
+    assert "invalid" not in page(plain())
 
 
 def test_too_few_repeats_are_said_in_the_place_of_an_interval() -> None:
@@ -106,20 +139,21 @@ def test_what_holds_one_is_called_indistinguishable() -> None:
 
 
 def test_a_simulation_says_so_in_every_form() -> None:
-    assert "not a measurement" in on_screen(SIMULATED)
-    assert "> **Simulated." in page(SIMULATED)
-    assert table(SIMULATED)["simulated"].tolist() == [True] * 4
-    assert "imulated" not in on_screen(SUMMARY) + page(SUMMARY)
+    assert "not a measurement" in on_screen(simulated())
+    assert "> **Simulated." in page(simulated())
+    assert table(simulated())["simulated"].tolist() == [True] * 4
+    assert "imulated" not in on_screen(plain()) + page(plain())
 
 
 def test_csv_has_one_row_a_cell_and_leaves_missing_values_empty() -> None:
-    rows = table(SUMMARY)
+    rows = table(plain())
     assert rows[["arm", "concurrency"]].to_numpy().tolist() == [["none", 1], ["ngram", 1], ["none", 2], ["ngram", 2]]
     baseline, ngram = rows.iloc[0], rows.iloc[1]
     assert pd.isna(baseline["speedup"])
     assert pd.isna(baseline["acceptance_rate"])
-    assert SUMMARY.cells[1].speedup is not None
-    assert ngram["speedup"] == pytest.approx(SUMMARY.cells[1].speedup.value)
+    told = plain().cells[1].speedup
+    assert told is not None
+    assert ngram["speedup"] == pytest.approx(told.value)
     assert ngram["speedup_low"] < ngram["speedup"] < ngram["speedup_high"]
 
 
@@ -137,21 +171,21 @@ def test_a_spreadsheet_gets_no_bounds_of_a_speedup_that_too_few_repeats_compared
 
 
 def test_a_load_is_told_as_a_number_and_for_people() -> None:
-    rows = table(OPEN)
+    rows = table(opened())
     assert rows["load"].tolist() == ["0.5/s", "0.5/s", "4/s", "4/s"]
     assert rows["rate"].tolist() == [0.5, 0.5, 4, 4]
     assert rows["concurrency"].isna().all()
-    assert table(SUMMARY)["load"].tolist() == [1, 1, 2, 2]
-    assert "| Load |" in page(OPEN)
-    assert "at 0.5/s" in OPEN.verdict
+    assert table(plain())["load"].tolist() == [1, 1, 2, 2]
+    assert "| Load |" in page(opened())
+    assert "at 0.5/s" in opened().verdict
 
 
 def test_csv_of_nothing_has_no_rows() -> None:
-    assert csv(NOTHING).strip() == ""
+    assert csv(nothing()).strip() == ""
 
 
 def test_several_workloads_get_a_column_of_their_own() -> None:
-    assert "Workload" not in page(SUMMARY)
+    assert "Workload" not in page(plain())
     two = {"spec.workloads[1]": {"name": "edit", "dataset": {"source": "jsonl", "uri": "edit.jsonl"}}}
     summary = run_of_world(World(prompts=20, edits=two))
     assert "| Workload |" in page(summary)
@@ -161,13 +195,20 @@ def test_several_workloads_get_a_column_of_their_own() -> None:
 GAMMA = World(prompts=20, rate=(4,), repeats=2, edits={"spec.load.arrival": {"process": "Gamma", "burstiness": 0.25}})
 
 
+@cache
+def gamma() -> RunSummary:
+    """One of arrivals in bursts."""
+    return run_of_world(GAMMA)
+
+
 @pytest.mark.parametrize(
-    ("summary", "words", "process"),
-    [(SUMMARY, "closed loop", "ClosedLoop"), (OPEN, "Poisson", "Poisson"),
-     (run_of_world(GAMMA), "Gamma, burstiness 0.25", "Gamma")],
+    ("made", "words", "process"),
+    [(plain, "closed loop", "ClosedLoop"), (opened, "Poisson", "Poisson"),
+     (gamma, "Gamma, burstiness 0.25", "Gamma")],
     ids=["closed", "poisson", "gamma"],
 )  # fmt: skip
-def test_every_table_says_how_requests_came(summary: RunSummary, words: str, process: str) -> None:
+def test_every_table_says_how_requests_came(made: Callable[[], RunSummary], words: str, process: str) -> None:
+    summary = made()
     assert words in on_screen(summary).splitlines()[0]
     assert page(summary).count(f"| {words} |") == len(summary.cells)
     assert set(table(summary).arrivals) == {process}
@@ -175,8 +216,8 @@ def test_every_table_says_how_requests_came(summary: RunSummary, words: str, pro
 
 
 def test_a_gamma_process_has_its_burstiness_in_the_table() -> None:
-    assert set(table(run_of_world(GAMMA)).burstiness) == {0.25}
-    assert table(SUMMARY).burstiness.isna().all()
+    assert set(table(gamma()).burstiness) == {0.25}
+    assert table(plain()).burstiness.isna().all()
 
 
 def test_the_steady_window_of_each_repeat_is_in_the_table_and_divides_the_throughput() -> None:
@@ -187,4 +228,4 @@ def test_the_steady_window_of_each_repeat_is_in_the_table_and_divides_the_throug
     bounds_s = (window.start_ns / 1e9, window.end_ns / 1e9)
     assert (row.steady_start_s, row.steady_end_s) == pytest.approx(bounds_s, abs=1e-3)
     assert row.steady_share == pytest.approx(window.share)
-    assert [len(text.split(";")) for text in table(SUMMARY).steady_start_s] == [3] * len(SUMMARY.cells)
+    assert [len(text.split(";")) for text in table(plain()).steady_start_s] == [3] * len(plain().cells)

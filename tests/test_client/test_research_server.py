@@ -268,6 +268,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
     done = CliRunner().invoke(serve, ["--model", "x"])
     assert done.exit_code == 2
     assert "torch and transformers are an extra: pip install 'specbench[transformers]' (in a clone" in done.output
+    assert "as an image: docker build --target research" in done.output
 
 
 @pytest.mark.parametrize("args", [["--drafter=medusa"], ["--drafter=ngram", "--drafter-model=x"]])

@@ -10,11 +10,11 @@ import math
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
 
 import click
 
 from specbench_api.model import ApiModel
+from specbench_api.spec.address import SECRET, flaw_of
 from specbench_client.errors import BadInput
 
 FLAGS = {
@@ -45,8 +45,6 @@ FLAGS = {
 }
 """A field of the spec → the flag that sets it; the first two are what stands before most of them."""
 _FIELD = re.compile("|".join(re.escape(field) for field in sorted(FLAGS, key=len, reverse=True)))
-SCHEMES = ("http", "https")
-_EXAMPLE = "http://127.0.0.1:8000"
 
 
 def in_flags(text: str) -> str:
@@ -107,40 +105,12 @@ def levels(flag: str, given: tuple[tuple[float, ...], ...]) -> list[float]:
 
 def base_url(endpoint: str) -> str:
     """Without the /v1 with which OpenAI's own clients are given it. Raises BadInput."""
-    problem = next(_wrongs(endpoint), None)
-    if problem is not None:
+    flaw = flaw_of(endpoint)
+    if flaw is not None:
         shown = re.sub("//[^/]*@", "//…@", endpoint)
-        raise BadInput(f"--endpoint {shown!r} {problem}")
+        said = f"{flaw.what}: give it by --header 'Authorization: …'" if flaw is SECRET else flaw
+        raise BadInput(f"--endpoint {shown!r} {said}")
     return endpoint.rstrip("/").removesuffix("/v1")
-
-
-def _wrongs(endpoint: str) -> Iterator[str]:
-    """What is wrong with a URL and what to give instead; what comes later is only asked where nothing came before."""
-    if "://" not in endpoint:
-        yield f"does not say http:// or https://: give a whole URL, such as {_EXAMPLE}"
-    try:
-        url = urlsplit(endpoint)
-    except ValueError:  # a bracket that is not closed
-        yield f"is no URL: give one such as {_EXAMPLE}"
-        return
-    if url.scheme not in SCHEMES:
-        yield f"begins with {url.scheme}://, where http:// or https:// is needed: give one such as {_EXAMPLE}"
-    if not url.hostname or re.search(r"\s", endpoint):
-        yield f"names no host: give one, such as {_EXAMPLE}"
-    if not _has_port(url):
-        yield f"names a port that is none: give the engine's, a whole number from 1 to 65535, such as {_EXAMPLE}"
-    if url.username is not None:
-        yield "holds a name or a password, which would be kept in the results: give it by --header 'Authorization: …'"
-    if url.query or url.fragment:
-        yield "goes on behind its path with ? or #: give only where the engine's /v1 lies"
-
-
-def _has_port(url: SplitResult) -> bool:
-    """Whether its port is one, or is left out."""
-    try:
-        return url.port is None or url.port > 0
-    except ValueError:  # no number, or too large
-        return False
 
 
 def _numeric(schema: Any) -> Iterator[dict[str, Any]]:

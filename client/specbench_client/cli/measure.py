@@ -23,6 +23,7 @@ from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli.flags import Number, Numbers, base_url, in_flags, levels
 from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
 from specbench_client.errors import BadInput
+from specbench_client.load.cores import most_workers, usable_cores
 from specbench_client.transport.managed import refuse_managed
 from specbench_client.workload.guess import guess_source
 
@@ -128,7 +129,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Client processes.  [default: as the load needs, one a core at most]",
+    help="Client processes, two a core at most.  [default: as the load needs, one a core at most]",
 )
 @click.option("--results", default=DEFAULT_RESULTS, show_default=True, metavar="DIR-or-URI", help="Where results go.")
 @click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: from the model's]")
@@ -151,6 +152,7 @@ def measure(**given: Any) -> int:
     arm itself, alike but for the drafter, and interleaves it with its baseline.
     """
     wanted = Asked(**given)
+    _refuse_crowd(wanted.workers, usable_cores())
     plan = plan_of(wanted)
     headers = headers_of(wanted.headers)
     # Only now: pandas and its kin take seconds, and an argument that is wrong should say so at once.
@@ -213,6 +215,16 @@ def plan_of(asked: Asked) -> Plan:
         return lay_out(parse_run(_resource(asked)))
     except InvalidSpec as error:
         raise BadInput("\n".join(in_flags(str(problem)) for problem in error.problems)) from error
+
+
+def _refuse_crowd(workers: int | None, cores: int) -> None:
+    """More workers than the cores can carry. Raises BadInput."""
+    most = most_workers(cores)
+    if workers is not None and workers > most:
+        raise BadInput(
+            f"--workers {workers} is more than the {cores} usable cores of this machine can carry: they would wait for"
+            f" one another, and that would be timed as the engine's; give at most {most}, or leave --workers out"
+        )
 
 
 def _resource(asked: Asked) -> dict[str, Any]:

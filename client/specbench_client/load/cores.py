@@ -12,6 +12,16 @@ RATE_A_WORKER = 50.0
 """Conversations a second; each may stand for hundreds of chunks."""
 
 
+WORKERS_A_CORE = 2
+"""Most that may be asked for: a worker watches its sockets all the while, so two on one core take turns already, and
+each sees its bytes late by the other's turn. More of them would measure their own queue for the core."""
+
+
+def most_workers(cores: int) -> int:
+    """Return the most workers that so many cores can carry."""
+    return WORKERS_A_CORE * cores
+
+
 def workers_for_streams(streams: int, cores: int) -> int:
     """For a closed loop."""
     return max(1, min(cores, math.ceil(streams / STREAMS_A_WORKER)))

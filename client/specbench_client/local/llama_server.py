@@ -23,6 +23,7 @@ from typing import Any, Final
 import click
 
 from specbench_api.errors import SpecbenchError
+from specbench_client.extras import remedy
 
 SPEC_TYPES: Final = (
     *("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"),
@@ -270,8 +271,7 @@ def load() -> Any:
     try:
         import xllamacpp  # noqa: PLC0415  -- an extra: parsing, --help and all other code do without it
     except ImportError as error:
-        remedy = "pip install 'specbench[llama-cpp]' (in a clone: '.[llama-cpp]')"
-        raise BadFlag(f"llama.cpp's server is an extra: {remedy}") from error
+        raise BadFlag(f"llama.cpp's server is an extra: {remedy('llama-cpp')}") from error
     return xllamacpp
 
 

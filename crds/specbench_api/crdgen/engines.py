@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from specbench_api.launch.support.cell import Cell
 from specbench_api.launch.support.neighbours import NEIGHBOURS
+from specbench_api.launch.support.notes import NOTES
 from specbench_api.launch.support.table import CELLS, RELEASES, cell
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
@@ -50,7 +51,8 @@ def _glance(kind: EngineKind, method: Method) -> str:
 
 def _section(kind: EngineKind) -> Iterator[str]:
     columns = ("drafter", "how, or why not", "releases", "evidence", "known from")
-    yield f"\n## {kind}\n\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
+    note = f"{NOTES[kind]}\n\n" if kind in NOTES else ""
+    yield f"\n## {kind}\n\n{note}| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
     for method in Method:
         found = CELLS[kind, method]
         yield f"| `{method}` | {_how(found)} | {_releases(found)} | {found.evidence} | {found.source} |"

@@ -1,8 +1,8 @@
 """Hugging Face transformers behind our own small server: the research runtime (`specbench_client.research`).
 
 It answers one request at a time: the others wait, so its comparisons are of a concurrency of 1, and results are
-labelled as a research runtime's. An image of it is ours with the extra `transformers`; the default one is the
-installation's own, which says in one line where it was built without.
+labelled as a research runtime's. An image of it is ours, built with `--target research`; the default one is the
+installation's own, which holds no torch and says in one line what to build.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from specbench_api.model import ApiModel, KeyedBy, Open, Rule, refuse_broken
+from specbench_api.spec.address import ADDRESS, flaw_of
 
 
 class EngineKind(StrEnum):
@@ -39,10 +39,6 @@ class DialectName(StrEnum):
 
 IMITATED = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT_LLM)
 """What the simulator speaks."""
-
-
-ADDRESS = r"^https?://[^/\s?#@]+(/[^\s?#]*)?$"
-"""Of an endpoint: no name, password or query, which would be kept with the results."""
 
 
 class Levelling(StrEnum):
@@ -110,11 +106,9 @@ class Engine(ApiModel):
     @classmethod
     def _address(cls, given: Any) -> Any:
         """Say in words what the pattern says; the value is not repeated, since it may hold a password."""
-        if isinstance(given, str) and not re.search(ADDRESS, given):
-            raise ValueError(
-                "is http:// or https://, a host, a port and a path, such as http://127.0.0.1:8000: without a name, a"
-                " password or a query, which would be kept with the results"
-            )
+        flaw = flaw_of(given) if isinstance(given, str) else None
+        if flaw is not None:
+            raise ValueError(str(flaw))
         return given
 
     @model_validator(mode="after")
