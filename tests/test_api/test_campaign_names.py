@@ -64,6 +64,7 @@ def test_the_name_of_one_known_run_never_changes() -> None:
         {"spec.drafters[0].name": "renamed"},
         {"spec.workloads[0].name": "renamed"},
         {"spec.load.repeats": 3},
+        {"spec.load.slots": 1},
         {"spec.workloads[0].sampling": {"temperature": -0.0, "topP": 1.0}},
         {"metadata.labels": {"team": "a"}},
     ],
@@ -97,6 +98,19 @@ def test_what_is_not_measured_and_what_is_so_by_default_is_not_in_a_name(edits: 
 )
 def test_what_is_measured_is_in_the_name(edits: Edits) -> None:
     assert hashed(edits) != hashed()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"concurrency": [8, 1]}, {"concurrency": [1, 8], "slots": 8}),
+        ({"rate": [2, 1], "slots": 4}, {"rate": [1, 2], "slots": 4, "arrival": {}}),
+        ({"rate": [1], "slots": 4}, {"rate": [1], "slots": 4, "arrival": {"process": "Poisson", "seed": 0}}),
+    ],
+    ids=str,
+)
+def test_loads_that_come_to_the_same_have_one_name(one: Edits, other: Edits) -> None:
+    assert hashed({"spec.load": one}) == hashed({"spec.load": other})
 
 
 def test_the_api_server_keeps_one_point_nought_as_one_where_no_schema_looks_and_names_do_not_change_by_it() -> None:
