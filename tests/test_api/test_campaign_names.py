@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.campaign.expand import expand_campaign
@@ -119,6 +119,7 @@ def test_the_api_server_keeps_one_point_nought_as_one_where_no_schema_looks_and_
     assert hashed({path: {"flag": True}}) != hashed({path: {"flag": 1}})
 
 
+@settings(max_examples=20)
 @given(
     axes=st.permutations([ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]),
     shuffled=st.permutations([0, 0.7, 1.0]),
