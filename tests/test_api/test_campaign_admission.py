@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specbench_api.campaign.expand import expand_campaign
 from specbench_api.crdgen import campaign as generated
+from specbench_api.crdgen.structural import Schema, walk
+from specbench_api.errors import InvalidSpec
 from specbench_api.spec.reading import parse_campaign
 from specbench_testing.campaigns import campaign, campaign_of
 from specbench_testing.cluster import Cluster, Refused
-from specbench_testing.resources import MISSING
+from specbench_testing.resources import MISSING, Resource
 from specbench_testing.runs import Definition, Runs
 
 pytestmark = pytest.mark.cluster
@@ -119,3 +124,64 @@ def test_the_table_of_kubectl_shows_how_far_how_good_and_what_is_wrong(campaigns
     ]  # fmt: skip
     assert cells[8] == 2
     assert cells[10:12] == ["RunsFailed", "2 of 64 runs failed"]
+
+
+def _paths() -> list[str]:
+    found: list[str] = []
+
+    def note(path: str, _: Schema) -> None:
+        if not path.startswith("spec.template.spec."):  # a run's own fields are tried out as a run's
+            found.append(path.replace("[]", "[0]").replace("{}", ".key"))
+
+    walk(generated.schema()["properties"]["spec"], "spec", note)
+    return found
+
+
+WHOLE = {
+    "spec.failurePolicy": "Stop",
+    "spec.maxFailedRuns": 2,
+    "spec.schedule": "0 3 * * *",
+    "spec.timeZone": "UTC",
+    "spec.startingDeadlineSeconds": 60,
+    "spec.exclude": [{"engine": "x"}],
+    "spec.include": [{"engine": "y", "set": {"load.repeats": 2}}],
+    "spec.template.metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+    "spec.budget": {"gpuHours": 1},
+}
+VALUES = st.one_of(
+    st.just(MISSING),
+    st.none(),
+    st.booleans(),
+    st.sampled_from([-1, 0, 1, 0.5, 70, 2**31]),
+    st.sampled_from(["", "a", "A b", "x" * 33, "set", "0 3 * * *", "@daily", "Continue", "a[0].b", 'a["x.y"]']),
+    st.sampled_from([[], {}, [None], ["a", "a"], {"k": 1}, [{"engine": None}], {"path": "a", "values": [1]}]),
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    base=st.sampled_from([{}, WHOLE]),
+    edits=st.dictionaries(st.sampled_from(_paths()), VALUES, min_size=1, max_size=2),
+)
+def test_server_and_models_agree_about_any_edit(campaigns: Runs, base: dict[str, Any], edits: dict[str, Any]) -> None:
+    try:
+        wanted = campaign({**base, **edits})
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return  # the edits take each other's ground away
+    assert _server_takes(wanted, campaigns) == _models_take(wanted), json.dumps(wanted)
+
+
+def _server_takes(wanted: Resource, campaigns: Runs) -> bool:
+    try:
+        campaigns.try_out(wanted)
+    except Refused:
+        return False
+    return True
+
+
+def _models_take(wanted: Resource) -> bool:
+    try:
+        parse_campaign(wanted)
+    except InvalidSpec:
+        return False
+    return True

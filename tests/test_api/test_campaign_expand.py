@@ -125,10 +125,15 @@ def test_a_run_says_whose_it_is_and_what_its_combination_is() -> None:
         "specbench.io/campaign": "nightly",
         "specbench.io/campaign-uid": "u-1",
         "specbench.io/round": "3",
-        "app.kubernetes.io/managed-by": "specbench",
     }
     assert metadata["annotations"]["why"] == "x"
     assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {"engine": "vllm", "temperature": 0.7}
+
+
+def test_a_cell_is_the_same_text_from_a_file_and_from_the_api_server() -> None:
+    """Which keeps 1.0 as 1."""
+    written = planned().runs[2].resource["metadata"]["annotations"]
+    assert written == {"specbench.io/cell": '{"engine":"vllm","temperature":1}'}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.campaign.expand import expand_campaign
@@ -64,6 +64,7 @@ def test_the_name_of_one_known_run_never_changes() -> None:
         {"spec.drafters[0].name": "renamed"},
         {"spec.workloads[0].name": "renamed"},
         {"spec.load.repeats": 3},
+        {"spec.load.slots": 1},
         {"spec.workloads[0].sampling": {"temperature": -0.0, "topP": 1.0}},
         {"metadata.labels": {"team": "a"}},
     ],
@@ -99,12 +100,26 @@ def test_what_is_measured_is_in_the_name(edits: Edits) -> None:
     assert hashed(edits) != hashed()
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"concurrency": [8, 1]}, {"concurrency": [1, 8], "slots": 8}),
+        ({"rate": [2, 1], "slots": 4}, {"rate": [1, 2], "slots": 4, "arrival": {}}),
+        ({"rate": [1], "slots": 4}, {"rate": [1], "slots": 4, "arrival": {"process": "Poisson", "seed": 0}}),
+    ],
+    ids=str,
+)
+def test_loads_that_come_to_the_same_have_one_name(one: Edits, other: Edits) -> None:
+    assert hashed({"spec.load": one}) == hashed({"spec.load": other})
+
+
 def test_the_api_server_keeps_one_point_nought_as_one_where_no_schema_looks_and_names_do_not_change_by_it() -> None:
     path = "spec.workloads[0].extraBody"
     assert hashed({path: {"min_p": 1.0, "deep": [2.0]}}) == hashed({path: {"min_p": 1, "deep": [2]}})
     assert hashed({path: {"flag": True}}) != hashed({path: {"flag": 1}})
 
 
+@settings(max_examples=20)
 @given(
     axes=st.permutations([ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]),
     shuffled=st.permutations([0, 0.7, 1.0]),

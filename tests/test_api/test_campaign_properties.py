@@ -73,12 +73,14 @@ def test_exclude_takes_what_its_rows_stand_for_and_nothing_else(exclude: list[Ro
         assert not left
 
 
+@settings(max_examples=40)
 @given(one=ROWS, other=ROWS)
 def test_what_two_lists_of_exclude_leave_is_what_both_leave(one: list[Row], other: list[Row]) -> None:
     if WHOLE - taken(one) - taken(other):
         assert set(cells([*one, *other])) == set(cells(one)) & set(cells(other))
 
 
+@settings(max_examples=40)
 @given(exclude=ROWS, include=NEW_ROWS, further=NEW_ROWS)
 def test_include_adds_and_takes_nothing_away(exclude: list[Row], include: list[Row], further: list[Row]) -> None:
     if WHOLE - taken(exclude):

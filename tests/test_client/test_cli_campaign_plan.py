@@ -39,6 +39,9 @@ def test_the_document_holds_every_run_as_it_will_be_created(tmp_path: Path, caps
     wanted = expand_campaign(parse_campaign(simulated_campaign())).runs
     assert [row["resource"] for row in document["runs"]] == [run.resource for run in wanted]
     assert [len(row["launches"]) for row in document["runs"]] == [2, 2, 2]
+    assert [row["commands"]["eagle3"][1:4] for row in document["runs"]] == [
+        ["simulate", "--dialect", dialect] for dialect in ("vllm", "vllm", "sglang")
+    ]
     assert document["runs"][0]["launches"][1]["points"] == [point.hash for point in wanted[0].plan.groups[1].points]
 
 

@@ -82,12 +82,15 @@ def test_what_cannot_be_measured_here_is_refused_before_anything_starts(tmp_path
 
 
 def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
-    slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=0.4"]]}
+    slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=1.0"]]}
     file = campaign_file(tmp_path, axes=[slow], exclude=[])
     arguments = [SPECBENCH, "run", file, "--results", "out"]
     with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         while len(manifests(tmp_path)) < 3:
             assert first.poll() is None, first.stderr.read() if first.stderr else ""
+        second = specbench(*arguments[1:], "--output", "json", cwd=tmp_path)
+        assert json.loads(second.stdout)["error"]["reason"] == "AlreadyRunning"
+        assert f"process {first.pid} on " in second.stderr
         first.send_signal(signal.SIGINT)
         shown, told = first.communicate(timeout=60)
     assert first.returncode == 130, told
@@ -98,3 +101,4 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again.returncode in (0, 3), again.stderr
     assert len(after := manifests(tmp_path)) == 4
     assert {path: after[path] for path in kept} == kept
+    assert not list((tmp_path / "out").rglob(".*.lock"))

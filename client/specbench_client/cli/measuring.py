@@ -86,7 +86,7 @@ def measured(plan: Plan, wish: Wish) -> int:
 def carried_out(plan: Plan, wish: Wish) -> Outcome:
     """Measure what is not measured yet, and write the answer. Raises BadInput first, NotDurable, Interrupted."""
     results = open_results(wish.results)
-    with alone(results, plan, _who()):
+    with alone(results, plan, who()):
         place = _place(results, plan, wish)
         refuse_unusable(place, wish.base_dir)
         click.echo(f"results: {place.store.uri()}", err=True)
@@ -101,7 +101,7 @@ def _place(results: Store, plan: Plan, wish: Wish) -> Place:
     return new_run(results, plan) if found.finished and not wish.kept else found
 
 
-def _who() -> str:
+def who() -> str:
     """This process, for whoever meets its lock. Its arguments stay out: a header may hold a key."""
     command = " ".join(Path(word).name for word in sys.argv[:2])
     return f"process {os.getpid()} on {socket.gethostname()} ({command}, since {Clock().wall_text()})"

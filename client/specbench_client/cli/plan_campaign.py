@@ -14,12 +14,15 @@ from specbench_api.campaign.cell import cell_text
 from specbench_api.campaign.estimate import SECONDS_AN_HOUR, Cost, cost_of_run, over_budget, total
 from specbench_api.campaign.expand import CampaignPlan, PlannedRun, expand_campaign
 from specbench_api.campaign.matrix import name_of
+from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.canonical import canonical_json
+from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.workload import Dataset
 from specbench_client.cli.forewarn import missing_here, readable, warn
 from specbench_client.local.place import find_run
+from specbench_client.local.process import planned_command
 from specbench_client.local.room import cramped
 from specbench_client.store.store import Store
 from specbench_client.workload.prompts import load_prompts
@@ -103,6 +106,7 @@ def _document(
                     {"index": group.index, "arm": group.arm, "points": [point.hash for point in group.points]}
                     for group in each.run.plan.groups
                 ],
+                "commands": _commands(each.run.plan),
                 "measured": sorted(each.measured),
                 "estimate": _estimate(each.cost),
             }
@@ -119,6 +123,12 @@ def _document(
         },
         "warnings": list(warnings),
     }
+
+
+def _commands(plan: Plan) -> dict[str, list[str]]:
+    """Of each arm, as `specbench run` would start it here."""
+    launcher = LAUNCHERS[plan.engine.kind]
+    return {arm.name: planned_command(launcher.launch(launch_order(plan, arm))) for arm in plan.arms}
 
 
 def _estimate(cost: Cost) -> dict[str, float]:

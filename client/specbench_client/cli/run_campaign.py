@@ -23,11 +23,11 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_client.cli.consoles import Page
-from specbench_client.cli.measuring import Outcome, Wish, carried_out
+from specbench_client.cli.measuring import Outcome, Wish, carried_out, who
 from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.errors import BadInput, Interrupted, NotDurable
 from specbench_client.local.executor import refuse_unusable
-from specbench_client.local.place import find_run, open_results
+from specbench_client.local.place import alone_with_campaign, find_run, open_results
 
 _FROM_GOOD_TO_BAD = (Exit.OK, Exit.UNTRUSTWORTHY, Exit.ENGINE_FAILED, Exit.BAD_INPUT, Exit.NOT_DURABLE)
 _FAILED = (Exit.ENGINE_FAILED, Exit.BAD_INPUT)
@@ -48,14 +48,13 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], wi
 
     Raises BadInput before anything starts, Interrupted.
     """
-    _refuse_unusable(runs, wish)
     ended: list[Ended] = []
     try:
-        for number, run in enumerate(runs, start=1):
-            if _stopped(campaign, ended):
-                break
-            click.echo(f"run {number}/{len(runs)}: {run.name}  {cell_text(run.cell)}", err=True)
-            ended.append(_ended(run, wish))
+        with alone_with_campaign(
+            open_results(wish.results), campaign.metadata.namespace, campaign.metadata.name, who()
+        ):
+            _refuse_unusable(runs, wish)
+            _measure(campaign, runs, wish, ended)
     except Interrupted:
         if wish.output != "json":
             _show_table(campaign, runs, ended)
@@ -66,6 +65,15 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], wi
     else:
         _show_table(campaign, runs, ended)
     return code
+
+
+def _measure(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], wish: Wish, ended: list[Ended]) -> None:
+    """One after another; `ended` is added to, so that an interruption leaves what there is by then."""
+    for number, run in enumerate(runs, start=1):
+        if _stopped(campaign, ended):
+            return
+        click.echo(f"run {number}/{len(runs)}: {run.name}  {cell_text(run.cell)}", err=True)
+        ended.append(_ended(run, wish))
 
 
 def _refuse_unusable(runs: Sequence[PlannedRun], wish: Wish) -> None:

@@ -64,11 +64,19 @@ def alone(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:
 
     Raises BadInput(AlreadyRunning) with the words of whoever is at work, NotDurable.
     """
-    if not isinstance(results, FolderStore):
-        return nullcontext()
     nameless = plan.model_copy(update={"uid": ""}).to_json()  # two that begin together have no UID yet
-    name = f".{hashlib.sha256(nameless.encode()).hexdigest()[:16]}.lock"  # with a dot it is no object of the store
-    return held(Path(results.uri()) / run_root(plan.namespace, plan.name, "") / name, who)
+    name = hashlib.sha256(nameless.encode()).hexdigest()[:16]
+    return _held(results, f"{run_root(plan.namespace, plan.name, '')}/.{name}.lock", who)
+
+
+def alone_with_campaign(results: Store, namespace: str, name: str, who: str) -> AbstractContextManager[None]:
+    """The same of a whole campaign: between two of its runs, too, nobody else begins one of them."""
+    return _held(results, f"{run_root(namespace, f'.{name}.lock', '')}", who)
+
+
+def _held(results: Store, key: str, who: str) -> AbstractContextManager[None]:
+    """`key`: with a dot before its last word it is no object of the store."""
+    return held(Path(results.uri()) / key, who) if isinstance(results, FolderStore) else nullcontext()
 
 
 def new_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> Place:

@@ -24,7 +24,6 @@ from specbench_api.campaign.template import template_problems
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.plan.canonical import canonical_json, canonical_run, plain_numbers
 from specbench_api.plan.expand import expand
-from specbench_api.plan.names import LABEL_MANAGED, MANAGER
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
 from specbench_api.spec.paths import found, numbered, replaced, steps_of
@@ -140,7 +139,7 @@ def _planned(campaign: SpecBenchCampaign, cell: _Cell, number: int) -> PlannedRu
     name = run_name(campaign.metadata.name, cell.run.spec, number)
     template = campaign.spec.template.metadata
     uid = {LABEL_CAMPAIGN_UID: campaign.metadata.uid} if campaign.metadata.uid else {}
-    own = {LABEL_CAMPAIGN: campaign.metadata.name, **uid, LABEL_ROUND: str(number), LABEL_MANAGED: MANAGER}
+    own = {LABEL_CAMPAIGN: campaign.metadata.name, **uid, LABEL_ROUND: str(number)}
     labels = {**template.labels, **own}
     metadata = cell.run.metadata.model_copy(update={"name": name, "labels": labels})
     run = cell.run.model_copy(update={"metadata": metadata})

@@ -45,17 +45,28 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
     """What a whole run measures, as plain data. Names of arms and workloads are labels for people and do not count.
 
     Fields that are as they are by default are left out, so that a field which a later version adds makes no run another
-    one; whole numbers are written without a fraction, because the API server keeps 1.0 as 1 where no schema looks.
+    one; whole numbers are written without a fraction, because the API server keeps 1.0 as 1 where no schema looks. The
+    order of levels does not count: they are measured upwards.
     """
     told = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     placement = told.get("placement", {})
     measured = {field: value for field, value in told.items() if field not in NOT_MEASURED}
+    measured["load"] = _plain_load(spec.load, told["load"])
     measured |= {
         field: [_without_name(row) for row in told[field]] for field in ("drafters", "workloads") if field in told
     }
     hardware = {field: placement[field] for field in HARDWARE if field in placement}
     plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
     return plain
+
+
+def _plain_load(load: Load, told: dict[str, Any]) -> dict[str, Any]:
+    """What comes to the same is written in one way: levels upwards, and no slots or arrival that go without saying."""
+    levels: dict[str, Any] = {name: sorted(told[name]) for name in ("concurrency", "rate") if name in told}
+    implied = {name for name, value in told.items() if isinstance(value, dict) and not value}
+    if load.concurrency is not None and load.slots == max(load.concurrency):
+        implied.add("slots")
+    return {name: value for name, value in (told | levels).items() if name not in implied}
 
 
 def plain_numbers(data: Any) -> Any:

@@ -144,7 +144,7 @@ class CampaignStatus(ApiModel):
     gpu_hours_spent: float | None = None
     """GPU-hours of the round so far, all its runs together."""
     gpu_hours_estimated: float | None = None
-    """GPU-hours of the whole round, as `specbench plan` estimates them."""
+    """GPU-hours of the whole round, as `specbench plan` estimates them where the prompts are out of its reach."""
     budget: Annotated[str, Field(max_length=64)] = ""
     """Both for people, with the budget: `3.2 of 40 GPU-hours`."""
     runs: Annotated[list[RunRow], Field(max_length=256), KeyedBy("name")] = []
