@@ -71,8 +71,8 @@ class RunSpec(ApiModel):
     active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400
     """Longest life of one engine launch; enforced by Kubernetes even when the operator is dead."""
     startup_deadline_seconds: Annotated[int, Field(ge=5, le=86_400)] = 1_800
-    """How long an engine may take from its creation (where it is queued, from its admission) until it is ready. A shorter
-    activeDeadlineSeconds ends the launch before that."""
+    """How long an engine may take from its creation (where it is queued, from its admission) until it is ready. A
+    shorter activeDeadlineSeconds ends the launch before that."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
     """When the children of a finished run are removed. The run itself and its results stay."""
 
