@@ -222,13 +222,13 @@ def point_of(world: World, point: Point, lies: Lies = HONEST) -> tuple[PointSumm
     """Measure one point of the world."""
     honest = world.records(point)
     frame = lies.records(point, honest)
-    watch = lies.watch(point, _watch(point))
+    watch = lies.watch(point, watch_of(point))
     counters = lies.counters(point, counters_of(honest))
     return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
 
 
-def _watch(point: Point) -> SelfWatch:
-    """What an honest client sees of itself."""
+def watch_of(point: Point) -> SelfWatch:
+    """What an honest client sees of itself at a point."""
     seen = SelfWatch(loop_lag_p99_ms=0.4, cpu_share=0.2, send_lateness_p99_ms=0.1, kernel_clock_share=1.0)
     if point.level.rate is None:
         return seen
