@@ -32,7 +32,7 @@ from specbench_testing.operator import SETTINGS, operator_run
 from specbench_testing.resources import Resource
 from specbench_testing.stand_in_client import Stage
 from specbench_testing.stand_in_work import StandIn, Surroundings
-from specbench_testing.work_log import Act, Entry, WorkLog, at_once, begun_again, measured, measured_twice
+from specbench_testing.work_log import Act, Entry, WorkLog, at_once, begun_again, measured, measured_twice, two_engines
 
 RUN = parse_run(operator_run({"spec.load": {"concurrency": [1, 2], "repeats": 1}}))
 PLAN = expand(RUN)
@@ -189,9 +189,9 @@ def client_pod(api: FewPods, **status: Any) -> Resource:
     return api.run(client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=Whereabouts()), **status)
 
 
-def engine_pod(api: FewPods, ready: str = "True") -> Resource:
+def engine_pod(api: FewPods, ready: str = "True", attempt: int = 0) -> Resource:
     conditions = [{"type": "Ready", "status": ready}]
-    return api.run(engine_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS), conditions=conditions)
+    return api.run(engine_job(RUN, PLAN, PLAN.groups[0], attempt, SETTINGS), conditions=conditions)
 
 
 def ending_of(pod: Resource) -> Termination | None:
@@ -232,3 +232,14 @@ def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(api:
     waiting["metadata"]["deletionTimestamp"] = "now"
     stage.look()
     assert (ends(waiting).code, stage.log.entries()) == (130, [])
+
+
+def test_two_engines_of_one_run_are_noted(api: FewPods, stage: Stage) -> None:
+    first, _ = engine_pod(api), engine_pod(api, attempt=1)
+    first["status"]["phase"] = "Failed"
+    stage.look()
+    assert two_engines(stage.log.entries()) == []
+    first["status"]["phase"] = "Running"
+    stage.look()
+    stage.look()
+    assert two_engines(stage.log.entries()) == ["demo: demo-g0-0 and demo-g0-1"]

@@ -28,7 +28,7 @@ from specbench_testing.resources import Resource, resource
 from specbench_testing.s3 import S3Access
 from specbench_testing.stand_in_client import stand_in_client
 from specbench_testing.stored_run import StoredRun
-from specbench_testing.work_log import Entry, WorkLog, at_once, begun_again, measured, measured_twice
+from specbench_testing.work_log import Entry, WorkLog, at_once, begun_again, measured, measured_twice, two_engines
 
 NO_IMAGE = "registry.invalid/specbench:none"
 """Nobody pulls it."""
@@ -74,6 +74,7 @@ class PlayedSite:
         wasted = begun_again(entry for entry in entries if entry.run not in excused)
         return [
             *(f"measured twice: {row}" for row in measured_twice(entries)),
+            *(f"two engines at once: {row}" for row in two_engines(entries)),
             *(f"two clients at once: {row}" for row in at_once(entries)),
             *(f"begun again without a reason: {row}" for row in wasted),
         ]

@@ -6,6 +6,8 @@ ends the pod as a kubelet would: exit code and termination message in its status
 interrupted; a point under way leaves no manifest then. A client whose engine's pod is gone or unready ends with
 EngineLost.
 
+It also notes every look at which a run had two engines that could hold GPUs.
+
 Its limits: S3's keys come from this process's environment and not by the pod's Secret; what it knows of pods is as old
 as its last look, but for the moment before a point becomes a result, in which it asks again; an engine answers exactly
 while its pod is ready. Killed and started again, it plays running pods anew, as a container that was restarted.
@@ -28,6 +30,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +41,7 @@ from specbench_api.plan.names import (
     LABEL_ATTEMPT,
     LABEL_GROUP,
     LABEL_ROLE,
+    LABEL_RUN,
     LABEL_RUN_UID,
     ROLE_CLIENT,
     ROLE_ENGINE,
@@ -49,11 +53,12 @@ from specbench_client.job.program import ending_of
 from specbench_client.store.locate import open_store
 from specbench_client.store.store import Store
 from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.one_run import is_living
 from specbench_testing.patience import patiently
 from specbench_testing.resources import Resource
 from specbench_testing.s3 import S3Access
 from specbench_testing.stand_in_work import StandIn, Surroundings, now_text
-from specbench_testing.work_log import WorkLog
+from specbench_testing.work_log import Act, Entry, WorkLog
 
 LOOK_S = 0.15
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -131,7 +136,7 @@ class Stage:
         self._players: dict[str, _Player] = {}
 
     def look(self) -> None:
-        """See the pods once; interrupt who is deleted, and begin whoever runs and is not played yet."""
+        """See the pods once; interrupt who is deleted, begin whoever runs and is not played, note what must not be."""
         path, query = f"{self._core}/pods", {"labelSelector": _SELECTOR}
         rows = patiently(lambda: self._cluster.call("GET", path, query=query))["items"]
         self.seen = {pod["metadata"]["uid"]: pod for pod in rows}
@@ -141,6 +146,7 @@ class Stage:
         for uid, pod in self.seen.items():
             if uid not in self._players and _is_client(pod) and pod["status"].get("phase") == "Running":
                 self._begin(uid, pod)
+        self._note_engines()
 
     def plan_of(self, pod: Resource) -> Plan | None:
         """What its ConfigMap holds; None where that is gone."""
@@ -174,6 +180,15 @@ class Stage:
         path = f"{self._core}/pods/{meta['name']}/status"
         _unless_gone(lambda: self._cluster.call("PATCH", path, body, kind=_STRATEGIC))
 
+    def _note_engines(self) -> None:
+        """Two living engines of one run: it must never have more GPUs than one of them."""
+        living = [pod for pod in self.seen.values() if _role(pod) == ROLE_ENGINE and is_living(pod)]
+        for run, rows in groupby(sorted(living, key=_run), key=_run):
+            names = [pod["metadata"]["name"] for pod in rows]
+            if len(names) > 1:
+                name, uid = run
+                self.log.add(Entry(Act.TWO_ENGINES, now_text(), name, uid, "", why=" and ".join(sorted(names))))
+
     def _begin(self, uid: str, pod: Resource) -> None:
         player = self._players[uid] = _Player(self, pod)
         if _is_deleted(pod):
@@ -201,8 +216,17 @@ def _place(pod: Resource) -> Whereabouts:
     return Whereabouts.from_json(told.get(PLACE_VARIABLE) or "{}")
 
 
+def _role(pod: Resource) -> str:
+    return str(pod["metadata"]["labels"][LABEL_ROLE])
+
+
+def _run(pod: Resource) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels[LABEL_RUN], labels[LABEL_RUN_UID]
+
+
 def _is_client(pod: Resource) -> bool:
-    return pod["metadata"]["labels"][LABEL_ROLE] in (ROLE_CLIENT, ROLE_REPORT)
+    return _role(pod) in (ROLE_CLIENT, ROLE_REPORT)
 
 
 def _is_deleted(pod: Resource) -> bool:
@@ -211,9 +235,8 @@ def _is_deleted(pod: Resource) -> bool:
 
 def _serves(pod: Resource) -> bool:
     conditions = {row["type"]: row["status"] for row in pod["status"].get("conditions", [])}
-    is_engine = pod["metadata"]["labels"][LABEL_ROLE] == ROLE_ENGINE
     running = pod["status"].get("phase") == "Running" and conditions.get("Ready") == "True"
-    return is_engine and running and not _is_deleted(pod)
+    return _role(pod) == ROLE_ENGINE and running and not _is_deleted(pod)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
-"""What stand-in clients did, line by line in one file, and what must never be read there.
+"""What stand-in clients did and saw, line by line in one file, and what must never be read there.
 
 One line an act, appended whole, so that several processes may write and a killed one leaves no half act: `begun`,
-`measured` or `abandoned` for points, `reported` for runs. A point that was begun and has no further line was being
-measured when its stand-in was killed.
+`measured` or `abandoned` for points, `reported` for runs, `two-engines` where a run had two at once. A point that was
+begun and has no further line was being measured when its stand-in was killed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from pathlib import Path
 
 
 class Act(StrEnum):
-    """What a client did."""
+    """What a client did, or saw."""
 
     BEGUN = "begun"
     MEASURED = "measured"
     ABANDONED = "abandoned"
     REPORTED = "reported"
+    TWO_ENGINES = "two-engines"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One act of one client. `run`: the run's UID. `client`: names one process, as in the names of parts."""
+    """One act of one client. `run`: the run's UID. `client`: names one process, as in the names of parts; empty where
+    none has its part in it."""
 
     act: Act
     at: str
@@ -36,7 +38,7 @@ class Entry:
     client: str
     point: str = ""
     why: str = ""
-    """Of what was abandoned."""
+    """Of what was abandoned; which two engines."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,20 @@ def begun_again(entries: Iterable[Entry]) -> list[str]:
     return _named(entries, Counter(_point(entry) for entry in entries if entry.act is Act.BEGUN))
 
 
+def two_engines(entries: Iterable[Entry]) -> list[str]:
+    """Runs that were seen with two engines that could hold GPUs at the same moment."""
+    return list(dict.fromkeys(f"{entry.name}: {entry.why}" for entry in entries if entry.act is Act.TWO_ENGINES))
+
+
 def at_once(entries: Iterable[Entry]) -> list[str]:
-    """Runs of which two clients measured at the same moment: two engines of one run would be at work."""
+    """Runs of which two clients measured at the same moment."""
     working: dict[str, set[str]] = {}
     found: dict[str, None] = {}
     for entry in entries:
         clients = working.setdefault(entry.run, set())
         if entry.act is Act.BEGUN:
             clients.add(entry.client)
-        elif entry.act is not Act.REPORTED:
+        else:
             clients.discard(entry.client)
         if len(clients) > 1:
             found[f"{entry.name}: {sorted(clients)}"] = None
