@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from peers.kwok.stages import NEVER_READY, OUT_OF_MEMORY
+from peers.kwok.stages import CRASHES, NEVER_READY, OUT_OF_MEMORY
 from specbench_testing.cluster import Cluster
 from specbench_testing.kwok_nodes import placement
 from specbench_testing.one_run import OneRun
@@ -25,8 +25,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), 
 
 KILLS = 5
 WITHIN_S = 300.0
-HEALTHY = [f"healthy-{number}" for number in range(9)]
-FAILING = {"oom": (OUT_OF_MEMORY, "OOMKilled"), "mute": (NEVER_READY, "NeverReady")}
+HEALTHY = [f"healthy-{number}" for number in range(8)]
+FAILING = {"oom": (OUT_OF_MEMORY, "OOMKilled"), "mute": (NEVER_READY, "NeverReady"), "crash": (CRASHES, "Crashed")}
+SLOW = "--base-ms=96"
+"""Points last twenty times as long: time in which something can happen to them."""
 
 
 @pytest.fixture
@@ -37,30 +39,21 @@ def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[PlayedSi
         yield found
 
 
-SLOW = {"spec.engine.args": ["--base-ms=48"]}
-"""Points last ten times as long: time in which something can happen to them."""
-
-
 def edits(fault: str | None = None) -> dict[str, Any]:
     """Of a run whose engines have four GPUs each; the drafter's fails where a fault is given."""
     failing = {"spec.drafters[0].args": [fault], "spec.startupDeadlineSeconds": 10} if fault else {}
-    return {"spec.placement": placement(4), **failing}
+    return {"spec.placement": placement(4), "spec.engine.args": [SLOW], **failing}
 
 
 def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_times(site: PlayedSite) -> None:
-    healthy = [site.create(name, edits()) for name in HEALTHY]
-    failing = {name: site.create(name, edits(fault)) for name, (fault, _) in FAILING.items()}
-    paused = site.create("paused", edits() | SLOW)
-    eventually(lambda: site.measured(paused), f"nothing of it is measured: {paused.status()}", WITHIN_S)
-    paused.suspend(suspended=True)
-    with OperatorKills(site.operator, KILLS, drawn_seed(), lives_s=(0.5, 6.0)) as kills:
-        paused.reaches("Suspended")
-        eventually(lambda: paused.gpus() == 0, "it holds GPUs although it is suspended")
-        paused.suspend(suspended=False)
+    with OperatorKills(site.operator, KILLS, drawn_seed()) as kills:
+        healthy = [site.create(name, edits()) for name in HEALTHY]
+        failing = {name: site.create(name, edits(fault)) for name, (fault, _) in FAILING.items()}
+        paused = site.create("paused", edits())
+        suspended_in_the_middle(site, paused)
         ended = all_end([*healthy, *failing.values(), paused], WITHIN_S)
         assert kills.done, f"it was over after {len(kills.at)} kills"
     assert max(kills.at) < max(datetime.fromisoformat(status["completionTime"]) for status in ended.values())
-
     assert site.wrongs(cut_off=[paused.uid]) == []
     eventually(lambda: site.left() == [] and site.gpus() == 0, f"something is left: {site.left()}")
     for run in (*healthy, paused):
@@ -69,7 +62,16 @@ def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_
         rows = {row["arm"]: row for row in ended[name]["groups"]}
         assert (rows["none"]["state"], rows["ngram"]["reason"]) == ("Done", reason)
         assert failing[name].said("EngineReady")[:2] == ("False", reason)
-        assert len(site.measured(failing[name])) == POINTS // 2
+        assert POINTS // 2 <= len(site.measured(failing[name])) < POINTS
+
+
+def suspended_in_the_middle(site: PlayedSite, run: OneRun) -> None:
+    """Suspended as soon as something of it is measured; its GPUs are free; then it goes on."""
+    eventually(lambda: site.measured(run), f"nothing of {run.name} is measured: {run.status()}", WITHIN_S)
+    run.suspend(suspended=True)
+    run.reaches("Suspended")
+    eventually(lambda: run.gpus() == 0, f"{run.name} holds GPUs although it is suspended")
+    run.suspend(suspended=False)
 
 
 def measured_whole(site: PlayedSite, run: OneRun, status: dict[str, Any]) -> None:

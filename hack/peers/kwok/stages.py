@@ -54,6 +54,7 @@ def configuration(pace: Pace | None = None) -> list[Document]:
 
 
 def _options() -> Document:
+    """All that it needs: where options are given, kwok takes none of its own defaults."""
     return {
         "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
         "kind": "KwokConfiguration",
@@ -62,7 +63,11 @@ def _options() -> Document:
             "manageAllNodes": False,
             "manageNodesWithLabelSelector": NODE_LABEL,
             "nodeLeaseDurationSeconds": 40,
+            "cidr": "10.0.0.0/24",
+            "nodeLeaseParallelism": 4,
+            "nodePlayStageParallelism": 4,
             "podPlayStageParallelism": 16,
+            "podsOnNodeSyncParallelism": 4,
         },
     }
 
