@@ -96,7 +96,7 @@ class World:
         """What is found of the point where nobody lies."""
         if point.hash not in self._found:
             frame = self.records(point)
-            told = self.plan, point, [frame], _watch(point), counters_of(frame)
+            told = self.plan, point, [frame], watch_of(point), counters_of(frame)
             self._found[point.hash] = summarise_point(*told, simulated=False)
         return self._found[point.hash]
 
@@ -241,16 +241,16 @@ def point_of(world: World, point: Point, lies: Lies = HONEST) -> tuple[PointSumm
     """Measure one point of the world."""
     honest = world.records(point)
     frame = lies.records(point, honest)
-    watch, honestly_counted = lies.watch(point, _watch(point)), counters_of(honest)
+    watch, honestly_counted = lies.watch(point, watch_of(point)), counters_of(honest)
     counters = lies.counters(point, honestly_counted)
-    lied = frame is not honest or watch != _watch(point) or counters != honestly_counted or lies.simulated
+    lied = frame is not honest or watch != watch_of(point) or counters != honestly_counted or lies.simulated
     if not lied:
         return world.honest(point), frame
     return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
 
 
-def _watch(point: Point) -> SelfWatch:
-    """What an honest client sees of itself."""
+def watch_of(point: Point) -> SelfWatch:
+    """What an honest client sees of itself at a point."""
     seen = SelfWatch(loop_lag_p99_ms=0.4, cpu_share=0.2, send_lateness_p99_ms=0.1, kernel_clock_share=1.0)
     if point.level.rate is None:
         return seen

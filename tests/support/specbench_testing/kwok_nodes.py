@@ -1,0 +1,194 @@
+"""Many GPU nodes that are not there: kwok plays their kubelets and the engines on them, beside a real control plane.
+
+Two pools: nodes with GPUs, tainted as GPU pools are, and nodes for clients, which everybody else is asked to avoid
+(client pods carry no tolerations, so those nodes cannot refuse what does not tolerate them). The scheduler counts
+GPUs; nothing computes, nothing can be reached, and no image is pulled. What fake engines do is in peers.kwok.stages.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from peers.kwok.program import kwok_program, peers_cache
+from peers.kwok.stages import NODE_LABEL, Pace, configuration
+from specbench_cluster.cluster import to_stderr
+from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.operating import eventually
+from specbench_testing.patience import patiently
+from specbench_testing.resources import Resource
+
+GPU_POOL, CLIENT_POOL = "gpu", "client"
+PRODUCT = "KWOK-FAKE-GPU"
+CLIENT_NODES = 2
+_TAINT = "kwok.x-k8s.io/node"
+_NODES, _LEASES = "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_NOT_FOUND = 404
+_END_WITHIN_S = 20
+
+
+def placement(gpus: int = 1) -> dict[str, Any]:
+    """`spec.placement` of a run whose engines and clients shall run on fake nodes."""
+    return {
+        "gpus": gpus,
+        "nodeSelector": {NODE_LABEL: GPU_POOL},
+        "tolerations": [{"key": _TAINT, "operator": "Exists", "effect": "NoSchedule"}],
+        "clientNodeSelector": {NODE_LABEL: CLIENT_POOL},
+    }
+
+
+class KwokNodes:
+    """So many nodes of so many GPUs each, for the time of a `with`; afterwards nothing of them is left.
+
+    kwok is called by a link below the cluster's own folder where there is one: should this process be killed, the
+    cluster's `down` ends it.
+    """
+
+    def __init__(self, cluster: Cluster, nodes: int = 8, gpus: int = 8, pace: Pace | None = None) -> None:
+        self._cluster = cluster
+        self._nodes = [
+            *(_node(f"kwok-gpu-{number}", GPU_POOL, gpus) for number in range(nodes)),
+            *(_node(f"kwok-client-{number}", CLIENT_POOL, 0) for number in range(CLIENT_NODES)),
+        ]
+        self._pace = pace
+        self._folder = Path()
+        self._kwok: subprocess.Popen[bytes] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Of the nodes."""
+        return [node["metadata"]["name"] for node in self._nodes]
+
+    def __enter__(self) -> Self:
+        self._folder = Path(tempfile.mkdtemp(prefix="specbench-kwok-"))
+        try:
+            self._start()
+            for node in self._nodes:
+                self._cluster.call("POST", _NODES, node)
+            eventually(lambda: self._unready() == [], f"the fake nodes do not get ready: {self.log()}", 60)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def log(self) -> str:
+        """The end of what kwok says."""
+        file = self._folder / "kwok.log"
+        return "\n".join(file.read_text(errors="replace").splitlines()[-20:]) if file.exists() else ""
+
+    def pods(self) -> list[Resource]:
+        """All pods on these nodes, of any namespace."""
+        found = patiently(lambda: self._cluster.call("GET", "/api/v1/pods"))["items"]
+        return [pod for pod in found if pod["spec"].get("nodeName") in self.names]
+
+    def _start(self) -> None:
+        folder = self._folder
+        (folder / "kwok.yaml").write_text(yaml.safe_dump_all(configuration(self._pace), sort_keys=False))
+        call = [str(self._called()), f"--kubeconfig={self._cluster.kubeconfig}", f"--config={folder / 'kwok.yaml'}"]
+        with (folder / "kwok.log").open("wb") as log:  # of a home of its own, where no user's configuration lies
+            environment = {**os.environ, "HOME": str(folder)}
+            self._kwok = subprocess.Popen(call, stdout=log, stderr=log, cwd=folder, env=environment)
+
+    def _called(self) -> Path:
+        program = kwok_program(peers_cache(), to_stderr)
+        if self._cluster.ground is None:
+            return program
+        link = self._cluster.ground.settings.programs / "kwok"
+        if not link.exists():
+            link.symlink_to(program)
+        return link
+
+    def _unready(self) -> list[str]:
+        assert self._kwok is not None
+        assert self._kwok.poll() is None, f"kwok ended: {self.log()}"
+        found = self._cluster.call("GET", _NODES, query={"labelSelector": NODE_LABEL})["items"]
+        return [node["metadata"]["name"] for node in found if not _is_ready(node)]
+
+    def _leave(self) -> None:
+        """Pods first, while kwok still ends them; then nodes; kwok; and the leases that it held for them."""
+        try:
+            self._delete_pods()
+            for name in self.names:
+                self._delete(f"{_NODES}/{name}")
+            eventually(lambda: not self._left(_NODES), "fake nodes are left")
+        finally:
+            self._end_kwok()
+            shutil.rmtree(self._folder)
+        for name in self.names:
+            self._delete(f"{_LEASES}/{name}")
+
+    def _delete_pods(self) -> None:
+        def gone() -> bool:
+            pods = self.pods()
+            for pod in pods:
+                meta = pod["metadata"]
+                self._delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", gracePeriodSeconds=0)
+            return not pods
+
+        eventually(gone, "pods are left on the fake nodes")
+
+    def _end_kwok(self) -> None:
+        if self._kwok is None:
+            return
+        self._kwok.terminate()
+        try:
+            self._kwok.wait(_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._kwok.kill()
+            self._kwok.wait()
+
+    def _left(self, path: str) -> list[str]:
+        items = patiently(lambda: self._cluster.call("GET", path))["items"]
+        return [item["metadata"]["name"] for item in items if item["metadata"]["name"] in self.names]
+
+    def _delete(self, path: str, **options: Any) -> None:
+        _unless_gone(lambda: patiently(lambda: self._cluster.call("DELETE", path, options or None)))
+
+
+def _unless_gone(act: Callable[[], object]) -> None:
+    try:
+        act()
+    except Refused as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+
+
+def _node(name: str, pool: str, gpus: int) -> Resource:
+    effect = "NoSchedule" if pool == GPU_POOL else "PreferNoSchedule"
+    has = {"cpu": "64", "memory": "512Gi", "pods": "512", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    labels = {NODE_LABEL: pool, "kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
+    return {
+        "metadata": {"name": name, "labels": labels | ({"nvidia.com/gpu.product": PRODUCT} if gpus else {})},
+        "spec": {"taints": [{"key": _TAINT, "value": "fake", "effect": effect}]},
+        "status": {"capacity": has, "allocatable": has, "nodeInfo": _INFO},
+    }
+
+
+_INFO = {
+    "kernelVersion": "kwok",
+    "kubeletVersion": "v1.35.4",
+    "containerRuntimeVersion": "kwok://0.8.0",
+    "osImage": "none",
+    "operatingSystem": "linux",
+    "architecture": "amd64",
+    **dict.fromkeys(("bootID", "kubeProxyVersion", "machineID", "systemUUID"), ""),
+}
+
+
+def _is_ready(node: Resource) -> bool:
+    conditions = {row["type"]: row["status"] for row in node["status"].get("conditions", [])}
+    waits = any(taint["key"] == "node.kubernetes.io/not-ready" for taint in node["spec"].get("taints", []))
+    return conditions.get("Ready") == "True" and not waits

@@ -1,0 +1,82 @@
+"""The operator is killed without a word again and again, at moments that are drawn, also while it starts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import threading
+from datetime import UTC, datetime
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from specbench_testing.operating import OperatorProcess, eventually
+
+SEED_VARIABLE = "SPECBENCH_CHAOS_SEED"
+AWAY_S = (0.0, 2.0)
+"""How long nobody is there after a kill."""
+
+
+def drawn_seed() -> str:
+    """SPECBENCH_CHAOS_SEED, or one that is drawn now. Printed: pytest shows it when the test fails."""
+    seed = os.environ.get(SEED_VARIABLE) or secrets.token_hex(4)
+    print(f"{SEED_VARIABLE}={seed}")  # noqa: T201
+    return seed
+
+
+class OperatorKills:
+    """So many kills in the background, for the time of a `with`, after which the operator is alive.
+
+    `lives_s`: how long it lives each time, drawn between the two; a start takes about two seconds, so that some lives
+    end in it. What is still to be killed when the `with` ends is left alive.
+    """
+
+    def __init__(
+        self, operator: OperatorProcess, times: int, seed: str, lives_s: tuple[float, float] = (0.5, 8.0)
+    ) -> None:
+        self.at: list[datetime] = []
+        """When it was killed."""
+        self._operator, self._times, self._lives_s = operator, times, lives_s
+        self._chance = Random(seed)
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, name="kills of the operator", daemon=True)
+
+    @property
+    def done(self) -> bool:
+        """Whether all kills were made. Raises what went wrong with them."""
+        if self._failure:
+            raise self._failure
+        return len(self.at) == self._times
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), "the kills do not come to an end"
+        if error is None:
+            eventually(self._operator.healthy, "the operator does not get alive again")
+            if self._failure:
+                raise self._failure
+
+    def _guarded(self) -> None:
+        try:
+            self._kill_on()
+        except BaseException as error:  # noqa: BLE001 -- handed over to the test's thread
+            self._failure = error
+
+    def _kill_on(self) -> None:
+        for _ in range(self._times):
+            if self._over.wait(self._chance.uniform(*self._lives_s)):
+                return
+            assert self._operator.ended is None, f"it ended by itself: {self._operator.log.read_text()[-4000:]}"
+            self._operator.end(signal.SIGKILL)
+            self.at.append(datetime.now(UTC))
+            self._over.wait(self._chance.uniform(*AWAY_S))
+            self._operator.launch()

@@ -1,0 +1,278 @@
+"""A process that plays the client and report pods of one namespace, on nodes where no container runs (kwok's).
+
+It looks at the namespace's pods several times a second. Each client or report pod that runs is played by a thread: it
+reads what the pod would read (its arguments, plan.json of its ConfigMap), does a client's work (`stand_in_work`), and
+ends the pod as a kubelet would: exit code and termination message in its status. A pod that is deleted ends as
+interrupted; a point under way leaves no manifest then. A client whose engine's pod is gone or unready ends with
+EngineLost.
+
+It also notes every look at which a run had two engines that could hold GPUs.
+
+Its limits: S3's keys come from this process's environment and not by the pod's Secret; what it knows of pods is as old
+as its last look, but for the moment before a point becomes a result, in which it asks again; an engine answers exactly
+while its pod is ready. Killed and started again, it plays running pods anew, as a container that was restarted.
+
+    python -m specbench_testing.stand_in_client --kubeconfig FILE --namespace NAME --log FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TypeVar
+
+from specbench_api.outcome.ending import Termination
+from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
+from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.plan.names import (
+    LABEL_ATTEMPT,
+    LABEL_GROUP,
+    LABEL_ROLE,
+    LABEL_RUN,
+    LABEL_RUN_UID,
+    ROLE_CLIENT,
+    ROLE_ENGINE,
+    ROLE_REPORT,
+)
+from specbench_api.plan.plan import Plan
+from specbench_client.errors import Interrupted
+from specbench_client.job.program import ending_of
+from specbench_client.store.locate import open_store
+from specbench_client.store.store import Store
+from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.one_run import is_living
+from specbench_testing.patience import patiently
+from specbench_testing.resources import Resource
+from specbench_testing.s3 import S3Access
+from specbench_testing.stand_in_work import StandIn, Surroundings, now_text
+from specbench_testing.work_log import Act, Entry, WorkLog
+
+LOOK_S = 0.15
+_STRATEGIC = "application/strategic-merge-patch+json"
+_GONE = (404, 409)
+"""There is no such pod any more, or another one has its name."""
+_SELECTOR = f"{LABEL_ROLE} in ({ROLE_ENGINE},{ROLE_CLIENT},{ROLE_REPORT})"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What a pod's one container was called with."""
+
+    command: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def of(cls, pod: Resource) -> _Call:
+        command, *rest = pod["spec"]["containers"][0]["args"]
+        return cls(command, dict(zip(rest[::2], rest[1::2], strict=True)))
+
+
+@dataclass
+class _Player:
+    """One pod, played by a thread."""
+
+    stage: Stage
+    pod: Resource
+    interrupted: threading.Event = field(default_factory=threading.Event)
+
+    def play(self) -> None:
+        """From the first act to the pod's end."""
+        try:
+            ending = self._ending()
+        except Exception as error:  # noqa: BLE001 -- a client says why it ended, whatever it was
+            ending = ending_of(error, None)
+        self.stage.end(self.pod, ending)
+
+    def _ending(self) -> Termination:
+        call = _Call.of(self.pod)
+        plan = self.stage.plan_of(self.pod)
+        if plan is None:
+            raise Interrupted("its run is being deleted")
+        store = _store(call.options["--results"]).below(run_root(plan.namespace, plan.name, plan.uid))
+        name = f"{call.options.get('--attempt', 'report')}-{secrets.token_hex(3)}"
+        with tempfile.TemporaryDirectory(prefix="stand-in-") as spool:
+            stand_in = StandIn(plan, store, Path(spool), name, self.stage.log)
+            if call.command == "report":
+                return stand_in.report()
+            around = Surroundings(self.interrupted, self._engine_serves, self._still_wanted)
+            return stand_in.drive(plan.groups[int(call.options["--group"])], _place(self.pod), around)
+
+    def _engine_serves(self) -> bool:
+        same = (LABEL_RUN_UID, LABEL_GROUP, LABEL_ATTEMPT)
+        mine = self.pod["metadata"]["labels"]
+        return any(
+            _serves(pod)
+            for pod in self.stage.seen.values()
+            if all(pod["metadata"]["labels"].get(name) == mine[name] for name in same)
+        )
+
+    def _still_wanted(self) -> bool:
+        return self.stage.stands(self.pod)
+
+
+class Stage:
+    """The namespace: what is seen of its pods, and who plays them."""
+
+    def __init__(self, cluster: Cluster, namespace: str, log: WorkLog) -> None:
+        self.log = log
+        self.seen: Mapping[str, Resource] = {}
+        self._cluster = cluster
+        self._core = f"/api/v1/namespaces/{namespace}"
+        self._players: dict[str, _Player] = {}
+
+    def look(self) -> None:
+        """See the pods once; interrupt who is deleted, begin whoever runs and is not played, note what must not be."""
+        path, query = f"{self._core}/pods", {"labelSelector": _SELECTOR}
+        rows = patiently(lambda: self._cluster.call("GET", path, query=query))["items"]
+        self.seen = {pod["metadata"]["uid"]: pod for pod in rows}
+        for uid, player in self._players.items():
+            if uid not in self.seen or _is_deleted(self.seen[uid]):
+                player.interrupted.set()
+        for uid, pod in self.seen.items():
+            if uid not in self._players and _is_client(pod) and pod["status"].get("phase") == "Running":
+                self._begin(uid, pod)
+        self._note_engines()
+
+    def plan_of(self, pod: Resource) -> Plan | None:
+        """What its ConfigMap holds; None where that is gone."""
+        (name,) = (row["configMap"]["name"] for row in pod["spec"]["volumes"] if row["name"] == "plan")
+        found = _unless_gone(lambda: self._cluster.call("GET", f"{self._core}/configmaps/{name}"))
+        return None if found is None else Plan.from_json(found["data"][PLAN])
+
+    def stands(self, pod: Resource) -> bool:
+        """Whether this very pod is there and not being deleted, asked now."""
+        meta = pod["metadata"]
+        found = _unless_gone(lambda: self._cluster.call("GET", f"{self._core}/pods/{meta['name']}"))
+        return found is not None and found["metadata"]["uid"] == meta["uid"] and not _is_deleted(found)
+
+    def end(self, pod: Resource, ending: Termination) -> None:
+        """Its container has exited."""
+        meta, container = pod["metadata"], pod["status"]["containerStatuses"][0]
+        terminated = {
+            "exitCode": ending.code,
+            "reason": "Error" if ending.code else "Completed",
+            "message": ending.to_message(),
+            "startedAt": container["state"]["running"]["startedAt"],
+            "finishedAt": now_text(),
+        }
+        unready = [{"type": kind, "status": "False"} for kind in ("Ready", "ContainersReady")]
+        status = {
+            "phase": "Failed" if ending.code else "Succeeded",
+            "conditions": unready,
+            "containerStatuses": [{**container, "ready": False, "state": {"running": None, "terminated": terminated}}],
+        }
+        body = {"metadata": {"uid": meta["uid"]}, "status": status}
+        path = f"{self._core}/pods/{meta['name']}/status"
+        _unless_gone(lambda: self._cluster.call("PATCH", path, body, kind=_STRATEGIC))
+
+    def _note_engines(self) -> None:
+        """Two living engines of one run: it must never have more GPUs than one of them."""
+        living = [pod for pod in self.seen.values() if _role(pod) == ROLE_ENGINE and is_living(pod)]
+        for run, rows in groupby(sorted(living, key=_run), key=_run):
+            names = [pod["metadata"]["name"] for pod in rows]
+            if len(names) > 1:
+                name, uid = run
+                self.log.add(Entry(Act.TWO_ENGINES, now_text(), name, uid, "", why=" and ".join(sorted(names))))
+
+    def _begin(self, uid: str, pod: Resource) -> None:
+        player = self._players[uid] = _Player(self, pod)
+        if _is_deleted(pod):
+            player.interrupted.set()
+        threading.Thread(target=player.play, name=pod["metadata"]["name"], daemon=True).start()
+
+
+def _unless_gone(ask: Callable[[], T]) -> T | None:
+    try:
+        return patiently(ask)
+    except Refused as refused:
+        if refused.status not in _GONE:
+            raise
+        return None
+
+
+@cache
+def _store(results: str) -> Store:
+    """One connection for all: stores are safe between threads, and opening one takes long."""
+    return open_store(results)
+
+
+def _place(pod: Resource) -> Whereabouts:
+    told = {row["name"]: row.get("value") for row in pod["spec"]["containers"][0].get("env", [])}
+    return Whereabouts.from_json(told.get(PLACE_VARIABLE) or "{}")
+
+
+def _role(pod: Resource) -> str:
+    return str(pod["metadata"]["labels"][LABEL_ROLE])
+
+
+def _run(pod: Resource) -> tuple[str, str]:
+    labels = pod["metadata"]["labels"]
+    return labels[LABEL_RUN], labels[LABEL_RUN_UID]
+
+
+def _is_client(pod: Resource) -> bool:
+    return _role(pod) in (ROLE_CLIENT, ROLE_REPORT)
+
+
+def _is_deleted(pod: Resource) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def _serves(pod: Resource) -> bool:
+    conditions = {row["type"]: row["status"] for row in pod["status"].get("conditions", [])}
+    running = pod["status"].get("phase") == "Running" and conditions.get("Ready") == "True"
+    return _role(pod) == ROLE_ENGINE and running and not _is_deleted(pod)
+
+
+@contextmanager
+def stand_in_client(cluster: Cluster, namespace: str, s3: S3Access, folder: Path) -> Iterator[WorkLog]:
+    """The process, for the time of a `with`; its log. Fails where it ended by itself, or met a bug."""
+    log, said = WorkLog(folder / "work.jsonl"), folder / "stand-in.log"
+    flags = {"kubeconfig": cluster.kubeconfig, "namespace": namespace, "log": log.path}
+    call = [sys.executable, "-m", __name__, *(f"--{name}={value}" for name, value in flags.items())]
+    with said.open("ab") as stderr:
+        process = subprocess.Popen(call, stdout=stderr, stderr=stderr, cwd=folder, env=_environment(s3))
+    try:
+        yield log
+        assert process.poll() is None, f"the stand-in ended: {said.read_text()[-4000:]}"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert "Traceback" not in said.read_text(), said.read_text()[-4000:]
+
+
+def _environment(s3: S3Access) -> dict[str, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPECBENCH_"))}
+    return {**plain, **s3.environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def main() -> None:
+    """Play until killed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("kubeconfig", "log"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--namespace", required=True)
+    given: Any = parser.parse_args()
+    stage = Stage(Cluster.at(given.kubeconfig), given.namespace, WorkLog(given.log))
+    while True:
+        stage.look()
+        time.sleep(LOOK_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Twelve runs at once on 64 GPUs that are not there, on a real control plane, while the operator is killed five times.
+
+Engines and clients are played (`specbench_testing.played_site` says what that means and what it does not show).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peers.kwok.stages import CRASHES, NEVER_READY, OUT_OF_MEMORY
+from specbench_testing.cluster import Cluster
+from specbench_testing.kwok_nodes import placement
+from specbench_testing.one_run import OneRun
+from specbench_testing.operating import eventually
+from specbench_testing.operator_kills import OperatorKills, drawn_seed
+from specbench_testing.played_site import POINTS, PlayedSite, all_end, played_site
+from specbench_testing.runs import Definition
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
+
+KILLS = 5
+WITHIN_S = 300.0
+HEALTHY = [f"healthy-{number}" for number in range(8)]
+FAILING = {"oom": (OUT_OF_MEMORY, "OOMKilled"), "mute": (NEVER_READY, "NeverReady"), "crash": (CRASHES, "Crashed")}
+SLOW = "--base-ms=96"
+"""Points last twenty times as long: time in which something can happen to them."""
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[PlayedSite]:
+    if cluster.ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed")
+    with played_site(cluster, tmp_path) as found:
+        yield found
+
+
+def edits(fault: str | None = None) -> dict[str, Any]:
+    """Of a run whose engines have four GPUs each; the drafter's fails where a fault is given."""
+    failing = {"spec.drafters[0].args": [fault], "spec.startupDeadlineSeconds": 10} if fault else {}
+    return {"spec.placement": placement(4), "spec.engine.args": [SLOW], **failing}
+
+
+def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_times(site: PlayedSite) -> None:
+    with OperatorKills(site.operator, KILLS, drawn_seed()) as kills:
+        healthy = [site.create(name, edits()) for name in HEALTHY]
+        failing = {name: site.create(name, edits(fault)) for name, (fault, _) in FAILING.items()}
+        paused = site.create("paused", edits())
+        suspended_in_the_middle(site, paused)
+        ended = all_end([*healthy, *failing.values(), paused], WITHIN_S)
+        assert kills.done, f"it was over after {len(kills.at)} kills"
+    assert max(kills.at) < max(datetime.fromisoformat(status["completionTime"]) for status in ended.values())
+    assert site.wrongs(cut_off=[paused.uid]) == []
+    eventually(lambda: site.left() == [] and site.gpus() == 0, f"something is left: {site.left()}")
+    for run in (*healthy, paused):
+        measured_whole(site, run, ended[run.name])
+    for name, (_, reason) in FAILING.items():
+        rows = {row["arm"]: row for row in ended[name]["groups"]}
+        assert (rows["none"]["state"], rows["ngram"]["reason"]) == ("Done", reason)
+        assert failing[name].said("EngineReady")[:2] == ("False", reason)
+        assert POINTS // 2 <= len(site.measured(failing[name])) < POINTS
+
+
+def suspended_in_the_middle(site: PlayedSite, run: OneRun) -> None:
+    """Suspended as soon as something of it is measured; its GPUs are free; then it goes on."""
+    eventually(lambda: site.measured(run), f"nothing of {run.name} is measured: {run.status()}", WITHIN_S)
+    run.suspend(suspended=True)
+    run.reaches("Suspended")
+    eventually(lambda: run.gpus() == 0, f"{run.name} holds GPUs although it is suspended")
+    run.suspend(suspended=False)
+
+
+def measured_whole(site: PlayedSite, run: OneRun, status: dict[str, Any]) -> None:
+    """The answer is there, and S3 holds every point once."""
+    stored = site.stored(run)
+    assert (status["phase"], status["progress"]) == ("Succeeded", f"{POINTS}/{POINTS}"), status
+    assert sorted(site.measured(run)) == sorted(stored.points())
+    assert len(stored.manifests()) == POINTS
+    assert stored.json("summary.json")["pointsMeasured"] == POINTS

@@ -1,0 +1,245 @@
+"""The stand-in for client Jobs: what it leaves in a store is a client's, and it never claims more than it did."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.ending import Termination
+from specbench_api.outcome.launched import Whereabouts
+from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.expand import expand
+from specbench_api.plan.names import plan_name
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.reading import parse_run
+from specbench_client.errors import EngineFailed, Interrupted
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.point import PointStore
+from specbench_operator.render.client_job import client_job
+from specbench_operator.render.engine_job import engine_job
+from specbench_operator.render.plan_config import plan_config
+from specbench_testing import stand_in_client, stand_in_work
+from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.operating import eventually
+from specbench_testing.operator import SETTINGS, operator_run
+from specbench_testing.resources import Resource
+from specbench_testing.stand_in_client import Stage
+from specbench_testing.stand_in_work import StandIn, Surroundings
+from specbench_testing.work_log import Act, Entry, WorkLog, at_once, begun_again, measured, measured_twice, two_engines
+
+RUN = parse_run(operator_run({"spec.load": {"concurrency": [1, 2], "repeats": 1}}))
+PLAN = expand(RUN)
+FIRST, SECOND = (point.hash for point in PLAN.groups[0].points)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in_work, "POINT_S", (0.0, 0.01))
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[[str], StandIn]:
+    log, store = WorkLog(tmp_path / "work.jsonl"), FolderStore(tmp_path / "results")
+    return lambda client: StandIn(PLAN, store, tmp_path / "spool" / client, client, log)
+
+
+def around(**changes: Any) -> Surroundings:
+    calm = Surroundings(threading.Event(), engine_serves=lambda: True, still_wanted=lambda: True)
+    return replace(calm, **changes)
+
+
+def of_points(stand_in: StandIn) -> set[str]:
+    return PointStore(stand_in.store, Path()).measured([point.hash for point in PLAN.points])
+
+
+def acts(stand_in: StandIn) -> list[tuple[Act, str]]:
+    return [(entry.act, entry.point) for entry in stand_in.log.entries()]
+
+
+def test_it_measures_what_has_no_manifest_and_nothing_else(make: Callable[[str], StandIn]) -> None:
+    said = make("0-a").drive(PLAN.groups[0], Whereabouts(), around())
+    assert (said.code, said.measured) == (0, 2)
+    again = make("1-b")
+    assert again.drive(PLAN.groups[0], Whereabouts(), around()).measured == 2
+    assert acts(again) == [(act, point) for point in (FIRST, SECOND) for act in (Act.BEGUN, Act.MEASURED)]
+    assert measured(again.log.entries(), PLAN.uid) == [FIRST, SECOND]
+    assert json.loads(again.store.get("progress.json") or b"")["attempt"] == "0-a"
+
+
+def test_its_results_make_an_answer(make: Callable[[str], StandIn]) -> None:
+    for group in PLAN.groups:
+        make(f"{group.index}-a").drive(group, Whereabouts(), around())
+    reporter = make("report-a")
+    assert reporter.report().measured == len(PLAN.points)
+    summary = RunSummary.from_json(reporter.store.get(SUMMARY) or b"")
+    assert (summary.points_measured, summary.simulated) == (4, True)
+    assert {cell.arm for cell in summary.cells if cell.speedup is None} == {"none"}
+
+
+class InTheMiddle:
+    """Says no from the second point's middle on."""
+
+    def __init__(self, log: WorkLog) -> None:
+        self._log = log
+
+    def __call__(self) -> bool:
+        return (Act.BEGUN, SECOND) not in [(entry.act, entry.point) for entry in self._log.entries()]
+
+
+@pytest.mark.parametrize(("who", "error"), [("engine_serves", EngineFailed), ("still_wanted", Interrupted)])
+def test_what_is_cut_off_is_no_result_and_is_measured_by_the_next(
+    make: Callable[[str], StandIn], who: str, error: type[Exception]
+) -> None:
+    cut = make("0-a")
+    with pytest.raises(error):
+        cut.drive(PLAN.groups[0], Whereabouts(), around(**{who: InTheMiddle(cut.log)}))
+    assert of_points(cut) == {FIRST}
+    assert acts(cut)[-1] == (Act.ABANDONED, SECOND)
+    make("1-b").drive(PLAN.groups[0], Whereabouts(), around())
+    assert of_points(cut) == {FIRST, SECOND}
+    entries = cut.log.entries()
+    assert (measured_twice(entries), at_once(entries)) == ([], [])
+    assert begun_again(entries) == [f"{PLAN.name} {SECOND[:12]}: 2 times"]
+
+
+def test_a_slow_engine_takes_longer_in_proportion() -> None:
+    def plan_of(*args: str) -> Plan:
+        return expand(parse_run(operator_run({"spec.engine.args": list(args)})))
+
+    assert [stand_in_work.slowness(plan_of(*args)) for args in ((), ("--base-ms=48",))] == [1.0, 10.0]
+
+
+def test_who_is_deleted_before_it_began_begins_nothing(make: Callable[[str], StandIn]) -> None:
+    deleted = around()
+    deleted.interrupted.set()
+    with pytest.raises(Interrupted):
+        make("0-a").drive(PLAN.groups[0], Whereabouts(), deleted)
+    assert acts(make("0-a")) == []
+
+
+def entry(act: Act, client: str, point: str, run: str = "uid") -> Entry:
+    return Entry(act, "now", "name", run, client, point)
+
+
+def test_the_log_tells_what_was_measured_twice_and_who_worked_at_once() -> None:
+    first = [entry(Act.BEGUN, "a", "p"), entry(Act.MEASURED, "a", "p")]
+    second = [entry(Act.BEGUN, "b", "p"), entry(Act.MEASURED, "b", "p")]
+    assert (measured_twice(first), begun_again(first), at_once(first)) == ([], [], [])
+    assert measured_twice(first + second) == begun_again(first + second) == ["name p: 2 times"]
+    assert at_once([first[0], second[0], first[1], second[1]]) == ["name: ['a', 'b']"]
+    assert at_once([first[0], entry(Act.BEGUN, "b", "p", run="other")]) == []
+
+
+class FewPods:
+    """As much of an API server as a stage asks."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.pods: dict[str, Resource] = {}
+        self._plan = plan_config(RUN, plan)
+
+    def run(self, job: Resource, **status: Any) -> Resource:
+        meta = {"name": job["metadata"]["name"], "uid": f"uid of {job['metadata']['name']}"}
+        spec = job["spec"]["template"]["spec"]
+        containers = [{"name": row["name"], "state": {"running": {"startedAt": "then"}}} for row in spec["containers"]]
+        pod = {
+            "metadata": {**job["spec"]["template"]["metadata"], **meta},
+            "spec": spec,
+            "status": {"phase": "Running", "containerStatuses": containers, **status},
+        }
+        self.pods[meta["name"]] = pod
+        return pod
+
+    def call(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
+        kind, name = path.removesuffix("/status").split("/")[-2:]
+        if name == "pods":
+            return {"items": [dict(pod) for pod in self.pods.values()]}
+        if kind == "configmaps":
+            assert name == plan_name(PLAN.name)
+            return self._plan
+        if name not in self.pods:
+            raise Refused(404, f"no pod {name}")
+        if method == "PATCH":
+            assert body["metadata"]["uid"] == self.pods[name]["metadata"]["uid"]
+            self.pods[name]["status"] |= body["status"]
+        return self.pods[name]
+
+
+@pytest.fixture
+def api() -> FewPods:
+    return FewPods(PLAN)
+
+
+@pytest.fixture
+def stage(api: FewPods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    monkeypatch.setattr(
+        stand_in_client, "_store", lambda results: FolderStore(tmp_path / results.removeprefix("s3://"))
+    )
+    cluster: Cluster = api  # type: ignore[assignment]
+    return Stage(cluster, "default", WorkLog(tmp_path / "work.jsonl"))
+
+
+def client_pod(api: FewPods, **status: Any) -> Resource:
+    return api.run(client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=Whereabouts()), **status)
+
+
+def engine_pod(api: FewPods, ready: str = "True", attempt: int = 0) -> Resource:
+    conditions = [{"type": "Ready", "status": ready}]
+    return api.run(engine_job(RUN, PLAN, PLAN.groups[0], attempt, SETTINGS), conditions=conditions)
+
+
+def ending_of(pod: Resource) -> Termination | None:
+    state = pod["status"]["containerStatuses"][0]["state"].get("terminated")
+    return Termination.from_json(state["message"]) if state else None
+
+
+def ends(pod: Resource) -> Termination:
+    found = eventually(lambda: ending_of(pod), "the pod does not end", 20)
+    assert found is not None
+    return found
+
+
+def test_a_pod_as_the_operator_renders_it_is_played_to_its_end(api: FewPods, stage: Stage, tmp_path: Path) -> None:
+    pod, _ = client_pod(api), engine_pod(api)
+    stage.look()
+    assert ends(pod).measured == 2
+    assert pod["status"]["phase"] == "Succeeded"
+    stage.look()
+    entries = stage.log.entries()
+    assert measured(entries, PLAN.uid) == [FIRST, SECOND]
+    assert all(entry.client.startswith("0-") for entry in entries)
+    root = FolderStore(tmp_path / "results" / run_root(PLAN.namespace, PLAN.name, PLAN.uid))
+    assert PointStore(root, Path()).measured([FIRST, SECOND]) == {FIRST, SECOND}
+
+
+def test_a_client_without_its_engine_says_that_it_was_lost(api: FewPods, stage: Stage) -> None:
+    pod, _ = client_pod(api), engine_pod(api, ready="False")
+    stage.look()
+    assert (ends(pod).code, ends(pod).reason, pod["status"]["phase"]) == (4, "EngineLost", "Failed")
+
+
+def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(api: FewPods, stage: Stage) -> None:
+    waiting = client_pod(api, phase="Pending")
+    stage.look()
+    assert ending_of(waiting) is None
+    waiting["status"]["phase"] = "Running"
+    waiting["metadata"]["deletionTimestamp"] = "now"
+    stage.look()
+    assert (ends(waiting).code, stage.log.entries()) == (130, [])
+
+
+def test_two_engines_of_one_run_are_noted(api: FewPods, stage: Stage) -> None:
+    first, _ = engine_pod(api), engine_pod(api, attempt=1)
+    first["status"]["phase"] = "Failed"
+    stage.look()
+    assert two_engines(stage.log.entries()) == []
+    first["status"]["phase"] = "Running"
+    stage.look()
+    stage.look()
+    assert two_engines(stage.log.entries()) == ["demo: demo-g0-0 and demo-g0-1"]
