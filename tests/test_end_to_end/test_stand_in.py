@@ -186,7 +186,9 @@ def stage(api: FewPods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stag
 
 
 def client_pod(api: FewPods, **status: Any) -> Resource:
-    return api.run(client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=Whereabouts()), **status)
+    return api.run(
+        client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=Whereabouts(), engine_pod="engine-pod"), **status
+    )
 
 
 def engine_pod(api: FewPods, ready: str = "True", attempt: int = 0) -> Resource:
