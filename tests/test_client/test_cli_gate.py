@@ -23,16 +23,15 @@ from specbench_testing.records import World
 from specbench_testing.specs import simulated_run, write_run
 
 WORLD = World(prompts=14, repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
-UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "same": "0190b000-0000-7000-8000-000000000000",
-        "slow": "0190c000-0000-7000-8000-000000000000"}  # fmt: skip
+UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
 TRUSTING = "--allow-untrustworthy"
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three finished runs: main, the same again, and one whose drafter is slower."""
+    """Two finished runs: main, and one whose drafter is slower."""
     root = tmp_path_factory.mktemp("results")
-    worlds = {"main": WORLD, "same": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
+    worlds = {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
     for name, world in worlds.items():
         plan = keep(world, root / name, UIDS[name])
         conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
@@ -47,7 +46,7 @@ def gate(results: Path, after: str, *more: str) -> int:
     return exit_code(["gate", str(results / after), *more])
 
 
-@pytest.mark.parametrize(("after", "code"), [("same", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
+@pytest.mark.parametrize(("after", "code"), [("main", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
 def test_the_exit_code_is_the_verdict(
     results: Path, after: str, code: Exit, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -83,12 +82,12 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
 ) -> None:
     asked = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
     file = write_run(tmp_path, simulated_run(gate=asked))
-    assert gate(results, "same", "--from", str(file)) == Exit.OK
+    assert gate(results, "main", "--from", str(file)) == Exit.OK
     file.write_text(yaml.safe_dump(simulated_run(gate={**asked, "baselineRef": {"run": "main"}})))
     capsys.readouterr()
-    assert gate(results, "same", "--from", str(file)) == Exit.BAD_INPUT
+    assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
     assert "the run 'main', which only a cluster can find" in capsys.readouterr().err
-    assert gate(results, "same", "--from", str(file), "--baseline", str(results / "main")) == Exit.OK
+    assert gate(results, "main", "--from", str(file), "--baseline", str(results / "main")) == Exit.OK
 
 
 @pytest.mark.parametrize(
@@ -107,13 +106,13 @@ def test_bad_input_is_named_with_what_instead(
     results: Path, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [word.replace("MAIN", str(results / "main")) for word in more]
-    assert gate(results, "same", *words) == Exit.BAD_INPUT
+    assert gate(results, "main", *words) == Exit.BAD_INPUT
     assert said in capsys.readouterr().err
 
 
 def test_a_spec_without_a_gate_is_said(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_run(tmp_path, simulated_run())
-    assert gate(results, "same", "--from", str(file)) == Exit.BAD_INPUT
+    assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
     assert "spec.gate" in capsys.readouterr().err
 
 
@@ -177,5 +176,5 @@ def test_a_gate_without_a_baseline_is_bad_input_and_says_which(
     place = {"open": tmp_path / "open" / run_root(plan.namespace, plan.name, plan.uid)}.get(str(baseline))
     wanted = Gate(baseline_ref=BaselineRef(run="main"))
     asked = AskedGate(asked="abc", gate=wanted, baseline=str(place or tmp_path / "nowhere"))
-    code, said = job(monkeypatch, tmp_path, root_of(results, "same"), asked.to_line() if baseline else "{}")
+    code, said = job(monkeypatch, tmp_path, root_of(results, "main"), asked.to_line() if baseline else "{}")
     assert (code, said["reason"]) == (Exit.BAD_INPUT, reason)

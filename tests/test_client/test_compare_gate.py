@@ -174,6 +174,14 @@ def test_a_cell_that_a_check_broke_is_not_compared() -> None:
     assert "invalid in the later result: CutAnswers" in report.message
 
 
+def test_results_of_which_no_cell_is_valid_lack_cells_and_are_still_the_same_question() -> None:
+    broken = [cell.model_copy(update={"valid": False, "findings": ["ClientSaturated"]}) for cell in cells_but("")]
+    report = gated(told(cells=broken))
+    assert (report.passed, report.reason, report.refused) == (False, GateReason.CELLS_MISSING, [])
+    lenient = gated(told(cells=broken), onMissing="Pass")
+    assert (lenient.passed, lenient.reason) == (False, GateReason.INCONCLUSIVE), "nothing was shown"
+
+
 def test_an_untrustworthy_side_fails_where_trust_is_required_and_is_named() -> None:
     doubted = told(trustworthy=False, verdict="not trustworthy (FewPrompts)")
     later = gated(doubted, requireTrustworthy=True)
@@ -233,9 +241,8 @@ def test_what_else_differs_is_listed_with_both_values() -> None:
     assert by_name["GPU"] == ("H100", "H200")
     assert by_name["Engine version"] == ("0.1", "0.2")
     assert by_name["Model"] == ("acme/tiny@main", "acme/tiny@v2")
-    assert '"numSpeculativeTokens": 3' in by_name["Drafter of ngram"][0]
-    assert '"numSpeculativeTokens": 4' in by_name["Drafter of ngram"][1]
-    assert set(by_name) == {"GPU", "Engine version", "Model", "Drafter of ngram"}
+    assert by_name["Drafter ngram: numSpeculativeTokens"] == ("3", "4")
+    assert set(by_name) == {"GPU", "Engine version", "Model", "Drafter ngram: numSpeculativeTokens"}
     assert str(found[0]) == "Model acme/tiny@main → acme/tiny@v2"
 
 

@@ -127,6 +127,15 @@ def test_names_and_messages_are_no_markdown_and_call_nobody() -> None:
     assert "\\[l\\](u)" in text
 
 
+def test_a_simulation_is_never_taken_for_a_measurement() -> None:
+    simulated = side("pr", "results/pr").model_copy(update={"simulated": True})
+    for text in (gate_markdown(report_of(after=simulated)), comparison_markdown(comparison_of(after=simulated))):
+        assert text.splitlines()[2] == "> **Simulated. These numbers are not a measurement of any engine.**"
+    console = Console(file=io.StringIO(), width=160)
+    console.print(gate_table(report_of(after=simulated)), comparison_table(comparison_of(after=simulated)))
+    assert console.file.getvalue().count("(simulated, not a measurement)") == 2  # type: ignore[attr-defined]
+
+
 def test_a_link_is_given_where_there_is_one() -> None:
     assert "[Report](https://ci/report.html)" in gate_markdown(report_of(), "https://ci/report.html")
 

@@ -10,6 +10,9 @@ from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 
+LINES = 8
+"""Cells that a refusal names."""
+
 
 @click.command()
 @click.argument("before", metavar="BEFORE")
@@ -33,9 +36,10 @@ def compare(before: str, after: str, output: str, *, latest: bool) -> None:
 
     stores = [run_store(open_results(where), where, latest=latest) for where in (before, after)]
     found = compare_stores(stores[0], stores[1])
-    if found.refused:
-        differing = [f"{each.place}: {each.message}" for each in found.uncompared[:8]]
-        raise BadInput("\n".join(["; ".join(found.refused), *differing]), "NotComparable")
+    if not found.cells:
+        why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
+        differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES]]
+        raise BadInput("\n".join([why, *differing]), "NotComparable")
     if output == "json":
         click.echo(found.to_json(), nl=False)
     elif output == "markdown":

@@ -11,11 +11,11 @@ from rich.console import JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from specbench_api.outcome.comparison import Compared, Comparison, Difference, Standing, Uncompared
+from specbench_api.outcome.comparison import Compared, Comparison, Difference, Side, Standing, Uncompared
 from specbench_api.outcome.gate import GateReport, GateTest, Shown
 from specbench_api.outcome.layout import REPORT
 from specbench_api.spec.conditions import GateReason
-from specbench_client.report.columns import DASH, number
+from specbench_client.report.columns import DASH, SIMULATED, number
 
 LENGTH_MAX = 60_000
 """Characters of a comment; GitHub takes 65,536."""
@@ -49,7 +49,7 @@ def headline(report: GateReport) -> str:
 def gate_markdown(report: GateReport, link: str = "") -> str:
     """The comment. `link`: where a person finds the report; else the results' root is told."""
     mark = "✅" if report.passed else "❌"
-    lines = [f"### {mark} specbench: {headline(report)}", "", _plain(report.message), ""]
+    lines = [f"### {mark} specbench: {headline(report)}", "", *_warning(report.after), _plain(report.message), ""]
     rows = [_gate_row(test) for test in report.tests[:ROWS_MAX]]
     if rows:
         lines += [*_table(_GATE_TITLES, rows), *_more(len(report.tests) - ROWS_MAX, "tests"), ""]
@@ -63,7 +63,7 @@ def gate_markdown(report: GateReport, link: str = "") -> str:
 def comparison_markdown(comparison: Comparison) -> str:
     """Two results beside each other as Markdown."""
     before, after = comparison.before, comparison.after
-    lines = [f"### specbench: {_plain(before.name)} → {_plain(after.name)}", ""]
+    lines = [f"### specbench: {_plain(before.name)} → {_plain(after.name)}", "", *_warning(after)]
     rows = [_row(each) for each in comparison.cells]
     lines += [*_table(_TITLES, rows), ""] if rows else []
     lines += _rest(comparison.differences, comparison.uncompared, comparison.limits)
@@ -74,13 +74,14 @@ def comparison_markdown(comparison: Comparison) -> str:
 def gate_table(report: GateReport) -> Table:
     """A gate for a terminal."""
     rows = [(_gate_row(test), _STYLES[test.verdict]) for test in report.tests]
-    return _rich(headline(report), _GATE_TITLES, rows)
+    return _rich(_titled(headline(report), report.after), _GATE_TITLES, rows)
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """Two results for a terminal."""
     rows = [(_row(each), _STYLES.get(each.standing, "")) for each in comparison.cells]
-    return _rich(f"{comparison.before.name} → {comparison.after.name}", _TITLES, rows)
+    before, after = comparison.before, comparison.after
+    return _rich(_titled(f"{before.name} → {after.name}", after), _TITLES, rows)
 
 
 def lines_below(differences: Sequence[Difference], uncompared: Sequence[Uncompared]) -> list[str]:
@@ -118,6 +119,14 @@ def _place(each: Compared) -> list[str]:
 def _values(each: Compared) -> list[str]:
     unit = "" if each.unit == "ratio" else f" {each.unit}"
     return [f"{number(each.before)}{unit}", f"{number(each.after)}{unit}"]
+
+
+def _warning(side: Side) -> list[str]:
+    return [f"> **{SIMULATED}**", ""] if side.simulated else []
+
+
+def _titled(title: str, side: Side) -> str:
+    return f"{title} (simulated, not a measurement)" if side.simulated else title
 
 
 def _table(titles: Sequence[str], rows: Rows) -> list[str]:

@@ -88,9 +88,13 @@ def compare(before: Result, after: Result, wanted: Sequence[Wanted]) -> Compares
     each = [one for keys in usable.values() for one in _slot(before, after, keys, wanted)]
     found.rows.extend(one for one in each if isinstance(one, Row))
     found.uncompared.extend(one for one in each if isinstance(one, Uncompared))
-    if not found.rows:
+    if not found.rows and not any(each.reason in _SPOILT for each in found.uncompared):
         found.refused.append("they have no cell (arm × workload × load) in common that could be compared")
     return found
+
+
+_SPOILT = (LackReason.INVALID, LackReason.NOTHING_SHARED)
+"""Of a cell that both results have and that is the same work: the question is one, its answer is lacking."""
 
 
 def _cells(before: Result, after: Result) -> dict[CellKey, Uncompared | None]:

@@ -84,7 +84,8 @@ def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
     old, new = ({arm.name: arm for arm in plan.arms} for plan in (before, after))
     for name in (name for name in old if name in new):
         drafters = [_without_name(arm.drafter.to_dict()) if arm.drafter else {} for arm in (old[name], new[name])]
-        yield f"Drafter of {name}", _text(drafters[0]), _text(drafters[1])
+        for key in dict.fromkeys([*drafters[0], *drafters[1]]):
+            yield f"Drafter {name}: {key}", *_both(drafters[0], drafters[1], key)
     loads = [plan.load.to_dict() for plan in (before, after)]
     for name in _LOAD:
         yield f"load.{name}", *_both(loads[0], loads[1], name)
