@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from specbench_api.outcome.ending import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
+from specbench_operator.reconcile.run import decide
 from specbench_operator.state import Decision, Failure, Scope, Verdict, Waits
 from specbench_testing.operator import operator_run
 from specbench_testing.world import World, finish_the_other_arm
@@ -268,6 +270,72 @@ def test_an_engine_that_is_taken_away_while_it_loads_is_counted_too(world: World
     world.reap()
     world.settle()
     assert (world.group(0).preemptions, world.said(ConditionType.QUEUED)) == (1, ("True", "Preempted"))
+
+
+def look_torn(world: World, meanwhile: Callable[[], None]) -> None:
+    """Look as the operator does, which lists Jobs first: something happens before it lists pods."""
+    jobs = world.observed().jobs
+    meanwhile()
+    world.follow(decide(replace(world.observed(), jobs=jobs), world.settings, world.now))
+
+
+def test_a_job_that_is_admitted_between_two_lists_is_not_taken_for_a_preempted_one(world: World) -> None:
+    def admitted() -> None:
+        world.admit(world.engine())
+        world.start_pod(world.engine(), ready=True)
+
+    look_torn(world, admitted)
+    world.settle()
+    assert (world.group(0).preemptions, world.group(0).state) == (0, GroupState.MEASURING)
+    assert world.client() in world.jobs
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_a_pod_that_comes_between_two_lists_is_not_taken_for_the_one_that_is_past(world: World, at_work: bool) -> None:
+    if at_work:
+        serve(world)
+    else:
+        world.admit(world.engine())
+        world.start_pod(world.engine())
+        world.settle()
+    world.hold_back(world.engine())
+    world.reap()
+
+    def admitted() -> None:
+        world.admit(world.engine())
+        world.start_pod(world.engine(), ready=True)
+
+    look_torn(world, admitted)
+    world.settle()
+    assert (world.group(0).preemptions, world.group(0).state) == (1, GroupState.MEASURING)
+    assert world.jobs[world.client(0, 1)].engine_pod == world.group(0).engine_pod
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_a_pod_that_goes_between_two_lists_is_not_lost_before_its_job_was_looked_at_again(
+    world: World, at_work: bool
+) -> None:
+    if at_work:
+        serve(world)
+    else:
+        world.admit(world.engine())
+        world.start_pod(world.engine())
+        world.settle()
+    look_torn(world, lambda: world.hold_back(world.engine()))
+    assert world.said(ConditionType.ENGINE_READY) == ("False", "EngineLost")
+    world.settle()
+    assert (world.group(0).preemptions, world.group(0).attempt) == (1, 1)
+    assert world.jobs[world.engine()].verdict is None
+
+
+def test_a_pod_that_somebody_deletes_is_lost_all_the_same(world: World) -> None:
+    serve(world)
+    world.change_pod(world.engine(), deleted_at=world.now + timedelta(seconds=5))
+    assert world.look().look_again_s == 5
+    world.pass_time(5)
+    world.settle()
+    assert (world.group(0).attempt, world.group(0).preemptions) == (1, 0)
+    assert world.launched[-1] == world.engine(0, 1)
 
 
 def test_a_client_that_had_just_finished_is_not_measured_again(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,6 @@ import pytest
 
 from peers.kueue.controller import Kueue
 from specbench_cluster import Cluster as Ground
-from specbench_cluster.product import S3_ENDPOINT
 from specbench_testing.cluster import Cluster
 from specbench_testing.installed import QUICK, SLOW, small_run
 from specbench_testing.one_run import OneRun
@@ -86,16 +86,27 @@ def begin(site: Site, ground: Ground, operator: OperatorProcess) -> Begin:
     """Create a small run: two engines, one point each."""
 
     def create(name: str, placement: dict[str, Any], edits: dict[str, Any] | None = None) -> tuple[OneRun, StoredRun]:
-        created = site.runs.create(small_run(name, {"spec.placement": placement, **(edits or {})}))
-        assert created["spec"]["results"]["s3"]["endpoint"] == S3_ENDPOINT
+        here = {"spec.results.s3.endpoint": ground.s3.endpoint}  # the same for pods and for the operator beside them
+        created = site.runs.create(small_run(name, {"spec.placement": placement, **here, **(edits or {})}))
         return OneRun.of(site.cluster, created), StoredRun(ground.s3, created)
 
     return create
 
 
 def engines(site: Site) -> int:
-    """Engine pods that have not ended."""
-    return sum(pod["status"]["phase"] in ("Pending", "Running") for pod in site.items("pods", "engine"))
+    """Engine pods that have not ended and are not about to: Kueue gives quota on while a pod still ends."""
+    pods = [pod for pod in site.items("pods", "engine") if "deletionTimestamp" not in pod["metadata"]]
+    return sum(pod["status"]["phase"] in ("Pending", "Running") for pod in pods)
+
+
+def comes_to_say(run: OneRun, status: str, reason: str, words: str = "") -> None:
+    """Wait for its condition Queued. Fails with all that Kubernetes and Kueue know of the run."""
+    try:
+        eventually(lambda: run.said("Queued")[:2] == (status, reason) and words in run.said("Queued")[2])
+    except AssertionError:
+        workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{run.namespace}/workloads"
+        known = (run.status(), run.children("jobs"), run.cluster.call("GET", workloads)["items"])
+        pytest.fail(f"it does not say {status}, {reason}, {words!r}: {json.dumps(known, indent=1)}", pytrace=False)
 
 
 def uids(run: OneRun, kind: str) -> set[str]:
@@ -107,15 +118,14 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
     site: Site, quota: Quota, begin: Begin
 ) -> None:
     first, first_stored = begin("first", quota.placement())
-    eventually(lambda: first.said("Queued")[:2] == ("True", "Inadmissible"), f"it is {first.status()}")
+    comes_to_say(first, "True", "Inadmissible")
     assert "LocalQueue bench doesn't exist" in first.said("Queued")[2]
     assert first.said("Stalled")[0] == "False"
     assert first.phase() == "Queued"
     quota.open()
     first.reaches("Starting", "Running")
     second, second_stored = begin("second", quota.placement())
-    eventually(lambda: second.said("Queued")[:2] == ("True", "WaitingForQuota"), f"it is {second.status()}")
-    eventually(lambda: "insufficient" in second.said("Queued")[2], f"Kueue is not quoted: {second.said('Queued')}")
+    comes_to_say(second, "True", "WaitingForQuota", "insufficient")
     status = second.status()
     assert (status["phase"], status["gpuSecondsHeld"]) == ("Queued", 0)
     assert second.children("pods") == []
@@ -148,8 +158,7 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
     engine_pods = uids(nightly, "pods")
 
     release, release_stored = begin("release", quota.placement(HIGH))
-    eventually(lambda: nightly.said("Queued")[:2] == ("True", "Preempted"), f"it is {nightly.status()}")
-    assert "preempted 1 times" in nightly.said("Queued")[2]
+    comes_to_say(nightly, "True", "Preempted", "preempted 1 times")
     assert nightly.phase() == "Queued"
     row = nightly.status()["groups"][0]
     assert (row["state"], row["attempt"], row["preemptions"], row["measured"]) == ("Queued", 1, 1, 0)

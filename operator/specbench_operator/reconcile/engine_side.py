@@ -59,8 +59,8 @@ class Patience:
     troubled_since: datetime | None
     now: datetime
     idle: Idle | None = None
-    had_pod: bool = False
-    """From status: this launch had a pod."""
+    known_pod: str = ""
+    """From status: the name of the pod that this launch had."""
 
     @classmethod
     def of(cls, spec: RunSpec, settings: Settings, troubled_since: datetime | None, now: datetime) -> Patience:
@@ -77,7 +77,7 @@ class Patience:
 def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, client: Job | None) -> Judgement:
     """Judge a launch by its engine alone. Where it has a client, it was ready before."""
     pod, served = current(pods), client is not None
-    decided = _told_by_job(engine, patience) or taken_away(engine, pod, client, had_pod=patience.had_pod)
+    decided = _told_by_job(engine, patience) or taken_away(engine, pods, client, known_pod=patience.known_pod)
     if decided or (engine.suspended and not engine.ended):
         return decided or held_back(engine)
     if pod is None:
@@ -85,8 +85,7 @@ def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, clie
     if pod.terminated or not pod.alive:
         return _over(pod, patience, served=served)
     if pod.deleted_at:
-        message = joined(("its pod is being deleted", pod.disrupted or ""))
-        return preempted(message) if pod.disrupted else lost(message)
+        return _leaving(engine, pod, pod.deleted_at, patience, served=served)
     if pod.ready or served:
         return Judgement(Stage.SERVING, EngineReason.SERVING)
     return _starting(engine, pod, patience)
@@ -130,6 +129,16 @@ def _over(pod: Pod, patience: Patience, *, served: bool) -> Judgement:
     if ended.exit_code == KILLED and not served and _ran_s(ended) >= patience.deadline_s:
         return failed(Scope.GROUP, EngineReason.NEVER_READY, _never_ready(patience))
     return failed(Scope.GROUP, EngineReason.CRASHED, joined((_exit(ended.exit_code), ended.message)))
+
+
+def _leaving(engine: Job, pod: Pod, gone_at: datetime, patience: Patience, *, served: bool) -> Judgement:
+    """A queue suspends a Job before its pod goes, but Jobs are listed before pods: so the next look is heard too."""
+    message = joined(("its pod is being deleted", pod.disrupted or ""))
+    remaining_s = (gone_at - patience.now).total_seconds()
+    if engine.queue and not engine.ended and not pod.disrupted and remaining_s > 0:
+        stage = Stage.SERVING if served else Stage.STARTING
+        return Judgement(stage, EngineReason.LOST, message, hurts=True, look_again_s=remaining_s)
+    return preempted(message) if pod.disrupted else lost(message)
 
 
 def _taken(pod: Pod) -> Judgement:

@@ -10,6 +10,8 @@ anew since when a Job runs, so an operator that was away finds out all the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specbench_api.spec.conditions import QueueReason
 from specbench_operator.reconcile.judgement import Judgement, Stage, joined, preempted
 from specbench_operator.state import Job, Pod
@@ -23,32 +25,37 @@ def held_back(engine: Job) -> Judgement:
     return Judgement(Stage.QUEUED, reason, _words(engine))
 
 
-def taken_away(engine: Job, pod: Pod | None, client: Job | None, *, had_pod: bool) -> Judgement | None:
+def taken_away(engine: Job, pods: Sequence[Pod], client: Job | None, *, known_pod: str) -> Judgement | None:
     """That the pod which this launch had is past while its Job goes on, or None.
 
-    `pod`: its current one. `had_pod`: status knows of one. A Job that has ended is judged by how it ended.
+    `known_pod`: the name of the pod that status has of this launch. A Job that has ended is judged by how it ended.
+
+    That there is a pod proves nothing of a suspended Job: Jobs are listed before pods, and it may have been resumed in
+    between. What it is known by was there before, so the pod that comes next is never taken for the one that is past.
     """
     if engine.ended:
         return None
-    alive = pod if pod and pod.alive and pod.deleted_at is None else None
     if engine.suspended:
-        ran = client is not None or had_pod or alive is not None
         message = joined(("its Job was suspended after it had started", _words(engine)))
-        return preempted(message, _past(pod, client)) if ran else None
-    return _replaced(engine, alive, client) if client and client.engine_pod else None
+        return preempted(message, _past(pods, client, known_pod)) if client or known_pod else None
+    if client is None or not client.engine_pod:
+        return None
+    return _replaced(engine, [pod for pod in pods if pod.alive and pod.deleted_at is None], client)
 
 
-def _past(pod: Pod | None, client: Job | None) -> str:
+def _past(pods: Sequence[Pod], client: Job | None, known_pod: str) -> str:
+    """UID of the pod that is past; empty where it is gone, and cannot be taken for another."""
     if client and client.engine_pod:
         return client.engine_pod
-    return pod.ref.uid if pod else ""
+    return next((pod.ref.uid for pod in pods if pod.ref.name == known_pod), "")
 
 
-def _replaced(engine: Job, alive: Pod | None, client: Job) -> Judgement | None:
+def _replaced(engine: Job, alive: Sequence[Pod], client: Job) -> Judgement | None:
     """Two clocks write those times; they are asked only where no pod tells, and an engine takes longer to get ready."""
-    if alive and alive.ref.uid != client.engine_pod:
-        return preempted(f"its pod was replaced by {alive.ref.name}", client.engine_pod)
-    if alive is None and engine.started_at and engine.started_at > client.created_at:
+    others = [pod.ref.name for pod in alive if pod.ref.uid != client.engine_pod]
+    if others and len(others) == len(alive):
+        return preempted(f"its pod was replaced by {others[0]}", client.engine_pod)
+    if not alive and engine.started_at and engine.started_at > client.created_at:
         return preempted("its Job was suspended and resumed: another pod is to come", client.engine_pod)
     return None
 

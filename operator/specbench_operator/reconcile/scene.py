@@ -132,8 +132,8 @@ def _judge(
     known = hint if hint and hint.attempt == attempt else None
     since = from_text(known.idle_since) if known else None
     idle = Idle(since, known.message) if known and since else None
-    had_pod = known is not None and bool(known.engine_pod)
-    return judge(children, group, replace(patience, idle=idle, had_pod=had_pod), settings, attempt)
+    known_pod = known.engine_pod if known else ""
+    return judge(children, group, replace(patience, idle=idle, known_pod=known_pod), settings, attempt)
 
 
 def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:
