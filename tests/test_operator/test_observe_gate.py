@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN
 from specbench_api.outcome.gate import GateReport
-from specbench_api.plan.names import ANNOTATION_CELL, LABEL_CAMPAIGN
 from specbench_operator.cluster.observe import Observer
 from specbench_operator.state import EarlierRun, Observed, Stored
 from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
-from specbench_api.plan.names import ANNOTATION_CELL, gate_name
+from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
 from specbench_operator.reconcile.run import decide
 from specbench_operator.state import Decision, EarlierRun

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.asked import asked_digest
 from specbench_api.plan.names import (
-    LABEL_CAMPAIGN,
     LABEL_MANAGED,
     LABEL_RUN,
     MANAGER,

@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api import GROUP
-from specbench_api.plan.names import ANNOTATION_CELL, LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
+from specbench_api.campaign.names import ANNOTATION_CELL
+from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.client_job import ENGINE_POD
 from specbench_operator.render.probe import PROBE
 from specbench_operator.render.queue import QUEUE

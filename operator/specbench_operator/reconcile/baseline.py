@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specbench_api.plan.names import ANNOTATION_CELL
+from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.spec.conditions import GateWait, Phase
 from specbench_api.spec.gate import BaselineRef
 from specbench_api.spec.run import SpecBenchRun
