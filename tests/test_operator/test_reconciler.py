@@ -13,7 +13,7 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.queue import WorkQueue
+from specbench_operator.handlers.queue import Key, WorkQueue
 from specbench_operator.handlers.reconciler import Outcome, Reconciler, Workers
 from specbench_operator.handlers.relist import Relist
 from specbench_operator.state import Decision, Event, Observed
@@ -21,7 +21,7 @@ from specbench_operator.telemetry import Telemetry
 from specbench_testing.operator import NOON, SETTINGS
 from specbench_testing.world import World, finished
 
-KEY = ("default", "demo")
+KEY = Key("SpecBenchRun", "default", "demo")
 
 
 @dataclass
@@ -33,13 +33,17 @@ class Stage:
     refuse_status: Callable[[], None] = lambda: None
     told: list[RunStatus] = field(default_factory=list)
     announced: list[Event] = field(default_factory=list)
+    listed: list[Any] | None = field(default_factory=list)
 
     def runs(self, namespace: str | None) -> list[Any]:
         return [self.world.run]
 
+    def campaigns(self, namespace: str | None) -> list[Any] | None:
+        return self.listed
+
     def observe(self, namespace: str, name: str) -> Observed | None:
         observed = self.world.observed()
-        return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY else None
+        return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY[1:] else None
 
     def act(self, resource: Any, decision: Decision) -> None:
         self.refuse()
@@ -75,9 +79,9 @@ class Room:
     def __post_init__(self) -> None:
         stage: Any = self.stage
         self.reconciler = Reconciler(stage, stage, SETTINGS, self.telemetry, lambda: self.stage.world.now)
-        self.workers = Workers(self.queue, self.reconciler)
+        self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, self.telemetry)
         self.liveness = Liveness(SETTINGS, self.queue.longest_s)
-        self.relist = Relist(stage, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
+        self.relist = Relist(stage, stage, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.telemetry.registry.get_sample_value(name, labels) or 0
@@ -104,7 +108,7 @@ def test_status_is_written_once_and_only_when_it_says_something_new(room: Room) 
 
 
 def test_a_run_that_is_gone_is_nothing_to_do(room: Room) -> None:
-    assert room.reconciler.reconcile(("default", "gone")) == Outcome()
+    assert room.reconciler.reconcile(KEY._replace(name="gone")) == Outcome()
 
 
 def test_what_can_heal_is_said_as_reconciling_and_raised(room: Room) -> None:

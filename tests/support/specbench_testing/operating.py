@@ -28,8 +28,17 @@ PATIENCE_S = 90.0
 ACCOUNT = "specbench-operator"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 RULES: list[dict[str, list[str]]] = [
-    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["specbench.io"],
+        "resources": ["specbenchruns"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
+    {"apiGroups": ["specbench.io"], "resources": ["specbenchcampaigns"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["specbench.io"],
+        "resources": ["specbenchruns/status", "specbenchcampaigns/status"],
+        "verbs": ["patch"],
+    },
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
