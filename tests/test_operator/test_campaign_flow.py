@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_api.campaign.expand import expand_campaign
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_api.spec.reading import parse_campaign, parse_run
+from specbench_api.spec.reading import parse_run
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.resources import MISSING, resource
@@ -21,14 +20,10 @@ def world() -> CampaignWorld:
     return CampaignWorld()
 
 
-def planned(world: CampaignWorld) -> list[str]:
-    return [run.name for run in expand_campaign(parse_campaign(world.resource)).runs]
-
-
 def test_the_first_run_of_the_plan_is_created_and_belongs_to_the_campaign(world: CampaignWorld) -> None:
     world.settle()
     (run,) = world.runs.values()
-    assert run["metadata"]["name"] == planned(world)[0]
+    assert run["metadata"]["name"] == world.planned[0]
     assert run["metadata"]["ownerReferences"] == [
         {
             "apiVersion": "specbench.io/v1alpha1",
@@ -49,7 +44,7 @@ def test_the_first_run_of_the_plan_is_created_and_belongs_to_the_campaign(world:
 
 def test_runs_follow_one_another_in_the_plans_order_and_none_is_made_twice(world: CampaignWorld) -> None:
     world.finish_all()
-    assert world.store.created == planned(world)
+    assert world.store.created == world.planned
     assert world.status.phase is CampaignPhase.SUCCEEDED
     assert world.status.progress == "6/6"
     assert world.said(Kind.READY) == (TRUE, "Finished")
@@ -118,7 +113,7 @@ def test_a_campaign_that_becomes_invalid_leaves_its_runs_alone(world: CampaignWo
 
 
 def test_a_stranger_with_a_runs_name_is_told_and_left_alone_while_the_others_go_on(world: CampaignWorld) -> None:
-    names = planned(world)
+    names = world.planned
     stranger = world.store.put(resource(name=names[1]))
     before = dict(stranger["metadata"])
     world.finish_all()
@@ -135,7 +130,7 @@ def test_a_stranger_with_a_runs_name_is_told_and_left_alone_while_the_others_go_
 
 
 def test_a_run_that_bears_our_label_and_is_not_ours_is_a_stranger(world: CampaignWorld) -> None:
-    names = planned(world)
+    names = world.planned
     forged = resource(name=names[0])
     forged["metadata"]["labels"] = {"specbench.io/campaign-uid": world.resource["metadata"]["uid"]}
     world.store.put(forged)
@@ -145,13 +140,13 @@ def test_a_run_that_bears_our_label_and_is_not_ours_is_a_stranger(world: Campaig
 
 
 def test_a_name_that_is_taken_between_look_and_write_is_looked_at_again(world: CampaignWorld) -> None:
-    world.store.refuse[planned(world)[0]] = Changed("Conflict", "exists")
+    world.store.refuse[world.planned[0]] = Changed("Conflict", "exists")
     with pytest.raises(Changed):
         world.look()
     assert "status" not in world.resource
     world.store.refuse.clear()
     world.settle()
-    assert world.store.created == planned(world)[:1]
+    assert world.store.created == world.planned[:1]
 
 
 @pytest.mark.parametrize(
@@ -162,10 +157,10 @@ def test_a_run_that_is_refused_is_told_and_holds_up_no_other(
     error: Retry | Stop, phase: ConditionStatus, kind: ConditionStatus
 ) -> None:
     world = CampaignWorld({"spec.parallelism": 3})
-    world.store.refuse[planned(world)[0]] = error
+    world.store.refuse[world.planned[0]] = error
     with pytest.raises(type(error)):
         world.look()
-    assert world.store.created == planned(world)[1:3]
+    assert world.store.created == world.planned[1:3]
     assert world.said(Kind.RECONCILING)[0] is phase
     assert world.said(Kind.STALLED)[0] is kind
     world.store.refuse.clear()
@@ -176,8 +171,8 @@ def test_a_run_that_is_refused_is_told_and_holds_up_no_other(
 def test_what_hinders_after_the_end_is_an_event_and_leaves_the_last_word(world: CampaignWorld) -> None:
     world.finish_all()
     last = world.status
-    world.delete(planned(world)[0])
-    world.store.refuse[planned(world)[0]] = Retry("ApiUnreachable", "read timed out")
+    world.delete(world.planned[0])
+    world.store.refuse[world.planned[0]] = Retry("ApiUnreachable", "read timed out")
     with pytest.raises(Retry):
         world.look()
     assert world.status == last
@@ -196,9 +191,9 @@ def test_a_run_that_is_deleted_by_hand_is_made_again(world: CampaignWorld) -> No
 
 def test_failed_runs_do_not_hold_up_others_and_are_named_at_the_end(world: CampaignWorld) -> None:
     world.settle()
-    world.fail(planned(world)[0], "OOMKilled")
+    world.fail(world.planned[0], "OOMKilled")
     world.settle()
-    world.fail(planned(world)[1], "InvalidSpec", "Invalid")
+    world.fail(world.planned[1], "InvalidSpec", "Invalid")
     world.finish_all()
     assert world.status.counts.failed == 2
     assert world.status.phase is CampaignPhase.FAILED
@@ -209,7 +204,7 @@ def test_failed_runs_do_not_hold_up_others_and_are_named_at_the_end(world: Campa
 
 
 def test_a_campaign_without_any_results_is_stalled(world: CampaignWorld) -> None:
-    for name in planned(world):
+    for name in world.planned:
         world.settle()
         world.fail(name)
     world.settle()
@@ -220,10 +215,10 @@ def test_a_campaign_without_any_results_is_stalled(world: CampaignWorld) -> None
 
 def test_a_run_that_is_stalled_without_an_end_takes_nobodys_place(world: CampaignWorld) -> None:
     world.settle()
-    run = world.runs[planned(world)[0]]
+    run = world.runs[world.planned[0]]
     run["status"] = {"phase": "Starting", "conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
     world.settle()
-    assert world.store.created == planned(world)[:2]
+    assert world.store.created == world.planned[:2]
     assert world.status.runs[0].reason == "BadRequest"
 
 
@@ -231,14 +226,14 @@ def test_a_run_that_is_stalled_without_an_end_takes_nobodys_place(world: Campaig
 def test_failure_policy_stop_begins_nothing_more_and_lets_the_others_end(failed_max: object, begins: int) -> None:
     edits = {"spec.failurePolicy": "Stop", "spec.maxFailedRuns": failed_max}
     world = CampaignWorld({path: value for path, value in edits.items() if value is not MISSING})
-    for name in planned(world)[:begins]:
+    for name in world.planned[:begins]:
         world.settle()
         world.fail(name)
     world.settle()
     assert len(world.store.created) == begins
     assert world.said(Kind.STALLED) == (TRUE, "TooManyFailed")
     assert world.status.phase is CampaignPhase.FAILED
-    world.delete(planned(world)[0])
+    world.delete(world.planned[0])
     world.finish_all()
     assert len(world.store.created) == 7 if begins == 1 else begins + 1
 
@@ -246,11 +241,11 @@ def test_failure_policy_stop_begins_nothing_more_and_lets_the_others_end(failed_
 def test_with_failure_policy_stop_what_is_at_work_ends() -> None:
     world = CampaignWorld({"spec.failurePolicy": "Stop", "spec.parallelism": 3})
     world.settle()
-    world.fail(planned(world)[0])
+    world.fail(world.planned[0])
     world.settle()
     assert len(world.runs) == 3
     assert world.said(Kind.RECONCILING) == (TRUE, "TooManyFailed")
-    for name in planned(world)[1:3]:
+    for name in world.planned[1:3]:
         world.finish(name)
     world.settle()
     assert world.said(Kind.STALLED) == (TRUE, "TooManyFailed")

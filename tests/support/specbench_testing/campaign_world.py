@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from specbench_api.campaign.expand import expand_campaign
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.reading import parse_campaign
 from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.campaigns import CampaignActor, CampaignObserver
 from specbench_operator.errors import Changed
@@ -49,6 +51,11 @@ class CampaignWorld:
         self.look_again_s: float | None = None
 
     @property
+    def planned(self) -> list[str]:
+        """Names of the first round's runs, in the plan's order."""
+        return [run.name for run in expand_campaign(parse_campaign(self.resource)).runs]
+
+    @property
     def now(self) -> datetime:
         """The time."""
         return self.store.now
@@ -68,6 +75,16 @@ class CampaignWorld:
         """All SpecBenchRuns there are, in the order in which they were made."""
         found = [raw for (kind, _), raw in self.store.objects.items() if kind == "SpecBenchRun"]
         return {raw["metadata"]["name"]: raw for raw in found}
+
+    @property
+    def mine(self) -> dict[str, Raw]:
+        """Those that belong to the campaign."""
+        owner = self.resource["metadata"]["uid"]
+        return {
+            name: run
+            for name, run in self.runs.items()
+            if [row["uid"] for row in run["metadata"].get("ownerReferences", [])] == [owner]
+        }
 
     @property
     def events(self) -> list[str]:
@@ -166,10 +183,10 @@ class CampaignWorld:
         self.store.touch(self.runs[name])
 
     def finish_all(self, most: int = 20) -> None:
-        """Every run that is created ends well, until none is created any more."""
+        """Every run that the campaign creates ends well, until none is created any more."""
         for _ in range(most):
             self.settle()
-            unfinished = [name for name, run in self.runs.items() if not over(run) and not run["spec"]["suspend"]]
+            unfinished = [name for name, run in self.mine.items() if not over(run) and not run["spec"]["suspend"]]
             if not unfinished:
                 return
             for name in unfinished:
