@@ -1,4 +1,4 @@
-"""Edits of a campaign that is at work: names stay, what is new is added, what is gone is taken away, deadlines follow."""
+"""Edits of a campaign at work: names stay, what is new is added, what is gone is taken away, deadlines follow."""
 
 from __future__ import annotations
 

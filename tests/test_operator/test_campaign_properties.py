@@ -24,8 +24,8 @@ TRUE = ConditionStatus.TRUE
 FATES = (
     "launch", "launch all", "finish", "finish badly", "fail", "stall", "queue", "delete", "obey", "hold by hand",
     "let go by hand", "suspend", "resume", "die early", "die late", "status lost", "half a minute", "an hour",
-    "new value", "fewer values", "other template", "deadline", "rerun", "wider", "narrower", "stranger", "stranger gone",
-    "look twice", "run status lost",
+    "new value", "fewer values", "other template", "deadline", "rerun", "wider", "narrower", "stranger",
+    "stranger gone", "look twice", "run status lost",
 )  # fmt: skip
 QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

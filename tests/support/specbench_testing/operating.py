@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import yaml
 
 from specbench_api import API_VERSION
+from specbench_api.crdgen import campaign
 from specbench_api.crdgen.resource import PLURAL
 from specbench_testing.cluster import MERGE, Cluster, Refused
 from specbench_testing.resources import Resource
@@ -68,6 +69,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.cluster, self.namespace)
+        self.campaigns = Runs(self.cluster, self.namespace, campaign.PLURAL)
         self._make(f"{self._core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
         rbac = f"{_RBAC}/namespaces/{self.namespace}"
         self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": RULES})
@@ -160,9 +162,9 @@ class Site:
         eventually(lambda: self.phase(name) == phase, f"{name} is not {phase}: {self.status(name)}", within_s)
         return self.status(name)
 
-    def reasons(self) -> set[str]:
-        """Reasons of the Events about runs."""
-        query = {"fieldSelector": "involvedObject.kind=SpecBenchRun"}
+    def reasons(self, kind: str = "SpecBenchRun") -> set[str]:
+        """Reasons of the Events about runs, or about another kind."""
+        query = {"fieldSelector": f"involvedObject.kind={kind}"}
         found = self.cluster.call("GET", f"{self._core}/events", query=query)["items"]
         return {event["reason"] for event in found}
 
