@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from specbench_api import GROUP
@@ -106,14 +107,23 @@ class RunSeen:
         return kind in self.conditions and self.conditions[kind].status == "False"
 
 
+class Stranger(StrEnum):
+    """Whose a run is that is not the campaign's own."""
+
+    FOREIGN = "Foreign"
+    """Somebody else's. It is never touched."""
+    LEFTOVER = "Leftover"
+    """It belonged to a deleted campaign of the same name: Kubernetes removes it."""
+
+
 @dataclass(frozen=True)
 class CampaignObserved:
     """All that was read of one campaign. The campaign first, its runs after it, strangers last."""
 
     resource: Mapping[str, Any]
     runs: tuple[RunSeen, ...] = ()
-    strangers: frozenset[str] = frozenset()
-    """Names of the other runs in the namespace: what has a name already cannot be made."""
+    strangers: Mapping[str, Stranger] = field(default_factory=dict)
+    """The other runs in the namespace, by their names: what has a name already cannot be made."""
 
 
 @dataclass(frozen=True)

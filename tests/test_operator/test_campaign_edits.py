@@ -54,6 +54,15 @@ def test_what_is_taken_off_the_matrix_is_deleted_unless_it_has_ended(world: Camp
     assert world.status.progress == "2/2"
 
 
+def test_a_run_that_is_stalled_without_an_end_and_off_the_matrix_is_deleted(world: CampaignWorld) -> None:
+    world.settle()
+    name = world.planned[1]
+    world.runs[name]["status"] = {"conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
+    world.edit(TEMPERATURES, [0])
+    world.settle()
+    assert name not in world.runs
+
+
 def test_a_combination_that_comes_back_finds_its_finished_run(world: CampaignWorld) -> None:
     world.finish_all()
     world.edit(TEMPERATURES, [0])

@@ -139,6 +139,23 @@ def test_a_run_that_bears_our_label_and_is_not_ours_is_a_stranger(world: Campaig
     assert world.store.created == [names[1]]
 
 
+def test_a_campaign_that_is_made_again_waits_for_what_the_old_one_left(world: CampaignWorld) -> None:
+    world.finish_all()
+    old = dict(world.runs)
+    world.resource["metadata"]["uid"] = "another"
+    world.lose_status()
+    world.settle()
+    assert world.runs == old
+    assert {row.reason for row in world.status.runs} == {"WaitingForRemoval"}
+    assert world.said(Kind.RECONCILING) == (TRUE, "WaitingForRemoval")
+    assert "NameTaken" not in world.events
+    for name in old:
+        world.delete(name)
+    world.finish_all()
+    assert len(world.store.created) == 12
+    assert world.said(Kind.READY) == (TRUE, "Finished")
+
+
 def test_a_name_that_is_taken_between_look_and_write_is_looked_at_again(world: CampaignWorld) -> None:
     world.store.refuse[world.planned[0]] = Changed("Conflict", "exists")
     with pytest.raises(Changed):

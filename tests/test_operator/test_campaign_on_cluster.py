@@ -15,6 +15,7 @@ import pytest
 
 from kubernetes import config
 from specbench_api import API_VERSION
+from specbench_operator.campaign_state import Stranger
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.campaigns import CampaignObserver
 from specbench_testing.campaign_world import conditions
@@ -163,7 +164,7 @@ def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
     api = Api(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
     observed = CampaignObserver(api).observe(site.namespace, NAME)
     assert observed is not None
-    assert observed.strangers == {name}
+    assert observed.strangers == {name: Stranger.FOREIGN}
     assert [run.ref.name for run in observed.runs] == [other for other in runs(site) if other != name]
     assert first["metadata"]["uid"] == observed.resource["metadata"]["uid"]
     change(site, {"axes": [{"path": "engine.kind", "values": ["no-such-engine"]}]})

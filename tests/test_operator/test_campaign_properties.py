@@ -27,7 +27,7 @@ FATES = (
     "new value", "fewer values", "other template", "deadline", "rerun", "wider", "narrower", "stranger",
     "stranger gone", "look twice", "run status lost",
 )  # fmt: skip
-QUIET = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUIET = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Fated(CampaignWorld):
@@ -224,7 +224,7 @@ SPENDING = (
 )  # fmt: skip
 
 
-@given(st.lists(st.sampled_from(SPENDING), max_size=30))
+@given(st.lists(st.sampled_from(SPENDING), max_size=20))
 @QUIET
 def test_a_round_overdraws_its_budget_by_no_more_than_is_documented(fates: list[str]) -> None:
     """Looked at every half minute, and the runs' operator suspends at once what it is told to."""

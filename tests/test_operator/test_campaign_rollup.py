@@ -10,6 +10,7 @@ from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.decide import decide
+from specbench_operator.campaign.planned import plan_round
 from specbench_operator.campaign_state import CampaignObserved, RunSeen, Told
 from specbench_operator.state import Ref
 from specbench_testing.campaign_world import CampaignWorld
@@ -110,7 +111,7 @@ def test_the_largest_campaign_has_a_status_of_less_than_a_hundred_kilobytes() ->
     seen = [
         RunSeen(Ref("SpecBenchRun", name, name), 1, NOON, phase="Analysing", conditions=STALLED, progress="9" * 12,
                 verdict="Untrustworthy", best="b" * 64, gpu_seconds=1234567.8)
-        for name in world.planned
+        for name in plan_round(world.resource, 1).names
     ]  # fmt: skip
     status = decide(CampaignObserved(world.resource, tuple(seen)), NOON).status
     assert len(status.runs) == RUNS_MAX

@@ -89,6 +89,32 @@ def test_an_operator_that_dies_while_it_begins_a_round_begins_it_once(world: Cam
     assert world.store.created == [*world.planned, *(f"{name}-2" for name in world.planned)]
 
 
+def test_a_token_that_was_followed_by_another_before_its_round_was_told_begins_two_rounds(world: CampaignWorld) -> None:
+    world.finish_all()
+    world.edit("spec.rerun", "b")
+    world.store.writes_left = 6
+    with pytest.raises(Died):
+        world.look()
+    world.store.writes_left = None
+    assert round_of(world).number == 1, "its runs are there, and its status is not"
+    world.edit("spec.rerun", "c")
+    world.finish_all()
+    assert (round_of(world).number, round_of(world).token) == (3, "c")
+
+
+def test_an_operator_that_dies_while_a_firing_begins_a_round_does_not_call_it_left_out() -> None:
+    world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
+    world.finish_all()
+    until(world, THREE)
+    world.store.writes_left = 6
+    with pytest.raises(Died):
+        world.look()
+    world.store.writes_left = None
+    world.settle()
+    assert from_text(round_of(world).fire_time) == THREE
+    assert "FiringSkipped" not in world.events
+
+
 def test_rounds_beyond_the_history_are_deleted_and_the_others_stay(world: CampaignWorld) -> None:
     world.edit("spec.runHistoryLimit", 2)
     for token in ("a", "b", "c"):

@@ -269,3 +269,30 @@ def test_what_a_status_adds_is_counted_once(room: Room) -> None:
         room.reconciler.reconcile(KEY)
     assert room.metric("specbench_points_measured_total") == 1
     assert room.metric("specbench_gpu_seconds_held_total") == pytest.approx(world.status.gpu_seconds_held)
+
+
+async def test_the_relist_queues_campaigns_beside_runs(room: Room) -> None:
+    meta = {"namespace": "default", "name": "nightly", "resourceVersion": "1"}
+    room.stage.listed = [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
+    await room.relist.list_once()
+    found = {await room.queue.get(), await room.queue.get()}
+    assert found == {KEY, Key("SpecBenchCampaign", "default", "nightly")}
+    assert room.metric("specbench_campaigns", phase="Running") == 1
+
+
+async def test_a_cluster_that_does_not_know_campaigns_is_told_and_runs_are_served(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.stage.listed = None
+    await room.relist.list_once()
+    assert await room.queue.get() == KEY
+    assert "kubectl apply --server-side -f crds/" in caplog.text
+
+
+def test_a_watch_of_campaigns_that_tells_nothing_is_named() -> None:
+    now = [0.0]
+    liveness = Liveness(SETTINGS, lambda: 0.0, lambda: now[0])
+    liveness.relisted({Key("SpecBenchCampaign", "default", "nightly"): "1"})
+    now[0] += SETTINGS.watch_silence_s + 1
+    liveness.beat()
+    assert "SpecBenchCampaign" in (liveness.ailment() or "")

@@ -85,9 +85,13 @@ def _stopped(scene: Scene) -> Course:
 
 
 def _at_work(scene: Scene) -> Course:
+    unfinished = [run for run in scene.begun if not run.over]
+    if not (unfinished or scene.missing):
+        left = named([run.name for run in scene.awaited])
+        message = f"an earlier campaign of this name left {left}: waiting for Kubernetes to remove them"
+        return Course(CampaignPhase.PENDING, "WaitingForRemoval", message, reconciling=True)
     if not scene.begun:
         return Course(CampaignPhase.PENDING, "Pending", reconciling=True)
-    unfinished = [run for run in scene.begun if not run.over]
     paused = [run.name for run in unfinished if run.suspended and not run.held]
     if paused and len(paused) == len(unfinished):
         message = f"{named(paused)} was suspended by hand, and has its place: resume it, or raise parallelism"

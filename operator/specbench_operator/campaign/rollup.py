@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from specbench_api.spec.campaign_status import RunCounts, RunRow
 from specbench_operator.campaign.planned import Wanted
 from specbench_operator.campaign.scene import Scene
-from specbench_operator.campaign_state import RunSeen
+from specbench_operator.campaign_state import RunSeen, Stranger
 
 ROWS_MAX = 256
 NONE_FASTER = "none faster"
 GATE = "GatePassed"
-UNTRUSTWORTHY = "Untrustworthy"
+WHY_NOT: Mapping[Stranger, str] = {Stranger.FOREIGN: "NameTaken", Stranger.LEFTOVER: "WaitingForRemoval"}
+"""Why a run cannot be made, by whose it is that has its name."""
 
 
 def counts_of(scene: Scene) -> RunCounts:
@@ -74,14 +75,15 @@ def gate_of(scene: Scene) -> str:
 def rows_of(scene: Scene) -> list[RunRow]:
     """One a run of the plan, in its order; then what was taken off the matrix in this round and is still there."""
     mine = scene.mine
-    planned = [_row(wanted, mine.get(wanted.name), wanted.name in scene.strangers) for wanted in scene.plan.runs]
+    planned = [_row(wanted, mine.get(wanted.name), scene.strangers.get(wanted.name)) for wanted in scene.plan.runs]
     left = [run for run in scene.unwanted if run.number == scene.round.number]
     return [*planned, *(_told(run, "", "OffTheMatrix") for run in left)][:ROWS_MAX]
 
 
-def _row(wanted: Wanted, run: RunSeen | None, taken: bool) -> RunRow:  # noqa: FBT001 - private, and called once
+def _row(wanted: Wanted, run: RunSeen | None, other: Stranger | None) -> RunRow:
     if run is None:
-        return RunRow(name=wanted.name, cell=wanted.short_cell, reason="NameTaken" if taken else "")
+        reason = WHY_NOT[other] if other else ""
+        return RunRow(name=wanted.name, cell=wanted.short_cell, reason=reason)
     return _told(run, wanted.short_cell, next(_reasons(run), ""))
 
 

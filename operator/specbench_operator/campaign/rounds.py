@@ -17,6 +17,8 @@ from specbench_operator.campaign.schedule import fires_at, last_firing
 from specbench_operator.campaign_state import RunSeen
 from specbench_operator.reconcile.moments import from_text, to_text
 
+TOKEN_MAX = 64
+
 
 @dataclass(frozen=True)
 class Firing:
@@ -35,8 +37,13 @@ def present_round(previous: CampaignStatus, runs: Sequence[RunSeen], token: str,
     if newest == 0:
         return Round(number=1, token=token, start_time=to_text(now))
     oldest = min((run for run in runs if run.number == newest), key=lambda run: (run.created_at, run.name))
-    started = to_text(oldest.created_at)
-    return Round(number=newest, token=oldest.rerun, fire_time=oldest.fire_time, start_time=started)
+    fired = from_text(oldest.fire_time)  # annotations may have been edited by hand
+    return Round(
+        number=newest,
+        token=oldest.rerun[:TOKEN_MAX],
+        fire_time=to_text(fired) if fired else None,
+        start_time=to_text(oldest.created_at),
+    )
 
 
 def due_firing(

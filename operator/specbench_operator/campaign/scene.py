@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from specbench_api.spec.campaign_status import (
 )
 from specbench_operator.campaign.planned import RoundPlan, Wanted, plan_round
 from specbench_operator.campaign.spending import Spending, is_exhausted, spending_of
-from specbench_operator.campaign_state import CampaignObserved, RunSeen
+from specbench_operator.campaign_state import CampaignObserved, RunSeen, Stranger
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Scene:
     previous: CampaignStatus
     runs: tuple[RunSeen, ...]
     """All of the campaign's own, of every round."""
-    strangers: frozenset[str]
+    strangers: Mapping[str, Stranger]
     spending: Spending
     exhausted: bool
     generation: int
@@ -41,31 +42,36 @@ class Scene:
         """What is asked."""
         return self.plan.campaign.spec
 
-    @property
+    @cached_property
     def mine(self) -> Mapping[str, RunSeen]:
         """The campaign's own runs by their names."""
         return {run.name: run for run in self.runs}
 
-    @property
+    @cached_property
     def begun(self) -> list[RunSeen]:
         """Runs of the round's plan that are there, in the plan's order."""
-        mine = self.mine
-        return [mine[wanted.name] for wanted in self.plan.runs if wanted.name in mine]
+        return [self.mine[wanted.name] for wanted in self.plan.runs if wanted.name in self.mine]
 
-    @property
+    @cached_property
     def missing(self) -> list[Wanted]:
         """Runs of the plan that can be made and are not there."""
         return [run for run in self.plan.runs if run.name not in self.mine and run.name not in self.strangers]
 
-    @property
+    @cached_property
     def taken(self) -> list[Wanted]:
         """Runs of the plan whose name somebody else's run has."""
-        return [run for run in self.plan.runs if run.name not in self.mine and run.name in self.strangers]
+        return [run for run in self.plan.runs if self.strangers.get(run.name) is Stranger.FOREIGN]
 
-    @property
+    @cached_property
+    def awaited(self) -> list[Wanted]:
+        """Runs of the plan whose name a run of an earlier campaign still has, which Kubernetes is removing."""
+        return [run for run in self.plan.runs if self.strangers.get(run.name) is Stranger.LEFTOVER]
+
+    @cached_property
     def unwanted(self) -> list[RunSeen]:
         """The campaign's own runs that the round's plan does not have: of earlier rounds, or taken off the matrix."""
-        return [run for run in self.runs if run.name not in self.plan.names]
+        wanted = self.plan.names
+        return [run for run in self.runs if run.name not in wanted]
 
     @property
     def failed(self) -> list[RunSeen]:
@@ -75,7 +81,7 @@ class Scene:
     @property
     def complete(self) -> bool:
         """Every run of the plan is over, or can never begin while a stranger has its name."""
-        return not self.missing and all(run.over for run in self.begun)
+        return not (self.missing or self.awaited) and all(run.over for run in self.begun)
 
     @property
     def stopped(self) -> bool:

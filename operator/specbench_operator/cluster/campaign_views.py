@@ -11,9 +11,10 @@ from specbench_operator.campaign_state import (
     ANNOTATION_HELD,
     ANNOTATION_RERUN,
     RunSeen,
+    Stranger,
     Told,
 )
-from specbench_operator.cluster.kinds import RUN
+from specbench_operator.cluster.kinds import CAMPAIGN, RUN
 from specbench_operator.cluster.views import moment
 from specbench_operator.state import Ref
 
@@ -47,6 +48,13 @@ def run_seen(raw: Raw) -> RunSeen:
         gpu_seconds_until=moment(status.get("gpuSecondsUntil")),
         completed_at=moment(status.get("completionTime")),
     )
+
+
+def stranger(raw: Raw, campaign: str) -> Stranger:
+    """Whose a run is that does not belong to the present campaign of this name. Its metadata is enough."""
+    owners = raw["metadata"].get("ownerReferences", [])
+    left = any((owner["kind"], owner["name"]) == (CAMPAIGN, campaign) and owner.get("controller") for owner in owners)
+    return Stranger.LEFTOVER if left else Stranger.FOREIGN
 
 
 def _told(row: Raw) -> Told:

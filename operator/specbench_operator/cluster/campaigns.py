@@ -12,7 +12,7 @@ from typing import Any
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
 from specbench_operator.campaign_state import CampaignDecision, CampaignObserved
 from specbench_operator.cluster.api import Api, Missing
-from specbench_operator.cluster.campaign_views import run_seen
+from specbench_operator.cluster.campaign_views import run_seen, stranger
 from specbench_operator.cluster.kinds import CAMPAIGN, RUN
 from specbench_operator.cluster.views import owner_of
 from specbench_operator.errors import OperatorError
@@ -45,7 +45,7 @@ class CampaignObserver:
         return CampaignObserved(
             resource=resource,
             runs=tuple(run_seen(raw) for raw in marked if owner_of(raw) == uid),
-            strangers=frozenset(raw["metadata"]["name"] for raw in strangers),
+            strangers={raw["metadata"]["name"]: stranger(raw, name) for raw in strangers},
         )
 
 
