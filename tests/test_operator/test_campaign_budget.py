@@ -101,7 +101,11 @@ def test_a_campaign_that_ends_with_its_last_gpu_hour_has_ended() -> None:
         world.finish(name)
     world.settle()
     assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, "Finished"), "nothing was cut off"
+    world.delete(world.planned[0])
+    world.settle()
     assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+    assert len(world.store.created) == 6
 
 
 def test_what_is_held_and_not_told_yet_counts_for_the_stop_and_not_in_status() -> None:

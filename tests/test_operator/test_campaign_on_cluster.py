@@ -144,6 +144,7 @@ def test_an_operator_that_is_killed_goes_on_and_makes_no_run_twice(site: Site, o
     make(site, {"spec.parallelism": 2})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     before = {name: run["metadata"]["uid"] for name, run in runs(site).items()}
+    eventually(lambda: all(run.get("status", {}).get("phase") for run in runs(site).values()), "they are not seen")
     operator.end(signal.SIGKILL)
     finish(site, min(before))
     operator.start()

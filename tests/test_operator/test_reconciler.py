@@ -285,6 +285,8 @@ async def test_a_cluster_that_does_not_know_campaigns_is_told_and_runs_are_serve
 ) -> None:
     room.stage.listed = None
     await room.relist.list_once()
+    await room.relist.list_once()
+    assert caplog.text.count("is not installed") == 1
     assert await room.queue.get() == KEY
     assert "kubectl apply --server-side -f crds/" in caplog.text
 

@@ -88,8 +88,8 @@ class Budget(ApiModel):
     """How many GPU-hours a round may take, and what is assumed of launches and points that were never seen."""
 
     gpu_hours: Annotated[float, Field(gt=0, le=10_000_000)] | None = None
-    """GPUs times the hours for which engines of one round hold them. When they are spent, runs at work are suspended
-    and keep what they measured, and none begins. Without it: no bound."""
+    """GPUs times the hours for which engines of one round hold them. When it is spent, runs at work are suspended, with
+    what they measured kept, and none begins. Without it: no bound."""
     launch_seconds: Annotated[int, Field(ge=1, le=86_400)] = 300
     """Assumed of each launch beside its points: scheduling, image, model load, first completion, teardown."""
     point_seconds: Annotated[int, Field(ge=1, le=604_800)] = 120

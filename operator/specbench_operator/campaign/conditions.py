@@ -94,8 +94,11 @@ def _budget_exhausted(scene: Scene, _course: Course) -> Said:
     hours = scene.spec.budget.gpu_hours
     if hours is None:
         return no("NoBudget")
+    spent = f"{scene.spending.spent / SECONDS_AN_HOUR:.1f} of {hours:g} GPU-hours are spent"
+    if scene.complete:
+        return no("Finished", spent)  # nothing was cut off, though it may have taken the last of it
     if scene.exhausted:
-        return yes("BudgetExhausted", f"{scene.spending.spent / SECONDS_AN_HOUR:.1f} of {hours:g} GPU-hours are spent")
+        return yes("BudgetExhausted", spent)
     expected = scene.plan.gpu_hours
     if expected > hours:
         told = (

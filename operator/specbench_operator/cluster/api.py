@@ -63,7 +63,7 @@ class Api:
                 _continue=following or None,
                 header_params={"Accept": METADATA_ONLY} if bare else None,
             )
-            found += page["items"]
+            found += page["items"] or []  # null, where metadata alone was asked for and there is none
             following = page["metadata"].get("continue", "")
         return found
 

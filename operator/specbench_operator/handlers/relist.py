@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from specbench_operator.cluster.campaigns import CampaignObserver
@@ -36,6 +36,8 @@ class Relist:
     liveness: Liveness
     telemetry: Telemetry
     settings: Settings
+    said: set[str] = field(default_factory=set)
+    """What was logged already: once a process is enough."""
 
     async def keep_listing(self) -> None:
         """List for ever. An API server that is away is no reason to restart: it is asked again."""
@@ -63,7 +65,8 @@ class Relist:
         namespaces: tuple[str | None, ...] = self.settings.namespaces or (None,)
         runs = [run for namespace in namespaces for run in self.observer.runs(namespace)]
         campaigns = [self.campaigns.campaigns(namespace) for namespace in namespaces]
-        if None in campaigns:
+        if None in campaigns and UNKNOWN_KIND not in self.said:
+            self.said.add(UNKNOWN_KIND)
             _log.warning(UNKNOWN_KIND)
         return runs, [campaign for found in campaigns for campaign in found or ()]
 
