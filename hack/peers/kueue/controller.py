@@ -94,8 +94,7 @@ class Kueue:
             if self._process:
                 self._process.terminate()
                 self._process.wait(timeout=60)
-            for name in ("tls.crt", "tls.key"):
-                (METRICS_CERTIFICATES / name).unlink(missing_ok=True)
+            _take_back_metrics_certificates()
 
     @property
     def _log(self) -> Path:
@@ -133,6 +132,14 @@ class Kueue:
         METRICS_CERTIFICATES.mkdir(parents=True, exist_ok=True)
         for file in (key, certificate):
             (METRICS_CERTIFICATES / file.name).write_bytes(file.read_bytes())
+
+
+def _take_back_metrics_certificates() -> None:
+    for name in ("tls.crt", "tls.key"):
+        (METRICS_CERTIFICATES / name).unlink(missing_ok=True)
+    for folder in (METRICS_CERTIFICATES, *METRICS_CERTIFICATES.parents[:2]):
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _pointed(configuration: Mapping[str, Any], selector: Manifest, authority: str) -> dict[str, Any]:
