@@ -157,7 +157,8 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
     engine_jobs = uids(nightly, "jobs")
     engine_pods = uids(nightly, "pods")
 
-    release, release_stored = begin("release", quota.placement(HIGH))
+    # One engine: between two, the other run would be admitted, and be preempted once more.
+    release, release_stored = begin("release", quota.placement(HIGH), {"spec.drafters": []})
     comes_to_say(nightly, "True", "Preempted", "preempted 1 times")
     assert nightly.phase() == "Queued"
     row = nightly.status()["groups"][0]

@@ -24,13 +24,14 @@ KUEUE = Peer("kueue", "sigs.k8s.io/kueue", "cmd/kueue")
 GROUP = "kueue.x-k8s.io"
 HOST = "127.0.0.1"
 HEALTH_PORT, METRICS_PORT, WEBHOOK_PORT = 18081, 18443, 19443
+NAMESPACE = "kueue-system"
 HOOK_NAME = "specbench-peers-kueue"
 METRICS_CERTIFICATES = Path("/etc/kueue/metrics/certs")
 """Kueue reads them there whatever it is told, also where nobody asks for metrics."""
 CONFIGURATION: Mapping[str, Any] = {
     "apiVersion": f"config.{GROUP}/v1beta2",
     "kind": "Configuration",
-    "namespace": "kueue-system",
+    "namespace": NAMESPACE,
     "health": {"healthProbeBindAddress": f"{HOST}:{HEALTH_PORT}"},
     "metrics": {"bindAddress": f"{HOST}:{METRICS_PORT}"},
     "leaderElection": {"leaderElect": False},
@@ -86,16 +87,14 @@ class Kueue:
 
     def stop(self) -> None:
         """End it, and take everything away that it brought. It ends last: its objects wait for it with finalizers."""
-        kinds = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
-        self.delete(*(f"{kind}/{HOOK_NAME}" for kind in kinds))
+        hooks = [f"{kind}webhookconfiguration/{HOOK_NAME}" for kind in ("mutating", "validating")]
         try:
-            self.delete(*(f"crd/{name}" for name in self._definitions()))
+            self.delete(*hooks, *(f"crd/{name}" for name in self._definitions()), f"namespace/{NAMESPACE}")
         finally:
             if self._process:
                 self._process.terminate()
                 self._process.wait(timeout=60)
-            for name in ("tls.crt", "tls.key"):
-                (METRICS_CERTIFICATES / name).unlink(missing_ok=True)
+            _take_back_metrics_certificates()
 
     @property
     def _log(self) -> Path:
@@ -110,7 +109,7 @@ class Kueue:
 
     def _install(self) -> None:
         named = self._definitions()
-        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kueue-system"}}, *named.values())
+        self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *named.values())
         self._kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in named))
 
     def _definitions(self) -> dict[str, Manifest]:
@@ -133,6 +132,14 @@ class Kueue:
         METRICS_CERTIFICATES.mkdir(parents=True, exist_ok=True)
         for file in (key, certificate):
             (METRICS_CERTIFICATES / file.name).write_bytes(file.read_bytes())
+
+
+def _take_back_metrics_certificates() -> None:
+    for name in ("tls.crt", "tls.key"):
+        (METRICS_CERTIFICATES / name).unlink(missing_ok=True)
+    for folder in (METRICS_CERTIFICATES, *METRICS_CERTIFICATES.parents[:2]):
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _pointed(configuration: Mapping[str, Any], selector: Manifest, authority: str) -> dict[str, Any]:
