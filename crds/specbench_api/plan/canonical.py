@@ -13,6 +13,7 @@ from typing import Any
 
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Arrival, Level, Load
+from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
@@ -21,21 +22,33 @@ POINT_SCHEMA = "specbench.io/point/v3"
 
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
     """The point as plain data. Names of arms and workloads are labels for people and do not count."""
-    placement = spec.placement
     return {
         "schemaVersion": POINT_SCHEMA,
-        "model": spec.model.to_dict(),
+        "model": _without(spec.model.to_dict(), "tokenSecret"),
         "engine": spec.engine.to_dict(),
-        "drafter": _without_name(arm.drafter.to_dict()) if arm.drafter else None,
-        "workload": _without_name(workload.to_dict()),
+        "drafter": _without(arm.drafter.to_dict(), "name") if arm.drafter else None,
+        "workload": _without(workload.to_dict(), "name"),
         "load": _load(spec.load, level),
         "repeat": repeat,
-        "hardware": {
-            "gpus": placement.gpus,
-            "gpuResourceName": placement.gpu_resource_name,
-            "nodeSelector": placement.node_selector,
-            "engineResources": placement.engine_resources.to_dict(),
-        },
+        "hardware": _hardware(spec.placement),
+    }
+
+
+def _hardware(placement: Placement) -> dict[str, Any]:
+    """What was asked for. Fields that came after v3 stand there only where they are used: older points keep theirs."""
+    affinity = placement.affinity.to_dict().get("nodeAffinity") if placement.affinity else None
+    later = {
+        "resourceClaimTemplateName": placement.resource_claim_template_name,
+        "claimedGpus": placement.claimed_gpus or None,
+        "nodeAffinity": affinity or None,
+        "runtimeClassName": placement.runtime_class_name,
+    }
+    return {
+        "gpus": placement.gpus,
+        "gpuResourceName": placement.gpu_resource_name,
+        "nodeSelector": placement.node_selector,
+        "engineResources": placement.engine_resources.to_dict(),
+        **{name: value for name, value in later.items() if value is not None},
     }
 
 
@@ -61,5 +74,5 @@ def digest(data: Any) -> str:
     return hashlib.sha256(canonical_json(data).encode()).hexdigest()
 
 
-def _without_name(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != "name"}
+def _without(data: dict[str, Any], field: str) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != field}

@@ -23,7 +23,7 @@ EVERY_S = 60
 
 def with_gpu_seconds(status: RunStatus, scene: Scene) -> RunStatus:
     """The status with the sum brought up to now, if it is worth writing."""
-    gpus, previous = scene.run.spec.placement.gpus, scene.previous
+    gpus, previous = scene.run.spec.placement.devices, scene.previous
     since, until = from_text(previous.gpu_seconds_until), whole(scene.now)
     kept = status.model_copy(
         update={"gpu_seconds_held": previous.gpu_seconds_held, "gpu_seconds_until": previous.gpu_seconds_until}

@@ -6,7 +6,7 @@ from specbench_api.plan.names import ROLE_ENGINE, engine_name
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import Manifest, metadata, selector
-from specbench_operator.render.engine_job import engine_launch
+from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.state import Place
 
 
