@@ -11,9 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import read_run
+from specbench_testing.resources import run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,8 +36,17 @@ def test_the_spec_in_the_readme_is_valid() -> None:
     assert expand(read_run(spec)).points
 
 
+PLACEMENTS = re.findall(r"```yaml\n(.+?)```", (ROOT / "docs/placement.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("text", PLACEMENTS)
+def test_every_part_of_a_spec_that_the_page_on_placement_shows_is_valid(text: str) -> None:
+    part = yaml.safe_load(text)
+    assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points
+
+
 def test_every_file_that_the_documents_link_to_is_there() -> None:
-    for name in ("README.md", "CONTRIBUTING.md", "hack/cluster/README.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "hack/cluster/README.md", "docs/placement.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         targets = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)
         missing = [target for target in targets if not ((ROOT / name).parent / target).exists()]

@@ -75,6 +75,48 @@ TENSORRT: dict[str, Any] = {
 }
 
 
+PLACED: dict[str, Any] = {
+    "spec.model": {
+        "name": "acme/tiny",
+        "pvc": {"claimName": "models", "subPath": "team/a", "path": "tiny.gguf"},
+        "tokenSecret": {"name": "hub", "key": "token"},
+    },
+    "spec.engine": {"kind": "llama-cpp", "version": "b6000"},
+    "spec.placement": {
+        "resourceClaimTemplateName": "one-gpu",
+        "claimedGpus": 1,
+        "nodeSelector": {"pool": "bench"},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}],
+                },
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "noisy"}}},
+                ],
+            },
+        },
+        "topologySpreadConstraints": [
+            {"topologyKey": "topology.kubernetes.io/zone"},
+            {
+                "topologyKey": "rack",
+                "maxSkew": 2,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"team": "a"}},
+            },
+        ],
+        "runtimeClassName": "nvidia",
+        "schedulerName": "bin-packing",
+        "engineServiceAccountName": "bench-engine",
+        "imagePullSecrets": ["registry"],
+        "sharedMemory": "16Gi",
+        "modelCache": {"claimName": "hub-cache", "subPath": "team/a"},
+    },
+}
+
+
 PLACE = Whereabouts(facts={FactName.NODE: Fact.seen("gpu-1", "the pod's spec.nodeName")}, unseen="nobody tells it")
 
 
@@ -86,6 +128,11 @@ def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
 def _engine(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
     return engine_job(run, plan, plan.groups[1], 2, SETTINGS)
+
+
+def _placed(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return engine_job(run, plan, plan.groups[1], 2, SETTINGS, ("gpu-1",))
 
 
 def _probed(edits: Mapping[str, Any]) -> Any:
@@ -117,6 +164,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "engine-llama-cpp": (_engine, FULL),
     "engine-tensorrt-llm": (_engine, TENSORRT),
     "engine-probed": (_probed, FULL),
+    "engine-placed": (_placed, PLACED),
     "service-simulator": (_service, SMALL),
     "service-llama-cpp": (_service, FULL),
     "client-small": (_client, SMALL),

@@ -60,7 +60,9 @@ def _of_affinity(affinity: Affinity | None) -> Iterator[Problem]:
                 yield Problem(f"{path}.{field}.{key}", "unknown field", f"{REQUIRED} or {PREFERRED}")
             elif field == "nodeAffinity" and key == REQUIRED:
                 if not _are_maps(given.get(TERMS) if isinstance(given, Mapping) else None):
-                    yield Problem(f"{path}.{field}.{key}", f"holds no list {TERMS}", f"{TERMS}: [{{matchExpressions: …}}]")
+                    yield Problem(
+                        f"{path}.{field}.{key}", f"holds no list {TERMS}", f"{TERMS}: [{{matchExpressions: …}}]"
+                    )
             elif not _are_maps(given):
                 yield Problem(f"{path}.{field}.{key}", "is no list of terms", "a list, as in a pod's spec.affinity")
 

@@ -22,8 +22,11 @@ class PinNode(StrEnum):
 
 
 class Affinity(ApiModel):
-    """As `spec.affinity` of a pod. Each map has the keys `requiredDuringSchedulingIgnoredDuringExecution` and
-    `preferredDuringSchedulingIgnoredDuringExecution`, and what Kubernetes takes below them."""
+    """As `spec.affinity` of a pod.
+
+    Each map has the keys `requiredDuringSchedulingIgnoredDuringExecution` and
+    `preferredDuringSchedulingIgnoredDuringExecution`, and what Kubernetes takes below them.
+    """
 
     node_affinity: Terms = {}
     """Which nodes, by their labels. Part of every point's identity, as nodeSelector is."""

@@ -44,7 +44,7 @@ class TokenSecret(ApiModel):
 
     name: ObjectName
     """Name of the Secret."""
-    key: SecretKey = "HF_TOKEN"  # noqa: S105 - the name of a key
+    key: SecretKey = "HF_TOKEN"
     """Key of the Secret that holds the token."""
 
 

@@ -78,7 +78,7 @@ def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
     if scene.open and attempt is not None:
         group = scene.open.group
         yield engine_service(scene.run, scene.plan, group, attempt)
-        yield engine_job(scene.run, scene.plan, group, attempt, scene.settings)
+        yield engine_job(scene.run, scene.plan, group, attempt, scene.settings, scene.served_on)
 
 
 def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from specbench_api.errors import InvalidSpec
@@ -16,6 +17,7 @@ from specbench_operator.reconcile.finished import finished
 from specbench_operator.reconcile.judgement import soonest
 from specbench_operator.reconcile.refused import invalid, is_finished
 from specbench_operator.reconcile.scene import Scene, scene_of, status_of
+from specbench_operator.reconcile.size import fitted
 from specbench_operator.reconcile.status import status_now
 from specbench_operator.reconcile.transitions import events_between
 from specbench_operator.settings import Settings
@@ -27,6 +29,11 @@ RELEASE_AGAIN_S = 5.0
 
 def decide(observed: Observed, settings: Settings, now: datetime) -> Decision:
     """Decide. Never raises for anything that was observed."""
+    decision = _decided(observed, settings, now)
+    return replace(decision, status=fitted(decision.status))
+
+
+def _decided(observed: Observed, settings: Settings, now: datetime) -> Decision:
     resource = observed.resource
     previous = status_of(resource)
     if resource["metadata"].get("deletionTimestamp"):

@@ -11,6 +11,7 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.placing import HUB_HOME, HUB_TOKEN
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import OURS, THEIRS, Manifest, limits, same_for_all
 from specbench_operator.render.engine_volumes import CACHE_FOLDER, config_key, mounts, volumes
@@ -77,14 +78,18 @@ def _resources(run: SpecBenchRun) -> Manifest:
 def _environment(run: SpecBenchRun, launch: Launch) -> Manifest:
     """What the launcher and the run say; last a token, by reference alone, so that no manifest of ours holds it."""
     ours = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable place in our own image
-    cache = {HUB_HOME: CACHE_FOLDER} if run.spec.placement.model_cache else {}
-    rows: list[Manifest] = [
-        {"name": name, "value": value} for name, value in (ours | dict(launch.env) | cache).items()
-    ]
+    cache = _cache(run.spec.engine.kind) if run.spec.placement.model_cache else {}
+    rows: list[Manifest] = [{"name": name, "value": value} for name, value in (ours | dict(launch.env) | cache).items()]
     token = run.spec.model.token_secret
     if token:
         rows.append({"name": HUB_TOKEN, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key}}})
     return {"env": rows} if rows else {}
+
+
+def _cache(kind: EngineKind) -> dict[str, str]:
+    """Where the engine keeps what it fetches; llama.cpp has a variable of its own."""
+    own = {"LLAMA_CACHE": f"{CACHE_FOLDER}/llama.cpp"} if kind is EngineKind.LLAMA_CPP else {}
+    return {HUB_HOME: CACHE_FOLDER, **own}
 
 
 def _probe(launch: Launch, failures: int) -> Manifest:
