@@ -147,6 +147,7 @@ def test_labels_deadlines_and_whereabouts_are_not_part_of_a_point(edits: dict[st
         {"spec.placement.resourceClaimTemplateName": "network"},
         {"spec.placement.gpus": 0, "spec.placement.claimedGpus": 1, "spec.placement.resourceClaimTemplateName": "g"},
         {"spec.placement.runtimeClassName": "gvisor"},
+        {"spec.placement.nodes": 2},
         {"spec.placement.affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}},
         {"spec.model.path": MISSING, "spec.model.pvc": {"claimName": "a", "path": "b", "subPath": "c"}},
     ],

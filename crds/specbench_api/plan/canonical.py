@@ -42,6 +42,7 @@ def _hardware(placement: Placement) -> dict[str, Any]:
         "claimedGpus": placement.claimed_gpus or None,
         "nodeAffinity": affinity or None,
         "runtimeClassName": placement.runtime_class_name,
+        "nodes": placement.nodes if placement.nodes > 1 else None,
     }
     return {
         "gpus": placement.gpus,

@@ -83,7 +83,9 @@ def arms_of(spec: RunSpec) -> list[Arm]:
 def launch_order(plan: Plan, arm: Arm) -> LaunchOrder:
     """What is to be started for an arm of this plan."""
     row = [each.name for each in plan.arms if not each.is_baseline].index(arm.name) if arm.drafter else 0
-    return LaunchOrder(plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.devices, row)
+    return LaunchOrder(
+        plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.engine_devices, row, plan.placement.nodes
+    )
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -92,9 +94,11 @@ def _refuse(problems: list[Problem]) -> None:
 
 
 def _of_launches(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
-    slots, gpus = spec.load.engine_slots, spec.placement.devices
+    slots, gpus, nodes = spec.load.engine_slots, spec.placement.engine_devices, spec.placement.nodes
     rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
-    orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0)) for arm in arms]
+    orders = [
+        LaunchOrder(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes) for arm in arms
+    ]
     return list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
 
 

@@ -147,6 +147,9 @@ class Placement(ApiModel):
     """ResourceClaimTemplate (resource.k8s.io/v1) of the run's namespace, by which each engine pod is given devices."""
     claimed_gpus: Annotated[int, Field(ge=0, le=64)] = 0
     """How many GPUs one such claim gives. They count as `gpus` do, and are asked of no device plugin."""
+    nodes: Annotated[int, Field(ge=1, le=16)] = 1
+    """Nodes over which one engine spreads, each with a pod of its own that holds the GPUs above. More than 1 needs
+    LeaderWorkerSet in the cluster, and an engine that can: vllm, sglang, simulator."""
     node_selector: NodeLabels = {}
     """Labels of the nodes of the GPU pool."""
     tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
@@ -186,6 +189,11 @@ class Placement(ApiModel):
     def devices(self) -> int:
         """GPUs that one engine pod holds, by whichever way it was given them."""
         return self.gpus + self.claimed_gpus
+
+    @property
+    def engine_devices(self) -> int:
+        """GPUs of one engine, over all its nodes."""
+        return self.devices * self.nodes
 
     @model_validator(mode="after")
     def _coherent(self) -> Placement:

@@ -41,9 +41,10 @@ class RunSpec(ApiModel):
         ),
         Rule(
             "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
-            " || self.engine.tensorParallelSize <= self.placement.gpus + self.placement.claimedGpus",
-            "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus): ask for as many GPUs as the"
-            " model is split over",
+            " || self.engine.tensorParallelSize"
+            " <= (self.placement.gpus + self.placement.claimedGpus) * self.placement.nodes",
+            "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus) times nodes: ask for as many GPUs"
+            " as the model is split over",
         ),
     )
 
@@ -76,7 +77,7 @@ class RunSpec(ApiModel):
     def _coherent(self) -> RunSpec:
         if self.baseline == "Skip" and not self.drafters:
             raise ValueError(self.rules[0].message)
-        if 0 < self.placement.devices < self.engine.tensor_parallel_size:
+        if 0 < self.placement.engine_devices < self.engine.tensor_parallel_size:
             raise ValueError(self.rules[2].message)
         return self
 

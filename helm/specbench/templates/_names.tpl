@@ -95,4 +95,9 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, list, patch]
+{{- if .Values.leaderWorkerSets }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, create, patch, delete]
+{{- end }}
 {{- end -}}

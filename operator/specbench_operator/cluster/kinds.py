@@ -6,11 +6,13 @@ Discovery would cost requests at every start and a cache file that lies after th
 from __future__ import annotations
 
 from specbench_api import GROUP, VERSION
+from specbench_operator.render.engine_group import KIND
 
 RUN = "SpecBenchRun"
 RUN_PLURAL = "specbenchruns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
+LEADER_WORKER_SET = KIND
 
 _PATHS = {
     RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
@@ -21,6 +23,7 @@ _PATHS = {
     SECRET: ("/api/v1", "secrets"),
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
+    LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
 
 

@@ -13,10 +13,10 @@ from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER, ROLE_CLIENT, ROLE_ENGINE, ROLE_PLAN
 from specbench_api.spec.reading import parse_run
-from specbench_operator.cluster.api import Api
-from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, RUN, SERVICE
+from specbench_operator.cluster.api import Api, Missing, Raw
+from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEADER_WORKER_SET, NODE, POD, RUN, SERVICE
 from specbench_operator.cluster.results import Results
-from specbench_operator.cluster.views import job_of, node_of, owner_of, place_of, pod_of, thing_of
+from specbench_operator.cluster.views import groups_of, job_of, node_of, owner_of, place_of, pod_of, thing_of
 from specbench_operator.errors import Retry
 from specbench_operator.state import Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
 
@@ -27,9 +27,10 @@ SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 class Observer:
     """Reads; changes nothing."""
 
-    def __init__(self, api: Api, results: Results) -> None:
+    def __init__(self, api: Api, results: Results, *, leader_worker_sets: bool = False) -> None:
         self._api = api
         self._results = results
+        self._leader_worker_sets = leader_worker_sets
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist."""
@@ -44,10 +45,16 @@ class Observer:
             return Observed(resource)
         selector = f"{SELECTOR},{LABEL_RUN}={name}"
         jobs = self._api.list(JOB, namespace, labels=selector)
-        pods = tuple(pod_of(raw) for raw in self._api.list(POD, namespace, labels=selector))
+        sets = self._sets(namespace, selector)
+        groups = groups_of(sets)
+        pods = tuple(pod_of(raw, groups) for raw in self._api.list(POD, namespace, labels=selector))
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
-        things = (*(thing_of(SERVICE, raw) for raw in services), *(thing_of(CONFIG_MAP, raw) for raw in plans))
+        things = (
+            *(thing_of(LEADER_WORKER_SET, raw) for raw in sets),
+            *(thing_of(SERVICE, raw) for raw in services),
+            *(thing_of(CONFIG_MAP, raw) for raw in plans),
+        )
         return Observed(
             resource=resource,
             jobs=tuple(self._job(raw, pods) for raw in jobs),
@@ -57,6 +64,15 @@ class Observer:
             nodes=self._nodes(pods, {place_of(raw["metadata"]) for raw in jobs}),
             stored=self._stored(resource),
         )
+
+    def _sets(self, namespace: str, selector: str) -> list[Raw]:
+        """LeaderWorkerSets; none where the operator is not told to use them, or where the cluster has no such kind."""
+        if not self._leader_worker_sets:
+            return []
+        try:
+            return self._api.list(LEADER_WORKER_SET, namespace, labels=selector)
+        except Missing:
+            return []
 
     def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
         """A Job; where it has no pod although it should, with the latest warning that says why."""

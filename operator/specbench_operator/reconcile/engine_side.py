@@ -53,6 +53,7 @@ class Patience:
     troubled_since: datetime | None
     now: datetime
     idle: Idle | None = None
+    nodes: int = 1
 
     @classmethod
     def of(cls, spec: RunSpec, settings: Settings, troubled_since: datetime | None, now: datetime) -> Patience:
@@ -63,6 +64,7 @@ class Patience:
             settings.image_pull_grace_s,
             troubled_since,
             now,
+            nodes=spec.placement.nodes,
         )
 
 
@@ -96,8 +98,9 @@ def _told_by_job(engine: Job, patience: Patience) -> Judgement | None:
 
 
 def current(pods: tuple[Pod, ...]) -> Pod | None:
-    """The living pod, else the youngest."""
-    return max(pods, key=lambda pod: (pod.alive and not pod.deleted_at, pod.created_at, pod.ref.name), default=None)
+    """The living pod, else the youngest; of an engine on several nodes, the one that leads."""
+    leading = [pod for pod in pods if not pod.worker]
+    return max(leading, key=lambda pod: (pod.alive and not pod.deleted_at, pod.created_at, pod.ref.name), default=None)
 
 
 def _over(pod: Pod, patience: Patience, *, served: bool) -> Judgement:

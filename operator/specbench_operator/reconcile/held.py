@@ -40,7 +40,7 @@ def with_gpu_seconds(status: RunStatus, scene: Scene) -> RunStatus:
 def _seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
     if pod.scheduled_at is None:
         return 0
-    finished = pod.terminated.finished_at if pod.terminated else None
+    finished = pod.terminated.finished_at if pod.terminated and not pod.restarts else None
     end = finished or (until if pod.alive else pod.scheduled_at)
     begin = pod.scheduled_at if since is None else max(pod.scheduled_at, since)
     return max((min(end, until) - begin).total_seconds(), 0)

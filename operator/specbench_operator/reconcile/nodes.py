@@ -14,7 +14,7 @@ def served_on(pods: Iterable[Pod], known: Iterable[str]) -> tuple[str, ...]:
     One that never got ready counts for nothing: its node may be the very reason.
     """
     engines = [pod for pod in pods if pod.place.role == ROLE_ENGINE and pod.node]
-    ready = [pod for pod in engines if pod.ready]
+    ready = [pod for pod in engines if pod.ready and not pod.worker]
     if not ready:
         return tuple(known)
     youngest = max(ready, key=lambda pod: pod.created_at)

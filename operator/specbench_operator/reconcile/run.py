@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
@@ -24,6 +24,11 @@ from specbench_operator.settings import Settings
 from specbench_operator.state import Decision, Observed
 
 S3_AGAIN_S = 15.0
+NO_LEADER_WORKER_SETS = Problem(
+    "spec.placement.nodes",
+    "an engine on several nodes needs LeaderWorkerSet, and this operator is not told that it is there",
+    "install it (leaderworkerset.x-k8s.io), then set leaderWorkerSets=true in specbench's chart; or set nodes to 1",
+)
 RELEASE_AGAIN_S = 5.0
 
 
@@ -48,6 +53,8 @@ def _decided(observed: Observed, settings: Settings, now: datetime) -> Decision:
 
 
 def _decide(run: SpecBenchRun, observed: Observed, previous: RunStatus, settings: Settings, now: datetime) -> Decision:
+    if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
+        raise InvalidSpec([NO_LEADER_WORKER_SETS])
     scene = scene_of(run, observed, previous, settings, now)
     course = course_of(scene)
     apply = applications(scene, course)  # raises InvalidSpec for a plan that no ConfigMap holds

@@ -64,7 +64,9 @@ def _of_gpus(run: SpecBenchRun) -> dict[FactName, Fact]:
     source = f"the pod's resources: {placement.gpu_resource_name}"
     if placement.claimed_gpus:
         source = f"spec.placement.claimedGpus of the claim {placement.resource_claim_template_name}"
-    return {FactName.GPU_COUNT: Fact.seen(placement.devices, source)}
+    if placement.nodes > 1:
+        source = f"{source}, on {placement.nodes} nodes"
+    return {FactName.GPU_COUNT: Fact.seen(placement.engine_devices, source)}
 
 
 def _of_labels(run: SpecBenchRun, node: Node | NodeUnread) -> dict[FactName, Fact]:

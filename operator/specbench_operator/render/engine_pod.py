@@ -19,7 +19,7 @@ from specbench_operator.render.placing import CLAIM, placing
 from specbench_operator.render.probe import probe_container
 from specbench_operator.settings import Settings
 
-__all__ = ["CONTAINER", "config_key", "engine_launch", "engine_pod"]
+__all__ = ["CONTAINER", "config_key", "engine_launch", "engine_pod", "worker_pod"]
 
 CONTAINER = "engine"
 PROBE_PERIOD_S = 2
@@ -37,7 +37,23 @@ def engine_launch(plan: Plan, arm: str) -> Launch:
 
 def engine_pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, near: Sequence[str] = ()) -> Manifest:
     """PodSpec of one launch. `near`: nodes on which the run's last engine served."""
-    container = _container(run, launch, settings)
+    serving = {
+        "ports": [{"name": "http", "containerPort": launch.port}],
+        "startupProbe": _probe(launch, _startup_failures(run.spec.startup_deadline_seconds)),
+        "readinessProbe": _probe(launch, 3),
+    }
+    return _pod(run, launch, arm, settings, near, _container(run, launch, launch.args, settings, serving))
+
+
+def worker_pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, near: Sequence[str] = ()) -> Manifest:
+    """PodSpec of each further node of an engine on several: nobody asks it anything, so it is never probed."""
+    assert launch.worker_args is not None
+    return _pod(run, launch, arm, settings, near, _container(run, launch, launch.worker_args, settings, {}))
+
+
+def _pod(  # noqa: PLR0917 -- the rule is five
+    run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, near: Sequence[str], container: Manifest
+) -> Manifest:
     return {
         **same_for_all(run, ours=not launch.image, grace_s=GRACE_S),
         **placing(run, near),
@@ -47,19 +63,20 @@ def engine_pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, 
     }
 
 
-def _container(run: SpecBenchRun, launch: Launch, settings: Settings) -> Manifest:
+def _container(
+    run: SpecBenchRun, launch: Launch, args: Sequence[str], settings: Settings, serving: Manifest
+) -> Manifest:
     program = launch.command or launch.image_program
     return {
         "name": CONTAINER,
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
         **({"command": list(program)} if program else {}),
-        "args": [*launch.args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
+        "args": [*args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
         **_environment(run, launch),
-        "ports": [{"name": "http", "containerPort": launch.port}],
+        **({"ports": serving["ports"]} if serving else {}),
         **_resources(run),
-        "startupProbe": _probe(launch, _startup_failures(run.spec.startup_deadline_seconds)),
-        "readinessProbe": _probe(launch, 3),
+        **{name: probe for name, probe in serving.items() if name != "ports"},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": dict(THEIRS if launch.image else OURS),
         "volumeMounts": mounts(run, launch),

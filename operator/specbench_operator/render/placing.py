@@ -28,7 +28,7 @@ def placing(run: SpecBenchRun, near: Sequence[str]) -> Manifest:
     placement = run.spec.placement
     claim = placement.resource_claim_template_name
     fields: Mapping[str, Any] = {
-        "nodeSelector": placement.node_selector,
+        "nodeSelector": dict(placement.node_selector),
         "tolerations": [toleration.to_dict() for toleration in placement.tolerations],
         "affinity": affinity(placement, near),
         "topologySpreadConstraints": [_spread(row) for row in placement.topology_spread_constraints],

@@ -340,6 +340,7 @@ REFUSALS = (
         "spec",
         "ask for as many GPUs",
     ),
+    Refusal("an engine on no node", {"spec.placement": {"nodes": 0}}, "spec.placement.nodes", "or equal to 1"),
     Refusal(
         "a cache out of the volume",
         {"spec.placement": {"modelCache": {"claimName": "a", "subPath": "x/../.."}}},
@@ -560,6 +561,13 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
             "gpu.intel.com/i915",
             "aws.amazon.com/neuron",
         )
+    ),
+    (
+        "a model over the GPUs of two nodes",
+        {
+            "spec.engine": {"kind": "vllm", "tensorParallelSize": 16},
+            "spec.placement": {"gpus": 8, "nodes": 2},
+        },
     ),
     (
         "everything about nodes, claims, caches and tokens",
