@@ -113,6 +113,18 @@ def test_gpu_seconds_count_every_node() -> None:
     assert world.status.gpu_seconds_held == pytest.approx(NODES * 8 * 100, abs=NODES * 8)
 
 
+def test_a_pod_whose_container_was_started_again_still_holds_its_gpus() -> None:
+    world = spread()
+    world.settle()
+    serve(world)
+    world.look()
+    before = world.status.gpu_seconds_held
+    change(world, 1, terminated=Terminated(1, "Error", "", world.now, world.now), restarts=1)
+    world.pass_time(60)
+    world.look()
+    assert world.status.gpu_seconds_held - before == pytest.approx(NODES * 8 * 60, abs=NODES * 8 * 2)
+
+
 @pytest.mark.parametrize("worker", range(NODES))
 def test_a_pod_that_came_again_is_a_lost_engine_and_the_group_is_launched_anew(worker: int) -> None:
     world = spread()

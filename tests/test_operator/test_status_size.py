@@ -14,10 +14,13 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
+from specbench_operator.errors import Retry
 from specbench_operator.reconcile.answer import arms_of
 from specbench_operator.reconcile.group import OWN_FAULT
+from specbench_operator.reconcile.refused import hindered
 from specbench_operator.reconcile.size import SHORT_REASON, STATUS_BYTES_MAX, clipped, fitted, size_of
 from specbench_testing.operator import figure, operator_run, summary_of
+from specbench_testing.world import World
 
 LIMIT = 100_000
 NOON = "2026-01-02T12:00:00Z"
@@ -184,6 +187,32 @@ def test_a_thousand_points_make_a_status_of_less_than_100_kb(
     small = fitted(whole)
     assert size_of(small) < LIMIT
     assert len(small.arms) >= min(len(cells), 60), "the answer has its share"
+
+
+def test_long_stories_of_failed_groups_give_way_to_the_answer() -> None:
+    small = fitted(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
+    assert size_of(small) - size_of(small.model_copy(update={"arms": []})) > 55_000
+    assert all(row.reason for row in small.groups)
+
+
+def test_what_is_decided_and_what_hinders_is_written_small() -> None:
+    dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
+    works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
+    load = {"concurrency": list(range(1, 17)), "repeats": 1}
+    world = World(operator_run({"spec.workloads": works, "spec.load": load}))
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    summary = summary_of(world.plan, len(world.plan.points))
+    rows = [
+        summary.cells[1].model_copy(update={"level": Level(concurrency=row), "figures": CELL}) for row in range(512)
+    ]
+    world.finish_report(summary.model_copy(update={"cells": rows}))
+    world.settle()
+    assert world.status.arms_omitted > 0
+    assert size_of(world.status) <= STATUS_BYTES_MAX
+    world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, 0, 0, "x" * 4096, ended=False).to_dict()
+    assert size_of(hindered(world.run, world.status, Retry("Forbidden", "quota"), world.now)) <= STATUS_BYTES_MAX
 
 
 @pytest.mark.parametrize("letter", ["x", "<", "ü", "𝄞", "\0", '"'])
