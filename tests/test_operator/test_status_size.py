@@ -205,7 +205,7 @@ def test_what_is_decided_and_what_hinders_is_written_small() -> None:
     world.measure(1)
     summary = summary_of(world.plan, len(world.plan.points))
     rows = [
-        summary.cells[1].model_copy(update={"level": Level(concurrency=row), "figures": CELL}) for row in range(512)
+        summary.cells[1].model_copy(update={"level": Level(concurrency=row + 1), "figures": CELL}) for row in range(512)
     ]
     world.finish_report(summary.model_copy(update={"cells": rows}))
     world.settle()
