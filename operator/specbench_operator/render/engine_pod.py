@@ -14,12 +14,10 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import OURS, THEIRS, Manifest, limits, same_for_all
-from specbench_operator.render.engine_volumes import CACHE_FOLDER, config_key, mounts, volumes
+from specbench_operator.render.engine_volumes import CACHE_FOLDER, mounts, volumes
 from specbench_operator.render.placing import CLAIM, placing
 from specbench_operator.render.probe import probe_container
 from specbench_operator.settings import Settings
-
-__all__ = ["CONTAINER", "config_key", "engine_launch", "engine_pod", "worker_pod"]
 
 CONTAINER = "engine"
 PROBE_PERIOD_S = 2
