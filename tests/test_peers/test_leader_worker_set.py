@@ -120,7 +120,7 @@ def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(site: Site, operator
     assert status["progress"] == "2/2"
     assert frozenset({"0", "1"}) in served
     assert most == 2, "never two groups at a time"
-    assert [row.get("attempt", 0) for row in status["groups"]] == [0, 0]
+    assert [row["attempt"] for row in status["groups"]] == [0, 0]
     assert status["gpuSecondsHeld"] > 8
     assert status["engineNodes"] == [site.items("pods", "client")[0]["spec"]["nodeName"]]
     assert is_torn_down(site)

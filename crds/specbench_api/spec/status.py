@@ -47,11 +47,11 @@ class PointCounts(ApiModel):
     """Points that will not be measured, because their engine failed."""
 
 
-_ALWAYS_TOLD = ("index", "points", "measured")
+_ALWAYS_TOLD = ("index", "points", "measured", "attempt", "reason")
 
 
 class GroupStatus(ApiModel):
-    """One engine group: what one launch of one engine serves. What is 0, false or empty is left out."""
+    """One engine group: what one launch of one engine serves. Further fields are left out where they tell nothing."""
 
     index: int
     """Place in the plan."""
