@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_parsers.models import DRAFTERS, TARGETS
-from specbench_api.launch.launch import Order, placed
+from specbench_api.launch.launch import LEADER, RANK, Order, placed
 from specbench_api.launch.support.table import RELEASES, cell
 from specbench_api.launch.table import LAUNCHERS, problems_of
 from specbench_api.spec.drafter import Drafter, Method
@@ -35,6 +35,8 @@ FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
     EngineKind.SGLANG: (("eagle3, a tree", {"method": "eagle3", "eagleTopk": 4, "numDraftTokens": 8}),),
 }
 """Knobs, beside every method with its defaults."""
+NODES = 2
+"""Of an engine that spreads."""
 DSPARK_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
 """What vLLM decides by itself where there is a GPU."""
 
@@ -58,6 +60,10 @@ def cases_of(kind: EngineKind, models: Path) -> list[Case]:
     return [
         Case("none", _argv(levelled, None, models)),
         Case("none, not levelled", _argv(bare, None, models)),
+        *(
+            Case(f"none, node {rank} of {NODES}", _argv(levelled, None, models, nodes=NODES, rank=rank))
+            for rank in range(NODES)
+        ),
         *(_case(name, levelled, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
     ]
 
@@ -76,11 +82,11 @@ def _case(name: str, engine: Engine, knobs: dict[str, Any], models: Path) -> Cas
     return Case(name, _argv(engine, drafter, models), env)
 
 
-def _argv(engine: Engine, drafter: Drafter | None, models: Path) -> tuple[str, ...]:
-    """As in a pod. What specbench itself refuses is a mistake of this file."""
+def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int = 1, rank: int = 0) -> tuple[str, ...]:
+    """As in a pod, the one of this rank in its group. What specbench itself refuses is a mistake of this file."""
     family = TARGETS.get(drafter.method, "llama") if drafter else "llama"
     target = Target.model_validate({"name": "acme/tiny", "path": str(models / family)})
-    order = Order(engine, target, drafter, slots=4)
+    order = Order(engine, target, drafter, slots=4, nodes=nodes)
     if found := problems_of(order):
         raise ValueError("; ".join(map(str, found)))
     launch = LAUNCHERS[engine.kind].launch(order)
@@ -89,4 +95,6 @@ def _argv(engine: Engine, drafter: Drafter | None, models: Path) -> tuple[str, .
     for name, text in launch.configs.items():
         (configs / name).write_text(text)
     network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(launch.port))
-    return (*placed(launch, str(configs)).args, *network)
+    told = placed(launch, str(configs))
+    args = told.worker_args if rank and told.worker_args else told.args
+    return tuple(each.replace(LEADER, "127.0.0.1").replace(RANK, str(rank)) for each in (*args, *network))

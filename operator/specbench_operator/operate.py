@@ -54,7 +54,8 @@ async def operate(settings: Settings, api: Api, stop: asyncio.Event | None = Non
     telemetry, queue = Telemetry(), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
-    observer, campaigns = Observer(api, Results(api, settings.s3_timeout_s)), CampaignObserver(api)
+    results, campaigns = Results(api, settings.s3_timeout_s), CampaignObserver(api)
+    observer = Observer(api, results, leader_worker_sets=settings.leader_worker_sets)
     reconcilers: dict[str, Reconciles] = {
         RUN: Reconciler(observer, Actor(api), settings, telemetry),
         CAMPAIGN: CampaignReconciler(campaigns, CampaignActor(api), Actor(api), telemetry),

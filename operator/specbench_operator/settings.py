@@ -27,6 +27,8 @@ class Settings:
     """Namespaces that are watched, comma-separated; empty means all (then a ClusterRole is needed)."""
     probe_engines: bool = False
     """Look around in every engine's image, by an init container, for GPU, links, driver and PyTorch."""
+    leader_worker_sets: bool = False
+    """LeaderWorkerSet is installed, and the operator may make some: engines on several nodes (placement.nodes)."""
     image_pull_grace_s: float = 60
     """How long an image may fail to be pulled, or a container to be configured, before the engine counts as failed."""
     client_start_deadline_s: float = 300

@@ -95,6 +95,10 @@ class Pod:
     """What really runs: the image by its digest."""
     started_at: datetime | None = None
     """Since when its container runs."""
+    worker: int | None = None
+    """Which node of an engine on several it is; 0 leads. None: its engine has one."""
+    restarts: int = 0
+    """How often its container was started again; then `terminated` tells how the last one ended."""
 
     @property
     def alive(self) -> bool:
@@ -220,12 +224,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Thing:
-    """A Service or a ConfigMap."""
+    """A Service, a ConfigMap, or the LeaderWorkerSet of an engine on several nodes."""
 
     ref: Ref
     owner: str | None
     place: Place
     deleting: bool = False
+    run_uid: str = ""
+    """UID of the run that it was made for, by its label."""
 
 
 @dataclass(frozen=True)

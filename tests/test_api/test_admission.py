@@ -83,6 +83,8 @@ def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
         {"spec.drafters": []},
         {"spec.workloads[0].output": {"maxTokens": 7}},
         {"spec.placement": {"gpus": 1}},
+        {"spec.placement": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}},
+        {"spec.model.tokenSecret": {"name": "hub"}},
         {"spec.results.s3.prefix": "elsewhere"},
         {"spec.engine.version": "1"},
     ],
@@ -134,15 +136,16 @@ def test_the_table_of_kubectl_shows_the_columns_that_matter(runs: Runs) -> None:
             "phase": "Succeeded",
             "progress": "6/6",
             "best": "1.83 [1.76, 1.90] ngram@8",
-            "verdict": "Trustworthy",
+            "verdict": "Untrustworthy",
+            "problem": "WarmupNotSteady",
             "conditions": [_ready("Finished", "all points are measured")],
         },
     )
     columns, cells = runs.table("shown")
     assert columns == ["Name", *(column["name"] for column in COLUMNS)]
-    assert cells[1:9] == [
-        "Succeeded", "6/6", "1.83 [1.76, 1.90] ngram@8", "Trustworthy", "simulator", "acme/tiny", "Finished",
-        "all points are measured",
+    assert cells[1:10] == [
+        "Succeeded", "6/6", "1.83 [1.76, 1.90] ngram@8", "Untrustworthy", "WarmupNotSteady", "simulator", "acme/tiny",
+        "Finished", "all points are measured",
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from specbench_api.crdgen.resource import FILE_NAME, definition
 from specbench_operator.settings import Settings
 from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, Cluster
-from specbench_testing.operating import RULES
+from specbench_testing.operating import GROUP_RULE, RULES
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
@@ -38,6 +38,7 @@ ALL = {
     },
     "networkPolicy": {"enabled": True},
     "probeEngines": True,
+    "leaderWorkerSets": True,
 }
 
 
@@ -112,7 +113,8 @@ def test_the_operator_may_do_what_it_must_and_nothing_else(helm: Helm, values: d
     kind = "ClusterRole" if values.get("watchAllNamespaces") else "Role"
     mine = [role for role in rendered.of_kind(kind) if "aggregate" not in str(role["metadata"]["labels"])]
     assert mine
-    assert all(role["rules"] == RULES for role in mine)
+    wanted = [*RULES, GROUP_RULE] if values.get("leaderWorkerSets") else RULES
+    assert all(role["rules"] == wanted for role in mine)
 
 
 def test_the_right_to_read_workloads_can_be_left_out(helm: Helm) -> None:
@@ -167,6 +169,7 @@ def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Hel
         workers=7,
         log_level="DEBUG",
         probe_engines=True,
+        leader_worker_sets=True,
         client_start_deadline_s=60,
     )
 

@@ -29,6 +29,14 @@ def llama_run(folder: Path, model: dict[str, Any], drafter: dict[str, Any] | Non
     return write_run(folder, spec)
 
 
+def test_an_engine_on_several_nodes_is_refused_on_one_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_run(tmp_path, simulated_run(placement={"nodes": 2}))
+    assert exit_code(["run", str(file), "--results", str(tmp_path / "results")]) == Exit.BAD_INPUT
+    assert "spec.placement.nodes: an engine on several nodes needs a cluster" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("model", "drafter", "says"),
     [

@@ -11,12 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specbench_api.campaign.expand import expand_campaign
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_campaign, read_run, read_yaml
 from specbench_client.cli.compare import compare as compare_command
 from specbench_client.cli.gate import gate as gate_command
+from specbench_testing.resources import run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -35,6 +37,15 @@ def test_every_example_is_a_valid_run(file: Path) -> None:
 def test_the_spec_in_the_readme_is_valid() -> None:
     (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", README, re.DOTALL)
     assert expand(read_run(spec)).points
+
+
+PLACEMENTS = re.findall(r"```yaml\n(.+?)```", (ROOT / "docs/placement.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("text", PLACEMENTS)
+def test_every_part_of_a_spec_that_the_page_on_placement_shows_is_valid(text: str) -> None:
+    part = yaml.safe_load(text)
+    assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points
 
 
 def test_the_run_with_a_gate_in_its_page_is_valid() -> None:
@@ -69,6 +80,7 @@ def test_every_file_that_the_documents_link_to_is_there() -> None:
         "hack/cluster/README.md",
         "docs/campaigns.md",
         "docs/gate.md",
+        "docs/placement.md",
         "examples/seeds/README.md",
     )
     for name in pages:

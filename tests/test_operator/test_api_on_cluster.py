@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from kubernetes import client, config
 from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.api import Api
+from specbench_operator.cluster.views import job_of
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.reconcile.run import decide
-from specbench_operator.state import Decision, Event, Observed, Ref, Stored
+from specbench_operator.state import Decision, Event, Observed, Ref, Scope, StopJob, Stored, Verdict
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.operating import Site
+from specbench_testing.operating import Site, eventually
 from specbench_testing.operator import NOON, SETTINGS
 from specbench_testing.resources import resource
 from specbench_testing.runs import Definition
@@ -176,13 +178,26 @@ def test_a_job_that_is_stopped_ends_for_good_keeps_its_reason_and_loses_its_pods
     Actor(api).act(created, launched)
     job = site.items("jobs")[0]
     ref = Ref("Job", job["metadata"]["name"], job["metadata"]["uid"])
-    from specbench_operator.cluster.views import job_of
-    from specbench_operator.state import Scope, StopJob, Verdict
-    from specbench_testing.operating import eventually
-
     verdict = Verdict(Scope.GROUP, "NeverReady", "said", NOON)
     stop = Decision(launched.status, stop=(StopJob(ref, verdict, ended=False),))
     Actor(api).act(created, stop)
     eventually(lambda: job_of(site.items("jobs")[0]).ended, "the Job goes on")
     assert job_of(site.items("jobs")[0]).verdict == verdict
     eventually(lambda: not site.names("pods"), "its pods are still there")
+
+
+def test_the_job_of_an_engine_on_several_nodes_needs_no_pod_to_be_stopped_and_then_stays(site: Site, api: Api) -> None:
+    created = site.runs.create(resource({"spec.placement": {"gpus": 1, "nodes": 2}}))
+    settings = replace(SETTINGS, leader_worker_sets=True)
+    launched = decide(Observed(created, stored=Stored()), settings, NOON)
+    Actor(api).act(created, launched)
+    (job,) = site.items("jobs")
+    assert job["spec"]["ttlSecondsAfterFinished"] > 0
+    ref = Ref("Job", job["metadata"]["name"], job["metadata"]["uid"])
+    verdict = Verdict(Scope.GROUP, "NeverReady", "said", NOON)
+    Actor(api).act(created, Decision(launched.status, stop=(StopJob(ref, verdict, ended=False),)))
+    eventually(lambda: job_of(site.items("jobs")[0]).ended, "a Job without pods has no end")
+    (stopped,) = site.items("jobs")
+    assert job_of(stopped).started_at is not None
+    assert "ttlSecondsAfterFinished" not in stopped["spec"], "it is the record of its launch"
+    assert site.names("pods") == []

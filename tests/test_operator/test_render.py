@@ -22,18 +22,20 @@ from specbench_api.outcome.gate import AskedGate
 from specbench_api.outcome.launched import Fact, Whereabouts
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.expand import PLAN_BYTES_MAX, expand
-from specbench_api.plan.names import client_name, gate_name
+from specbench_api.plan.names import ROLE_ENGINE, client_name, gate_name, nodes_name
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, Tolerance
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
 from specbench_operator.render.client_job import client_job
+from specbench_operator.render.engine_group import engine_group, group_deadline
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.gate_job import gate_job
 from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
-from specbench_testing.operator import SETTINGS, operator_run
+from specbench_operator.state import Job, Place, Ref
+from specbench_testing.operator import NOON, SETTINGS, operator_run
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
@@ -80,6 +82,55 @@ TENSORRT: dict[str, Any] = {
 }
 
 
+PLACED: dict[str, Any] = {
+    "spec.model": {
+        "name": "acme/tiny",
+        "pvc": {"claimName": "models", "subPath": "team/a", "path": "tiny.gguf"},
+        "tokenSecret": {"name": "hub", "key": "token"},
+    },
+    "spec.engine": {"kind": "llama-cpp", "version": "b6000"},
+    "spec.placement": {
+        "resourceClaimTemplateName": "one-gpu",
+        "claimedGpus": 1,
+        "nodeSelector": {"pool": "bench"},
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}],
+                },
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "noisy"}}},
+                ],
+            },
+        },
+        "topologySpreadConstraints": [
+            {"topologyKey": "topology.kubernetes.io/zone"},
+            {
+                "topologyKey": "rack",
+                "maxSkew": 2,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"team": "a"}},
+            },
+        ],
+        "runtimeClassName": "nvidia",
+        "schedulerName": "bin-packing",
+        "engineServiceAccountName": "bench-engine",
+        "imagePullSecrets": ["registry"],
+        "sharedMemory": "16Gi",
+        "modelCache": {"claimName": "hub-cache", "subPath": "team/a"},
+    },
+}
+
+
+SPREAD: dict[str, Any] = {
+    "spec.model": {"name": "acme/large", "tokenSecret": {"name": "hub"}},
+    "spec.engine": {"kind": "vllm", "version": "0.33.0", "tensorParallelSize": 16},
+    "spec.placement": {"gpus": 8, "nodes": 2, "nodeSelector": {"pool": "h100"}, "imagePullSecrets": ["registry"]},
+}
+
+
 PLACE = Whereabouts(facts={FactName.NODE: Fact.seen("gpu-1", "the pod's spec.nodeName")}, unseen="nobody tells it")
 
 
@@ -91,6 +142,23 @@ def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
 def _engine(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
     return engine_job(run, plan, plan.groups[1], 2, SETTINGS)
+
+
+def _placed(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return engine_job(run, plan, plan.groups[1], 2, SETTINGS, ("gpu-1",))
+
+
+def _deadline(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    return group_deadline(run, plan.groups[1], 2, SETTINGS)
+
+
+def _group(edits: Mapping[str, Any]) -> Any:
+    run, plan = given(edits)
+    name = _deadline(edits)["metadata"]["name"]
+    owner = Job(Ref("Job", name, "uid-of-the-job"), run.metadata.uid, Place(ROLE_ENGINE, 1, 2), NOON)
+    return engine_group(run, plan, plan.groups[1], owner, SETTINGS, ("gpu-1", "gpu-2"))
 
 
 def _probed(edits: Mapping[str, Any]) -> Any:
@@ -137,6 +205,10 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "engine-tensorrt-llm": (_engine, TENSORRT),
     "engine-queued": (_engine, QUEUED),
     "engine-probed": (_probed, FULL),
+    "engine-placed": (_placed, PLACED),
+    "group": (_group, SPREAD),
+    "group-deadline": (_deadline, SPREAD),
+    "group-service": (_service, SPREAD),
     "service-simulator": (_service, SMALL),
     "service-llama-cpp": (_service, FULL),
     "service-started-over": (_service_again, SMALL),
@@ -200,6 +272,8 @@ def test_rendering_twice_gives_the_same(name: str) -> None:
 def test_the_longest_name_of_a_run_still_gives_names_that_a_service_may_have() -> None:
     assert len(client_name("n" * NAME_MAX, 511, 9_999)) <= 63
     assert len(gate_name("n" * NAME_MAX, "0" * 64)) <= 63
+    stateful_set = f"{nodes_name('n' * NAME_MAX, 511, 9)}-0"
+    assert len(f"{stateful_set}-0123456789") <= 63, "a label of its pods, controller-revision-hash"
 
 
 def test_a_gates_job_needs_no_config_map_which_may_be_gone_by_then() -> None:
@@ -210,7 +284,7 @@ def pods() -> list[Any]:
     return [
         render(edits)["spec"]["template"]["spec"]
         for render, edits in MANIFESTS.values()
-        if render not in (_plan, _service, _service_again)
+        if render not in (_plan, _service, _service_again, _group, _deadline)
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 from specbench_operator.cluster.views import (
     RELAUNCH,
     VERDICT,
+    groups_of,
     job_of,
     node_of,
     pod_of,
@@ -197,3 +198,36 @@ def test_a_pod_that_nobody_has_looked_at_yet() -> None:
 def test_a_service() -> None:
     thing = thing_of("Service", {"metadata": meta()})
     assert (thing.ref.kind, thing.owner, thing.place, thing.deleting) == ("Service", "u", Place("engine", 3, 1), False)
+
+
+def grouped(worker: str, **status: Any) -> dict[str, Any]:
+    raw = raw_pod(state={"running": {"startedAt": AT}})
+    raw["metadata"]["labels"] = {
+        **LABELS,
+        "leaderworkerset.sigs.k8s.io/name": "demo-g3-1-n",
+        "leaderworkerset.sigs.k8s.io/worker-index": worker,
+    }
+    raw["status"]["containerStatuses"][1] |= status
+    return raw
+
+
+def test_a_pod_of_a_group_belongs_to_the_job_that_owns_its_set() -> None:
+    owner = {"uid": "the-job", "name": "demo-g3-1", "controller": True}
+    sets = groups_of([{"metadata": {**meta(name="demo-g3-1-n"), "ownerReferences": [owner]}}])
+    pod = pod_of(grouped("1"), sets)
+    assert (pod.job, pod.job_uid, pod.worker, pod.restarts) == ("demo-g3-1", "the-job", 1, 0)
+    assert pod_of(grouped("0")).job_uid == "j", "of a set that is gone: its own controller"
+    assert pod_of(raw_pod(), sets).worker is None
+
+
+def test_a_container_that_was_started_again_tells_how_it_ended_before() -> None:
+    last = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": AT}}
+    pod = pod_of(grouped("0", restartCount=2, lastState=last))
+    assert pod.restarts == 2
+    assert pod.terminated is not None
+    assert (pod.terminated.exit_code, pod.terminated.reason) == (137, "OOMKilled")
+    assert pod_of(grouped("0", restartCount=0)).terminated is None
+
+
+def test_a_set_without_an_owner_gives_nobody_its_pods() -> None:
+    assert groups_of([{"metadata": {"name": "x", "uid": "y"}}]) == {}

@@ -116,9 +116,12 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
 ) -> None:
     run = make()
     most = 0
+    pinned: list[Any] = []
 
     def over() -> bool:
         nonlocal most
+        jobs = site.items("jobs", "engine")
+        pinned[:] = [job["spec"]["template"]["spec"].get("affinity") for job in jobs] or pinned
         alive = [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] in ("Pending", "Running")]
         most = max(most, len(alive))
         return site.phase("demo") in ("Succeeded", "Failed")
@@ -138,6 +141,8 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
     told = f"{summary['cells'][1]['speedup']['value']:.2f} (1 repeat: too few to tell)"
     assert status["arms"][1]["speedupText"].removesuffix(" invalid") == told
     assert "speedup" not in status["arms"][1], "one repeat gives a ratio, and no interval"
+    (node,) = status["engineNodes"]
+    assert node in json.dumps(pinned[-1]), "the second arm is drawn to the node of the first"
     assert status["arms"][1]["ttftMs"]["p50"] > 0
     assert status["arms"][1]["acceptanceLength"] > 1
     assert site.said("demo", "Ready")[0] == site.said("demo", "ResultsDurable")[0] == "True"

@@ -17,6 +17,7 @@ from specbench_client.simulator import (
     StepCost,
     describe_faults,
     drafter,
+    follow,
     parse_acceptance,
     parse_faults,
     run_simulator,
@@ -30,6 +31,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 class SimulateOptions(TypedDict):
     """The command's options, as click passes them."""
 
+    follow: str | None
     dialect: str
     host: str
     port: int
@@ -97,6 +99,11 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
 
 
 @click.command(name="simulate", help=HELP)
+@click.option(
+    "--follow",
+    metavar="URL",
+    help="Be a further node of the simulated engine at URL: wait for it, and live as long as it answers.",
+)
 @click.option("--dialect", default="vllm", show_default=True, help="Whose HTTP to speak: see above.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
@@ -157,6 +164,9 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
 def simulate(**options: Unpack[SimulateOptions]) -> None:
     """Start the engine; what cannot be started is bad input (exit 2)."""
     try:
+        if options["follow"]:
+            follow(options["follow"], lambda line: click.echo(line, err=True))
+            return
         config = simulator_config(options)
         run_simulator(config, _place(options), lambda address: click.echo(_banner(config, address), err=True))
     except ConfigError as error:

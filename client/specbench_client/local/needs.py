@@ -29,6 +29,8 @@ def lacks(launch: Launch, base_dir: Path) -> list[str]:
         command = local_command(launch, port=0)
     except BadInput as error:
         return [str(error)]
+    if launch.worker_args is not None:
+        return ["spec.placement.nodes: an engine on several nodes needs a cluster: set it to 1 to run on this machine"]
     if launch.command:
         return []
     found = [line for field, path in launch.files.items() if (line := _missing(field, path, base_dir))]

@@ -12,6 +12,7 @@ from specbench_client.simulator.drafters import HABITS, Drafter, Method, drafter
 from specbench_client.simulator.engine import Engine
 from specbench_client.simulator.errors import ConfigError, SimulatorError
 from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
+from specbench_client.simulator.follower import follow
 from specbench_client.simulator.prompts import Categories, read_categories
 from specbench_client.simulator.serve import Place, run_simulator, serve
 from specbench_client.simulator.server import Server, choose_dialect
@@ -38,6 +39,7 @@ __all__ = [
     "choose_dialect",
     "describe_faults",
     "drafter",
+    "follow",
     "parse_acceptance",
     "parse_faults",
     "read_categories",

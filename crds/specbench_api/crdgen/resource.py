@@ -37,7 +37,13 @@ COLUMNS: tuple[Schema, ...] = (
         "jsonPath": ".status.verdict",
         "description": "Whether the numbers can be trusted.",
     },
-    {"name": "Engine", "type": "string", "jsonPath": ".spec.engine.kind"},
+    {
+        "name": "Problem",
+        "type": "string",
+        "jsonPath": ".status.problem",
+        "description": "What is wrong: reasons, as docs/troubleshooting.md has them.",
+    },
+    {"name": "Engine", "type": "string", "jsonPath": ".spec.engine.kind", "priority": 1},
     {"name": "Model", "type": "string", "jsonPath": ".spec.model.name", "priority": 1},
     {
         "name": "Gate",

@@ -18,7 +18,7 @@ CONFIG_FOLDER = "/etc/specbench/engine"
 class Order:
     """What is to be started: the same for every arm but for `drafter`. `slots`: requests served at once.
 
-    `row`: the drafter's place in `spec.drafters`.
+    `row`: the drafter's place in `spec.drafters`. `nodes`: over how many the engine spreads.
     """
 
     engine: Engine
@@ -27,6 +27,7 @@ class Order:
     slots: int
     gpus: int = 0
     row: int = 0
+    nodes: int = 1
 
     @property
     def drafter_path(self) -> str:
@@ -41,7 +42,8 @@ class Launch:
     `args` follow the program. In a pod the program is `command`, or else `image_program`, or else the image's entry
     point; on this machine it is `command`, or else the first of `local_programs` that exists. `port` is where it
     listens inside a pod; on this machine `port_flag` is given a free one. `files` and `hub` hold, by the field of the
-    spec that names it, what the engine reads from its own disk, and what it fetches from a model hub.
+    spec that names it, what the engine reads from its own disk, and what it fetches from a model hub. Of an engine on
+    several nodes, `worker_args` follow the program on each node but the first; Kubernetes puts LEADER and RANK in.
     """
 
     image: str
@@ -59,6 +61,13 @@ class Launch:
     """Files that it reads at its start, by name. They lie in CONFIG_FOLDER, which `args` name."""
     files: Mapping[str, str] = field(default_factory=dict)
     hub: Mapping[str, str] = field(default_factory=dict)
+    worker_args: tuple[str, ...] | None = None
+
+
+LEADER = "$(LWS_LEADER_ADDRESS)"
+"""Address of the first node of a group, in an argument: LeaderWorkerSet sets the variable, the kubelet puts it in."""
+RANK = "$(LWS_WORKER_INDEX)"
+"""Which node of the group this is; 0 is the first."""
 
 
 def placed(launch: Launch, folder: str) -> Launch:

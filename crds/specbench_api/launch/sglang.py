@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, given_twice, repeated
-from specbench_api.launch.launch import CONFIG_FOLDER, Launch, Order, release_tag
+from specbench_api.launch.launch import CONFIG_FOLDER, LEADER, RANK, Launch, Order, release_tag
 from specbench_api.launch.support.sglang import RELEASE
 from specbench_api.launch.weights import models_of, path_of, pinned
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
@@ -48,6 +48,8 @@ _MANAGED = (
     "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--speculative-dspark-block-size",
     "--speculative-token-map", "--speculative-adaptive", "--speculative-adaptive-config",
 )  # fmt: skip
+_SPREAD = ("--nnodes", "--node-rank", "--dist-init-addr")
+RENDEZVOUS_PORT = 20000
 _LEVELLED = ("--max-running-requests", "--disable-radix-cache", "--sampling-defaults", "--stream-interval")
 _ALIASES = {
     "--model": "--model-path", "--tensor-parallel-size": "--tp-size", "--tp": "--tp-size",
@@ -56,7 +58,7 @@ _ALIASES = {
     "--pipeline-parallel-size": "--pp-size", "--data-parallel-size": "--dp-size", "--ep": "--ep-size",
     "--expert-parallel-size": "--ep-size", "--attention-data-parallel-size": "--attn-dp-size",
     "--attention-context-parallel-size": "--attn-cp-size", "--moe-data-parallel-size": "--moe-dp-size",
-    "--enable-hicache": "--enable-hierarchical-cache",
+    "--enable-hicache": "--enable-hierarchical-cache", "--nccl-init-addr": "--dist-init-addr",
 }  # fmt: skip
 _REMEDIES = {
     "--model-path": "set spec.model",
@@ -64,6 +66,7 @@ _REMEDIES = {
     "--served-model-name": "it is spec.model.name",
     "--tokenizer-path": "set spec.model.tokenizer",
     "--tp-size": "set spec.engine.tensorParallelSize",
+    "--nnodes": "set spec.placement.nodes",
     "--config": "give its arguments in args, where they can be held against what specbench sets",
     "--speculative-algorithm": "set drafters[].method",
     "--speculative-draft-model-path": "set drafters[].model",
@@ -88,12 +91,14 @@ class SglangLauncher:
     def launch(self, order: Order) -> Launch:
         """Render the command line, and the schedule of draft lengths where there is one."""
         engine, drafter, (files, hub) = order.engine, order.drafter, models_of(order)
+        args = (*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ()))
         return Launch(
             image=engine.image or f"{IMAGE}:{release_tag(engine.version or RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             image_program=("python3", "-m", "sglang.launch_server"),
             local_programs=(("python", "-m", "sglang.launch_server"),),
-            args=(*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ())),
+            args=args,
+            worker_args=args if order.nodes > 1 else None,
             port=PORT,
             env=QUIET_HEALTH | {variable.name: variable.value for variable in engine.env},
             served_model=order.target.name,
@@ -105,7 +110,7 @@ class SglangLauncher:
     def problems(self, order: Order) -> Sequence[Problem]:
         """Arguments that contradict managed flags, and what SGLang has not or would silently correct."""
         engine, drafter, path, alike = order.engine, order.drafter, f"{order.drafter_path}.args", _alike(order)
-        managed = (*_MANAGED, *(_LEVELLED if engine.levelling is Levelling.ON else ()))
+        managed = (*_MANAGED, *_SPREAD, *(_LEVELLED if engine.levelling is Levelling.ON else ()))
         found = contradictions(managed, engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
         found += repeated(engine.args, "spec.engine.args", spelled)
         if drafter:
@@ -121,7 +126,7 @@ def spelled(flag: str) -> str:
 
     One that several share goes to one of them here: SGLang takes none.
     """
-    known = (*_MANAGED, *_LEVELLED, *_ALIASES)
+    known = (*_MANAGED, *_LEVELLED, *_SPREAD, *_ALIASES)
     full = flag if flag in known else next((each for each in known if flag[2:] and each.startswith(flag)), flag)
     return _ALIASES.get(full, full)
 
@@ -139,7 +144,13 @@ def _alike(order: Order) -> tuple[str, ...]:
         *("--tp-size", str(order.engine.tensor_parallel_size)),
         *("--enable-metrics", "--enable-cache-report"),
         *(levelled if order.engine.levelling is Levelling.ON else ()),
+        *(_spread(order.nodes) if order.nodes > 1 else ()),
     )
+
+
+def _spread(nodes: int) -> tuple[str, ...]:
+    """The same on every node; the first serves."""
+    return ("--nnodes", str(nodes), "--node-rank", RANK, "--dist-init-addr", f"{LEADER}:{RENDEZVOUS_PORT}")
 
 
 def _target(target: Target) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
-from specbench_api.launch.launch import Launch, Order
+from specbench_api.launch.launch import LEADER, Launch, Order
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 
-_MANAGED = ("--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens")
+_MANAGED = ("--follow", "--dialect", "--host", "--port", "--port-file", "--drafter", "--num-speculative-tokens")
 OPTIONS = (
     *_MANAGED, "--match-probability", "--acceptance", "--prompts", "--truth", "--fault", "--seed", "--output-mean",
     "--max-num-seqs", "--max-model-len", "--base-ms", "--per-token-ms", "--per-kv-ms", "--per-draft-ms",
@@ -43,6 +43,7 @@ class SimulatorLauncher:
             local_programs=(("specbench",),),
             args=("simulate", *_dialect(order.engine), *drafting, *order.engine.args),
             port=PORT,
+            worker_args=("simulate", "--follow", f"http://{LEADER}:{PORT}") if order.nodes > 1 else None,
             env={variable.name: variable.value for variable in order.engine.env},
             served_model="simulated",
         )

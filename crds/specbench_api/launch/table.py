@@ -43,8 +43,20 @@ def release_of(engine: Engine) -> str | None:
     return engine.version or default
 
 
+ONE_NODE: dict[EngineKind, str] = {
+    EngineKind.TENSORRT_LLM: "it spreads over nodes by MPI alone, whose launcher must start it",
+    EngineKind.LLAMA_CPP: "its RPC back end is experimental, by its own word",
+    EngineKind.TRANSFORMERS: "the research runtime is one process",
+    EngineKind.EXTERNAL: "an endpoint that already runs is placed by whoever started it",
+}
+"""Engines that are not spread over several nodes, and why."""
+
+
 def problems_of(order: Order) -> list[Problem]:
     """What the engine cannot do: the support table first, then the engine's own rules."""
+    if order.nodes > 1 and order.engine.kind in ONE_NODE:
+        message = f"{order.engine.kind} runs on one node: {ONE_NODE[order.engine.kind]}"
+        return [Problem("spec.placement.nodes", message, "use 1, or engine vllm or sglang")]
     if order.drafter:
         found = cell(order.engine.kind, order.drafter.method, release_of(order.engine))
         if not found.supported:

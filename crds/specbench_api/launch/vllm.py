@@ -17,7 +17,7 @@ from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
-from specbench_api.launch.launch import Launch, Order, release_tag
+from specbench_api.launch.launch import LEADER, RANK, Launch, Order, release_tag
 from specbench_api.launch.support.vllm import RELEASE
 from specbench_api.launch.vllm_speculation import CUSTOM_CLASS, rendered, speculation_problems
 from specbench_api.launch.weights import models_of, path_of, pinned
@@ -36,6 +36,7 @@ _MANAGED = (
     "--speculative-config", "--per-request-spec-decode-metrics", "--stream-interval", "--enable-prompt-tokens-details",
     "--enable-log-stats", "--config",
 )  # fmt: skip
+_SPREAD = ("--nnodes", "--node-rank", "--master-addr", "--headless")
 _LEVELLED = ("--enable-prefix-caching", "--generation-config")
 _FETCHED = ("--load-format",)
 _ALIASES = {
@@ -58,6 +59,7 @@ _REMEDIES = {
     "--enable-log-stats": "leave it out: its counters are what acceptance is checked against",
     "--enable-prefix-caching": "or set spec.engine.levelling: Off",
     "--generation-config": "or set spec.engine.levelling: Off",
+    "--nnodes": "set spec.placement.nodes",
     "--load-format": "spec.model.uri sets it",
     "--config": "give its arguments in args, where they can be held against what specbench sets",
 }
@@ -72,11 +74,13 @@ class VllmLauncher:
     def launch(self, order: Order) -> Launch:
         """Render the command line."""
         engine, drafter, (files, hub) = order.engine, order.drafter, _models(order)
+        args = (*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ()))
         return Launch(
             image=engine.image or f"{IMAGE}:{release_tag(engine.version or RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("vllm", "serve"),),
-            args=(*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ())),
+            args=args,
+            worker_args=(*args, "--headless") if order.nodes > 1 else None,
             port=PORT,
             env={variable.name: variable.value for variable in engine.env},
             served_model=order.target.name,
@@ -112,7 +116,7 @@ def spelled(flag: str) -> str:
     name = name.replace("_", "-")
     name = f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
     name = f"--enable-{name.removeprefix('--disable-')}" if name.startswith("--disable-") else name
-    known = (*_MANAGED, *_LEVELLED, *_FETCHED, *_ALIASES)
+    known = (*_MANAGED, *_LEVELLED, *_FETCHED, *_SPREAD, *_ALIASES)
     full = name if name in known else next((each for each in known if each.startswith(name) and name != "--"), name)
     return _ALIASES.get(full, full)
 
@@ -125,7 +129,7 @@ def with_key(flag: str) -> str:
 
 def _managed(order: Order) -> tuple[str, ...]:
     levelled = _LEVELLED if order.engine.levelling is Levelling.ON else ()
-    return (*_MANAGED, *levelled, *(_FETCHED if order.target.uri else ()))
+    return (*_MANAGED, *_SPREAD, *levelled, *(_FETCHED if order.target.uri else ()))
 
 
 def _alike(order: Order) -> tuple[str, ...]:
@@ -137,7 +141,13 @@ def _alike(order: Order) -> tuple[str, ...]:
         *("--stream-interval", "1"),
         "--enable-prompt-tokens-details",
         *(levelled if order.engine.levelling is Levelling.ON else ()),
+        *(_spread(order.nodes) if order.nodes > 1 else ()),
     )
+
+
+def _spread(nodes: int) -> tuple[str, ...]:
+    """The same on every node, by its own processes and without Ray; documented since vLLM 0.13."""
+    return ("--nnodes", str(nodes), "--node-rank", RANK, "--master-addr", LEADER)
 
 
 def _target(target: Target) -> tuple[str, ...]:

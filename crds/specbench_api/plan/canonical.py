@@ -13,6 +13,7 @@ from typing import Any
 
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Arrival, Level, Load
+from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
@@ -20,25 +21,42 @@ POINT_SCHEMA = "specbench.io/point/v3"
 RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
 """What of a placement is measured; the rest is where it queues and who may run it."""
+LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes")
+"""More of the same that came after v3: it stands in a point only where it is used, so that older points stay the same."""
 NOT_MEASURED = (
     "suspend", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results", "placement",
+    "gate",
 )  # fmt: skip
 """Fields of a run's spec that change nothing of what is measured; placement, of which HARDWARE counts."""
 
 
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
     """The point as plain data. Names of arms and workloads are labels for people and do not count."""
-    placement = spec.placement.to_dict()
     return {
         "schemaVersion": POINT_SCHEMA,
-        "model": spec.model.to_dict(),
+        "model": _without(spec.model.to_dict(), "tokenSecret"),
         "engine": spec.engine.to_dict(),
-        "drafter": _without_name(arm.drafter.to_dict()) if arm.drafter else None,
-        "workload": _without_name(workload.to_dict()),
+        "drafter": _without(arm.drafter.to_dict(), "name") if arm.drafter else None,
+        "workload": _without(workload.to_dict(), "name"),
         "load": _load(spec.load, level),
         "repeat": repeat,
-        "hardware": {field: placement[field] for field in HARDWARE},
+        "hardware": _hardware(spec.placement),
     }
+
+
+def _hardware(placement: Placement) -> dict[str, Any]:
+    """What was asked for."""
+    whole = placement.to_dict()
+    return {field: whole[field] for field in HARDWARE} | _later_hardware(
+        placement.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    )
+
+
+def _later_hardware(used: dict[str, Any]) -> dict[str, Any]:
+    """Of a placement without what is as it is by default."""
+    nodes = (used.get("affinity") or {}).get("nodeAffinity")
+    affinity = {"nodeAffinity": nodes} if nodes else {}
+    return {field: used[field] for field in LATER_HARDWARE if field in used} | affinity
 
 
 def canonical_run(spec: RunSpec) -> dict[str, Any]:
@@ -53,9 +71,11 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
     measured = {field: value for field, value in told.items() if field not in NOT_MEASURED}
     measured["load"] = _plain_load(spec.load, told["load"])
     measured |= {
-        field: [_without_name(row) for row in told[field]] for field in ("drafters", "workloads") if field in told
+        field: [_without(row, "name") for row in told[field]] for field in ("drafters", "workloads") if field in told
     }
-    hardware = {field: placement[field] for field in HARDWARE if field in placement}
+    if "model" in told:
+        measured["model"] = _without(told["model"], "tokenSecret")
+    hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)
     plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
     return plain
 
@@ -100,5 +120,5 @@ def digest(data: Any) -> str:
     return hashlib.sha256(canonical_json(data).encode()).hexdigest()
 
 
-def _without_name(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in data.items() if key != "name"}
+def _without(data: dict[str, Any], field: str) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != field}

@@ -14,12 +14,11 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.launch.launch import Order as LaunchOrder
 from specbench_api.launch.table import levelled, problems_of
 from specbench_api.plan.canonical import canonical_point, digest
+from specbench_api.plan.placing import problems_of_placement
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.kubernetes import is_label_key
 from specbench_api.spec.load import Order
-from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_api.spec.workload import CLAIMED_BODY
 
@@ -38,7 +37,7 @@ def expand(run: SpecBenchRun) -> Plan:
     """The plan of a run. Raises InvalidSpec for what no schema can tell: engines, flags, sizes."""
     run = _levelled(run)
     arms = arms_of(run.spec)
-    _refuse([*_of_launches(run.spec, arms), *_of_nodes(run.spec.placement), *_of_plan(run.spec, arms)])
+    _refuse([*_of_launches(run.spec, arms), *problems_of_placement(run.spec), *_of_plan(run.spec, arms)])
     plan = _plan(run, arms)
     _refuse(too_long([plan.to_json()]))
     return plan
@@ -63,7 +62,7 @@ def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
         namespace=run.metadata.namespace,
         name=run.metadata.name,
         uid=run.results_uid,
-        target=spec.model,
+        target=spec.model.model_copy(update={"token_secret": None}),
         engine=spec.engine,
         arms=arms,
         workloads=spec.workloads,
@@ -84,7 +83,9 @@ def arms_of(spec: RunSpec) -> list[Arm]:
 def launch_order(plan: Plan, arm: Arm) -> LaunchOrder:
     """What is to be started for an arm of this plan."""
     row = [each.name for each in plan.arms if not each.is_baseline].index(arm.name) if arm.drafter else 0
-    return LaunchOrder(plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.gpus, row)
+    return LaunchOrder(
+        plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.engine_devices, row, plan.placement.nodes
+    )
 
 
 def _refuse(problems: list[Problem]) -> None:
@@ -93,23 +94,12 @@ def _refuse(problems: list[Problem]) -> None:
 
 
 def _of_launches(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
-    slots, gpus = spec.load.engine_slots, spec.placement.gpus
+    slots, gpus, nodes = spec.load.engine_slots, spec.placement.engine_devices, spec.placement.nodes
     rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
-    orders = [LaunchOrder(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0)) for arm in arms]
-    return list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
-
-
-def _of_nodes(placement: Placement) -> list[Problem]:
-    """Keys of labels. Told here: no schema sees the keys of a map."""
-    return [
-        Problem(f"spec.placement.{field}", f"{key!r} is no label's key", "a name like pool or example.com/pool")
-        for field, labels in (
-            ("nodeSelector", placement.node_selector),
-            ("clientNodeSelector", placement.client_node_selector),
-        )
-        for key in labels
-        if not is_label_key(key)
+    orders = [
+        LaunchOrder(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes) for arm in arms
     ]
+    return list(dict.fromkeys(problem for order in orders for problem in problems_of(order)))
 
 
 def too_long(texts: Iterable[str]) -> list[Problem]:

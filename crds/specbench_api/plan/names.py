@@ -29,6 +29,11 @@ def engine_name(run: str, group: int, attempt: int) -> str:
     return f"{run}-g{group}-{attempt}"
 
 
+def nodes_name(run: str, group: int, attempt: int) -> str:
+    """Of the LeaderWorkerSet of an engine on several nodes. It makes a Service of its own name beside ours."""
+    return f"{engine_name(run, group, attempt)}-n"
+
+
 def client_name(run: str, group: int, attempt: int) -> str:
     """Of the client's Job."""
     return f"{engine_name(run, group, attempt)}-client"

@@ -13,6 +13,8 @@ _WORD = "[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _SHORT_WORD = "[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = f"({_DNS_NAME}/)?{_SHORT_WORD}"
 
+LABEL_KEY = f"^{_LABEL_KEY}$"
+"""Pattern of a label's key."""
 DOMAIN_MAX = 253
 """Characters before the slash of a label's key."""
 DNS_LABEL = f"^{_DNS_LABEL}$"
@@ -26,7 +28,19 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_NAME
 QueueName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_NAME)]
 """An object's name that is given in a label."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^({_WORD})?$")]
+SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
+SubPath = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^/]")]
+"""A folder inside a volume: relative, and without a way out of it, which the model that has it must check."""
 TaintKey = Annotated[str, Field(max_length=317, pattern=f"^({_LABEL_KEY})?$")]
+
+
+LEADS_OUT = "(^|/)[.][.](/|$)"
+"""Pattern of a path that leads upwards."""
+
+
+def leads_out(path: str | None) -> bool:
+    """Whether a path has a part `..`, with which Kubernetes lets no volume be mounted."""
+    return path is not None and ".." in path.split("/")
 
 
 def is_label_key(text: str) -> bool:

@@ -37,9 +37,10 @@ NOTHING_CHANGES = Rule(
     " (only suspend, the gate and the deadlines may change)",
 )
 SPLIT_TOO_FAR = Rule(
-    "self.engine.tensorParallelSize <= 1 || self.placement.gpus == 0"
-    " || self.engine.tensorParallelSize <= self.placement.gpus",
-    "engine.tensorParallelSize is larger than placement.gpus: ask for as many GPUs as the model is split over",
+    "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
+    " || self.engine.tensorParallelSize <= (self.placement.gpus + self.placement.claimedGpus) * self.placement.nodes",
+    "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus) times nodes: ask for as many GPUs as the"
+    " model is split over",
 )
 
 
@@ -80,7 +81,7 @@ class RunSpec(ApiModel):
     def _coherent(self) -> RunSpec:
         if self.baseline == "Skip" and not self.drafters:
             raise ValueError(NOTHING_TO_MEASURE.message)
-        if 0 < self.placement.gpus < self.engine.tensor_parallel_size:
+        if 0 < self.placement.engine_devices < self.engine.tensor_parallel_size:
             raise ValueError(SPLIT_TOO_FAR.message)
         return self
 

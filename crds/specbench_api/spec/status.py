@@ -1,13 +1,14 @@
 """`status`: a cache of what was observed; the truth lies in S3 and in the children.
 
-Bounded on purpose: one row an arm, workload and load; never one a request.
+Bounded on purpose: one row an arm, workload and load; never one a request; and all of it in less than 100 kB, whatever
+the plan, so that a watch of many runs stays light. What does not fit is counted, and stands in summary.json.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from specbench_api.model import ApiModel, KeyedBy
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
@@ -46,8 +47,11 @@ class PointCounts(ApiModel):
     """Points that will not be measured, because their engine failed."""
 
 
+_ALWAYS_TOLD = ("index", "points", "measured", "attempt", "reason")
+
+
 class GroupStatus(ApiModel):
-    """One engine group: what one launch of one engine serves."""
+    """One engine group: what one launch of one engine serves. Further fields are left out where they tell nothing."""
 
     index: int
     """Place in the plan."""
@@ -75,6 +79,12 @@ class GroupStatus(ApiModel):
     """Why it is not serving."""
     message: Text = ""
     """What was seen."""
+
+    @model_serializer(mode="wrap")
+    def _lean(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A plan has up to 512 of these, and most have nothing to tell."""
+        told: dict[str, Any] = handler(self)
+        return {name: value for name, value in told.items() if value or name in _ALWAYS_TOLD}
 
 
 class Interval(ApiModel):
@@ -196,17 +206,27 @@ class RunStatus(ApiModel):
     progress: Annotated[str, Field(max_length=64)] = ""
     """The same for people: `7/18`."""
     gpu_seconds_held: float = 0
-    """GPUs times the seconds for which engine pods of this run held them."""
+    """GPUs times the seconds for which engine pods of this run held them. A GPU is one device of
+    placement.gpuResourceName, so a MIG slice counts as one, or one of placement.claimedGpus."""
     gpu_seconds_until: Timestamp | None = None
     """Until when gpuSecondsHeld counts: what was held after this moment is not in it yet."""
+    engine_nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=64)] = []
+    """Where the last engine that got ready ran: placement.pinNode draws the next one there."""
     groups: Annotated[list[GroupStatus], Field(max_length=512)] = []
     """Engine groups in the plan's order."""
+    groups_omitted: int = 0
+    """Groups that are done and were left out of `groups` at the end of the run, to keep status small."""
     arms: Annotated[list[ArmResult], Field(max_length=1024)] = []
-    """The answer, one row an arm, workload and load."""
+    """The answer, one row an arm, workload and load, in six digits."""
+    arms_omitted: int = 0
+    """Rows that were left out to keep status small: of each arm and workload those of the highest loads. All of them
+    stand in summary.json (results.summary)."""
     best: Annotated[str, Field(max_length=128)] = ""
     """The largest speed-up that is distinguishable from 1, for print columns; `none faster` where there is none."""
     verdict: Annotated[str, Field(max_length=32)] = ""
     """Trustworthy, Untrustworthy or empty while unknown."""
+    problem: Annotated[str, Field(max_length=128)] = ""
+    """What is wrong, for print columns: reasons, each with its arm where it is one arm's; empty where nothing is."""
     results: ResultsStatus | None = None
     """Where the results lie."""
     gate: GateStatus | None = None

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Rule
-from specbench_api.spec.kubernetes import ObjectName
+from specbench_api.model import ApiModel, Rule, refuse_broken
+from specbench_api.spec.kubernetes import LEADS_OUT, ObjectName, SecretKey, SubPath, leads_out
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 
@@ -17,21 +17,35 @@ class PvcModel(ApiModel):
 
     rules: ClassVar = (
         Rule(
-            "!self.path.matches('(^|/)[.][.](/|$)')",
+            f"!self.path.matches('{LEADS_OUT}')",
             "pvc.path leads out of the volume by ..: give the path inside it",
+        ),
+        Rule(
+            f"!has(self.subPath) || !self.subPath.matches('{LEADS_OUT}')",
+            "pvc.subPath leads out of the volume by ..: give the folder inside it",
         ),
     )
 
     claim_name: ObjectName
     """Name of the PersistentVolumeClaim."""
     path: Path
-    """Path of the model inside the volume."""
+    """Path of the model inside the volume, or inside `subPath` where that is given."""
+    sub_path: SubPath | None = None
+    """Folder of the volume that is mounted instead of all of it. Either is mounted read-only."""
 
     @model_validator(mode="after")
     def _inside(self) -> PvcModel:
-        if ".." in self.path.split("/"):
-            raise ValueError(self.rules[0].message)
+        refuse_broken(self.rules, (not leads_out(self.path), not leads_out(self.sub_path)))
         return self
+
+
+class TokenSecret(ApiModel):
+    """A key of a Secret of the run's namespace. It is named, never read: the kubelet alone sees its value."""
+
+    name: ObjectName
+    """Name of the Secret."""
+    key: SecretKey = "HF_TOKEN"
+    """Key of the Secret that holds the token."""
 
 
 class Target(ApiModel):
@@ -60,6 +74,9 @@ class Target(ApiModel):
     """The model lies on a volume claim."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Tokenizer, where it is not the model's own."""
+    token_secret: TokenSecret | None = None
+    """The hub's token, given to engines as HF_TOKEN. Not in plan.json and no part of any point's identity. On this
+    machine it is not read: engines inherit HF_TOKEN from where `specbench run` is started."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Target:

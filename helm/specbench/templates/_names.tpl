@@ -103,4 +103,9 @@ seccompProfile: {type: RuntimeDefault}
   resources: [workloads]
   verbs: [get, list]
 {{- end }}
+{{- if .Values.leaderWorkerSets }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, create, patch, delete]
+{{- end }}
 {{- end -}}

@@ -15,8 +15,8 @@ from typing import Any
 from specbench_api import API_VERSION
 from specbench_api.model import ApiModel
 from specbench_api.plan.names import LABEL_MANAGED, MANAGER
-from specbench_operator.cluster.api import FIELD_MANAGER, Api
-from specbench_operator.cluster.kinds import EVENT, JOB
+from specbench_operator.cluster.api import FIELD_MANAGER, Api, Missing
+from specbench_operator.cluster.kinds import EVENT, JOB, LEADER_WORKER_SET
 from specbench_operator.cluster.views import RELAUNCH, VERDICT, owner_of, relaunch_text, verdict_text
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.state import Decision, Event, RelaunchJob, StopJob
@@ -76,11 +76,11 @@ class Actor:
 
     def _stop(self, namespace: str, stop: StopJob) -> None:
         """A deadline and not `suspend`: who owns the Job's queue might resume what is suspended."""
+        deadline = {} if stop.ended else {"activeDeadlineSeconds": STOPPED_AFTER_S}
         patch: dict[str, Any] = {
             "metadata": {"uid": stop.ref.uid, "annotations": {VERDICT: verdict_text(stop.verdict)}},
+            "spec": {"ttlSecondsAfterFinished": None, **deadline},  # it stays as the record of its launch
         }
-        if not stop.ended:
-            patch["spec"] = {"activeDeadlineSeconds": STOPPED_AFTER_S}
         self._api.merge(JOB, namespace, stop.ref.name, patch)
 
     def _apply(self, manifest: Mapping[str, Any]) -> None:
@@ -89,7 +89,13 @@ class Actor:
         if present is not None:
             _refuse_foreign(present, manifest)
             return  # ours already: a Job's template cannot change, and its `suspend` belongs to its queue
-        self._api.apply(manifest)
+        try:
+            self._api.apply(manifest)
+        except Missing as error:
+            if manifest["kind"] != LEADER_WORKER_SET:
+                raise
+            message = f"placement.nodes needs LeaderWorkerSet (leaderworkerset.x-k8s.io/v1) in the cluster: {error}"
+            raise Retry("LeaderWorkerSetMissing", message) from error
 
 
 def _refuse_foreign(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:

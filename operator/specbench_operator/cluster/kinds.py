@@ -6,6 +6,7 @@ Discovery would cost requests at every start and a cache file that lies after th
 from __future__ import annotations
 
 from specbench_api import GROUP, VERSION
+from specbench_operator.render.engine_group import KIND
 
 RUN = "SpecBenchRun"
 RUN_PLURAL = "specbenchruns"
@@ -15,6 +16,7 @@ JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigM
 NODE = "Node"
 WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
 """Kueue's, in the versions that it has served."""
+LEADER_WORKER_SET = KIND
 
 _PATHS = {
     RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
@@ -27,6 +29,7 @@ _PATHS = {
     EVENT: ("/api/v1", "events"),
     NODE: ("/api/v1", "nodes"),
     **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
+    LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
 }
 
 

@@ -24,11 +24,11 @@ from specbench_api.plan.names import (
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.reading import parse_run
-from specbench_operator.cluster.api import Api
-from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, RUN, SERVICE
+from specbench_operator.cluster.api import Api, Missing, Raw
+from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEADER_WORKER_SET, NODE, POD, RUN, SERVICE
 from specbench_operator.cluster.queues import Queues, said_at
 from specbench_operator.cluster.results import Results
-from specbench_operator.cluster.views import earlier_of, job_of, node_of, owner_of, pod_of, thing_of
+from specbench_operator.cluster.views import earlier_of, groups_of, job_of, node_of, owner_of, pod_of, thing_of
 from specbench_operator.errors import Retry
 from specbench_operator.state import EarlierRun, Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
 
@@ -39,10 +39,11 @@ SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 class Observer:
     """Reads; changes nothing."""
 
-    def __init__(self, api: Api, results: Results) -> None:
+    def __init__(self, api: Api, results: Results, *, leader_worker_sets: bool = False) -> None:
         self._api = api
         self._results = results
         self._queues = Queues(api)
+        self._leader_worker_sets = leader_worker_sets
 
     def runs(self, namespace: str | None) -> list[Mapping[str, Any]]:
         """All runs, for the relist."""
@@ -57,11 +58,17 @@ class Observer:
             return Observed(resource)
         selector = f"{SELECTOR},{LABEL_RUN}={name}"
         raw_jobs = self._api.list(JOB, namespace, labels=selector)
-        pods = tuple(pod_of(raw) for raw in self._api.list(POD, namespace, labels=selector))
+        sets = self._sets(namespace, selector)
+        groups = groups_of(sets)
+        pods = tuple(pod_of(raw, groups) for raw in self._api.list(POD, namespace, labels=selector))
         jobs = tuple(self._job(raw, pods) for raw in raw_jobs)
         services = self._api.list(SERVICE, namespace, labels=selector)
         plans = self._api.list(CONFIG_MAP, namespace, labels=selector)
-        things = (*(thing_of(SERVICE, raw) for raw in services), *(thing_of(CONFIG_MAP, raw) for raw in plans))
+        things = (
+            *(thing_of(LEADER_WORKER_SET, raw) for raw in sets),
+            *(thing_of(SERVICE, raw) for raw in services),
+            *(thing_of(CONFIG_MAP, raw) for raw in plans),
+        )
         return Observed(
             resource=resource,
             jobs=jobs,
@@ -72,6 +79,15 @@ class Observer:
             stored=self._stored(resource),
             **self._gate(resource),
         )
+
+    def _sets(self, namespace: str, selector: str) -> list[Raw]:
+        """LeaderWorkerSets; none where the operator is not told to use them, or where the cluster has no such kind."""
+        if not self._leader_worker_sets:
+            return []
+        try:
+            return self._api.list(LEADER_WORKER_SET, namespace, labels=selector)
+        except Missing:
+            return []
 
     def _job(self, raw: Mapping[str, Any], pods: tuple[Pod, ...]) -> Job:
         """A Job; where it has no pod although it should, with the latest warning, or with its queue's words."""

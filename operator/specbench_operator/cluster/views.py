@@ -12,6 +12,7 @@ from specbench_api import GROUP
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.plan.names import LABEL_ATTEMPT, LABEL_GROUP, LABEL_ROLE, LABEL_RUN_UID
 from specbench_operator.render.client_job import ENGINE_POD
+from specbench_operator.render.engine_group import LWS_WORKER
 from specbench_operator.render.probe import PROBE
 from specbench_operator.render.queue import QUEUE
 from specbench_operator.state import (
@@ -31,6 +32,8 @@ from specbench_operator.state import (
     Waits,
 )
 
+LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
+"""Label of the pods of a LeaderWorkerSet, whose controllers are StatefulSets that it makes."""
 VERDICT = f"{GROUP}/verdict"
 """Annotation of an engine's Job: why its launch is over."""
 RELAUNCH = f"{GROUP}/relaunch"
@@ -66,20 +69,27 @@ def job_of(raw: Raw, trouble: str = "", waits: Waits | None = None) -> Job:
     )
 
 
-def pod_of(raw: Raw) -> Pod:
-    """A pod. Only its first container matters: ours have one, and injected ones are not what is measured."""
+def pod_of(raw: Raw, groups: Mapping[str, tuple[str, str]] | None = None) -> Pod:
+    """A pod. Only its first container matters: ours have one, and injected ones are not what is measured.
+
+    `groups`: by the name of each LeaderWorkerSet, name and UID of the Job that owns it, and so its pods.
+    """
     meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
     conditions = {row["type"]: row for row in status.get("conditions", [])}
     first: Raw = next(iter(spec.get("containers", [])), {})
     container = _named(status.get("containerStatuses", []), first.get("name"))
     probe = _named(status.get("initContainerStatuses", []), PROBE)
     scheduled = conditions.get("PodScheduled", {})
+    labels, restarts = meta.get("labels", {}), int(container.get("restartCount", 0))
+    by = _controller(raw)
+    job, job_uid = (groups or {}).get(labels.get(LWS_NAME, ""), (by.get("name", ""), by.get("uid", "")))
+    last = container.get("lastState", {}).get("terminated") if restarts else None
     return Pod(
         ref=_ref("Pod", meta),
-        run_uid=meta.get("labels", {}).get(LABEL_RUN_UID, ""),
+        run_uid=labels.get(LABEL_RUN_UID, ""),
         place=place_of(meta),
-        job=_controller(raw).get("name", ""),
-        job_uid=_controller(raw).get("uid", ""),
+        job=job,
+        job_uid=job_uid,
         phase=status.get("phase", "Pending"),
         created_at=_needed(meta["creationTimestamp"]),
         reason=status.get("reason", ""),
@@ -90,14 +100,22 @@ def pod_of(raw: Raw) -> Pod:
         scheduled_at=moment(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None,
         deleted_at=moment(meta.get("deletionTimestamp")),
         waiting=_waiting(container.get("state", {}).get("waiting")),
-        terminated=_terminated(container.get("state", {}).get("terminated")),
+        terminated=_terminated(container.get("state", {}).get("terminated") or last),
         probe=_terminated(probe.get("state", {}).get("terminated")),
         node=spec.get("nodeName", ""),
         command=(*first.get("command", ()), *first.get("args", ())),
         image=first.get("image", ""),
         image_id=container.get("imageID", ""),
         started_at=moment(container.get("state", {}).get("running", {}).get("startedAt")),
+        worker=_number(labels.get(LWS_WORKER)),
+        restarts=restarts,
     )
+
+
+def groups_of(raws: Sequence[Raw]) -> dict[str, tuple[str, str]]:
+    """By the name of each LeaderWorkerSet, name and UID of the Job that owns it."""
+    owners = {raw["metadata"]["name"]: _controller(raw) for raw in raws}
+    return {name: (owner["name"], owner["uid"]) for name, owner in owners.items() if owner}
 
 
 def node_of(raw: Raw) -> Node:
@@ -115,9 +133,10 @@ def node_of(raw: Raw) -> Node:
 
 
 def thing_of(kind: str, raw: Raw) -> Thing:
-    """A Service or a ConfigMap."""
+    """A Service, a ConfigMap or a LeaderWorkerSet."""
     meta = raw["metadata"]
-    return Thing(_ref(kind, meta), owner_of(raw), place_of(meta), "deletionTimestamp" in meta)
+    run_uid = meta.get("labels", {}).get(LABEL_RUN_UID, "")
+    return Thing(_ref(kind, meta), owner_of(raw), place_of(meta), "deletionTimestamp" in meta, run_uid)
 
 
 def earlier_of(raw: Raw) -> EarlierRun:

@@ -18,6 +18,7 @@ from specbench_operator.reconcile.judgement import Stage
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.reconcile.whereabouts import whereabouts
 from specbench_operator.render.client_job import client_job
+from specbench_operator.render.engine_group import engine_group, group_deadline
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
@@ -93,7 +94,10 @@ def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
     if scene.open and attempt is not None:
         group = scene.open.group
         yield engine_service(scene.run, scene.plan, group, attempt)
-        yield engine_job(scene.run, scene.plan, group, attempt, scene.settings)
+        if scene.run.spec.placement.nodes > 1:
+            yield group_deadline(scene.run, group, attempt, scene.settings)  # the nodes follow, owned by it
+        else:
+            yield engine_job(scene.run, scene.plan, group, attempt, scene.settings, scene.served_on)
 
 
 def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
@@ -102,6 +106,8 @@ def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
         return
     engine = scene.children.engine(view.group.index, attempt)
     yield engine_service(scene.run, scene.plan, view.group, attempt, engine.place.attempt if engine else None)
+    if scene.run.spec.placement.nodes > 1 and engine and view.judgement.stage is Stage.STARTING:
+        yield engine_group(scene.run, scene.plan, view.group, engine, scene.settings, scene.served_on)
     if view.judgement.stage is Stage.SERVING:
         pod = current(scene.children.pods_of(engine))
         place, uid = whereabouts(scene.run, pod, scene.nodes), pod.ref.uid if pod else ""

@@ -44,7 +44,12 @@ def _row(cell: Cell) -> ArmResult:
 
 def _value(cell: Cell, name: str) -> float | None:
     figure = cell.figures.get(name)
-    return figure.value if figure else None
+    return rounded(figure.value) if figure and figure.value is not None else None
+
+
+def rounded(value: float) -> float:
+    """Six digits: no measurement of ours has more, and status has a thousand rows."""
+    return float(f"{value:.6g}")
 
 
 def _percentiles(cell: Cell, name: str) -> Percentiles | None:
@@ -56,7 +61,7 @@ def _interval(cell: Cell, figure: Figure | None) -> Interval | None:
     """Too few repeats leave the noise between runs out of it: then there is none."""
     if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
         return None
-    return Interval(value=figure.value, low=figure.interval.low, high=figure.interval.high)
+    return Interval(value=rounded(figure.value), low=rounded(figure.interval.low), high=rounded(figure.interval.high))
 
 
 def _text(cell: Cell) -> str:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
+from specbench_operator.render.engine_group import KIND
 from specbench_operator.settings import Settings
 from specbench_operator.state import Job, Observed, Pod, Ref, Thing
 
@@ -40,7 +41,7 @@ class Children:
 
     @property
     def services(self) -> tuple[Thing, ...]:
-        """Services of all launches."""
+        """Services of all launches, and LeaderWorkerSets."""
         return tuple(thing for thing in self.things if thing.place.role == ROLE_ENGINE)
 
     @property
@@ -84,15 +85,21 @@ class Children:
 def children_of(observed: Observed, uid: str, settings: Settings, now: datetime) -> Children:
     """Sort what was observed by whose it is."""
     jobs = tuple(job for job in observed.jobs if job.owner == uid)
-    things = tuple(thing for thing in observed.things if thing.owner == uid)
+    things = tuple(thing for thing in observed.things if _is_ours(thing, uid))
     pods = tuple(pod for pod in observed.pods if pod.run_uid == uid)
     owned: tuple[Job | Thing, ...] = (*observed.jobs, *observed.things)
     strange = (
-        *(child.ref for child in owned if child.owner != uid),
+        *(job.ref for job in observed.jobs if job.owner != uid),
+        *(thing.ref for thing in observed.things if not _is_ours(thing, uid)),
         *(pod.ref for pod in engine_pods(observed.pods, settings, now) if pod.run_uid != uid),
     )
     orphans = tuple(child.ref for child in owned if child.owner is None)
     return Children(jobs, pods, things, strange, orphans)
+
+
+def _is_ours(thing: Thing, uid: str) -> bool:
+    """By its owner; a LeaderWorkerSet by its label: its owner is a Job of the run, which may be gone before it."""
+    return uid in (thing.owner, thing.run_uid if thing.ref.kind == KIND else None)
 
 
 def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[Pod]:
@@ -112,7 +119,8 @@ def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[
 def holding(children: Children, settings: Settings, now: datetime) -> bool:
     """Whether any engine of the run holds GPUs or may still come to hold them."""
     startable = any(job.deleting or not job.harmless for job in children.engines)
-    return startable or bool(engine_pods(children.pods, settings, now))
+    spread = any(thing.ref.kind == KIND for thing in children.things)  # its pods may be yet to come
+    return startable or spread or bool(engine_pods(children.pods, settings, now))
 
 
 def _of(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:

@@ -61,6 +61,7 @@ class Patience:
     idle: Idle | None = None
     known_pod: str = ""
     """From status: the name of the pod that this launch had."""
+    nodes: int = 1
 
     @classmethod
     def of(cls, spec: RunSpec, settings: Settings, troubled_since: datetime | None, now: datetime) -> Patience:
@@ -71,13 +72,16 @@ class Patience:
             settings.image_pull_grace_s,
             troubled_since,
             now,
+            nodes=spec.placement.nodes,
         )
 
 
 def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, client: Job | None) -> Judgement:
     """Judge a launch by its engine alone. Where it has a client, it was ready before."""
     pod, served = current(pods), client is not None
-    decided = _told_by_job(engine, patience) or taken_away(engine, pods, client, known_pod=patience.known_pod)
+    decided = _told_by_job(engine, patience)
+    if decided is None and patience.nodes == 1:  # pods of several nodes are not the Job's own, and come and go singly
+        decided = taken_away(engine, pods, client, known_pod=patience.known_pod)
     if decided or (engine.suspended and not engine.ended):
         return decided or held_back(engine)
     if pod is None:
@@ -104,8 +108,9 @@ def _told_by_job(engine: Job, patience: Patience) -> Judgement | None:
 
 
 def current(pods: tuple[Pod, ...]) -> Pod | None:
-    """The living pod, else the youngest."""
-    return max(pods, key=lambda pod: (pod.alive and not pod.deleted_at, pod.created_at, pod.ref.name), default=None)
+    """The living pod, else the youngest; of an engine on several nodes, the one that leads."""
+    leading = [pod for pod in pods if not pod.worker]
+    return max(leading, key=lambda pod: (pod.alive and not pod.deleted_at, pod.created_at, pod.ref.name), default=None)
 
 
 def _vanished(engine: Job) -> Judgement:

@@ -23,7 +23,7 @@ EVERY_S = 60
 
 def with_gpu_seconds(status: RunStatus, scene: Scene) -> RunStatus:
     """The status with the sum brought up to now, if it is worth writing."""
-    gpus, previous = scene.run.spec.placement.gpus, scene.previous
+    gpus, previous = scene.run.spec.placement.devices, scene.previous
     since, until = from_text(previous.gpu_seconds_until), whole(scene.now)
     kept = status.model_copy(
         update={"gpu_seconds_held": previous.gpu_seconds_held, "gpu_seconds_until": previous.gpu_seconds_until}
@@ -40,7 +40,7 @@ def with_gpu_seconds(status: RunStatus, scene: Scene) -> RunStatus:
 def _seconds(pod: Pod, since: datetime | None, until: datetime) -> float:
     if pod.scheduled_at is None:
         return 0
-    finished = pod.terminated.finished_at if pod.terminated else None
+    finished = pod.terminated.finished_at if pod.terminated and not pod.restarts else None
     end = finished or (until if pod.alive else pod.scheduled_at)
     begin = pod.scheduled_at if since is None else max(pod.scheduled_at, since)
     return max((min(end, until) - begin).total_seconds(), 0)

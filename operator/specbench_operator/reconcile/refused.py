@@ -15,7 +15,9 @@ from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.conditions import UNFINISHED, dated, for_tools, no, unknown, yes
 from specbench_operator.reconcile.course import Course
 from specbench_operator.reconcile.group import MESSAGE_MAX
+from specbench_operator.reconcile.problem import PROBLEM_MAX
 from specbench_operator.reconcile.scene import condition_of, status_of
+from specbench_operator.reconcile.size import fitted
 from specbench_operator.reconcile.transitions import events_between
 from specbench_operator.state import Decision
 
@@ -45,6 +47,7 @@ def invalid(
             "observed_generation": generation,
             "phase": Phase.INVALID,
             "conditions": dated(said, previous, generation, now),
+            "problem": "InvalidSpec",
         }
     )
     return Decision(status, delete=releases(children), events=events_between(previous, status), at_rest=True)
@@ -72,8 +75,13 @@ def hindered(resource: Mapping[str, Any], meant: RunStatus, error: OperatorError
     groups = [_idling(row, meant_rows.get((row.index, row.attempt), row), message) for row in previous.groups]
     kept = [row for row in previous.conditions if row.type not in rows]
     changed = dated({**rows}, previous, generation, now)
-    update = {"observed_generation": generation, "conditions": [*kept, *changed], "groups": groups}
-    return previous.model_copy(update=update)
+    update = {
+        "observed_generation": generation,
+        "conditions": [*kept, *changed],
+        "groups": groups,
+        "problem": error.reason[:PROBLEM_MAX],
+    }
+    return fitted(previous.model_copy(update=update))
 
 
 def _idling(row: GroupStatus, meant: GroupStatus, why: str) -> GroupStatus:

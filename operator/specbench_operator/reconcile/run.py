@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
-from specbench_api.errors import InvalidSpec
+from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
@@ -18,17 +19,28 @@ from specbench_operator.reconcile.gate import with_gate
 from specbench_operator.reconcile.judgement import soonest
 from specbench_operator.reconcile.refused import invalid, is_finished
 from specbench_operator.reconcile.scene import Scene, scene_of, status_of
+from specbench_operator.reconcile.size import fitted
 from specbench_operator.reconcile.status import status_now
 from specbench_operator.reconcile.transitions import events_between
 from specbench_operator.settings import Settings
 from specbench_operator.state import Decision, Observed
 
 S3_AGAIN_S = 15.0
+NO_LEADER_WORKER_SETS = Problem(
+    "spec.placement.nodes",
+    "an engine on several nodes needs LeaderWorkerSet, and this operator is not told that it is there",
+    "install it (leaderworkerset.x-k8s.io), then set leaderWorkerSets=true in specbench's chart; or set nodes to 1",
+)
 RELEASE_AGAIN_S = 5.0
 
 
 def decide(observed: Observed, settings: Settings, now: datetime) -> Decision:
     """Decide. Never raises for anything that was observed."""
+    decision = _decided(observed, settings, now)
+    return replace(decision, status=fitted(decision.status))
+
+
+def _decided(observed: Observed, settings: Settings, now: datetime) -> Decision:
     resource = observed.resource
     previous = status_of(resource)
     if resource["metadata"].get("deletionTimestamp"):
@@ -43,6 +55,8 @@ def decide(observed: Observed, settings: Settings, now: datetime) -> Decision:
 
 
 def _decide(run: SpecBenchRun, observed: Observed, previous: RunStatus, settings: Settings, now: datetime) -> Decision:
+    if run.spec.placement.nodes > 1 and not settings.leader_worker_sets:
+        raise InvalidSpec([NO_LEADER_WORKER_SETS])
     scene = scene_of(run, observed, previous, settings, now)
     refuse_other_results(scene)
     course = course_of(scene)

@@ -21,6 +21,7 @@ from specbench_operator.reconcile.group import GroupView, Launches, Terms, view_
 from specbench_operator.reconcile.judgement import Judgement
 from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
+from specbench_operator.reconcile.nodes import served_on
 from specbench_operator.settings import Settings
 from specbench_operator.state import Node, NodeUnread, Observed, Stored, StoreTrouble
 
@@ -77,6 +78,11 @@ class Scene:
         """The launch that is made now: S3 has said what is missing, and nothing else can hold GPUs."""
         blocked = self.children.strangers or self.suspended or self.stored is None or self.holding
         return None if self.open is None or blocked else self.open.launch
+
+    @property
+    def served_on(self) -> tuple[str, ...]:
+        """Nodes of the run's last engine that got ready."""
+        return served_on(self.children.pods, self.previous.engine_nodes)
 
     def wanted(self, view: GroupView | None) -> int | None:
         """The launch of a group whose engine is to live on."""

@@ -14,6 +14,7 @@ from specbench_operator.reconcile.course import TERMINAL, Course
 from specbench_operator.reconcile.group import SUSPENDED, GroupView
 from specbench_operator.reconcile.held import with_gpu_seconds
 from specbench_operator.reconcile.moments import to_text
+from specbench_operator.reconcile.problem import problem_of
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.render.client_pod import results_uri
 
@@ -27,15 +28,18 @@ def status_now(scene: Scene, course: Course) -> RunStatus:
     if summary:
         verdict = "Trustworthy" if summary.trustworthy else "Untrustworthy"
         answer = {"arms": arms_of(summary), "best": best_of(summary), "verdict": verdict}
+    conditions = conditions_of(scene, course)
     status = RunStatus(
         observed_generation=scene.run.metadata.generation,
         phase=course.phase,
-        conditions=conditions_of(scene, course),
+        conditions=conditions,
         start_time=_start(scene),
         completion_time=to_text(scene.now) if ended else None,
         points=counts,
         progress=f"{counts.measured}/{counts.total}",
+        engine_nodes=list(scene.served_on),
         groups=[_row(scene, view) for view in scene.groups],
+        problem=problem_of(scene, course, conditions),
         results=_results(scene, course),
         **answer,
     )

@@ -59,9 +59,14 @@ def _of_pod(pod: Pod) -> dict[FactName, Fact]:
 
 
 def _of_gpus(run: SpecBenchRun) -> dict[FactName, Fact]:
-    """Those of the container: what a pod that runs has asked for, it has."""
+    """Those of the container: what a pod that runs has asked for, it has. What a claim gives, the run has declared."""
     placement = run.spec.placement
-    return {FactName.GPU_COUNT: Fact.seen(placement.gpus, f"the pod's resources: {placement.gpu_resource_name}")}
+    source = f"the pod's resources: {placement.gpu_resource_name}"
+    if placement.claimed_gpus:
+        source = f"spec.placement.claimedGpus of the claim {placement.resource_claim_template_name}"
+    if placement.nodes > 1:
+        source = f"{source}, on {placement.nodes} nodes"
+    return {FactName.GPU_COUNT: Fact.seen(placement.engine_devices, source)}
 
 
 def _of_labels(run: SpecBenchRun, node: Node | NodeUnread) -> dict[FactName, Fact]:
@@ -69,7 +74,7 @@ def _of_labels(run: SpecBenchRun, node: Node | NodeUnread) -> dict[FactName, Fac
     source, reason = "the pod's nodeSelector", node.reason if isinstance(node, NodeUnread) else ""
     if isinstance(node, Node):
         labels, source = node.labels, "the node's label"
-    if not run.spec.placement.gpus:
+    if not run.spec.placement.devices:
         return dict.fromkeys((*LABELS, FactName.GPU_MEMORY_BYTES), Fact.unseen("the pod asked for no GPU"))
     facts = {name: _labelled(labels, keys, source, reason) for name, keys in LABELS.items()}
     memory = _labelled(labels, ((GPU_MEMORY,),), source, reason)

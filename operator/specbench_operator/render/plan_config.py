@@ -12,7 +12,8 @@ from specbench_api.plan.names import ROLE_PLAN, plan_name
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import Manifest, metadata
-from specbench_operator.render.engine_job import config_key, engine_launch
+from specbench_operator.render.engine_pod import engine_launch
+from specbench_operator.render.engine_volumes import config_key
 from specbench_operator.state import Place
 
 

@@ -10,7 +10,8 @@ from specbench_api.plan.names import ROLE_ENGINE, engine_name
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import Manifest, metadata, selector
-from specbench_operator.render.engine_job import engine_launch
+from specbench_operator.render.engine_group import LEADS
+from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.state import Place
 
 
@@ -23,7 +24,10 @@ def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: i
         "kind": "Service",
         "metadata": metadata(run, engine_name(run.metadata.name, group.index, attempt), place, group.arm),
         "spec": {
-            "selector": selector(run, Place(ROLE_ENGINE, group.index, attempt if job is None else job)),
+            "selector": {
+                **selector(run, Place(ROLE_ENGINE, group.index, attempt if job is None else job)),
+                **(LEADS if run.spec.placement.nodes > 1 else {}),
+            },
             "ports": [{"name": "http", "port": port, "targetPort": "http"}],
         },
     }

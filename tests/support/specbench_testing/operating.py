@@ -48,6 +48,13 @@ RULES: list[dict[str, list[str]]] = [
 ]
 """All that the operator may do, in the namespaces that it watches and nowhere else."""
 
+GROUP_RULE = {
+    "apiGroups": ["leaderworkerset.x-k8s.io"],
+    "resources": ["leaderworkersets"],
+    "verbs": ["get", "list", "create", "patch", "delete"],
+}
+"""Beside them, where engines may spread over several nodes."""
+
 T = TypeVar("T")
 
 
@@ -66,13 +73,14 @@ class Site:
 
     cluster: Cluster
     namespace: str
+    more_rules: tuple[dict[str, list[str]], ...] = ()
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.cluster, self.namespace)
         self.campaigns = Runs(self.cluster, self.namespace, campaign.PLURAL)
         self._make(f"{self._core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
         rbac = f"{_RBAC}/namespaces/{self.namespace}"
-        self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": RULES})
+        self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": [*RULES, *self.more_rules]})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
         subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
         self._make(f"{rbac}/rolebindings", {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})

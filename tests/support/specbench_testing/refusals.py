@@ -339,6 +339,86 @@ REFUSALS = (
             ),
         )
     ),
+    *(
+        Refusal(f"GPUs {why}", {"spec.placement": placement}, "spec.placement", says)
+        for why, placement, says in (
+            ("of a claim that is not named", {"claimedGpus": 2}, "give resourceClaimTemplateName"),
+            (
+                "asked for twice",
+                {"gpus": 2, "claimedGpus": 2, "resourceClaimTemplateName": "two"},
+                "give one of them",
+            ),
+            ("that nobody counts", {"resourceClaimTemplateName": "some"}, "set claimedGpus to that number"),
+        )
+    ),
+    Refusal(
+        "a model split over more GPUs than a claim gives",
+        {
+            "spec.engine.tensorParallelSize": 4,
+            "spec.placement": {"claimedGpus": 2, "resourceClaimTemplateName": "two"},
+        },
+        "spec",
+        "ask for as many GPUs",
+    ),
+    Refusal("an engine on no node", {"spec.placement": {"nodes": 0}}, "spec.placement.nodes", "or equal to 1"),
+    Refusal(
+        "a cache out of the volume",
+        {"spec.placement": {"modelCache": {"claimName": "a", "subPath": "x/../.."}}},
+        "spec.placement.modelCache",
+        "leads out of the volume",
+    ),
+    Refusal(
+        "a cache from the root",
+        {"spec.placement": {"modelCache": {"claimName": "a", "subPath": "/x"}}},
+        "spec.placement.modelCache.subPath",
+        "should match",
+    ),
+    Refusal(
+        "a folder of models out of the volume",
+        {"spec.model.pvc": {"claimName": "a", "path": "x", "subPath": ".."}},
+        "spec.model.pvc",
+        "pvc.subPath leads out of the volume",
+    ),
+    Refusal(
+        "a key that no Secret has",
+        {"spec.model.tokenSecret": {"name": "hub", "key": "a b"}},
+        "spec.model.tokenSecret.key",
+        "should match",
+    ),
+    Refusal(
+        "a token of no Secret",
+        {"spec.model.tokenSecret": {"key": "a"}},
+        "spec.model.tokenSecret.name",
+        "Required",
+        "field required",
+    ),
+    Refusal(
+        "a node for good",
+        {"spec.placement": {"pinNode": "Always"}},
+        "spec.placement.pinNode",
+        '"Prefer", "Require"',
+        "'Require'",
+    ),
+    Refusal(
+        "an affinity to nothing",
+        {"spec.placement": {"affinity": {"nodeAfinity": {}}}},
+        "spec.placement.affinity.nodeAfinity",
+        "unknown field",
+        "did you mean nodeAffinity",
+    ),
+    Refusal(
+        "pods spread over nothing",
+        {"spec.placement": {"topologySpreadConstraints": [{"maxSkew": 1}]}},
+        "spec.placement.topologySpreadConstraints[0].topologyKey",
+        "Required value",
+        "field required",
+    ),
+    Refusal(
+        "pods spread over a label with a space",
+        {"spec.placement": {"topologySpreadConstraints": [{"topologyKey": "a b"}]}},
+        "spec.placement.topologySpreadConstraints[0].topologyKey",
+        "should match",
+    ),
     Refusal("a short deadline", {"spec.activeDeadlineSeconds": 5}, "spec.activeDeadlineSeconds", "than or equal to 60"),
     Refusal(
         "memory in words", {"spec.placement.engineResources": {"memory": "lots"}}, "memory", "should match", "match"
@@ -512,6 +592,56 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
                 "clientNodeSelector": {"pool": "cpu"},
             },
             "spec.engine.tensorParallelSize": 4,
+        },
+    ),
+    (
+        "GPUs of the device plugin and a claim of something else",
+        {"spec.placement": {"gpus": 4, "resourceClaimTemplateName": "imex-channel"}},
+    ),
+    *(
+        (f"{name} as a GPU", {"spec.placement": {"gpus": 1, "gpuResourceName": name}})
+        for name in (
+            "nvidia.com/mig-1g.10gb",
+            "nvidia.com/mig-3g.40gb.me",
+            "nvidia.com/gpu.shared",
+            "amd.com/gpu",
+            "habana.ai/gaudi",
+            "google.com/tpu",
+            "gpu.intel.com/i915",
+            "aws.amazon.com/neuron",
+        )
+    ),
+    (
+        "a model over the GPUs of two nodes",
+        {
+            "spec.engine": {"kind": "vllm", "tensorParallelSize": 16},
+            "spec.placement": {"gpus": 8, "nodes": 2},
+        },
+    ),
+    (
+        "everything about nodes, claims, caches and tokens",
+        {
+            "spec.model.tokenSecret": {"name": "hub"},
+            "spec.model.pvc": {"claimName": "models", "subPath": "a/b..c", "path": "tiny"},
+            "spec.engine.tensorParallelSize": 2,
+            "spec.placement": {
+                "claimedGpus": 2,
+                "resourceClaimTemplateName": "two-gpus",
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}},
+                    "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]},
+                },
+                "topologySpreadConstraints": [
+                    {"topologyKey": "topology.kubernetes.io/zone"},
+                    {"topologyKey": "rack", "maxSkew": 2, "labelSelector": {"matchLabels": {"team": "a"}}},
+                ],
+                "pinNode": "Require",
+                "runtimeClassName": "nvidia",
+                "schedulerName": "bin-packing",
+                "engineServiceAccountName": "bench-engine",
+                "sharedMemory": "16Gi",
+                "modelCache": {"claimName": "hub-cache", "subPath": "team"},
+            },
         },
     ),
     (

@@ -21,6 +21,7 @@ from specbench_api.plan.names import (
     LABEL_ATTEMPT,
     LABEL_GROUP,
     LABEL_ROLE,
+    LABEL_RUN_UID,
     ROLE_ENGINE,
     ROLE_PLAN,
     client_name,
@@ -33,6 +34,7 @@ from specbench_api.spec.reading import parse_run
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.run import decide
 from specbench_operator.render.client_job import ENGINE_POD
+from specbench_operator.render.engine_group import KIND
 from specbench_operator.render.queue import QUEUE
 from specbench_operator.settings import Settings
 from specbench_operator.state import (
@@ -279,23 +281,31 @@ class World:
             self.launched += [name] if place.role == ROLE_ENGINE else []
             return
         assert (kind, name) not in self.things, f"{kind} {name} is there already"
-        self.things[kind, name] = Thing(ref, owner, place)
+        self.things[kind, name] = Thing(ref, owner, place, run_uid=labels[LABEL_RUN_UID])
         self.plan_json = manifest["data"][PLAN] if place.role == ROLE_PLAN else self.plan_json
 
     def _delete(self, ref: Ref) -> None:
         if ref.kind != "Job":
-            assert self.things.pop((ref.kind, ref.name)).ref == ref
+            thing = self.things.pop((ref.kind, ref.name), None)
+            assert thing.ref == ref if thing else ref.kind == KIND, "only a set goes with the Job that owns it"
             self.plan_json = None if ref.kind == "ConfigMap" else self.plan_json
+            if ref.kind == KIND:
+                self._delete_pods_of(ref.name.removesuffix("-n"))
             return
         job = self.jobs.pop(ref.name)
         assert job.ref == ref, "another Job of this name was deleted"
         assert job.owner == UID, "a Job of another run was deleted"
+        self.things = {key: thing for key, thing in self.things.items() if thing.owner != ref.uid}
         self._delete_pods(job)
 
     def _delete_pods(self, job: Job) -> None:
+        if not any(thing.owner == job.ref.uid for thing in self.things.values()):
+            self._delete_pods_of(job.ref.name)
+
+    def _delete_pods_of(self, job: str) -> None:
         gone_at = self.now + timedelta(seconds=5)
         for name, pod in self.pods.items():
-            if pod.job == job.ref.name and pod.alive and pod.deleted_at is None:
+            if pod.job == job and pod.alive and pod.deleted_at is None:
                 self.pods[name] = replace(pod, deleted_at=gone_at)
 
 

@@ -1,0 +1,150 @@
+"""LeaderWorkerSet's own controller and webhooks, built from its Go module, beside the test cluster's API server.
+
+It runs on the host as the administrator, and only what a test makes in its namespace is shown to its webhooks. Its
+definitions and webhook manifests come from the very module that is built. Recipe: hack/peers/lws.
+"""
+
+from __future__ import annotations
+
+import base64
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from specbench_cluster.locks import locked
+from specbench_testing.cluster import APPLY, Cluster, Refused
+from specbench_testing.s3 import free_port
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPE = ROOT / "hack/peers/lws"
+CACHE = Path.home() / ".cache/specbench/peers"
+MODULE = "sigs.k8s.io/lws"
+PATIENCE_S = 60.0
+FIELD = {"fieldManager": "specbench-tests", "force": "true"}
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
+PODS = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
+
+
+def program() -> Path:
+    """The controller, built once a version."""
+    version = _go("list", "-m", "-f", "{{.Version}}", MODULE)
+    target = CACHE / f"lws-{version}" / "lws"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(CACHE / "lws.lock"):
+        if not target.exists():
+            _go("build", "-trimpath", "-ldflags", "-s -w", "-o", str(target), f"{MODULE}/cmd")
+    return target
+
+
+@contextmanager
+def leader_worker_sets(cluster: Cluster, namespace: str, folder: Path) -> Iterator[None]:
+    """LeaderWorkerSet, at work in one namespace; gone afterwards, with its definition."""
+    built, source, port = program(), Path(_go("list", "-m", "-f", "{{.Dir}}", MODULE)), free_port()
+    _certificate(folder)
+    configuration = folder / "lws.yaml"
+    configuration.write_text(yaml.safe_dump(_configuration(folder, port)))
+    _define(cluster, source)
+    call = [str(built), f"--config={configuration}", f"--kubeconfig={cluster.kubeconfig}"]
+    with (folder / "lws.log").open("wb") as log:
+        process = subprocess.Popen(call, stdout=log, stderr=log)
+    hooks = [_admitting(row, namespace, port, folder) for row in _documents(source / "config/webhook/manifests.yaml")]
+    try:
+        _await_port(port, process, folder / "lws.log")
+        for hook in hooks:
+            cluster.call("PATCH", _path(hook), hook, query=FIELD, kind=APPLY)
+        yield
+    finally:
+        for hook in hooks:
+            _remove(cluster, _path(hook))
+        _remove(cluster, f"{DEFINITIONS}/{SETS}")
+        process.terminate()
+        process.wait(30)
+
+
+def _go(*arguments: str) -> str:
+    environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"}
+    done = subprocess.run(
+        ["env", *(f"{name}={value}" for name, value in environment.items()), "go", *arguments],
+        cwd=RECIPE, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+def _configuration(folder: Path, port: int) -> dict[str, Any]:
+    return {
+        "apiVersion": "config.lws.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "internalCertManagement": {"enable": False},
+        "leaderElection": {"leaderElect": False},
+        "webhook": {"host": "127.0.0.1", "port": port, "certDir": str(folder)},
+        "metrics": {"bindAddress": "0"},
+        "health": {"healthProbeBindAddress": "0"},
+    }
+
+
+def _certificate(folder: Path) -> None:
+    """One that signs itself: it is its own authority."""
+    files = ("-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt"))
+    names = ("-subj", "/CN=lws", "-addext", "subjectAltName=IP:127.0.0.1", "-addext", "keyUsage=digitalSignature")
+    call = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+    subprocess.run([*call, *files, *names], check=True, capture_output=True)
+
+
+def _define(cluster: Cluster, source: Path) -> None:
+    (file,) = (source / "config/crd/bases").glob("*.yaml")
+    (definition,) = _documents(file)
+    path = f"{DEFINITIONS}/{definition['metadata']['name']}"
+    cluster.call("PATCH", path, definition, query=FIELD, kind=APPLY)
+    deadline = time.monotonic() + PATIENCE_S
+    while not _established(cluster.call("GET", path)):
+        assert time.monotonic() < deadline, "the definition is not established"
+        time.sleep(0.1)
+
+
+def _established(definition: dict[str, Any]) -> bool:
+    rows = definition.get("status", {}).get("conditions") or []
+    return any((row["type"], row["status"]) == ("Established", "True") for row in rows)
+
+
+def _admitting(manifest: dict[str, Any], namespace: str, port: int, folder: Path) -> dict[str, Any]:
+    """The module's own webhook configuration, called at our port and for one namespace's objects alone."""
+    authority = base64.b64encode((folder / "tls.crt").read_bytes()).decode()
+    for row in manifest["webhooks"]:
+        path = row["clientConfig"]["service"]["path"]
+        row["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}
+        row["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        if "pods" in row["rules"][0]["resources"]:
+            row["objectSelector"] = PODS
+    return {**manifest, "metadata": {"name": f"lws-{manifest['metadata']['name']}"}}
+
+
+def _path(hook: dict[str, Any]) -> str:
+    return f"{ADMISSION}/{hook['kind'].lower()}s/{hook['metadata']['name']}"
+
+
+def _documents(file: Path) -> list[dict[str, Any]]:
+    return [row for row in yaml.safe_load_all(file.read_text()) if row]
+
+
+def _remove(cluster: Cluster, path: str) -> None:
+    with suppress(Refused):
+        cluster.call("DELETE", path)
+
+
+def _await_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        assert process.poll() is None, log.read_text()[-3000:]
+        assert time.monotonic() < deadline, log.read_text()[-3000:]
+        time.sleep(0.2)

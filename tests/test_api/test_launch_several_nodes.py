@@ -1,0 +1,84 @@
+"""Engines over several nodes: one command line for all of them, and who cannot is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.launch.launch import Launch
+from specbench_api.launch.table import LAUNCHERS, ONE_NODE
+from specbench_api.plan.expand import expand, launch_order
+from specbench_api.spec.engine import EngineKind
+from specbench_testing.resources import run_of
+
+MANY = {"spec.placement": {"gpus": 8, "nodes": 2}}
+CAN = [kind for kind in EngineKind if kind not in ONE_NODE]
+
+
+def launch(kind: EngineKind, nodes: int) -> Launch:
+    plan = expand(run_of({"spec.engine": {"kind": kind.value}, "spec.placement": {"gpus": 8, "nodes": nodes}}))
+    return LAUNCHERS[kind].launch(launch_order(plan, plan.arms[1]))
+
+
+def flag(args: tuple[str, ...], name: str) -> str:
+    return args[args.index(name) + 1]
+
+
+def test_vllm_is_given_the_same_on_each_node_and_serves_on_the_first_alone() -> None:
+    found = launch(EngineKind.VLLM, 2)
+    assert found.worker_args == (*found.args, "--headless")
+    assert "--headless" not in found.args
+    told = {name: flag(found.args, name) for name in ("--nnodes", "--node-rank", "--master-addr")}
+    assert told == {
+        "--nnodes": "2", "--node-rank": "$(LWS_WORKER_INDEX)", "--master-addr": "$(LWS_LEADER_ADDRESS)",
+    }  # fmt: skip
+
+
+def test_sglang_is_given_the_same_on_each_node() -> None:
+    found = launch(EngineKind.SGLANG, 2)
+    assert found.worker_args == found.args
+    assert flag(found.args, "--nnodes") == "2"
+    assert flag(found.args, "--node-rank") == "$(LWS_WORKER_INDEX)"
+    assert flag(found.args, "--dist-init-addr") == "$(LWS_LEADER_ADDRESS):20000"
+
+
+def test_a_further_node_of_the_simulator_follows_the_first() -> None:
+    assert launch(EngineKind.SIMULATOR, 2).worker_args == (
+        "simulate", "--follow", "http://$(LWS_LEADER_ADDRESS):8000",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CAN)
+def test_on_one_node_nothing_is_said_of_nodes(kind: EngineKind) -> None:
+    found = launch(kind, 1)
+    assert found.worker_args is None
+    assert not [argument for argument in found.args if "LWS" in argument or "nnodes" in argument]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ONE_NODE if kind is not EngineKind.EXTERNAL])
+def test_an_engine_that_cannot_is_refused_with_the_reason(kind: EngineKind) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.placement\.nodes: .* runs on one node: .*use 1, or engine vllm"):
+        expand(run_of({**MANY, "spec.engine": {"kind": kind.value}}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        (EngineKind.VLLM, ["--nnodes=3"]),
+        (EngineKind.VLLM, ["-n", "2"]),
+        (EngineKind.VLLM, ["--headless"]),
+        (EngineKind.SGLANG, ["--node-rank", "1"]),
+        (EngineKind.SGLANG, ["--nccl-init-addr=x:1"]),
+        (EngineKind.SIMULATOR, ["--follow=http://x:1"]),
+    ],
+)
+def test_a_users_own_spreading_is_refused(kind: EngineKind, args: list[str]) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.engine\.args\[0\]"):
+        expand(run_of({**MANY, "spec.engine": {"kind": kind.value, "args": args}}))
+
+
+def test_a_model_may_be_split_over_the_gpus_of_all_nodes() -> None:
+    engine = {"kind": "vllm", "tensorParallelSize": 16}
+    assert expand(run_of({**MANY, "spec.engine": engine})).points
+    with pytest.raises(InvalidSpec, match="times nodes"):
+        run_of({**MANY, "spec.engine": {**engine, "tensorParallelSize": 17}})

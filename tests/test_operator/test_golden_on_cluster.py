@@ -1,0 +1,45 @@
+"""A real API server takes every manifest that we render, strictly: no field that it does not know, no value it refuses.
+
+It is tried out (dry run) and not made: a Job is judged with its whole pod template.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_testing.cluster import Cluster
+
+pytestmark = pytest.mark.cluster
+
+GOLDEN = Path(__file__).parent / "golden"
+PATHS = {
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Service": "/api/v1/namespaces/{}/services",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+}
+"""LeaderWorkerSet has a test of its own, where it is installed: tests/test_peers."""
+
+
+def manifests() -> dict[str, Any]:
+    found = {file.stem: yaml.safe_load(file.read_text()) for file in sorted(GOLDEN.glob("*.yaml"))}
+    return {name: manifest for name, manifest in found.items() if manifest["kind"] in PATHS}
+
+
+def test_most_golden_files_are_tried_out() -> None:
+    assert {"engine-placed", "group-deadline", "client-full", "report-full"} <= set(manifests())
+
+
+@pytest.mark.parametrize("name", manifests())
+def test_the_api_server_takes_what_is_rendered(name: str, cluster: Cluster) -> None:
+    manifest = manifests()[name]
+    there = {**manifest, "metadata": {**manifest["metadata"], "namespace": "default", "name": "tried-out"}}
+    query = {"dryRun": "All", "fieldValidation": "Strict"}
+    made = cluster.call("POST", PATHS[manifest["kind"]].format("default"), there, query=query)
+    if manifest["kind"] == "Job":
+        asked, kept = (each["spec"]["template"]["spec"] for each in (manifest, made))
+        lost = {field for field, value in asked.items() if value and field not in kept}
+        assert lost == set(), "the server dropped a field of the pod"

@@ -1,0 +1,222 @@
+"""Whatever a plan is and whatever went wrong, status stays below 100 kB, and what it leaves out is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.plan.expand import CELLS_MAX, GROUPS_MAX, POINTS_MAX, expand
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
+from specbench_api.spec.load import Level
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
+from specbench_operator.errors import Retry
+from specbench_operator.reconcile.answer import arms_of
+from specbench_operator.reconcile.group import OWN_FAULT
+from specbench_operator.reconcile.refused import hindered
+from specbench_operator.reconcile.size import SHORT_REASON, STATUS_BYTES_MAX, clipped, fitted, size_of
+from specbench_testing.operator import figure, operator_run, summary_of
+from specbench_testing.world import World
+
+LIMIT = 100_000
+NOON = "2026-01-02T12:00:00Z"
+LONGEST_NODE = "n" * 253
+CELL = {
+    f"{name}_{which}": figure(1234.56789012345)
+    for name in ("ttft_ms", "tpot_ms", "e2e_ms")
+    for which in ("p50", "p95", "p99")
+} | {
+    name: figure(2.3456789012345)
+    for name in ("acceptance_length_emitted_pooled", "acceptance_rate", "user_tps", "output_tps")
+}
+
+
+def condition(kind: ConditionType, message: str) -> Condition:
+    return Condition(
+        type=kind,
+        status=ConditionStatus.FALSE,
+        reason="R" * 128,
+        message=message,
+        last_transition_time=NOON,
+        observed_generation=2**31,
+    )
+
+
+def group(index: int, state: GroupState, text: str) -> GroupStatus:
+    return GroupStatus(
+        index=index,
+        arm="a" * 32,
+        state=state,
+        points=POINTS_MAX // GROUPS_MAX,
+        measured=POINTS_MAX // GROUPS_MAX - 1,
+        attempt=2,
+        given_back=99,
+        reason=text[:128],
+        message=text[:1024],
+    )
+
+
+def row(arm: int, level: int, text: str) -> ArmResult:
+    times = Percentiles(p50=1234.56, p95=1234.56, p99=1234.56)
+    ratio = Interval(value=1.23456, low=1.23456, high=1.23456)
+    return ArmResult(
+        arm=f"{arm}-{'a' * 28}", workload="w" * 32, load=f"{level}", concurrency=level, speedup=ratio,
+        speedup_text=text[:64], tpot_speedup=ratio, acceptance_length=1.23456, acceptance_length_verified=1.23456,
+        acceptance_rate=0.123456, ttft_ms=times, tpot_ms=times, e2e_ms=times, user_tps=123.456, output_tps=123.456,
+        requests=10**6, failed_requests=10**6, output_tokens=10**9,
+        findings=[f"Finding{number}" for number in range(32)],
+    )  # fmt: skip
+
+
+def status_of(states: list[GroupState], arms: int, levels: int, text: str, *, ended: bool) -> RunStatus:
+    return RunStatus(
+        phase=Phase.SUCCEEDED,
+        conditions=[condition(kind, text[:4096]) for kind in ConditionType],
+        completion_time=NOON if ended else None,
+        groups=[group(index, state, text) for index, state in enumerate(states)],
+        arms=[row(arm, level, text) for arm in range(arms) for level in range(1, levels + 1)],
+        best="b" * 128,
+        problem="p" * 128,
+        engine_nodes=[LONGEST_NODE] * 16,
+        results=ResultsStatus(uri="s" * 800, summary="s" * 800, report="s" * 800),
+    )
+
+
+texts = st.sampled_from(["", "x", "<", "\0", "ü", "𝄞"]).map(lambda letter: letter * 4096)
+states = st.lists(st.sampled_from(list(GroupState)), max_size=GROUPS_MAX) | st.sampled_from(
+    [[state] * GROUPS_MAX for state in GroupState]
+)
+
+
+@pytest.mark.draws
+@settings(max_examples=20, deadline=None)
+@given(states=states, arms=st.integers(0, 17), levels=st.integers(0, CELLS_MAX // 17), text=texts, ended=st.booleans())
+def test_any_status_fits_and_fitting_it_again_changes_nothing(
+    states: list[GroupState], arms: int, levels: int, text: str, ended: bool
+) -> None:
+    whole = status_of(states, arms, levels, text, ended=ended)
+    small = fitted(whole)
+    assert size_of(small) <= STATUS_BYTES_MAX
+    assert len(json.dumps(small.to_dict(), separators=(",", ":")).encode()) < LIMIT
+    assert fitted(small) == small
+    assert RunStatus.model_validate(small.to_dict()) == small
+    assert len(small.arms) + small.arms_omitted == len(whole.arms)
+    assert len(small.groups) + small.groups_omitted == len(whole.groups)
+    if not ended:
+        known = [(row.index, row.state, row.attempt, row.given_back, row.ends_run) for row in small.groups]
+        assert known == [(row.index, row.state, row.attempt, row.given_back, row.ends_run) for row in whole.groups]
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    small = status_of([GroupState.DONE, GroupState.FAILED], 2, 3, "what was seen", ended=True)
+    assert fitted(small) is small
+
+
+def test_a_reason_that_decides_whether_an_arm_is_launched_again_is_never_cut() -> None:
+    assert max(map(len, OWN_FAULT)) <= SHORT_REASON
+    failed = [
+        group(index, GroupState.FAILED, "<" * 4096).model_copy(update={"reason": OWN_FAULT[index % len(OWN_FAULT)]})
+        for index in range(GROUPS_MAX)
+    ]
+    whole = status_of([], 0, 0, "<" * 4096, ended=False).model_copy(update={"groups": failed})
+    assert [row.reason for row in fitted(whole).groups] == [row.reason for row in failed]
+
+
+def test_rows_that_are_kept_are_those_of_the_first_loads_of_every_arm() -> None:
+    small = fitted(status_of([], 3, 300, "", ended=True))
+    levels = [[row.concurrency for row in small.arms if row.arm.startswith(f"{arm}-")] for arm in range(3)]
+    assert small.arms_omitted > 0
+    for kept in levels:
+        assert kept == list(range(1, len(kept) + 1))
+        assert abs(len(kept) - len(levels[0])) <= 1
+
+
+@pytest.mark.parametrize(
+    ("drafters", "levels", "workloads", "repeats"), [(1, 16, 16, 2), (8, 9, 4, 3), (16, 3, 2, 9), (16, 1, 1, 32)]
+)
+def test_a_thousand_points_make_a_status_of_less_than_100_kb(
+    drafters: int, levels: int, workloads: int, repeats: int
+) -> None:
+    dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
+    edits: dict[str, Any] = {
+        "spec.drafters": [
+            {"name": f"ngram-{number}", "method": "ngram", "numSpeculativeTokens": number + 1}
+            for number in range(drafters)
+        ],
+        "spec.workloads": [
+            {"name": f"work-{number}", "dataset": dataset, "output": {"maxTokens": 8 + number}}
+            for number in range(workloads)
+        ],
+        "spec.load": {
+            "concurrency": [number + 1 for number in range(levels)],
+            "repeats": min(repeats, 31),
+            "order": "Interleaved",
+        },
+    }
+    plan = expand(parse_run(operator_run(edits)))
+    assert len(plan.points) >= 500
+    seen = summary_of(plan, len(plan.points))
+    cells = [
+        seen.cells[1].model_copy(
+            update={
+                "arm": arm.name,
+                "workload": workload.name,
+                "level": Level(concurrency=level + 1),
+                "figures": CELL,
+                "findings": ["WarmupNotSteady", "ArmsDiffer"],
+            }
+        )
+        for arm in plan.arms
+        for workload in plan.workloads
+        for level in range(levels)
+    ]
+    whole = RunStatus(
+        phase=Phase.SUCCEEDED,
+        conditions=[condition(kind, "a verdict of some length, " * 20) for kind in ConditionType],
+        completion_time=NOON,
+        groups=[
+            GroupStatus(index=group.index, arm=group.arm, state=GroupState.DONE, points=len(group.points), measured=1)
+            for group in plan.groups
+        ],
+        arms=arms_of(seen.model_copy(update={"cells": cells})),
+    )
+    small = fitted(whole)
+    assert size_of(small) < LIMIT
+    assert len(small.arms) >= min(len(cells), 60), "the answer has its share"
+
+
+def test_long_stories_of_failed_groups_give_way_to_the_answer() -> None:
+    small = fitted(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
+    assert size_of(small) - size_of(small.model_copy(update={"arms": []})) > 55_000
+    assert all(row.reason for row in small.groups)
+
+
+def test_what_is_decided_and_what_hinders_is_written_small() -> None:
+    dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
+    works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
+    load = {"concurrency": list(range(1, 17)), "repeats": 1}
+    world = World(operator_run({"spec.workloads": works, "spec.load": load}))
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    summary = summary_of(world.plan, len(world.plan.points))
+    rows = [
+        summary.cells[1].model_copy(update={"level": Level(concurrency=row + 1), "figures": CELL}) for row in range(512)
+    ]
+    world.finish_report(summary.model_copy(update={"cells": rows}))
+    world.settle()
+    assert world.status.arms_omitted > 0
+    assert size_of(world.status) <= STATUS_BYTES_MAX
+    world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, 0, 0, "x" * 4096, ended=False).to_dict()
+    assert size_of(hindered(world.run, world.status, Retry("Forbidden", "quota"), world.now)) <= STATUS_BYTES_MAX
+
+
+@pytest.mark.parametrize("letter", ["x", "<", "ü", "𝄞", "\0", '"'])
+def test_a_text_is_cut_by_its_bytes(letter: str) -> None:
+    text = clipped(letter * 500, 128)
+    assert 0 < len(json.dumps(text)) - 2 <= 128
+    assert clipped("short", 128) == "short"

@@ -1,0 +1,157 @@
+"""Engines on two nodes by the real LeaderWorkerSet: served, measured, lost, and removed whole, also by nobody."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_cluster import Cluster as Ground
+from specbench_testing.cluster import Cluster
+from specbench_testing.leader_worker_set import leader_worker_sets
+from specbench_testing.operating import GROUP_RULE, OperatorProcess, Site, eventually
+from specbench_testing.resources import Resource, resource
+from specbench_testing.runs import Definition
+
+pytestmark = [
+    pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster"),
+]  # fmt: skip
+
+WITHIN_S = 400.0
+SETTINGS = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_LEADER_WORKER_SETS": "true"}
+WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
+SHORTEST_DEADLINE_S = 60
+Make = Callable[..., Resource]
+
+
+@pytest.fixture
+def ground(cluster: Cluster) -> Ground:
+    if cluster.ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed")
+    return cluster.ground
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> Iterator[Site]:
+    with cluster.namespace("lws") as namespace, leader_worker_sets(cluster, namespace, tmp_path):
+        site = Site(cluster, namespace, (GROUP_RULE,))
+        site.enforce("restricted")
+        site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
+        yield site
+        for name in [row["metadata"]["name"] for row in sets(site)]:
+            cluster.call("DELETE", f"{root(site)}/{name}")
+        eventually(lambda: not site.names("pods", "engine"), "engine pods outlive their test")
+
+
+@pytest.fixture
+def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(site, tmp_path, image, SETTINGS).start()
+    try:
+        yield process
+        assert process.bugs() == []
+    finally:
+        if process.process:
+            process.end(signal.SIGKILL)
+
+
+@pytest.fixture
+def make(site: Site, ground: Ground) -> Make:
+    """Create a run on the simulator, each engine on two nodes of four GPUs, edited."""
+
+    def create(edits: dict[str, Any] | None = None) -> Resource:
+        s3 = {"bucket": ground.s3.bucket, "endpoint": ground.s3.endpoint, "credentialsSecret": "bench-s3"}
+        dataset = {"source": "jsonl", "uri": "/usr/share/specbench/prompts.jsonl", "count": 8}
+        given = {
+            "spec.model.name": "simulated",
+            "spec.workloads[0]": {"name": "mixed", "dataset": dataset, "output": {"maxTokens": 24}},
+            "spec.load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1},
+            "spec.placement": {"gpus": 4, "nodes": 2},
+            "spec.results": {"s3": {**s3, "prefix": "lws"}},
+            **(edits or {}),
+        }
+        return site.runs.create(resource(given))
+
+    return create
+
+
+def root(site: Site) -> str:
+    return f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{site.namespace}/leaderworkersets"
+
+
+def sets(site: Site) -> list[Resource]:
+    return list(site.cluster.call("GET", root(site))["items"])
+
+
+def stateful_sets(site: Site) -> list[Resource]:
+    return list(site.cluster.call("GET", f"/apis/apps/v1/namespaces/{site.namespace}/statefulsets")["items"])
+
+
+def pods_by_worker(site: Site) -> dict[str, Resource]:
+    return {pod["metadata"]["labels"][WORKER]: pod for pod in site.items("pods", "engine")}
+
+
+def is_torn_down(site: Site) -> bool:
+    return not (sets(site) or stateful_sets(site) or site.names("pods", "engine"))
+
+
+def client_runs(site: Site) -> bool:
+    return any(pod["status"]["phase"] == "Running" for pod in site.items("pods", "client"))
+
+
+def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(site: Site, operator: OperatorProcess, make: Make) -> None:
+    make()
+    most = 0
+    served: set[frozenset[str]] = set()
+
+    def over() -> bool:
+        nonlocal most
+        pods = [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] in ("Pending", "Running")]
+        most = max(most, len(pods))
+        if client_runs(site):
+            served.add(frozenset(pod["metadata"]["labels"][WORKER] for pod in pods))
+        return site.phase("demo") in ("Succeeded", "Failed", "Invalid")
+
+    eventually(over, "it does not come to an end", WITHIN_S)
+    status = site.status("demo")
+    assert status["phase"] == "Succeeded", (status, operator.log.read_text()[-3000:])
+    assert status["progress"] == "2/2"
+    assert frozenset({"0", "1"}) in served
+    assert most == 2, "never two groups at a time"
+    assert [row["attempt"] for row in status["groups"]] == [0, 0]
+    assert status["gpuSecondsHeld"] > 8
+    assert status["engineNodes"] == [site.items("pods", "client")[0]["spec"]["nodeName"]]
+    assert is_torn_down(site)
+
+
+def test_a_lost_worker_is_a_lost_engine_that_is_launched_again(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.drafters": [], "spec.engine.args": ["--base-ms=60"]})
+    eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
+    lost = pods_by_worker(site)["1"]["metadata"]
+    site.delete("pods", lost["name"])
+    status = site.reaches("demo", "Succeeded", WITHIN_S)
+    (group,) = status["groups"]
+    assert (group["state"], group["attempt"]) == ("Done", 1)
+    assert "EngineLost" in site.reasons()
+    assert is_torn_down(site)
+
+
+def test_a_dead_operator_leaks_no_gpu(site: Site, operator: OperatorProcess, make: Make) -> None:
+    """Nobody of ours is alive: the Job's deadline, its removal and the garbage collector do it."""
+    make({"spec.activeDeadlineSeconds": SHORTEST_DEADLINE_S, "spec.engine.args": ["--base-ms=2000"]})
+    eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
+    operator.end(signal.SIGKILL)
+    operator.process = None
+    assert len(pods_by_worker(site)) == 2
+    eventually(lambda: is_torn_down(site), "GPUs are held for ever", SHORTEST_DEADLINE_S + 60 + 60)
+
+
+def test_deleting_the_run_frees_every_node(site: Site, operator: OperatorProcess, make: Make) -> None:
+    make({"spec.engine.args": ["--base-ms=2000"]})
+    eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
+    site.delete_run("demo")
+    eventually(lambda: is_torn_down(site), "children outlive their run")
