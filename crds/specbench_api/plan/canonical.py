@@ -22,7 +22,7 @@ RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
 """What of a placement is measured; the rest is where it queues and who may run it."""
 LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes")
-"""More of the same that came after v3: it stands in a point only where it is used, so that older points stay the same."""
+"""More of the same that came after v3: it stands in a point only where it is used: older points keep theirs."""
 NOT_MEASURED = (
     "suspend", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results", "placement",
     "gate",
