@@ -21,7 +21,8 @@ RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
 """What of a placement is measured; the rest is where it queues and who may run it."""
 NOT_MEASURED = (
-    "suspend", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results", "placement",
+    "suspend", "gate", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results",
+    "placement",
 )  # fmt: skip
 """Fields of a run's spec that change nothing of what is measured; placement, of which HARDWARE counts."""
 
