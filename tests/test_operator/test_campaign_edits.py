@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
+from specbench_operator.campaign.actions import PROPAGATED
 from specbench_testing.campaign_world import CampaignWorld
 
 TEMPERATURES = "spec.axes[1].values"
@@ -92,6 +97,15 @@ def test_deadlines_are_taken_over_by_runs_that_are_there(world: CampaignWorld, f
     world.settle()
     assert [run["spec"][field] for run in world.runs.values()] == [4321, 4321]
     assert [run["metadata"]["uid"] for run in world.runs.values()] == uids
+
+
+def test_whatever_may_change_under_a_run_is_in_no_name_and_is_taken_over() -> None:
+    fixed = set(re.findall(r"self\.(\w+) == oldSelf", NOTHING_CHANGES.rule))
+    changeable = {str(field.alias) for field in RunSpec.model_fields.values()} - fixed
+    assert "activeDeadlineSeconds" in changeable
+    assert changeable <= set(NOT_MEASURED)
+    assert changeable - {"suspend"} <= set(PROPAGATED)
+    assert not fixed & set(PROPAGATED)
 
 
 def test_where_results_go_changes_for_runs_to_come_alone(world: CampaignWorld) -> None:

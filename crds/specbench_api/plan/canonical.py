@@ -24,8 +24,8 @@ HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
 LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes")
 """More of the same that came after v3: it stands in a point only where it is used: older points keep theirs."""
 NOT_MEASURED = (
-    "suspend", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results", "placement",
-    "gate",
+    "suspend", "gate", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results",
+    "placement",
 )  # fmt: skip
 """Fields of a run's spec that change nothing of what is measured; placement, of which HARDWARE counts."""
 
