@@ -226,8 +226,8 @@ def test_a_queue_that_takes_and_gives_brings_no_client_before_another_pod(fates:
         step(world)
     counted = sum(row.preemptions for row in world.status.groups)
     assert counted <= sum(fate in TAKING for fate, _ in fates), "one was counted twice"
-    for _ in range(6):
-        for fate in ("reap", "admit", "start", "ready", "finish", "report", "seconds"):
+    for _ in range(12):  # not so long that an engine which is waited for in vain would be given up as never ready
+        for fate in ("reap", "admit", "start", "ready", "finish", "report", "minutes"):
             befall(world, fate)
             step(world)
     assert world.status.completion_time is not None, "something is waited for that will not come"
