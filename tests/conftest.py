@@ -8,7 +8,7 @@ import pytest
 
 from specbench_testing.cluster import Cluster
 from specbench_testing.images import product_image
-from specbench_testing.runs import Definition, install_definition
+from specbench_testing.runs import Definition, install_campaign_definition, install_definition
 from specbench_testing.shared_cluster import borrowed_cluster
 
 _S3 = {"s3_access", "s3_server", "s3_store"}
@@ -32,6 +32,12 @@ def cluster() -> Iterator[Cluster]:
 def crd(cluster: Cluster) -> Definition:
     """The generated definition, installed and served."""
     return install_definition(cluster)
+
+
+@pytest.fixture(scope="session")
+def campaign_crd(cluster: Cluster) -> Definition:
+    """The same of campaigns."""
+    return install_campaign_definition(cluster)
 
 
 @pytest.fixture(scope="session")

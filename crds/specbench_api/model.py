@@ -75,23 +75,33 @@ ANYTHING = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
 
 @dataclass(frozen=True)
 class Open:
-    """Marks a map whose values may be anything JSON has, null too. What is no number of JSON (NaN) is refused.
+    """Marks what may be anything JSON has, null too: values of a map, rows of a list, values of a list of maps.
 
     Rendered as a map and not as an open object: the API server compares open objects by the keys of one side alone,
     so that a field could change its name under the rule that what is measured cannot change. Its values are nullable,
-    or the API server would drop a null that an engine was meant to read.
+    or the API server would drop a null that an engine was meant to read. What is no number of JSON (NaN) is refused.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._refuse_no_json, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {**handler(schema), "additionalProperties": dict(ANYTHING)}
+        return _opened(handler(schema))
 
     @staticmethod
-    def _refuse_no_json(values: dict[str, Any]) -> dict[str, Any]:
+    def _refuse_no_json(values: Any) -> Any:
         json.dumps(values, allow_nan=False)  # a ValueError is a refusal
         return values
+
+
+def _opened(node: JsonSchemaValue) -> JsonSchemaValue:
+    """The schema with anything in the place of its innermost values."""
+    match node.get("type"):
+        case "array":
+            return {**node, "items": _opened(node["items"])}
+        case "object":
+            return {**node, "additionalProperties": dict(ANYTHING)}
+    return dict(ANYTHING)
 
 
 def _first_twin(values: list[Any]) -> Any:

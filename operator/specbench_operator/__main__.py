@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-EXTRA = ("kopf", "kubernetes", "prometheus_client")
+EXTRA = ("kopf", "kubernetes", "prometheus_client", "cronsim")
 NOT_INSTALLED = 2
 
 

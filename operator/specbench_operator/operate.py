@@ -16,12 +16,15 @@ import kopf
 
 from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.api import Api, connect
+from specbench_operator.cluster.campaigns import CampaignActor, CampaignObserver
+from specbench_operator.cluster.kinds import CAMPAIGN, RUN
 from specbench_operator.cluster.observe import Observer
 from specbench_operator.cluster.results import Results
 from specbench_operator.errors import Stop
+from specbench_operator.handlers.campaigns import CampaignReconciler
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.queue import WorkQueue
-from specbench_operator.handlers.reconciler import Reconciler, Workers
+from specbench_operator.handlers.reconciler import Reconciler, Reconciles, Workers
 from specbench_operator.handlers.relist import Relist
 from specbench_operator.handlers.watches import kopf_settings, registry_of
 from specbench_operator.settings import Settings
@@ -51,10 +54,14 @@ async def operate(settings: Settings, api: Api, stop: asyncio.Event | None = Non
     telemetry, queue = Telemetry(), WorkQueue()
     telemetry.follow_depth(lambda: queue.depth)
     telemetry.serve(settings.metrics_port)
-    observer = Observer(api, Results(api, settings.s3_timeout_s))
-    workers = Workers(queue, Reconciler(observer, Actor(api), settings, telemetry))
+    observer, campaigns = Observer(api, Results(api, settings.s3_timeout_s)), CampaignObserver(api)
+    reconcilers: dict[str, Reconciles] = {
+        RUN: Reconciler(observer, Actor(api), settings, telemetry),
+        CAMPAIGN: CampaignReconciler(campaigns, CampaignActor(api), Actor(api), telemetry),
+    }
+    workers = Workers(queue, reconcilers, telemetry)
     liveness = Liveness(settings, queue.longest_s)
-    relist = Relist(observer, queue, workers, liveness, telemetry, settings)
+    relist = Relist(observer, campaigns, queue, workers, liveness, telemetry, settings)
     # Ours first: kopf cancels in the end whatever tasks were begun after it.
     ours = [asyncio.create_task(relist.keep_listing()), asyncio.create_task(liveness.keep_beating())]
     ours += [asyncio.create_task(workers.work()) for _ in range(settings.workers)]

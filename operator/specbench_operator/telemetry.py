@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import prometheus_client
 
+from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.status import RunStatus
 
@@ -35,8 +37,23 @@ class Telemetry:
         self._watch = prometheus_client.Gauge(
             "specbench_last_watch_event_timestamp_seconds", "When a watch last told anything.", registry=registry
         )
+        self._campaigns = prometheus_client.Gauge(
+            "specbench_campaigns", "Campaigns by phase.", ["phase"], registry=registry
+        )
+        self._gpu_hours = prometheus_client.Gauge(
+            "specbench_campaign_gpu_hours_spent",
+            "GPU-hours of a campaign's present round.",
+            ["namespace", "campaign"],
+            registry=registry,
+        )
+        self._gpu_hours_budget = prometheus_client.Gauge(
+            "specbench_campaign_gpu_hours_budget",
+            "GPU-hours that a round of a campaign may take.",
+            ["namespace", "campaign"],
+            registry=registry,
+        )
         self._depth = prometheus_client.Gauge(
-            "specbench_queue_depth", "Runs that wait to be reconciled.", registry=registry
+            "specbench_queue_depth", "Runs and campaigns that wait to be reconciled.", registry=registry
         )
 
     def serve(self, port: int) -> None:
@@ -65,6 +82,21 @@ class Telemetry:
         counts = Counter(phases)
         for phase in Phase:
             self._runs.labels(str(phase)).set(counts[str(phase)])
+
+    def counted_campaigns(self, campaigns: Iterable[Mapping[str, Any]]) -> None:
+        """All campaigns there are: their phases, and the GPU-hours of their rounds."""
+        found = list(campaigns)
+        counts = Counter((campaign.get("status") or {}).get("phase", "Pending") for campaign in found)
+        for phase in CampaignPhase:
+            self._campaigns.labels(str(phase)).set(counts[str(phase)])
+        self._gpu_hours.clear()
+        self._gpu_hours_budget.clear()
+        for campaign in found:
+            meta, budget = campaign["metadata"], campaign["spec"].get("budget", {}).get("gpuHours")
+            labels = (meta["namespace"], meta["name"])
+            self._gpu_hours.labels(*labels).set((campaign.get("status") or {}).get("gpuHoursSpent", 0))
+            if budget is not None:
+                self._gpu_hours_budget.labels(*labels).set(budget)
 
     def follow_depth(self, depth: Callable[[], float]) -> None:
         """How deep the queue is, asked when Prometheus asks."""

@@ -11,6 +11,8 @@ from pydantic import BaseModel, Field, create_model
 from specbench_api.crdgen.structural import Schema, structural, walk
 from specbench_api.errors import NotStructural
 from specbench_api.model import ApiModel, Distinct, KeyedBy, Open, Rule
+from specbench_api.spec.campaign import CampaignSpec
+from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.status import RunStatus
 
@@ -133,7 +135,10 @@ def test_what_has_no_form_is_an_error_that_names_the_place(annotation: Any, says
         field_of(annotation)
 
 
-@pytest.mark.parametrize("model", [RunSpec, RunStatus], ids=lambda model: model.__name__)
+MODELS = [RunSpec, RunStatus, CampaignSpec, CampaignStatus]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_every_text_and_every_list_of_the_api_is_bounded(model: type[BaseModel]) -> None:
     """Bounds are what the API server computes the cost of a CEL rule from, and what keeps an object small."""
     unbounded: list[str] = []
@@ -148,7 +153,7 @@ def test_every_text_and_every_list_of_the_api_is_bounded(model: type[BaseModel])
     assert unbounded == []
 
 
-@pytest.mark.parametrize("model", [RunSpec, RunStatus], ids=lambda model: model.__name__)
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
 def test_every_field_of_the_api_is_described(model: type[BaseModel]) -> None:
     silent: list[str] = []
 

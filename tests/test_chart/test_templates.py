@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from specbench_api.crdgen import campaign
 from specbench_api.crdgen.resource import FILE_NAME, definition
 from specbench_operator.settings import Settings
 from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
@@ -79,14 +80,16 @@ def test_the_default_rendering_is_as_it_was(helm: Helm) -> None:
     assert rendered == before
 
 
-def test_the_definition_is_the_generated_one_byte_by_byte_and_survives_the_release(helm: Helm) -> None:
-    text, generated = helm.template().text, (CHART.parents[1] / "crds" / FILE_NAME).read_text()
+@pytest.mark.parametrize("file", [FILE_NAME, campaign.FILE_NAME])
+def test_the_definition_is_the_generated_one_byte_by_byte_and_survives_the_release(helm: Helm, file: str) -> None:
+    text, generated = helm.template().text, (CHART.parents[1] / "crds" / file).read_text()
     keep = "  annotations:\n    helm.sh/resource-policy: keep\n"
     assert generated.replace("\nmetadata:\n", f"\nmetadata:\n{keep}", 1) in text
 
 
-def test_the_definition_goes_with_the_release_or_is_left_out_where_that_is_asked_for(helm: Helm) -> None:
-    assert helm.template({"crds": {"keep": False}}).one("CustomResourceDefinition") == definition()
+def test_the_definitions_go_with_the_release_or_are_left_out_where_that_is_asked_for(helm: Helm) -> None:
+    found = helm.template({"crds": {"keep": False}}).of_kind("CustomResourceDefinition")
+    assert found == [campaign.definition(), definition()]
     assert helm.template({"crds": {"install": False}}).of_kind("CustomResourceDefinition") == []
 
 

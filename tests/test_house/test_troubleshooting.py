@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
 from specbench_api.spec.conditions import ConditionType, EngineReason, Phase
 from specbench_client.store.store import Refusal
 from specbench_operator.reconcile.judgement import ClientReason
@@ -34,10 +35,12 @@ def _words(argument: ast.expr) -> Iterator[str]:
 
 
 def test_every_reason_of_a_condition_is_on_the_page() -> None:
-    words = {*reasons(), *EngineReason, *ClientReason, *Refusal, *Phase}
-    assert {"NameTaken", "SecretMissing", "WaitingForRelease", "ApiFailing"} <= words, "the search finds them"
+    words = {*reasons(), *EngineReason, *ClientReason, *Refusal, *Phase, *CampaignPhase}
+    assert {"NameTaken", "SecretMissing", "WaitingForRelease", "ApiFailing", "TooManyFailed"} <= words, (
+        "the search finds them"
+    )
     assert sorted(word for word in words if f"`{word}`" not in PAGE) == []
 
 
 def test_every_type_of_condition_is_on_the_page() -> None:
-    assert [kind for kind in ConditionType if f"| `{kind}` |" not in PAGE] == []
+    assert [kind for kind in (*ConditionType, *CampaignConditionType) if f"| `{kind}` |" not in PAGE] == []

@@ -55,6 +55,16 @@ def test_a_page_at_a_time_gives_everything(site: Site, api: Api, monkeypatch: py
     assert [item["metadata"]["name"] for item in found] == [f"thing-{number}" for number in range(5)]
 
 
+def test_metadata_alone_tells_names_labels_and_owners_and_nothing_else(site: Site, api: Api) -> None:
+    assert api.list("SpecBenchRun", site.namespace, bare=True) == []
+    made = resource({"metadata.labels": {"team": "a"}})
+    site.runs.create(made)
+    (found,) = api.list("SpecBenchRun", site.namespace, labels="team!=b", bare=True)
+    assert found["metadata"]["labels"] == {"team": "a"}
+    assert "spec" not in found
+    assert api.list("SpecBenchRun", site.namespace, labels="team!=a", bare=True) == []
+
+
 def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: Site, api: Api) -> None:
     api.apply(config_map(site, data="kept"))
     api.delete("ConfigMap", site.namespace, "thing", "another-uid")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from specbench_operator.handlers.liveness import Liveness
+from specbench_operator.handlers.queue import Key
 from specbench_testing.operator import SETTINGS
 
-A, B = ("default", "a"), ("default", "b")
+A, B = Key("SpecBenchRun", "default", "a"), Key("SpecBenchRun", "default", "b")
 
 
 class Signs:

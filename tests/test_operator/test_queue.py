@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from specbench_operator.handlers.queue import Backoff, WorkQueue
+from specbench_operator.handlers.queue import Backoff, Key, WorkQueue
 
-A, B = ("default", "a"), ("default", "b")
+A, B = Key("SpecBenchRun", "default", "a"), Key("SpecBenchRun", "default", "b")
 
 
 class Clock:

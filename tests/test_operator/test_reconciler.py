@@ -13,7 +13,7 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.queue import WorkQueue
+from specbench_operator.handlers.queue import Key, WorkQueue
 from specbench_operator.handlers.reconciler import Outcome, Reconciler, Workers
 from specbench_operator.handlers.relist import Relist
 from specbench_operator.state import Decision, Event, Observed
@@ -21,7 +21,7 @@ from specbench_operator.telemetry import Telemetry
 from specbench_testing.operator import NOON, SETTINGS
 from specbench_testing.world import World, finished
 
-KEY = ("default", "demo")
+KEY = Key("SpecBenchRun", "default", "demo")
 
 
 @dataclass
@@ -33,13 +33,17 @@ class Stage:
     refuse_status: Callable[[], None] = lambda: None
     told: list[RunStatus] = field(default_factory=list)
     announced: list[Event] = field(default_factory=list)
+    listed: list[Any] | None = field(default_factory=list)
 
     def runs(self, namespace: str | None) -> list[Any]:
         return [self.world.run]
 
+    def campaigns(self, namespace: str | None) -> list[Any] | None:
+        return self.listed
+
     def observe(self, namespace: str, name: str) -> Observed | None:
         observed = self.world.observed()
-        return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY else None
+        return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY[1:] else None
 
     def act(self, resource: Any, decision: Decision) -> None:
         self.refuse()
@@ -75,9 +79,9 @@ class Room:
     def __post_init__(self) -> None:
         stage: Any = self.stage
         self.reconciler = Reconciler(stage, stage, SETTINGS, self.telemetry, lambda: self.stage.world.now)
-        self.workers = Workers(self.queue, self.reconciler)
+        self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, self.telemetry)
         self.liveness = Liveness(SETTINGS, self.queue.longest_s)
-        self.relist = Relist(stage, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
+        self.relist = Relist(stage, stage, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
 
     def metric(self, name: str, **labels: str) -> float:
         return self.telemetry.registry.get_sample_value(name, labels) or 0
@@ -104,7 +108,7 @@ def test_status_is_written_once_and_only_when_it_says_something_new(room: Room) 
 
 
 def test_a_run_that_is_gone_is_nothing_to_do(room: Room) -> None:
-    assert room.reconciler.reconcile(("default", "gone")) == Outcome()
+    assert room.reconciler.reconcile(KEY._replace(name="gone")) == Outcome()
 
 
 def test_what_can_heal_is_said_as_reconciling_and_raised(room: Room) -> None:
@@ -265,3 +269,30 @@ def test_what_a_status_adds_is_counted_once(room: Room) -> None:
         room.reconciler.reconcile(KEY)
     assert room.metric("specbench_points_measured_total") == 1
     assert room.metric("specbench_gpu_seconds_held_total") == pytest.approx(world.status.gpu_seconds_held)
+
+
+async def test_the_relist_queues_campaigns_beside_runs(room: Room) -> None:
+    meta = {"namespace": "default", "name": "nightly", "resourceVersion": "1"}
+    room.stage.listed = [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
+    await room.relist.list_once()
+    found = {await room.queue.get(), await room.queue.get()}
+    assert found == {KEY, Key("SpecBenchCampaign", "default", "nightly")}
+    assert room.metric("specbench_campaigns", phase="Running") == 1
+
+
+async def test_a_cluster_that_does_not_know_campaigns_is_told_and_runs_are_served(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.stage.listed = None
+    await room.relist.list_once()
+    assert await room.queue.get() == KEY
+    assert "kubectl apply --server-side -f crds/" in caplog.text
+
+
+def test_a_watch_of_campaigns_that_tells_nothing_is_named() -> None:
+    now = [0.0]
+    liveness = Liveness(SETTINGS, lambda: 0.0, lambda: now[0])
+    liveness.relisted({Key("SpecBenchCampaign", "default", "nightly"): "1"})
+    now[0] += SETTINGS.watch_silence_s + 1
+    liveness.beat()
+    assert "SpecBenchCampaign" in (liveness.ailment() or "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import yaml
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.spec.paths import replaced, steps_of
 from specbench_api.spec.reading import UNNAMED, parse_run, read_yaml
 from specbench_api.spec.run import SpecBenchRun
 
@@ -31,11 +31,13 @@ def read_run_file(path: Path, settings: tuple[str, ...] = ()) -> SpecBenchRun:
 
 def _with(resource: Any, setting: str) -> Any:
     name, separator, value = setting.partition("=")
+    while separator and name.count("[") > name.count("]"):  # drafters[name=ngram].model=…: this one is of the path
+        further, separator, value = value.partition("=")
+        name = f"{name}={further}"
     if not separator or not name:
         raise InvalidSpec([Problem("--set", f"{setting!r} is not PATH=VALUE", "--set spec.load.repeats=1")])
-    steps = re.findall(r"[^.\[\]]+", name)
     try:
-        return _replaced(resource, steps, yaml.safe_load(value))
+        return replaced(resource, steps_of(name), yaml.safe_load(value))
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that is none
         why = str(error).replace(UNNAMED, "the value")
         problem = Problem("--set", f"the value of {name} is not YAML: {why}", f"--set '{name}=VALUE'")
@@ -43,22 +45,3 @@ def _with(resource: Any, setting: str) -> Any:
     except LookupError as error:
         problem = Problem("--set", f"{name} leads nowhere: {error.args[0]}", "such as spec.drafters[0].args")
         raise InvalidSpec([problem]) from error
-
-
-def _replaced(node: Any, steps: list[str], value: Any) -> Any:
-    """The node with the value put in; raises LookupError where a list has no such row."""
-    if not steps:
-        return value
-    step, rest = steps[0], steps[1:]
-    if isinstance(node, list):
-        index = int(step) if step.isdecimal() else -1
-        if not 0 <= index < len(node):
-            raise LookupError(f"{step!r} is no row of a list, whose rows go by number: {_rows(node)}")
-        return [_replaced(item, rest, value) if at == index else item for at, item in enumerate(node)]
-    branch = node if isinstance(node, dict) else {}
-    return {**branch, step: _replaced(branch.get(step, {}), rest, value)}
-
-
-def _rows(rows: list[Any]) -> str:
-    names = [row.get("name") if isinstance(row, dict) else row for row in rows]
-    return ", ".join(f"{index} ({name})" for index, name in enumerate(names)) or "it has none"

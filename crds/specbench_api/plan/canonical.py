@@ -1,4 +1,4 @@
-"""The canonical form of a point and its hash: what makes two measurements the same measurement.
+"""The canonical form of a point, and of a run, and its hash: what makes two measurements the same measurement.
 
 Only what is *declared* counts: model, engine, arguments, drafter, workload, load, repeat, hardware asked for.
 Not where it queues, how long it may take, or where results go; and nothing that is only observed (that stands in
@@ -17,11 +17,18 @@ from specbench_api.spec.run import RunSpec
 from specbench_api.spec.workload import Workload
 
 POINT_SCHEMA = "specbench.io/point/v3"
+RUN_SCHEMA = "specbench.io/run/v1"
+HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
+"""What of a placement is measured; the rest is where it queues and who may run it."""
+NOT_MEASURED = (
+    "suspend", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results", "placement",
+)  # fmt: skip
+"""Fields of a run's spec that change nothing of what is measured; placement, of which HARDWARE counts."""
 
 
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
     """The point as plain data. Names of arms and workloads are labels for people and do not count."""
-    placement = spec.placement
+    placement = spec.placement.to_dict()
     return {
         "schemaVersion": POINT_SCHEMA,
         "model": spec.model.to_dict(),
@@ -30,13 +37,34 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, r
         "workload": _without_name(workload.to_dict()),
         "load": _load(spec.load, level),
         "repeat": repeat,
-        "hardware": {
-            "gpus": placement.gpus,
-            "gpuResourceName": placement.gpu_resource_name,
-            "nodeSelector": placement.node_selector,
-            "engineResources": placement.engine_resources.to_dict(),
-        },
+        "hardware": {field: placement[field] for field in HARDWARE},
     }
+
+
+def canonical_run(spec: RunSpec) -> dict[str, Any]:
+    """What a whole run measures, as plain data. Names of arms and workloads are labels for people and do not count.
+
+    Fields that are as they are by default are left out, so that a field which a later version adds makes no run another
+    one; whole numbers are written without a fraction, because the API server keeps 1.0 as 1 where no schema looks.
+    """
+    told = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    placement = told.get("placement", {})
+    measured = {field: value for field, value in told.items() if field not in NOT_MEASURED}
+    measured |= {
+        field: [_without_name(row) for row in told[field]] for field in ("drafters", "workloads") if field in told
+    }
+    hardware = {field: placement[field] for field in HARDWARE if field in placement}
+    plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
+    return plain
+
+
+def plain_numbers(data: Any) -> Any:
+    """The same JSON with whole numbers as integers: 1.0 and 1 are one number, and true is none."""
+    if isinstance(data, dict):
+        return {key: plain_numbers(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [plain_numbers(value) for value in data]
+    return int(data) if isinstance(data, float) and data.is_integer() else data
 
 
 def _load(load: Load, level: Level) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> Es
     known = turns or {}
     requests = [_requests(plan.load, point.level, known.get(point.workload)) for point in plan.points]
     longest = [plan.workload(point.workload).output.max_tokens for point in plan.points]
-    seconds = [_seconds(plan.load, point.level, known.get(point.workload)) for point in plan.points]
+    seconds = [point_seconds(plan.load, point.level, known.get(point.workload)) for point in plan.points]
     told = [count for count in requests if count is not None]
     whole = len(told) == len(requests)
     return Estimate(
@@ -65,7 +65,8 @@ def _conversations(load: Load, level: Level, turns: Sequence[int] | None) -> int
     return None if turns is None else len(turns)
 
 
-def _seconds(load: Load, level: Level, turns: Sequence[int] | None) -> float | None:
+def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> float | None:
+    """For how long the conversations of one point begin, where the load says so. `turns`: of each prompt, if known."""
     if load.duration_seconds is not None:
         return float(load.duration_seconds)
     conversations = _conversations(load, level, turns)

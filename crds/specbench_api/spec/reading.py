@@ -1,4 +1,4 @@
-"""YAML text → SpecBenchRun, or every problem found with its path and its remedy.
+"""YAML text → SpecBenchRun or SpecBenchCampaign, or every problem found with its path and its remedy.
 
 The very rules of admission: what the CRD's schema and CEL refuse on the API server, these models refuse here.
 A test feeds the same bad specs to both.
@@ -10,7 +10,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -19,10 +19,12 @@ from pydantic_core import ErrorDetails
 from yaml.constructor import ConstructorError
 
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
-from specbench_api.model import Open
+from specbench_api.model import ApiModel, Open
+from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.run import SpecBenchRun
 
 _MERGE = "tag:yaml.org,2002:merge"
+_Resource = TypeVar("_Resource", SpecBenchRun, SpecBenchCampaign)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 UNNAMED = '"<unicode string>"'
 """What PyYAML calls a text that it was given as a string."""
@@ -36,19 +38,36 @@ def read_yaml(text: str, name: str = "(file)") -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that is none
         raise NotYaml([Problem(name, "not YAML: " + str(error).replace(UNNAMED, name))]) from error
     except RecursionError as error:
-        raise NotYaml([Problem(name, "nested too deep", "one SpecBenchRun a file")]) from error
+        raise NotYaml([Problem(name, "nested too deep", "one SpecBenchRun or SpecBenchCampaign a file")]) from error
     if len(documents) != 1 or not isinstance(documents[0], dict):
         found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
-        raise NotYaml([Problem(name, f"expected one resource, found {found}", "one SpecBenchRun a file")])
+        raise NotYaml(
+            [Problem(name, f"expected one resource, found {found}", "one SpecBenchRun or SpecBenchCampaign a file")]
+        )
     return documents[0]
 
 
 def parse_run(resource: Mapping[str, Any]) -> SpecBenchRun:
     """A resource as data → the model. Raises InvalidSpec with every problem."""
+    return _parsed(resource, SpecBenchRun)
+
+
+def parse_campaign(resource: Mapping[str, Any]) -> SpecBenchCampaign:
+    """A resource as data → the model. Raises InvalidSpec with every problem."""
+    return _parsed(resource, SpecBenchCampaign)
+
+
+def parse_resource(resource: Mapping[str, Any]) -> SpecBenchRun | SpecBenchCampaign:
+    """A resource of either kind, by what it says it is. Raises InvalidSpec with every problem."""
+    return parse_campaign(resource) if resource.get("kind") == "SpecBenchCampaign" else parse_run(resource)
+
+
+def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
     kind, version = resource.get("kind"), resource.get("apiVersion")
-    if kind != "SpecBenchRun":
-        raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of this program", "kind: SpecBenchRun")])
-    if version != SpecBenchRun.model_fields["api_version"].default:
+    if kind != model.__name__:
+        kinds = "kind: SpecBenchRun or SpecBenchCampaign"
+        raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of this program", kinds)])
+    if version != model.model_fields["api_version"].default:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not known", "apiVersion: specbench.io/v1alpha1")])
     broken = [_path(location) for location in _broken_texts(resource)]
     if broken:
@@ -56,10 +75,10 @@ def parse_run(resource: Mapping[str, Any]) -> SpecBenchRun:
         raise InvalidSpec([Problem(path, message, "write the character itself") for path in broken])
     try:
         # As JSON and strict, because that is how the API server reads it: "1" is no integer there.
-        text = json.dumps(_without_nulls({**resource, "status": None}, SpecBenchRun), default=str)
-        return SpecBenchRun.model_validate_json(text, strict=True)
+        text = json.dumps(_without_nulls({**resource, "status": None}, model), default=str)
+        return model.model_validate_json(text, strict=True)
     except ValidationError as error:
-        raise InvalidSpec([_problem(details) for details in error.errors()]) from error
+        raise InvalidSpec([_problem(details, model) for details in error.errors()]) from error
 
 
 def read_run(text: str) -> SpecBenchRun:
@@ -115,10 +134,10 @@ def _with_text_keys(data: Any) -> Any:
     return [_with_text_keys(row) for row in data] if isinstance(data, list) else data
 
 
-def _problem(details: ErrorDetails) -> Problem:
+def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
     path = _path(details["loc"])
     if details["type"] == "extra_forbidden":
-        return Problem(path, "unknown field", _nearest(details["loc"]))
+        return Problem(path, "unknown field", _nearest(details["loc"], model))
     message = details["msg"].removeprefix("Value error, ")
     given = details.get("input")
     shown = (
@@ -132,14 +151,14 @@ def _path(location: tuple[int | str, ...]) -> str:
     return text.removeprefix(".") or "(resource)"
 
 
-def _nearest(location: tuple[int | str, ...]) -> str:
-    fields = _fields_at(location[:-1])
+def _nearest(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
+    fields = _fields_at(location[:-1], root)
     near = difflib.get_close_matches(str(location[-1]), fields, n=1, cutoff=0.5)
     return f"did you mean {near[0]}?" if near else f"known here: {', '.join(fields)}"
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    model: Any = SpecBenchRun
+def _fields_at(location: tuple[int | str, ...], root: type[ApiModel]) -> list[str]:
+    model: Any = root
     for part in location:
         if isinstance(part, str):
             model = _below(_by_alias(model).get(part))

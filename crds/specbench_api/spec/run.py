@@ -24,27 +24,27 @@ NAME_MAX = 40
 """Longest name of a run: the longest child adds `-g99-9-client` and a Service name ends at 63."""
 
 
+NOTHING_TO_MEASURE = Rule(
+    "self.baseline != 'Skip' || size(self.drafters) > 0",
+    "nothing to measure: baseline is Skip and drafters is empty",
+)
+NOTHING_CHANGES = Rule(
+    "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
+    " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
+    " && self.placement == oldSelf.placement && self.results == oldSelf.results",
+    "what is measured cannot change under a run: create a new SpecBenchRun (only suspend and the deadlines may change)",
+)
+SPLIT_TOO_FAR = Rule(
+    "self.engine.tensorParallelSize <= 1 || self.placement.gpus == 0"
+    " || self.engine.tensorParallelSize <= self.placement.gpus",
+    "engine.tensorParallelSize is larger than placement.gpus: ask for as many GPUs as the model is split over",
+)
+
+
 class RunSpec(ApiModel):
     """What is asked."""
 
-    rules: ClassVar = (
-        Rule(
-            "self.baseline != 'Skip' || size(self.drafters) > 0",
-            "nothing to measure: baseline is Skip and drafters is empty",
-        ),
-        Rule(
-            "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
-            " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
-            " && self.placement == oldSelf.placement && self.results == oldSelf.results",
-            "what is measured cannot change under a run: create a new SpecBenchRun"
-            " (only suspend and the deadlines may change)",
-        ),
-        Rule(
-            "self.engine.tensorParallelSize <= 1 || self.placement.gpus == 0"
-            " || self.engine.tensorParallelSize <= self.placement.gpus",
-            "engine.tensorParallelSize is larger than placement.gpus: ask for as many GPUs as the model is split over",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (NOTHING_TO_MEASURE, NOTHING_CHANGES, SPLIT_TOO_FAR)
 
     model: Target
     """The target."""
@@ -74,9 +74,9 @@ class RunSpec(ApiModel):
     @model_validator(mode="after")
     def _coherent(self) -> RunSpec:
         if self.baseline == "Skip" and not self.drafters:
-            raise ValueError(self.rules[0].message)
+            raise ValueError(NOTHING_TO_MEASURE.message)
         if 0 < self.placement.gpus < self.engine.tensor_parallel_size:
-            raise ValueError(self.rules[2].message)
+            raise ValueError(SPLIT_TOO_FAR.message)
         return self
 
 

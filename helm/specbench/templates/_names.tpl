@@ -76,9 +76,12 @@ seccompProfile: {type: RuntimeDefault}
 {{- define "specbench.rules" -}}
 - apiGroups: [specbench.io]
   resources: [specbenchruns]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [specbench.io]
+  resources: [specbenchcampaigns]
   verbs: [get, list, watch]
 - apiGroups: [specbench.io]
-  resources: [specbenchruns/status]
+  resources: [specbenchruns/status, specbenchcampaigns/status]
   verbs: [patch]
 - apiGroups: [batch]
   resources: [jobs]

@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from specbench_api import API_VERSION
+from specbench_api.model import ApiModel
 from specbench_api.plan.names import LABEL_MANAGED, MANAGER
-from specbench_api.spec.status import RunStatus
 from specbench_operator.cluster.api import FIELD_MANAGER, Api
-from specbench_operator.cluster.kinds import EVENT, JOB, RUN
+from specbench_operator.cluster.kinds import EVENT, JOB
 from specbench_operator.cluster.views import VERDICT, owner_of, verdict_text
 from specbench_operator.errors import Changed, OperatorError, Retry
 from specbench_operator.state import Decision, Event, StopJob
@@ -43,14 +43,19 @@ class Actor:
         for manifest in decision.apply:
             self._apply(manifest)
 
-    def tell(self, resource: Mapping[str, Any], status: RunStatus) -> bool:
-        """Write status if it says something new. Raises Changed where the run was written since it was read."""
+    def tell(self, resource: Mapping[str, Any], status: ApiModel) -> bool:
+        """Write the status of a run or a campaign if it says something new.
+
+        Raises Changed where the resource was written since it was read.
+        """
         said = status.to_dict()
         if said == (resource.get("status") or {}):
             return False
         meta = resource["metadata"]
         named = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")}
-        self._api.apply({"apiVersion": API_VERSION, "kind": RUN, "metadata": named, "status": said}, "status")
+        self._api.apply(
+            {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": named, "status": said}, "status"
+        )
         return True
 
     def announce(self, resource: Mapping[str, Any], events: tuple[Event, ...], now: datetime) -> None:
@@ -103,7 +108,7 @@ def _event(resource: Mapping[str, Any], event: Event, now: datetime) -> dict[str
         },
         "involvedObject": {
             "apiVersion": API_VERSION,
-            "kind": RUN,
+            "kind": resource["kind"],
             "name": meta["name"],
             "namespace": meta["namespace"],
             "uid": meta["uid"],

@@ -24,6 +24,7 @@ Raw = dict[str, Any]
 FIELD_MANAGER = "specbench-operator"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
 UNPROCESSABLE = 422
 MESSAGE_MAX = 1024
@@ -46,8 +47,10 @@ class Api:
         """One object, or None where there is none. Without a namespace, one of the cluster's own."""
         return self._unless_missing("get", path_of(kind, namespace, name))
 
-    def list(self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "") -> list[Raw]:
-        """All objects that match, page by page."""
+    def list(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> list[Raw]:
+        """All objects that match, page by page. `bare`: their metadata alone."""
         found: list[Raw] = []
         following: str | None = None
         while following is None or following:
@@ -58,8 +61,9 @@ class Api:
                 field_selector=fields or None,
                 limit=PAGE,
                 _continue=following or None,
+                header_params={"Accept": METADATA_ONLY} if bare else None,
             )
-            found += page["items"]
+            found += page["items"] or []  # null, where metadata alone was asked for and there is none
             following = page["metadata"].get("continue", "")
         return found
 

@@ -9,11 +9,14 @@ from specbench_api import GROUP, VERSION
 
 RUN = "SpecBenchRun"
 RUN_PLURAL = "specbenchruns"
+CAMPAIGN = "SpecBenchCampaign"
+CAMPAIGN_PLURAL = "specbenchcampaigns"
 JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
 NODE = "Node"
 
 _PATHS = {
     RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
+    CAMPAIGN: (f"/apis/{GROUP}/{VERSION}", CAMPAIGN_PLURAL),
     JOB: ("/apis/batch/v1", "jobs"),
     POD: ("/api/v1", "pods"),
     SERVICE: ("/api/v1", "services"),

@@ -1,7 +1,7 @@
 """Is the operator alive, or does it only answer? Asked by the kubelet, which restarts it when it is not.
 
 A watch may die in silence, and a watch of a quiet cluster is silent too. The two are told apart by the relist: it knows
-each run's resourceVersion, and a living watch has told of that version. Only a watch that stays behind is dead.
+each resource's version, and a living watch has told of that version. Only a watch that stays behind is dead.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Liveness:
         self._beaten = clock()
 
     def watched(self, key: Key, version: str) -> None:
-        """The watch of runs told of a run: it lives."""
+        """A watch told of a run or a campaign: it lives."""
         self._seen[key] = version
         self._behind.pop(key, None)
 
     def relisted(self, versions: Mapping[Key, str]) -> None:
-        """The relist found these runs in these versions."""
+        """The relist found these in these versions."""
         for key in [key for key in self._seen if key not in versions]:
             del self._seen[key]
         behind = {key for key, version in versions.items() if self._seen.get(key) != version}
@@ -55,9 +55,10 @@ class Liveness:
     def ailment(self) -> str | None:
         """What ails it, or None."""
         now, settings = self._clock(), self._settings
-        silent_s = now - min(self._behind.values(), default=now)
-        if silent_s > settings.watch_silence_s:
-            return f"the watch of runs has not told for {silent_s:.0f} s what the relist sees"
+        latest = min(self._behind, key=lambda key: self._behind[key], default=None)
+        silent_s = now - self._behind[latest] if latest else 0.0
+        if latest and silent_s > settings.watch_silence_s:
+            return f"the watch of {latest.kind}s has not told for {silent_s:.0f} s what the relist sees"
         if self._longest_s() > settings.worker_stuck_s:
             return f"a reconciliation has been under way for {self._longest_s():.0f} s"
         if now - self._beaten > settings.loop_lag_s:

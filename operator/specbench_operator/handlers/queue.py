@@ -1,8 +1,8 @@
-"""The queue of runs to be looked at: a name is in it once, and one worker at a time has it.
+"""The queue of runs and campaigns to be looked at: a name is in it once, and one worker at a time has it.
 
-Level-triggered: whatever happened to a run, and however often, the worker looks at all of it once more. A name that is
+Level-triggered: whatever happened to one, and however often, the worker looks at all of it once more. A name that is
 added while it is being worked on is worked on again. Errors wait longer each time, up to a cap; what is heard in the
-meantime does not shorten that wait, or a run that cannot be written would be tried as often as it is heard of.
+meantime does not shorten that wait, or one that cannot be written would be tried as often as it is heard of.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-Key = tuple[str, str]
-"""Namespace and name of a run."""
+
+class Key(NamedTuple):
+    """What is to be looked at: a SpecBenchRun or a SpecBenchCampaign."""
+
+    kind: str
+    namespace: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class WorkQueue:
 
     @property
     def depth(self) -> int:
-        """Runs that wait for a worker now."""
+        """How many wait for a worker now."""
         return len(self._ready)
 
     def longest_s(self) -> float:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Protocol
 
 from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.observe import Observer
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Outcome:
-    """`resting`: the version of the run at which nothing is left to be done, if that is so."""
+    """`resting`: the version of the resource at which nothing is left to be done, if that is so."""
 
     look_again_s: float | None = None
     resting: str | None = None
@@ -44,9 +45,17 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
+class Reconciles(Protocol):
+    """What looks at one kind of resource. Called from several threads, never for one key at the same time."""
+
+    def reconcile(self, key: Key) -> Outcome:
+        """Look at one once. Raises OperatorError after having said it in status."""
+        ...
+
+
 @dataclass(frozen=True)
 class Reconciler:
-    """One run at a time, in whichever thread it is called from."""
+    """SpecBenchRuns: one at a time, in whichever thread it is called from."""
 
     observer: Observer
     actor: Actor
@@ -58,7 +67,7 @@ class Reconciler:
         """Look at a run once. Raises OperatorError after having said it in status."""
         began = time.monotonic()
         try:
-            observed = self.observer.observe(*key)
+            observed = self.observer.observe(key.namespace, key.name)
             return Outcome() if observed is None else self._follow(observed)
         finally:
             self.telemetry.reconciled(time.monotonic() - began)
@@ -84,15 +93,16 @@ class Reconciler:
 
 
 class Workers:
-    """Takes runs from the queue, and knows which of them rest."""
+    """Takes keys from the queue to whoever looks at their kind, and knows which of them rest."""
 
-    def __init__(self, queue: WorkQueue, reconciler: Reconciler) -> None:
+    def __init__(self, queue: WorkQueue, reconcilers: Mapping[str, Reconciles], telemetry: Telemetry) -> None:
         self._queue = queue
-        self._reconciler = reconciler
+        self._reconcilers = reconcilers
+        self._telemetry = telemetry
         self._resting: dict[Key, str] = {}
 
     def rests(self, key: Key, version: str) -> bool:
-        """Whether a run in this version needs no further look."""
+        """Whether it needs no further look in this version."""
         return self._resting.get(key) == version
 
     async def work(self) -> None:
@@ -104,7 +114,7 @@ class Workers:
         """One piece of work."""
         key = await self._queue.get()
         try:
-            outcome = await asyncio.to_thread(self._reconciler.reconcile, key)
+            outcome = await asyncio.to_thread(self._reconcilers[key.kind].reconcile, key)
         except Changed:
             self._queue.done(key, CHANGED_AGAIN_S)
         except OperatorError as error:
@@ -116,10 +126,10 @@ class Workers:
             self._queue.done(key, outcome.look_again_s)
 
     def _failed(self, key: Key, kind: str, error: Exception) -> None:
-        self._reconciler.telemetry.failed(kind)
+        self._telemetry.failed(kind)
         wait_s = self._queue.failed(key)
         bug = error if kind == "Bug" else None
-        _log.error("%s/%s: %s: %s; again in %.0f s", *key, kind, error, wait_s, exc_info=bug)
+        _log.error("%s %s/%s: %s: %s; again in %.0f s", *key, kind, error, wait_s, exc_info=bug)
 
     def _rest(self, key: Key, version: str | None) -> None:
         if version is None:

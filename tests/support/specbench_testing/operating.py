@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import yaml
 
 from specbench_api import API_VERSION
+from specbench_api.crdgen import campaign
 from specbench_api.crdgen.resource import PLURAL
 from specbench_testing.cluster import MERGE, Cluster, Refused
 from specbench_testing.resources import Resource
@@ -27,8 +28,17 @@ PATIENCE_S = 90.0
 ACCOUNT = "specbench-operator"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 RULES: list[dict[str, list[str]]] = [
-    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns/status"], "verbs": ["patch"]},
+    {
+        "apiGroups": ["specbench.io"],
+        "resources": ["specbenchruns"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
+    {"apiGroups": ["specbench.io"], "resources": ["specbenchcampaigns"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["specbench.io"],
+        "resources": ["specbenchruns/status", "specbenchcampaigns/status"],
+        "verbs": ["patch"],
+    },
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
@@ -58,6 +68,7 @@ class Site:
 
     def __post_init__(self) -> None:
         self.runs = Runs(self.cluster, self.namespace)
+        self.campaigns = Runs(self.cluster, self.namespace, campaign.PLURAL)
         self._make(f"{self._core}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
         rbac = f"{_RBAC}/namespaces/{self.namespace}"
         self._make(f"{rbac}/roles", {"metadata": {"name": ACCOUNT}, "rules": RULES})
@@ -150,9 +161,9 @@ class Site:
         eventually(lambda: self.phase(name) == phase, f"{name} is not {phase}: {self.status(name)}", within_s)
         return self.status(name)
 
-    def reasons(self) -> set[str]:
-        """Reasons of the Events about runs."""
-        query = {"fieldSelector": "involvedObject.kind=SpecBenchRun"}
+    def reasons(self, kind: str = "SpecBenchRun") -> set[str]:
+        """Reasons of the Events about runs, or about another kind."""
+        query = {"fieldSelector": f"involvedObject.kind={kind}"}
         found = self.cluster.call("GET", f"{self._core}/events", query=query)["items"]
         return {event["reason"] for event in found}
 

@@ -1,4 +1,4 @@
-"""SpecBenchRuns and their definition on a real API server."""
+"""SpecBenchRuns, SpecBenchCampaigns and their definitions on a real API server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specbench_api import API_VERSION
-from specbench_api.crdgen.resource import PLURAL, definition
+from specbench_api.crdgen import campaign, resource
 from specbench_testing.cluster import APPLY, MERGE, TABLE, Cluster, Refused
 from specbench_testing.resources import Resource
 
@@ -32,24 +32,33 @@ class Definition:
 
 
 def install_definition(cluster: Cluster) -> Definition:
-    """Apply the generated definition and wait until its resource is served."""
-    wanted = definition()
+    """Apply the definition of runs and wait until they are served."""
+    return _installed(cluster, resource.definition())
+
+
+def install_campaign_definition(cluster: Cluster) -> Definition:
+    """The same of campaigns."""
+    return _installed(cluster, campaign.definition())
+
+
+def _installed(cluster: Cluster, wanted: dict[str, Any]) -> Definition:
+    plural = wanted["spec"]["names"]["plural"]
     path = f"{_DEFINITIONS}/{wanted['metadata']['name']}"
     query = {"fieldManager": "specbench-tests", "force": "true", "fieldValidation": "Strict"}
     cluster.call("PATCH", path, wanted, query=query, kind=APPLY)
     deadline = time.monotonic() + _ESTABLISHED_WITHIN_S
-    while not _served(cluster, stored := cluster.call("GET", path)):
+    while not _served(cluster, stored := cluster.call("GET", path), plural):
         if time.monotonic() > deadline:
             raise TimeoutError(f"the definition is not established: {json.dumps(stored.get('status'))}")
     return Definition(stored)
 
 
-def _served(cluster: Cluster, stored: dict[str, Any]) -> bool:
+def _served(cluster: Cluster, stored: dict[str, Any], plural: str) -> bool:
     conditions = {row["type"]: row["status"] for row in stored.get("status", {}).get("conditions") or []}
     if conditions.get("Established") != "True":
         return False
     try:  # the server begins to answer a moment after it says so
-        cluster.call("GET", f"/apis/{API_VERSION}/{PLURAL}", query={"limit": "1"})
+        cluster.call("GET", f"/apis/{API_VERSION}/{plural}", query={"limit": "1"})
     except Refused:
         return False
     return True
@@ -57,10 +66,11 @@ def _served(cluster: Cluster, stored: dict[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Runs:
-    """The SpecBenchRuns of one namespace."""
+    """The SpecBenchRuns of one namespace; or, by their plural, the SpecBenchCampaigns."""
 
     cluster: Cluster
     namespace: str
+    plural: str = resource.PLURAL
 
     def create(self, run: Resource, *, dry_run: bool = False) -> Resource:
         """Create, validated as strictly as kubectl does. Raises Refused."""
@@ -99,7 +109,7 @@ class Runs:
         return [column["name"] for column in table["columnDefinitions"]], table["rows"][0]["cells"]
 
     def _path(self, name: str = "") -> str:
-        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}" + (f"/{name}" if name else "")
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{self.plural}" + (f"/{name}" if name else "")
 
     def _here(self, run: Resource) -> Resource:
         return {**run, "metadata": {**run["metadata"], "namespace": self.namespace}}

@@ -1,0 +1,82 @@
+"""Which runs are changed, deleted and created now.
+
+Only the campaign's own runs are touched. Nothing is created while the campaign holds its runs, and never more than
+there are places; what the campaign suspended goes on before anything new begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench_api.plan.canonical import NOT_MEASURED
+from specbench_operator.campaign.planned import Wanted, manifest
+from specbench_operator.campaign.scene import Scene
+from specbench_operator.campaign_state import ANNOTATION_HELD, RunPatch, RunSeen
+from specbench_operator.state import Ref
+
+PROPAGATED = tuple(field for field in NOT_MEASURED if field not in ("suspend", "results", "placement"))
+"""Fields of the template that a run takes over while it lives. Its place and its results' place never change."""
+
+
+def patches(scene: Scene) -> tuple[RunPatch, ...]:
+    """Suspend, resume, and take over what may change under a run."""
+    resumed = set(_resumed(scene))
+    wanted = {run.name: run for run in scene.plan.runs}
+    made = (
+        RunPatch(run.ref, _merged(_spec_change(run, wanted[run.name]), _hold_change(scene, run, resumed)))
+        for run in scene.begun
+        if not run.deleting
+    )
+    return tuple(patch for patch in made if patch.change)
+
+
+def deletions(scene: Scene) -> tuple[Ref, ...]:
+    """Runs that nobody asks for any more and that have not ended; and rounds beyond the history's limit."""
+    oldest_kept = scene.round.number - scene.spec.run_history_limit + 1
+    return tuple(
+        run.ref
+        for run in scene.unwanted
+        if not run.deleting and (not run.ended or (run.number is not None and run.number < oldest_kept))
+    )
+
+
+def creations(scene: Scene) -> tuple[Mapping[str, Any], ...]:
+    """The next runs in the plan's order, as many as there are places for."""
+    if scene.hold or scene.stopped:
+        return ()
+    places = scene.free - len(_resumed(scene))
+    cause = (scene.round.token, scene.round.fire_time)
+    return tuple(manifest(scene.plan, wanted, *cause) for wanted in scene.missing[: max(places, 0)])
+
+
+def _resumed(scene: Scene) -> list[str]:
+    """Runs that the campaign suspended and lets go on now, the first in the plan's order first."""
+    if scene.hold:
+        return []
+    return [run.name for run in scene.begun if run.resumable and not run.deleting][: scene.free]
+
+
+def _hold_change(scene: Scene, run: RunSeen, resumed: set[str]) -> dict[str, Any]:
+    if scene.hold and not run.ended and not run.suspended:
+        return _with_annotation({"spec": {"suspend": True}}, scene.hold)
+    if run.name in resumed:
+        return _with_annotation({"spec": {"suspend": False}}, None)
+    if run.held and not run.suspended:
+        return _with_annotation({}, None)  # somebody resumed it by hand: from now on it is theirs to suspend
+    return {}
+
+
+def _spec_change(run: RunSeen, wanted: Wanted) -> dict[str, Any]:
+    template = wanted.resource["spec"]
+    spec = {field: template.get(field) for field in PROPAGATED if run.spec.get(field) != template.get(field)}
+    return {"spec": spec} if spec else {}
+
+
+def _with_annotation(change: dict[str, Any], why: str | None) -> dict[str, Any]:
+    return {**change, "metadata": {"annotations": {ANNOTATION_HELD: why}}}
+
+
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    spec = {**first.get("spec", {}), **second.get("spec", {})}
+    return {**first, **second, **({"spec": spec} if spec else {})}

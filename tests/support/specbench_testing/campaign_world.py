@@ -1,0 +1,224 @@
+"""A small world for campaigns: a store of resources, and runs to which fate does what the run's own operator tells.
+
+A run holds its GPUs from `launch` until it ends or has seen that it is suspended; its status tells of that once a
+minute, as the real one does, and the world keeps what was truly held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from specbench_api.campaign.expand import expand_campaign
+from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.reading import parse_campaign
+from specbench_operator.cluster.act import Actor
+from specbench_operator.cluster.campaigns import CampaignActor, CampaignObserver
+from specbench_operator.errors import Changed
+from specbench_operator.handlers.campaigns import CampaignReconciler
+from specbench_operator.handlers.queue import Key
+from specbench_operator.handlers.reconciler import Outcome
+from specbench_operator.reconcile.moments import from_text, to_text
+from specbench_operator.telemetry import Telemetry
+from specbench_testing.campaigns import campaign
+from specbench_testing.resources import edit
+from specbench_testing.store_api import Raw, StoreApi
+
+NAME = "nightly"
+KEY = Key("SpecBenchCampaign", "default", NAME)
+GPUS = 2
+WRITTEN_EVERY_S = 60
+
+
+@dataclass
+class CampaignWorld:
+    """A campaign of six runs (two engines at three temperatures), edited by path."""
+
+    edits: Mapping[str, Any] = field(default_factory=dict)
+    store: StoreApi = field(default_factory=StoreApi)
+
+    def __post_init__(self) -> None:
+        self.telemetry = Telemetry()
+        api: Any = self.store
+        parts = CampaignObserver(api), CampaignActor(api), Actor(api)
+        self.reconciler = CampaignReconciler(*parts, self.telemetry, lambda: self.now)
+        self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
+        self.held: dict[str, float] = {}
+        """UID of a run → GPU-seconds that its engines truly held."""
+        self.look_again_s: float | None = None
+
+    @property
+    def planned(self) -> list[str]:
+        """Names of the first round's runs, in the plan's order."""
+        return [run.name for run in expand_campaign(parse_campaign(self.resource)).runs]
+
+    @property
+    def now(self) -> datetime:
+        """The time."""
+        return self.store.now
+
+    @property
+    def resource(self) -> Raw:
+        """The campaign."""
+        return self.store.objects["SpecBenchCampaign", NAME]
+
+    @property
+    def status(self) -> CampaignStatus:
+        """What was told."""
+        return CampaignStatus.model_validate(self.resource.get("status") or {})
+
+    @property
+    def runs(self) -> dict[str, Raw]:
+        """All SpecBenchRuns there are, in the order in which they were made."""
+        found = [raw for (kind, _), raw in self.store.objects.items() if kind == "SpecBenchRun"]
+        return {raw["metadata"]["name"]: raw for raw in found}
+
+    @property
+    def mine(self) -> dict[str, Raw]:
+        """Those that belong to the campaign."""
+        owner = self.resource["metadata"]["uid"]
+        return {
+            name: run
+            for name, run in self.runs.items()
+            if [row["uid"] for row in run["metadata"].get("ownerReferences", [])] == [owner]
+        }
+
+    @property
+    def events(self) -> list[str]:
+        """Reasons of all events so far."""
+        return [raw["reason"] for (kind, _), raw in self.store.objects.items() if kind == "Event"]
+
+    def said(self, kind: CampaignConditionType) -> tuple[ConditionStatus, str]:
+        """A condition's status and reason."""
+        row = {row.type: row for row in self.status.conditions}[kind]
+        return row.status, row.reason
+
+    def message(self, kind: CampaignConditionType) -> str:
+        """A condition's message."""
+        return {row.type: row for row in self.status.conditions}[kind].message
+
+    def look(self) -> Outcome:
+        """One reconciliation."""
+        outcome = self.reconciler.reconcile(KEY)
+        self.look_again_s = outcome.look_again_s
+        return outcome
+
+    def settle(self, most: int = 6) -> None:
+        """Look until nothing changes."""
+        for _ in range(most):
+            before = dict(self.store.objects), self.resource["metadata"]["resourceVersion"]
+            try:
+                self.look()
+            except Changed:
+                continue
+            if before == (dict(self.store.objects), self.resource["metadata"]["resourceVersion"]):
+                return
+
+    def edit(self, path: str, value: Any) -> None:
+        """Somebody edits the campaign."""
+        edit(self.resource, path, value)
+        self.resource["metadata"]["generation"] += 1
+        self.store.touch(self.resource)
+
+    def lose_status(self) -> None:
+        """Its status is gone."""
+        self.resource.pop("status", None)
+        self.store.touch(self.resource)
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes; engines hold their GPUs through it."""
+        self.store.now += timedelta(seconds=seconds)
+        for run in self.runs.values():
+            if holds(run):
+                uid = run["metadata"]["uid"]
+                self.held[uid] = self.held.get(uid, 0.0) + GPUS * seconds
+                self._write_held(run)
+
+    def launch(self, name: str) -> None:
+        """Its engine serves, and its client measures."""
+        self._tell(name, phase="Running", gpuSecondsUntil=to_text(self.now), gpuSecondsHeld=0.0)
+
+    def release(self, name: str) -> None:
+        """Its operator has seen that it is suspended: the GPUs are given back."""
+        self._write_held(self.runs[name], at_once=True)
+        self._tell(name, phase="Suspended")
+
+    def finish(self, name: str, *, trustworthy: bool = True, speedup: float = 1.5, gate: str = "") -> None:
+        """It ends with results."""
+        self._write_held(self.runs[name], at_once=True)
+        rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "ResultsDurable": "True"}
+        rows |= {"Trustworthy": str(trustworthy)} | ({"GatePassed": gate} if gate else {})
+        interval = {"value": speedup, "low": speedup - 0.1, "high": speedup + 0.1}
+        self._tell(
+            name,
+            phase="Succeeded",
+            progress="2/2",
+            completionTime=to_text(self.now),
+            verdict="Trustworthy" if trustworthy else "Untrustworthy",
+            best=f"ngram {speedup:.2f}x at 1",
+            arms=[{"arm": "ngram", "speedup": interval}],
+            conditions=conditions(rows),
+        )
+
+    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed") -> None:
+        """It ends without results."""
+        self._write_held(self.runs[name], at_once=True)
+        rows = conditions({"Ready": "False", "Reconciling": "False", "Stalled": "True"}, reason)
+        self._tell(name, phase=phase, completionTime=to_text(self.now), conditions=rows)
+
+    def queue(self, name: str) -> None:
+        """It waits for quota."""
+        self._tell(name, phase="Pending", conditions=conditions({"Queued": "True"}, "WaitingForQuota"))
+
+    def delete(self, name: str) -> None:
+        """Somebody deletes it."""
+        del self.store.objects["SpecBenchRun", name]
+
+    def suspend_by_hand(self, name: str, *, suspend: bool = True) -> None:
+        """Somebody suspends it, or lets it go on."""
+        self.runs[name]["spec"]["suspend"] = suspend
+        self.store.touch(self.runs[name])
+
+    def finish_all(self, most: int = 20) -> None:
+        """Every run that the campaign creates ends well, until none is created any more."""
+        for _ in range(most):
+            self.settle()
+            unfinished = [name for name, run in self.mine.items() if not over(run) and not run["spec"]["suspend"]]
+            if not unfinished:
+                return
+            for name in unfinished:
+                self.finish(name)
+
+    def _tell(self, name: str, **fields: Any) -> None:
+        run = self.runs[name]
+        run["status"] = {**run.get("status", {}), **fields}
+        self.store.touch(run)
+
+    def _write_held(self, run: Raw, *, at_once: bool = False) -> None:
+        status = run.setdefault("status", {})
+        until = from_text(status.get("gpuSecondsUntil"))
+        if until and (at_once or (self.now - until).total_seconds() >= WRITTEN_EVERY_S):
+            held = self.held.get(run["metadata"]["uid"], 0.0)
+            status |= {"gpuSecondsHeld": round(held, 1), "gpuSecondsUntil": to_text(self.now)}
+            self.store.touch(run)
+
+
+def conditions(rows: Mapping[str, str], reason: str = "Because") -> list[dict[str, str]]:
+    """As a run's status has them."""
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": "2026-01-02T12:00:00Z"}
+        for kind, status in rows.items()
+    ]
+
+
+def holds(run: Raw) -> bool:
+    """Whether its engine holds GPUs."""
+    return bool(run.get("status", {}).get("phase") == "Running")
+
+
+def over(run: Raw) -> bool:
+    """Whether it has ended."""
+    return bool(run.get("status", {}).get("completionTime"))

@@ -1,0 +1,31 @@
+"""SpecBenchCampaigns as a user writes them: the smallest good one, and edits of it by path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.reading import parse_campaign
+from specbench_testing.resources import Resource, edit, resource
+
+ENGINE = {"name": "engine", "path": "engine.kind", "values": ["vllm", "sglang"]}
+TEMPERATURE = {"path": "workloads[0].sampling.temperature", "values": [0, 0.7, 1.0]}
+
+
+def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> Resource:
+    """Two engines at three temperatures, edited by path."""
+    made: Resource = {
+        "apiVersion": "specbench.io/v1alpha1",
+        "kind": "SpecBenchCampaign",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"template": {"spec": resource()["spec"]}, "axes": [dict(ENGINE), dict(TEMPERATURE)]},
+    }
+    for path, value in (edits or {}).items():
+        edit(made, path, value)
+    return made
+
+
+def campaign_of(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> SpecBenchCampaign:
+    """The same as a model."""
+    return parse_campaign(campaign(edits, name=name))

@@ -1,0 +1,91 @@
+"""The campaign's definition: a run's schema without the rule that nothing may change, and a status that stays small."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from specbench_api.crdgen import campaign, reference, resource
+from specbench_api.crdgen.structural import VALIDATIONS, Schema, walk
+from specbench_api.spec.campaign import RUNS_MAX
+from specbench_api.spec.campaign_status import CampaignPhase, CampaignStatus, RunCounts, RunRow
+
+SCHEMA = campaign.schema()
+TEMPLATE = SCHEMA["properties"]["spec"]["properties"]["template"]["properties"]["spec"]
+RUN = resource.schema()["properties"]["spec"]
+ETCD_FRIENDLY_BYTES = 100_000
+
+
+def test_the_template_is_a_whole_run_that_may_be_changed() -> None:
+    assert TEMPLATE["properties"] == RUN["properties"]
+    assert TEMPLATE["required"] == RUN["required"]
+    dropped = [rule for rule in RUN[VALIDATIONS] if rule not in TEMPLATE[VALIDATIONS]]
+    assert [rule["message"][:30] for rule in dropped] == ["what is measured cannot change"]
+    assert all(rule in RUN[VALIDATIONS] for rule in TEMPLATE[VALIDATIONS])
+
+
+def test_no_rule_of_a_campaign_looks_back_or_into_values_that_cel_does_not_see() -> None:
+    rules: list[str] = []
+    walk(SCHEMA, "", lambda _, node: rules.extend(rule["rule"] for rule in node.get(VALIDATIONS, [])))
+    assert rules
+    assert [rule for rule in rules if "oldSelf" in rule or re.search(r"\.(values|exclude|include)\b", rule)] == []
+
+
+def test_an_axis_takes_any_json_and_rows_are_open_maps() -> None:
+    anything = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
+    spec = SCHEMA["properties"]["spec"]["properties"]
+    assert spec["axes"]["x-kubernetes-list-map-keys"] == ["path"]
+    assert spec["axes"]["items"]["properties"]["values"]["items"] == anything
+    assert spec["exclude"]["items"]["additionalProperties"] == anything
+    assert spec["include"]["items"]["maxProperties"] == spec["axes"]["maxItems"] + 1
+
+
+def test_a_campaign_is_unfinished_from_its_first_moment() -> None:
+    assert SCHEMA["properties"]["status"]["default"] == {"observedGeneration": -1}
+
+
+@pytest.mark.parametrize("column", campaign.COLUMNS, ids=lambda column: column["name"])
+def test_every_column_shows_a_field_that_there_is(column: dict[str, Any]) -> None:
+    path = column["jsonPath"]
+    if path.startswith(".metadata") or "conditions" in path:
+        return
+    node: Schema = SCHEMA
+    for step in path.strip(".").split("."):
+        node = node["properties"][step]
+    assert node["type"] == column["type"]
+
+
+def test_the_file_is_the_definition_and_the_names_are_those_of_the_kind() -> None:
+    assert yaml.safe_load(campaign.render()) == campaign.definition()
+    names = campaign.definition()["spec"]["names"]
+    assert (names["plural"], names["shortNames"], names["categories"]) == (
+        "specbenchcampaigns", ["sbc"], ["specbench"],
+    )  # fmt: skip
+    assert campaign.FILE_NAME == "specbench.io_specbenchcampaigns.yaml"
+
+
+def test_the_reference_tells_a_runs_fields_once() -> None:
+    page = reference.render()
+    assert page.count("### `spec.template.spec`") == 1
+    assert "### `spec.template.spec.load`" not in page
+    assert "| `values`" in page.replace("**", "")
+    assert "| `rerun` | string |" in page
+
+
+def longest(row: int) -> RunRow:
+    """A row in which every text is as long as it may be."""
+    texts: dict[str, Any] = {}
+    for name, field in RunRow.model_fields.items():
+        most = next((mark.max_length for mark in field.metadata if hasattr(mark, "max_length")), None)
+        texts |= {name: "x" * most} if most else {}
+    return RunRow(**{**texts, "name": f"{row:040d}", "gpu_seconds": 123456.789})
+
+
+def test_the_largest_status_is_below_100_kb() -> None:
+    """Rows are what grows with a campaign; its other texts are bounded, and few."""
+    rows = [longest(row) for row in range(RUNS_MAX)]
+    status = CampaignStatus(phase=CampaignPhase.RUNNING, counts=RunCounts(total=RUNS_MAX), runs=rows)
+    assert len(status.model_dump_json(by_alias=True, exclude_none=True).encode()) < ETCD_FRIENDLY_BYTES

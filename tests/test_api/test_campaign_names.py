@@ -1,0 +1,152 @@
+"""A run of a campaign is named by what it measures: edits that change nothing of that leave every name alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.campaign.expand import expand_campaign
+from specbench_api.campaign.names import ROUND_NAMES, run_hash, run_name
+from specbench_api.plan.canonical import RUN_SCHEMA, canonical_run
+from specbench_api.plan.names import client_name
+from specbench_api.spec.campaign import CAMPAIGN_NAME_MAX
+from specbench_api.spec.run import NAME, NAME_MAX
+from specbench_testing.campaigns import ENGINE, TEMPERATURE, campaign_of
+from specbench_testing.resources import run_of
+
+PINNED = "gda2ljny"
+"""Changing it makes every campaign of every user begin anew: a new RUN_SCHEMA then, and a note in the change log."""
+
+Edits = Mapping[str, Any]
+
+
+def names(edits: Edits | None = None, number: int = 1) -> list[str]:
+    return [run.name for run in expand_campaign(campaign_of(edits), number).runs]
+
+
+def hashed(edits: Edits | None = None) -> str:
+    return run_hash(run_of(edits).spec)
+
+
+def test_the_name_of_one_known_run_never_changes() -> None:
+    edits = {
+        "spec.engine": {"kind": "vllm", "version": "0.33.0", "args": ["--a=b"]},
+        "spec.drafters[0]": {"name": "n", "method": "ngram", "promptLookupMax": 4},
+        "spec.load": {"concurrency": [1, 8], "repeats": 2},
+        "spec.placement": {"gpus": 1, "nodeSelector": {"pool": "a"}},
+    }
+    assert canonical_run(run_of(edits).spec) == {
+        "schemaVersion": RUN_SCHEMA,
+        "model": {"name": "acme/tiny"},
+        "engine": {"kind": "vllm", "version": "0.33.0", "args": ["--a=b"]},
+        "drafters": [{"method": "ngram", "promptLookupMax": 4}],
+        "workloads": [{"dataset": {"source": "jsonl", "uri": "prompts.jsonl"}}],
+        "load": {"concurrency": [1, 8], "repeats": 2},
+        "hardware": {"gpus": 1, "nodeSelector": {"pool": "a"}},
+    }
+    assert run_name("nightly", run_of(edits).spec, 1) == f"nightly-{PINNED}"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.suspend": True},
+        {"spec.activeDeadlineSeconds": 600},
+        {"spec.startupDeadlineSeconds": 60},
+        {"spec.ttlSecondsAfterFinished": 0},
+        {"spec.results.s3": {"bucket": "elsewhere", "prefix": "p"}},
+        {"spec.placement": {"tolerations": [{"operator": "Exists"}], "priorityClassName": "low"}},
+        {"spec.drafters[0].name": "renamed"},
+        {"spec.workloads[0].name": "renamed"},
+        {"spec.load.repeats": 3},
+        {"spec.workloads[0].sampling": {"temperature": -0.0, "topP": 1.0}},
+        {"metadata.labels": {"team": "a"}},
+    ],
+    ids=str,
+)
+def test_what_is_not_measured_and_what_is_so_by_default_is_not_in_a_name(edits: Edits) -> None:
+    assert hashed(edits) == hashed()
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {"spec.model.revision": "v2"},
+        {"spec.engine.args": ["--x"]},
+        {"spec.engine.version": "1"},
+        {"spec.engine.levelling": "Off"},
+        {"spec.drafters": []},
+        {"spec.drafters[0].numSpeculativeTokens": 4},
+        {"spec.baseline": "Skip"},
+        {"spec.workloads[0].dataset.count": 9},
+        {"spec.workloads[0].sampling": {"temperature": 0.1}},
+        {"spec.workloads[0].extraBody": {"top_k": None}},
+        {"spec.load.repeats": 4},
+        {"spec.load.order": "Sequential"},
+        {"spec.load.slots": 8},
+        {"spec.placement": {"gpus": 1}},
+        {"spec.placement": {"nodeSelector": {"pool": "b"}}},
+        {"spec.placement": {"engineResources": {"cpu": "8"}}},
+    ],
+    ids=str,
+)
+def test_what_is_measured_is_in_the_name(edits: Edits) -> None:
+    assert hashed(edits) != hashed()
+
+
+def test_the_api_server_keeps_one_point_nought_as_one_where_no_schema_looks_and_names_do_not_change_by_it() -> None:
+    path = "spec.workloads[0].extraBody"
+    assert hashed({path: {"min_p": 1.0, "deep": [2.0]}}) == hashed({path: {"min_p": 1, "deep": [2]}})
+    assert hashed({path: {"flag": True}}) != hashed({path: {"flag": 1}})
+
+
+@given(
+    axes=st.permutations([ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]),
+    shuffled=st.permutations([0, 0.7, 1.0]),
+)
+def test_the_order_of_axes_and_of_values_leaves_every_name_alone(axes: list[Edits], shuffled: list[float]) -> None:
+    given_axes = [{**axis, "values": shuffled} if "temperature" in axis["path"] else axis for axis in axes]
+    plain = [ENGINE, TEMPERATURE, {"path": "load.repeats", "values": [2, 3]}]
+    assert sorted(names({"spec.axes": given_axes})) == sorted(names({"spec.axes": plain}))
+
+
+def test_further_values_and_combinations_leave_the_names_that_are_there_alone() -> None:
+    before = set(names())
+    further = names({"spec.axes[0].values": ["tensorrt-llm", "vllm", "sglang"], "spec.include": [{"temperature": 2}]})
+    assert before < set(further)
+    assert len(set(further)) == 10
+
+
+def test_renaming_an_axis_leaves_every_name_alone() -> None:
+    assert names({"spec.axes[0].name": "server", "spec.axes[1].name": "t"}) == names()
+
+
+def test_an_axis_whose_value_is_the_templates_leaves_every_name_alone() -> None:
+    assert names({"spec.axes[2]": {"path": "load.repeats", "values": [3]}}) == names()
+    assert names({"spec.axes[2]": {"path": "load.order", "values": ["Interleaved"]}}) == names()
+
+
+def test_a_row_whose_fields_are_the_templates_leaves_every_name_alone() -> None:
+    assert names({"spec.include": [{"engine": "vllm", "set": {"load.repeats": 3}}]}) == names()
+
+
+@given(campaign=st.from_regex(r"[a-z]([a-z0-9-]{0,26}[a-z0-9])?", fullmatch=True), number=st.integers(1, 10**6))
+def test_every_name_of_every_round_is_one_that_a_run_may_have(campaign: str, number: int) -> None:
+    assert len(campaign) <= CAMPAIGN_NAME_MAX
+    name = run_name(campaign, run_of().spec, number)
+    assert len(name) <= NAME_MAX
+    assert re.fullmatch(NAME, name)
+    assert len(client_name(name, 511, 99)) <= 63
+
+
+def test_each_round_has_names_of_its_own_and_the_first_adds_nothing() -> None:
+    assert run_name("n", run_of().spec, 1) == f"n-{hashed()}"
+    assert names(number=2) == [f"{name}-2" for name in names()]
+    suffixes = {run_name("n", run_of().spec, number) for number in range(1, ROUND_NAMES + 1)}
+    assert len(suffixes) == ROUND_NAMES
+    assert run_name("n", run_of().spec, 36) == f"n-{hashed()}-10"

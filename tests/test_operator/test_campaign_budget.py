@@ -1,0 +1,184 @@
+"""The budget: what is estimated, what is spent, and what happens at its end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.campaign_status import CampaignPhase
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_operator.reconcile.moments import to_text
+from specbench_testing.campaign_world import GPUS, CampaignWorld
+
+TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
+HOUR = 3600
+
+
+def with_budget(hours: float, **edits: object) -> CampaignWorld:
+    return CampaignWorld({"spec.budget.gpuHours": hours, "spec.parallelism": 6, **edits})
+
+
+def at_work(world: CampaignWorld) -> None:
+    world.settle()
+    for name in world.planned:
+        world.launch(name)
+
+
+def obey(world: CampaignWorld) -> None:
+    """The runs' operator sees which of them are suspended."""
+    for name, run in world.runs.items():
+        if run["spec"]["suspend"] and run["status"]["phase"] == "Running":
+            world.release(name)
+
+
+def test_without_a_budget_nothing_is_bounded_and_what_is_spent_is_told() -> None:
+    world = CampaignWorld({"spec.parallelism": 6})
+    at_work(world)
+    world.pass_time(HOUR)
+    world.finish_all()
+    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, "NoBudget")
+    assert world.status.gpu_hours_spent == 6 * GPUS
+    assert world.status.budget == "12.0 GPU-hours"
+
+
+@pytest.mark.parametrize(("hours", "reason"), [(1000, "WithinBudget"), (0.5, "EstimateOverBudget")])
+def test_the_estimate_is_compared_with_the_budget_before_anything_is_spent(hours: float, reason: str) -> None:
+    world = with_budget(hours)
+    world.settle()
+    assert world.said(Kind.BUDGET_EXHAUSTED) == (FALSE, reason)
+    assert world.status.gpu_hours_estimated is not None
+    assert f"{world.status.gpu_hours_estimated:g}" in world.message(Kind.BUDGET_EXHAUSTED)
+    assert (reason in world.events) is (reason == "EstimateOverBudget")
+
+
+def test_a_spent_budget_suspends_what_is_at_work_and_begins_nothing() -> None:
+    world = with_budget(6, **{"spec.parallelism": 3})
+    at_work_of_three = world.planned[:3]
+    world.settle()
+    for name in at_work_of_three:
+        world.launch(name)
+    world.finish(at_work_of_three[0])
+    world.pass_time(1.6 * HOUR)
+    world.look()
+    assert world.said(Kind.BUDGET_EXHAUSTED) == (TRUE, "BudgetExhausted")
+    assert world.said(Kind.RECONCILING) == (TRUE, "BudgetExhausted"), "two give their GPUs back"
+    obey(world)
+    world.settle()
+    assert world.said(Kind.STALLED) == (TRUE, "BudgetExhausted")
+    assert world.said(Kind.READY)[0] is FALSE
+    assert world.status.phase is CampaignPhase.FAILED
+    assert world.events.count("BudgetExhausted") == 1
+    assert len(world.store.created) == 3
+    assert [run["spec"]["suspend"] for run in world.runs.values()] == [False, True, True]
+
+
+def test_a_larger_budget_goes_on_where_the_campaign_stood() -> None:
+    world = with_budget(6)
+    at_work(world)
+    world.pass_time(HOUR)
+    world.look()
+    obey(world)
+    world.settle()
+    world.edit("spec.parallelism", 5)
+    world.settle()
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE, "more places are no more money"
+    world.edit("spec.budget.gpuHours", 100)
+    world.finish_all()
+    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert len(world.store.created) == 6
+
+
+def test_a_campaign_that_ends_with_its_last_gpu_hour_has_ended() -> None:
+    world = with_budget(12)
+    at_work(world)
+    world.pass_time(HOUR - 30)
+    world.look()
+    world.pass_time(30)
+    for name in world.planned:
+        world.finish(name)
+    world.settle()
+    assert world.said(Kind.READY) == (TRUE, "Finished")
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+
+
+def test_what_is_held_and_not_told_yet_counts_for_the_stop_and_not_in_status() -> None:
+    world = with_budget(2)
+    world.settle()
+    name = world.planned[0]
+    world.launch(name)
+    run = world.runs[name]
+    world.store.now += timedelta(seconds=HOUR - 10)
+    run["status"] |= {"gpuSecondsHeld": float(GPUS * (HOUR - 30)), "gpuSecondsUntil": to_text(world.now)}
+    world.store.touch(run)
+    world.settle()
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.look_again_s == pytest.approx(30), "that is all it can last"
+    version = world.resource["metadata"]["resourceVersion"]
+    world.store.now += timedelta(seconds=29)
+    world.look()
+    assert world.resource["metadata"]["resourceVersion"] == version
+    world.store.now += timedelta(seconds=1)
+    world.look()
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is TRUE
+
+
+def test_a_run_whose_figure_stands_still_is_not_taken_to_hold_for_ever() -> None:
+    world = with_budget(2)
+    world.settle()
+    world.launch(world.planned[0])
+    world.store.now += timedelta(hours=10)
+    world.look()
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+
+
+def test_once_spent_it_stays_spent_though_a_run_gave_back_earlier_than_estimated() -> None:
+    world = with_budget(2)
+    world.settle()
+    name = world.planned[0]
+    world.launch(name)
+    run = world.runs[name]
+    run["status"]["gpuSecondsHeld"] = float(2 * HOUR - 60)
+    world.store.touch(run)
+    world.store.now += timedelta(seconds=40)
+    world.look()
+    assert world.runs[name]["spec"]["suspend"]
+    run["status"] |= {"phase": "Suspended", "gpuSecondsHeld": float(2 * HOUR - 50)}
+    world.store.touch(run)
+    world.settle()
+    assert world.said(Kind.STALLED) == (TRUE, "BudgetExhausted")
+    assert world.runs[name]["spec"]["suspend"]
+
+
+def test_what_deleted_runs_held_stays_spent() -> None:
+    world = CampaignWorld({"spec.parallelism": 6})
+    at_work(world)
+    world.pass_time(HOUR)
+    world.settle()
+    world.delete(world.planned[0])
+    world.settle()
+    assert world.status.gpu_hours_spent == 6 * GPUS
+    assert world.status.gpu_seconds_deleted == GPUS * HOUR
+    world.launch(world.planned[0])
+    world.pass_time(HOUR)
+    world.settle()
+    assert world.status.gpu_hours_spent == 12 * GPUS
+
+
+def test_a_new_round_has_a_budget_of_its_own() -> None:
+    world = with_budget(6)
+    at_work(world)
+    world.pass_time(HOUR)
+    world.look()
+    obey(world)
+    world.settle()
+    old = set(world.runs)
+    world.edit("spec.rerun", "again")
+    world.settle()
+    assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
+    assert world.status.gpu_hours_spent == 0
+    assert not old & set(world.runs), "what had not ended of the last round is asked for by nobody"
+    world.finish_all()
+    assert world.said(Kind.READY) == (TRUE, "Finished")

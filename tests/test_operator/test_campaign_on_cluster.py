@@ -1,0 +1,177 @@
+"""Campaigns beside a real API server, with the operator as a process and the chart's rights, and nothing to measure on.
+
+The runs that it creates ask for S3 that is not there, so that no engine is launched; how a run ends is written into its
+status by the test, and its own operator leaves a run alone that has a completionTime.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubernetes import config
+from specbench_api import API_VERSION
+from specbench_operator.campaign_state import Stranger
+from specbench_operator.cluster.api import Api
+from specbench_operator.cluster.campaigns import CampaignObserver
+from specbench_testing.campaign_world import conditions
+from specbench_testing.campaigns import campaign
+from specbench_testing.cluster import MERGE, Cluster
+from specbench_testing.operating import OperatorProcess, Site, eventually
+from specbench_testing.resources import Resource, resource
+from specbench_testing.runs import Definition
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
+
+NAME = "nightly"
+QUICK = {"SPECBENCH_RELIST_S": "5"}
+EDITS = {"spec.template.spec.placement": {"gpus": 64}, "spec.template.spec.engine.image": "registry.invalid/none:1"}
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterator[Site]:
+    with cluster.namespace("campaigns") as namespace:
+        yield Site(cluster, namespace)
+
+
+@pytest.fixture
+def operator(site: Site, tmp_path: Path) -> Iterator[OperatorProcess]:
+    process = OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", QUICK).start()
+    try:
+        yield process
+        assert process.bugs() == []
+    finally:
+        if process.process:
+            process.end(signal.SIGKILL)
+
+
+def make(site: Site, edits: dict[str, Any] | None = None) -> Resource:
+    return site.campaigns.create(campaign({**EDITS, **(edits or {})}, name=NAME))
+
+
+def runs(site: Site) -> dict[str, Resource]:
+    found = site.cluster.call("GET", f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchruns")["items"]
+    return {run["metadata"]["name"]: run for run in found}
+
+
+def status(site: Site) -> dict[str, Any]:
+    return dict(site.campaigns.get(NAME).get("status", {}))
+
+
+def said(site: Site, kind: str) -> tuple[str, str]:
+    rows = {row["type"]: row for row in status(site).get("conditions", [])}
+    return (rows[kind]["status"], rows[kind]["reason"]) if kind in rows else ("", "")
+
+
+def finish(site: Site, name: str) -> None:
+    """As its own operator would, at its end."""
+    rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "Trustworthy": "True", "Validated": "True"}
+    rows |= {"ResultsDurable": "True", "LoadFinished": "True", "EngineReady": "True"}
+    told = {
+        "observedGeneration": 1,
+        "phase": "Succeeded",
+        "completionTime": "2026-01-02T12:00:00Z",
+        "conditions": conditions(rows),
+        "best": "ngram 1.50x at 1",
+        "arms": [{"arm": "ngram", "workload": "chat", "speedup": {"value": 1.5, "low": 1.4, "high": 1.6}}],
+        "gpuSecondsHeld": 3600.0,
+    }
+    eventually(lambda: runs(site)[name].get("status", {}).get("phase"), "its own operator has not seen it")
+    site.runs.set_status(name, told)
+
+
+def finish_those_that_are_there(site: Site) -> None:
+    for name, run in runs(site).items():
+        if not run.get("status", {}).get("completionTime"):
+            finish(site, name)
+
+
+def test_a_campaign_creates_its_runs_one_after_another_and_rolls_them_up(site: Site, operator: OperatorProcess) -> None:
+    made = make(site, {"spec.parallelism": 4})
+    eventually(lambda: len(runs(site)) == 4, "four runs are not created")
+    owners = {run["metadata"]["ownerReferences"][0]["uid"] for run in runs(site).values()}
+    assert owners == {made["metadata"]["uid"]}
+    finish_those_that_are_there(site)
+    eventually(lambda: len(runs(site)) == 6, "the others are not created")
+    finish_those_that_are_there(site)
+    eventually(lambda: said(site, "Ready") == ("True", "Finished"), f"it has not ended: {status(site)}")
+    told = status(site)
+    assert (told["phase"], told["progress"]) == ("Succeeded", "6/6")
+    assert told["best"].startswith("ngram 1.50x at 1 (engine=")
+    assert told["gpuHoursSpent"] == 6
+    columns, cells = site.campaigns.table(NAME)
+    shown = dict(zip(columns, cells, strict=True))
+    assert (shown["Phase"], shown["Runs"], shown["Failed"]) == ("Succeeded", "6/6", 0)
+    assert {"RoundStarted", "RoundFinished"} <= site.reasons("SpecBenchCampaign")
+    assert 'specbench_campaign_gpu_hours_spent{campaign="nightly"' in eventually(
+        lambda: operator.metric("specbench_campaign_gpu_hours_spent{"), "no figure is told to Prometheus"
+    )
+
+
+def test_suspend_resume_edit_and_rerun(site: Site, operator: OperatorProcess) -> None:
+    make(site, {"spec.parallelism": 2, "spec.axes": [campaign()["spec"]["axes"][0]]})
+    eventually(lambda: len(runs(site)) == 2, "two runs are not created")
+    change(site, {"suspend": True})
+    eventually(lambda: all(run["spec"]["suspend"] for run in runs(site).values()), "they are not suspended")
+    eventually(lambda: status(site)["phase"] == "Suspended", "it is not Suspended")
+    change(site, {"suspend": False, "template": {"spec": {"activeDeadlineSeconds": 777}}})
+    eventually(lambda: not any(run["spec"]["suspend"] for run in runs(site).values()), "they are not resumed")
+    eventually(
+        lambda: {run["spec"]["activeDeadlineSeconds"] for run in runs(site).values()} == {777},
+        "the deadline is not taken over",
+    )
+    finish_those_that_are_there(site)
+    eventually(lambda: said(site, "Ready")[0] == "True", "it has not ended")
+    before = set(runs(site))
+    change(site, {"rerun": "again"})
+    eventually(lambda: set(runs(site)) == before | {f"{name}-2" for name in before}, "no new round")
+    assert status(site)["round"]["number"] == 2
+
+
+def test_a_deleted_campaign_takes_its_runs_along(site: Site, operator: OperatorProcess) -> None:
+    make(site, {"spec.parallelism": 2})
+    eventually(lambda: len(runs(site)) == 2, "two runs are not created")
+    path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchcampaigns/{NAME}"
+    site.cluster.call("DELETE", path, {"propagationPolicy": "Background"})
+    eventually(lambda: runs(site) == {}, "runs outlive their campaign")
+
+
+def test_an_operator_that_is_killed_goes_on_and_makes_no_run_twice(site: Site, operator: OperatorProcess) -> None:
+    make(site, {"spec.parallelism": 2})
+    eventually(lambda: len(runs(site)) == 2, "two runs are not created")
+    before = {name: run["metadata"]["uid"] for name, run in runs(site).items()}
+    operator.end(signal.SIGKILL)
+    finish(site, min(before))
+    operator.start()
+    eventually(lambda: len(runs(site)) == 3, "it does not go on")
+    assert {name: run["metadata"]["uid"] for name, run in runs(site).items() if name in before} == before
+
+
+def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
+    site: Site, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    first = make(site, {"spec.suspend": True})
+    eventually(lambda: status(site).get("phase") == "Suspended", "it is not looked at")
+    name = status(site)["runs"][0]["name"]
+    site.runs.create(resource({"spec.suspend": True}, name=name))
+    change(site, {"suspend": False})
+    eventually(lambda: status(site)["runs"][0].get("reason") == "NameTaken", "the stranger is not told")
+    eventually(lambda: len(runs(site)) == 2, "the others do not go on")
+    api = Api(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
+    observed = CampaignObserver(api).observe(site.namespace, NAME)
+    assert observed is not None
+    assert observed.strangers == {name: Stranger.FOREIGN}
+    assert [run.ref.name for run in observed.runs] == [other for other in runs(site) if other != name]
+    assert first["metadata"]["uid"] == observed.resource["metadata"]["uid"]
+    change(site, {"axes": [{"path": "engine.kind", "values": ["no-such-engine"]}]})
+    eventually(lambda: said(site, "Validated") == ("False", "InvalidSpec"), "it is not refused")
+    assert len(runs(site)) == 2
+
+
+def change(site: Site, spec: dict[str, Any]) -> None:
+    path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchcampaigns/{NAME}"
+    site.cluster.call("PATCH", path, {"spec": spec}, kind=MERGE)

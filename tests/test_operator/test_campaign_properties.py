@@ -1,0 +1,260 @@
+"""Whatever happens in whatever order: no run twice, none too many, nothing foreign touched, and an end."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from datetime import timedelta
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from specbench_api.campaign.expand import expand_campaign
+from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.campaign_status import CampaignPhase
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.reading import parse_campaign
+from specbench_operator.campaign.spending import LAG_S
+from specbench_operator.errors import Changed
+from specbench_testing.campaign_world import GPUS, CampaignWorld, holds, over
+from specbench_testing.resources import resource
+from specbench_testing.store_api import Died
+
+TRUE = ConditionStatus.TRUE
+FATES = (
+    "launch", "launch all", "finish", "finish badly", "fail", "stall", "queue", "delete", "obey", "hold by hand",
+    "let go by hand", "suspend", "resume", "die early", "die late", "status lost", "half a minute", "an hour",
+    "new value", "fewer values", "other template", "deadline", "rerun", "wider", "narrower", "stranger",
+    "stranger gone", "look twice", "run status lost",
+)  # fmt: skip
+QUIET = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Fated(CampaignWorld):
+    """The world, and one thing after another that may happen in it."""
+
+    def befall(self, fate: str) -> None:
+        getattr(self, "_" + fate.replace(" ", "_"))()
+
+    def live(self) -> list[str]:
+        return [name for name, run in self.mine.items() if not over(run) and not run["spec"]["suspend"]]
+
+    def step(self) -> None:
+        """One look of the operator, with all that must hold of it."""
+        active, foreign = set(self.live()), self.strangers()
+        try:
+            self.look()
+        except (Changed, Died):
+            pass
+        finally:
+            self.store.writes_left = None
+        begun = [name for name in self.live() if name not in active]
+        places = self.resource["spec"].get("parallelism", 1)
+        assert len(self.occupying()) <= max(places, len(active)), "more than parallelism"
+        assert not (begun and self.resource["spec"].get("suspend")), "something begins while it is suspended"
+        assert self.strangers() == foreign, "a stranger was touched"
+
+    def occupying(self) -> list[str]:
+        """Runs at work, but for those that are stalled: they do nothing by themselves."""
+        return [name for name in self.live() if not stalled(self.mine[name])]
+
+    def planned_now(self) -> list[str]:
+        """Names of the present round's runs."""
+        assert self.status.round is not None
+        return [run.name for run in expand_campaign(parse_campaign(self.resource), self.status.round.number).runs]
+
+    def strangers(self) -> dict[str, object]:
+        return {name: copy.deepcopy(run) for name, run in self.runs.items() if name not in self.mine}
+
+    def _launch(self) -> None:
+        for name in [name for name in self.live() if not holds(self.runs[name])][:1]:
+            self.launch(name)
+
+    def _launch_all(self) -> None:
+        for name in self.live():
+            if not holds(self.runs[name]):
+                self.launch(name)
+
+    def _finish(self) -> None:
+        for name in self.live()[:1]:
+            self.finish(name)
+
+    def _finish_badly(self) -> None:
+        for name in self.live()[-1:]:
+            self.finish(name, trustworthy=False)
+
+    def _fail(self) -> None:
+        for name in self.live()[:1]:
+            self.fail(name)
+
+    def _stall(self) -> None:
+        for name in [name for name in self.live() if "status" not in self.runs[name]][:1]:
+            self.runs[name]["status"] = {"conditions": [{"type": "Stalled", "status": "True", "reason": "BadRequest"}]}
+
+    def _queue(self) -> None:
+        for name in [name for name in self.live() if "status" not in self.runs[name]][:1]:
+            self.queue(name)
+
+    def _delete(self) -> None:
+        for name in list(self.mine)[:1]:
+            self.delete(name)
+
+    def _obey(self) -> None:
+        for name, run in self.mine.items():
+            if run["spec"]["suspend"] and holds(run):
+                self.release(name)
+
+    def _hold_by_hand(self) -> None:
+        for name in self.live()[:1]:
+            self.suspend_by_hand(name)
+
+    def _let_go_by_hand(self) -> None:
+        for name, run in self.mine.items():
+            if run["spec"]["suspend"] and "specbench.io/suspended-by-campaign" not in run["metadata"]["annotations"]:
+                self.suspend_by_hand(name, suspend=False)
+
+    def _suspend(self) -> None:
+        self.edit("spec.suspend", True)
+
+    def _resume(self) -> None:
+        self.edit("spec.suspend", False)
+
+    def _die_early(self) -> None:
+        self.store.writes_left = 0
+
+    def _die_late(self) -> None:
+        self.store.writes_left = 1
+
+    def _status_lost(self) -> None:
+        self.lose_status()
+
+    def _run_status_lost(self) -> None:
+        for name in [name for name in self.live() if not holds(self.runs[name])][:1]:
+            self.runs[name].pop("status", None)
+
+    def _half_a_minute(self) -> None:
+        self.pass_time(30)
+
+    def _an_hour(self) -> None:
+        for _ in range(60):
+            self.pass_time(60)
+
+    def _new_value(self) -> None:
+        self.edit("spec.axes[1].values", [0, 0.7, 1.0, 1.5])
+
+    def _fewer_values(self) -> None:
+        self.edit("spec.axes[1].values", [0.7])
+
+    def _other_template(self) -> None:
+        self.edit("spec.template.spec.load.repeats", 8)
+
+    def _deadline(self) -> None:
+        self.edit("spec.template.spec.activeDeadlineSeconds", 999)
+
+    def _rerun(self) -> None:
+        self.edit("spec.rerun", f"token-{self.resource['metadata']['generation']}")
+
+    def _wider(self) -> None:
+        self.edit("spec.parallelism", 4)
+
+    def _narrower(self) -> None:
+        self.edit("spec.parallelism", 1)
+
+    def _stranger(self) -> None:
+        for name in [name for name in self.planned if name not in self.runs][-1:]:
+            self.store.put(resource(name=name))
+
+    def _stranger_gone(self) -> None:
+        for name in self.strangers():
+            self.delete(name)
+
+    def _look_twice(self) -> None:
+        self.step()
+
+
+def stalled(run: dict[str, object]) -> bool:
+    status = run.get("status", {})
+    assert isinstance(status, dict)
+    return any((row["type"], row["status"]) == ("Stalled", "True") for row in status.get("conditions", []))
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=40), st.integers(1, 4))
+@QUIET
+def test_no_order_of_events_begins_too_many_or_touches_a_stranger(fates: list[str], parallelism: int) -> None:
+    world = Fated({"spec.parallelism": parallelism})
+    world.step()
+    for fate in fates:
+        world.befall(fate)
+        world.step()
+        both = {row.type for row in world.status.conditions if row.status is TRUE}
+        assert len(both & {Kind.READY, Kind.RECONCILING, Kind.STALLED}) <= 1
+
+
+WITHOUT_DELETION = tuple(fate for fate in FATES if fate not in ("delete", "fewer values", "other template", "rerun"))
+
+
+@given(st.lists(st.sampled_from(WITHOUT_DELETION), max_size=40))
+@QUIET
+def test_no_run_is_created_twice_however_often_the_operator_dies(fates: list[str]) -> None:
+    world = Fated({"spec.parallelism": 3})
+    for fate in fates:
+        world.befall(fate)
+        world.step()
+    assert [name for name, times in Counter(world.store.created).items() if times > 1] == []
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=30))
+@QUIET
+def test_every_campaign_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
+    world = Fated({"spec.parallelism": 2})
+    for fate in fates:
+        world.befall(fate)
+        world.step()
+    for fate in ("resume", "stranger gone", "let go by hand"):
+        world.befall(fate)
+    world.finish_all()
+    assert world.status.phase in (CampaignPhase.SUCCEEDED, CampaignPhase.FAILED)
+    assert world.said(Kind.RECONCILING)[0] is not TRUE
+    assert [name for name in world.planned_now() if name not in world.runs] == []
+
+
+SPENDING = (
+    "launch", "launch all", "finish", "fail", "obey", "suspend", "resume", "die early", "half a minute", "delete",
+    "new value", "wider", "narrower", "deadline", "hold by hand", "let go by hand",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(SPENDING), max_size=20))
+@QUIET
+def test_a_round_overdraws_its_budget_by_no_more_than_is_documented(fates: list[str]) -> None:
+    """Looked at every half minute, and the runs' operator suspends at once what it is told to."""
+    world = Fated({"spec.parallelism": 3, "spec.budget.gpuHours": 0.1})
+    for fate in fates:
+        world.befall(fate)
+        world.step()
+        world.befall("obey")
+        world.pass_time(30)
+        world.step()
+        world.befall("obey")
+    for _ in range(8):
+        world.befall("launch all")
+        world.pass_time(30)
+        world.step()
+        world.befall("obey")
+    widest = 4
+    assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * LAG_S
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=20))
+@QUIET
+def test_the_same_is_decided_again_when_it_is_looked_at_again(fates: list[str]) -> None:
+    world = Fated({"spec.parallelism": 2})
+    for fate in fates:
+        world.befall(fate)
+        world.step()
+    world.settle(20)
+    version, objects = world.resource["metadata"]["resourceVersion"], copy.deepcopy(world.store.objects)
+    world.store.now += timedelta(seconds=1)
+    world.look()
+    assert world.resource["metadata"]["resourceVersion"] == version
+    assert world.store.objects == objects

@@ -1,0 +1,136 @@
+"""What the runs came to, together, in the words and figures that people read."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specbench_api.spec.campaign import RUNS_MAX
+from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_operator.campaign.decide import decide
+from specbench_operator.campaign.planned import plan_round
+from specbench_operator.campaign_state import CampaignObserved, RunSeen, Told
+from specbench_operator.state import Ref
+from specbench_testing.campaign_world import CampaignWorld
+from specbench_testing.operator import NOON
+
+STALLED = {"Stalled": Told("True", "R" * 40, "m" * 4096), "Trustworthy": Told("False", "R" * 128)}
+TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
+
+
+@pytest.fixture
+def world() -> CampaignWorld:
+    world = CampaignWorld({"spec.parallelism": 6})
+    world.settle()
+    return world
+
+
+def test_the_best_of_all_runs_is_told_with_its_combination(world: CampaignWorld) -> None:
+    for number, name in enumerate(world.planned):
+        world.finish(name, speedup=1.2 + number / 10)
+    world.settle()
+    assert world.status.best == "ngram 1.70x at 1 (engine=sglang temperature=1)"
+    assert world.status.verdict == "Trustworthy"
+
+
+def test_the_best_is_none_that_cannot_be_trusted(world: CampaignWorld) -> None:
+    world.finish(world.planned[0], speedup=9.0, trustworthy=False)
+    world.finish(world.planned[1], speedup=1.3)
+    world.finish_all()
+    assert world.status.best.startswith("ngram 1.50x")
+    assert world.status.verdict == "1 of 6 untrustworthy"
+    assert world.said(Kind.TRUSTWORTHY) == (FALSE, "Untrustworthy")
+    assert world.planned[0] in world.message(Kind.TRUSTWORTHY)
+    assert world.said(Kind.READY) == (TRUE, "Finished")
+
+
+def test_where_nothing_is_faster_that_is_said_at_the_end_alone(world: CampaignWorld) -> None:
+    for name in world.planned[:5]:
+        world.finish(name, speedup=0.9)
+    world.settle()
+    assert world.status.best == ""
+    assert world.status.verdict == ""
+    world.finish(world.planned[5], speedup=0.9)
+    world.settle()
+    assert world.status.best == "none faster"
+
+
+@pytest.mark.parametrize(
+    ("gates", "said", "text"),
+    [
+        (["True"] * 6, (TRUE, "GatePassed"), "6 of 6 passed"),
+        (["True", "False", "True", "True", "True", "True"], (FALSE, "GateFailed"), "5 of 6 passed, 1 failed"),
+        (["True", "Unknown", "", "", "", ""], (UNKNOWN, "NotFinished"), "1 of 2 passed"),
+        ([""] * 6, (UNKNOWN, "NoGate"), ""),
+    ],
+)
+def test_the_gates_of_runs_are_one_gate(
+    world: CampaignWorld, gates: list[str], said: tuple[ConditionStatus, str], text: str
+) -> None:
+    for name, gate in zip(world.planned, gates, strict=True):
+        world.finish(name, gate=gate)
+    world.settle()
+    assert world.said(Kind.GATE_PASSED) == said
+    assert world.status.gate == text
+    assert ("GateFailed" in world.events) is (said[0] is FALSE)
+
+
+def test_results_that_are_not_durable_are_told_with_their_run(world: CampaignWorld) -> None:
+    name = world.planned[2]
+    world.finish(name)
+    rows = world.runs[name]["status"]["conditions"]
+    rows[[row["type"] for row in rows].index("ResultsDurable")] |= {"status": "False", "reason": "BucketMissing"}
+    world.settle()
+    assert world.said(Kind.RESULTS_DURABLE) == (FALSE, "BucketMissing")
+    assert name in world.message(Kind.RESULTS_DURABLE)
+
+
+def test_a_run_that_says_more_than_a_row_holds_is_cut_and_one_that_says_less_is_read(world: CampaignWorld) -> None:
+    name = world.planned[0]
+    world.runs[name]["status"] = {
+        "phase": "Analysing",
+        "progress": "100000/1000000",
+        "best": "x" * 128,
+        "verdict": "y" * 32,
+        "conditions": [{"type": "SomethingNew", "status": "True"}],
+    }
+    world.settle()
+    row = world.status.runs[0]
+    assert (row.phase, len(row.best), row.progress) == ("Analysing", 64, "100000/10000")
+
+
+def test_the_largest_campaign_has_a_status_of_less_than_a_hundred_kilobytes() -> None:
+    values = [round(step / 100, 2) for step in range(64)]
+    axes = [
+        {"name": "drafter-configuration-of-the-run", "path": "workloads[0].sampling.temperature", "values": values},
+        {"name": "repeats", "path": "load.repeats", "values": [3, 4, 5, 6]},
+    ]
+    world = CampaignWorld({"spec.axes": axes})
+    seen = [
+        RunSeen(Ref("SpecBenchRun", name, name), 1, NOON, phase="Analysing", conditions=STALLED, progress="9" * 12,
+                verdict="Untrustworthy", best="b" * 64, gpu_seconds=1234567.8)
+        for name in plan_round(world.resource, 1).names
+    ]  # fmt: skip
+    status = decide(CampaignObserved(world.resource, tuple(seen)), NOON).status
+    assert len(status.runs) == RUNS_MAX
+    assert {len(row.reason) for row in status.runs} == {32}
+    assert len(json.dumps(status.to_dict())) < 100_000
+
+
+def test_metrics_tell_what_each_campaign_spent(world: CampaignWorld) -> None:
+    for name in world.planned:
+        world.launch(name)
+    world.pass_time(3600)
+    world.settle()
+    world.edit("spec.budget.gpuHours", 40)
+    world.telemetry.counted_campaigns([world.resource])
+    value = world.telemetry.registry.get_sample_value
+    labels = {"namespace": "default", "campaign": "nightly"}
+    assert value("specbench_campaign_gpu_hours_spent", labels) == 12
+    assert value("specbench_campaign_gpu_hours_budget", labels) == 40
+    assert value("specbench_campaigns", {"phase": "Running"}) == 1
+    world.telemetry.counted_campaigns([])
+    assert value("specbench_campaign_gpu_hours_spent", labels) is None
+    assert value("specbench_campaigns", {"phase": "Running"}) == 0

@@ -1,0 +1,123 @@
+"""Suspending and resuming: what the campaign holds it lets go, and what a person holds stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.campaign_status import CampaignPhase
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_operator.campaign_state import ANNOTATION_HELD
+from specbench_testing.campaign_world import CampaignWorld
+
+TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
+
+
+@pytest.fixture
+def world() -> CampaignWorld:
+    world = CampaignWorld({"spec.parallelism": 2})
+    world.settle()
+    return world
+
+
+def held(world: CampaignWorld) -> dict[str, str]:
+    return {
+        name: run["metadata"]["annotations"].get(ANNOTATION_HELD, "")
+        for name, run in world.runs.items()
+        if run["spec"]["suspend"]
+    }
+
+
+def test_suspending_a_campaign_suspends_its_runs_and_begins_nothing(world: CampaignWorld) -> None:
+    first, second = world.planned[:2]
+    world.finish(first)
+    world.edit("spec.suspend", True)
+    world.settle()
+    assert held(world) == {second: "Suspended"}
+    assert len(world.store.created) == 2
+    assert world.status.phase is CampaignPhase.SUSPENDED
+    assert {world.said(kind)[0] for kind in (Kind.READY, Kind.RECONCILING, Kind.STALLED)} == {FALSE}
+    assert "Suspended" in world.events
+
+
+def test_resuming_lets_go_on_what_was_suspended_before_anything_new_begins(world: CampaignWorld) -> None:
+    world.edit("spec.suspend", True)
+    world.settle()
+    world.edit("spec.suspend", False)
+    world.settle()
+    assert held(world) == {}
+    assert len(world.store.created) == 2
+    assert "Resumed" in world.events
+    world.finish_all()
+    assert len(world.store.created) == 6
+
+
+def test_a_lower_parallelism_resumes_no_more_than_it_allows(world: CampaignWorld) -> None:
+    world.edit("spec.suspend", True)
+    world.settle()
+    world.edit("spec.suspend", False)
+    world.edit("spec.parallelism", 1)
+    world.settle()
+    assert list(held(world)) == [world.planned[1]]
+    world.finish(world.planned[0])
+    world.settle()
+    assert held(world) == {}
+    assert len(world.store.created) == 2
+
+
+def test_a_lower_parallelism_takes_nothing_from_runs_at_work(world: CampaignWorld) -> None:
+    world.edit("spec.parallelism", 1)
+    world.settle()
+    assert held(world) == {}
+    world.finish(world.planned[0])
+    world.settle()
+    assert len(world.store.created) == 2
+    world.finish(world.planned[1])
+    world.settle()
+    assert len(world.store.created) == 3
+
+
+def test_a_run_that_was_suspended_by_hand_stays_so_and_keeps_its_place(world: CampaignWorld) -> None:
+    by_hand, other = world.planned[:2]
+    world.suspend_by_hand(by_hand)
+    world.edit("spec.suspend", True)
+    world.settle()
+    world.edit("spec.suspend", False)
+    world.settle()
+    assert held(world) == {by_hand: ""}
+    assert world.status.runs[0].reason == "SuspendedByHand"
+    world.finish(other)
+    world.settle()
+    assert len(world.store.created) == 3, "its place is not given away, the other one's is"
+
+
+def test_a_campaign_that_waits_for_a_persons_hand_says_so(world: CampaignWorld) -> None:
+    for name in world.planned[:2]:
+        world.suspend_by_hand(name)
+    world.settle()
+    assert world.said(Kind.RECONCILING) == (TRUE, "WaitingForResume")
+    assert world.planned[0] in world.message(Kind.RECONCILING)
+    world.suspend_by_hand(world.planned[0], suspend=False)
+    world.settle()
+    assert world.said(Kind.RECONCILING) == (TRUE, "Running")
+
+
+def test_a_run_that_is_resumed_by_hand_is_suspended_again_while_the_campaign_is(world: CampaignWorld) -> None:
+    world.edit("spec.suspend", True)
+    world.settle()
+    world.suspend_by_hand(world.planned[0], suspend=False)
+    world.settle()
+    assert len(held(world)) == 2
+
+
+def test_a_mark_that_no_longer_holds_is_taken_off_so_that_the_next_hand_counts(world: CampaignWorld) -> None:
+    name = world.planned[0]
+    world.edit("spec.suspend", True)
+    world.settle()
+    world.edit("spec.suspend", False)
+    world.suspend_by_hand(name, suspend=False)
+    world.settle()
+    assert ANNOTATION_HELD not in world.runs[name]["metadata"]["annotations"]
+    world.suspend_by_hand(name)
+    world.settle()
+    assert held(world) == {name: ""}
