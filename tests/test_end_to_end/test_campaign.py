@@ -6,6 +6,7 @@ Engines and clients are played (`specbench_testing.played_site` says what that m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,18 @@ class Campaign:
         patiently(lambda: self._site.site.cluster.call("PATCH", path, {"spec": {"suspend": suspended}}, kind=MERGE))
 
 
-def matrix(site: PlayedSite, side: int, **spec: Any) -> dict[str, Any]:
+Sides = tuple[int, int, int]
+
+
+def matrix(site: PlayedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
     """Three axes of so many values, one row of combinations excluded, and runs included whose engines all fail."""
-    values = list(range(1, side + 1))
+    seeds, drafts, lookups = (list(range(1, side + 1)) for side in sides)
     return {
         "template": {"spec": site.spec({"spec.placement": placement(4)})},
         "axes": [
-            {"name": "seed", "path": "workloads[0].sampling.seed", "values": values},
-            {"name": "drafts", "path": "drafters[0].numSpeculativeTokens", "values": values},
-            {"name": "lookup", "path": "drafters[0].promptLookupMax", "values": values},
+            {"name": "seed", "path": "workloads[0].sampling.seed", "values": seeds},
+            {"name": "drafts", "path": "drafters[0].numSpeculativeTokens", "values": drafts},
+            {"name": "lookup", "path": "drafters[0].promptLookupMax", "values": lookups},
         ],
         "exclude": [{"seed": 1, "drafts": 1}],
         "include": [{"seed": 90 + number, "set": {"engine.args": [OUT_OF_MEMORY]}} for number in range(FAILING)],
@@ -82,11 +86,11 @@ def matrix(site: PlayedSite, side: int, **spec: Any) -> dict[str, Any]:
     }
 
 
-def comes_to_its_end(site: PlayedSite, side: int, kills: int) -> None:
-    """All but a row of a cube, suspended in the middle and resumed, while the operator is killed."""
-    total = side**3 - side + FAILING
+def comes_to_its_end(site: PlayedSite, sides: Sides, kills: int) -> None:
+    """Suspended in the middle and resumed, while the operator is killed."""
+    total = prod(sides) - sides[-1] + FAILING
     with OperatorKills(site.operator, kills, drawn_seed()) as killing:
-        campaign = Campaign(site, matrix(site, side))
+        campaign = Campaign(site, matrix(site, sides))
         eventually(lambda: campaign.counted("succeeded") >= total // 4, f"{campaign.status()}", WITHIN_S)
         campaign.suspend(suspended=True)
         eventually(lambda: site.gpus() == 0, "a suspended campaign holds GPUs", WITHIN_S)
@@ -109,19 +113,19 @@ def comes_to_its_end(site: PlayedSite, side: int, kills: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_campaign_comes_to_its_end_although_the_operator_is_killed(site: PlayedSite) -> None:
-    comes_to_its_end(site, side=2, kills=3)
+    comes_to_its_end(site, (3, 2, 2), kills=3)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_sixty_runs_come_to_their_end_although_the_operator_is_killed_twenty_times(site: PlayedSite) -> None:
-    comes_to_its_end(site, side=4, kills=20)
+    comes_to_its_end(site, (4, 4, 4), kills=20)
 
 
 @pytest.mark.timeout(600)
 def test_a_campaign_stops_when_its_budget_is_spent(site: PlayedSite) -> None:
     gpu_hours = 4 * 30 / 3600  # three or four of the 26 runs
-    campaign = Campaign(site, matrix(site, 3, budget={"gpuHours": gpu_hours}, parallelism=2))
+    campaign = Campaign(site, matrix(site, (3, 3, 3), budget={"gpuHours": gpu_hours}, parallelism=2))
     eventually(lambda: campaign.said("BudgetExhausted") == "True", f"it goes on: {campaign.status()}", WITHIN_S)
     eventually(lambda: site.gpus() == 0, "GPUs are held although the budget is spent")
     assert (campaign.said("Ready"), campaign.said("Stalled")) == ("False", "True")
