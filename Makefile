@@ -35,7 +35,7 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, no long draws; under a minute
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers and not engine and not s3 and not process and not draws" -n $(WORKERS) --dist loadgroup -q
 
-test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster
+test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real cluster, and twenty under a campaign of sixty runs
 	$(BIN)/pytest -m chaos --timeout 3600
 
 test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and examples/gitops, Kueue queues; built once, ten minutes

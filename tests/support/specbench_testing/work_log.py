@@ -50,7 +50,7 @@ class WorkLog:
     def add(self, entry: Entry) -> None:
         """Append."""
         line = json.dumps(asdict(entry)).encode() + b"\n"
-        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             os.write(handle, line)
         finally:

@@ -1,0 +1,133 @@
+"""Campaigns on 64 GPUs that are not there: a matrix to its end, whatever befalls the operator; a budget that stops one.
+
+Engines and clients are played (`specbench_testing.played_site` says what that means and what it does not show).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from peers.kwok.stages import OUT_OF_MEMORY
+from specbench_api import API_VERSION
+from specbench_testing.cluster import MERGE, Cluster
+from specbench_testing.kwok_nodes import placement
+from specbench_testing.one_run import OneRun
+from specbench_testing.operating import eventually
+from specbench_testing.operator_kills import OperatorKills, drawn_seed
+from specbench_testing.patience import patiently
+from specbench_testing.played_site import PlayedSite, all_end, played_site
+from specbench_testing.runs import Definition, install_campaign_definition
+
+pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.xdist_group("end-to-end")]
+
+WITHIN_S = 900.0
+FAILING = 2
+PARALLELISM = 8
+NAME = "matrix"
+
+
+@pytest.fixture
+def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[PlayedSite]:
+    if cluster.ground is None:
+        pytest.skip("the S3 server of hack/cluster is needed")
+    install_campaign_definition(cluster)
+    with played_site(cluster, tmp_path) as found:
+        yield found
+
+
+class Campaign:
+    """A campaign as a user sees it."""
+
+    def __init__(self, site: PlayedSite, spec: dict[str, Any]) -> None:
+        self._site = site
+        made = {"apiVersion": API_VERSION, "kind": "SpecBenchCampaign", "metadata": {"name": NAME}, "spec": spec}
+        site.site.campaigns.create(made)
+
+    def status(self) -> dict[str, Any]:
+        return dict(patiently(lambda: self._site.site.campaigns.get(NAME)).get("status") or {})
+
+    def counted(self, word: str) -> int:
+        return int(self.status().get("counts", {}).get(word, 0))
+
+    def said(self, kind: str) -> str:
+        return "".join(row["status"] for row in self.status().get("conditions", []) if row["type"] == kind)
+
+    def runs(self) -> list[OneRun]:
+        path = f"/apis/{API_VERSION}/namespaces/{self._site.site.namespace}/specbenchruns"
+        return [self._site.run(run) for run in patiently(lambda: self._site.site.cluster.call("GET", path))["items"]]
+
+    def suspend(self, *, suspended: bool) -> None:
+        path = f"/apis/{API_VERSION}/namespaces/{self._site.site.namespace}/specbenchcampaigns/{NAME}"
+        patiently(lambda: self._site.site.cluster.call("PATCH", path, {"spec": {"suspend": suspended}}, kind=MERGE))
+
+
+Sides = tuple[int, int, int]
+
+
+def matrix(site: PlayedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
+    """Three axes of so many values, one row of combinations excluded, and runs included whose engines all fail."""
+    seeds, drafts, lookups = (list(range(1, side + 1)) for side in sides)
+    return {
+        "template": {"spec": site.spec({"spec.placement": placement(4)})},
+        "axes": [
+            {"name": "seed", "path": "workloads[0].sampling.seed", "values": seeds},
+            {"name": "drafts", "path": "drafters[0].numSpeculativeTokens", "values": drafts},
+            {"name": "lookup", "path": "drafters[0].promptLookupMax", "values": lookups},
+        ],
+        "exclude": [{"seed": 1, "drafts": 1}],
+        "include": [{"seed": 90 + number, "set": {"engine.args": [OUT_OF_MEMORY]}} for number in range(FAILING)],
+        "parallelism": PARALLELISM,
+        **spec,
+    }
+
+
+def comes_to_its_end(site: PlayedSite, sides: Sides, kills: int) -> None:
+    """Suspended in the middle and resumed, while the operator is killed."""
+    total = prod(sides) - sides[-1] + FAILING
+    with OperatorKills(site.operator, kills, drawn_seed()) as killing:
+        campaign = Campaign(site, matrix(site, sides))
+        eventually(lambda: campaign.counted("succeeded") >= total // 4, f"{campaign.status()}", WITHIN_S)
+        campaign.suspend(suspended=True)
+        eventually(lambda: site.gpus() == 0, "a suspended campaign holds GPUs", WITHIN_S)
+        cut_off = {run.uid for run in campaign.runs() if not run.status().get("completionTime")}
+        campaign.suspend(suspended=False)
+        eventually(lambda: len(campaign.runs()) == total, f"runs are missing: {campaign.status()}", WITHIN_S)
+        ended = all_end(campaign.runs(), WITHIN_S)
+        assert killing.done, f"it was over after {len(killing.at)} kills"
+    eventually(lambda: campaign.said("Ready") == "True", f"it does not end: {campaign.status()}")
+    assert cut_off, "it was suspended when all had ended"
+    assert site.wrongs(cut_off) == []
+    eventually(lambda: site.left() == [] and site.gpus() == 0, f"something is left: {site.left()}")
+    assert len(campaign.runs()) == total == len(ended)
+    counts = [campaign.counted(word) for word in ("total", "succeeded", "failed")]
+    assert counts == [total, total - FAILING, FAILING]
+    for run in campaign.runs():
+        if ended[run.name]["phase"] == "Succeeded":
+            assert sorted(site.measured(run)) == sorted(site.stored(run).points())
+
+
+@pytest.mark.timeout(600)
+def test_a_campaign_comes_to_its_end_although_the_operator_is_killed(site: PlayedSite) -> None:
+    comes_to_its_end(site, (3, 2, 2), kills=3)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+def test_sixty_runs_come_to_their_end_although_the_operator_is_killed_twenty_times(site: PlayedSite) -> None:
+    comes_to_its_end(site, (4, 4, 4), kills=20)
+
+
+@pytest.mark.timeout(600)
+def test_a_campaign_stops_when_its_budget_is_spent(site: PlayedSite) -> None:
+    gpu_hours = 4 * 30 / 3600  # three or four of the 26 runs
+    campaign = Campaign(site, matrix(site, (3, 3, 3), budget={"gpuHours": gpu_hours}, parallelism=2))
+    eventually(lambda: campaign.said("BudgetExhausted") == "True", f"it goes on: {campaign.status()}", WITHIN_S)
+    eventually(lambda: site.gpus() == 0, "GPUs are held although the budget is spent")
+    assert (campaign.said("Ready"), campaign.said("Stalled")) == ("False", "True")
+    assert len(campaign.runs()) < campaign.counted("total")
+    assert site.wrongs(cut_off={run.uid for run in campaign.runs()}) == []
