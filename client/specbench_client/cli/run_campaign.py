@@ -55,7 +55,7 @@ def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], wi
         ):
             _refuse_unusable(runs, wish)
             _measure(campaign, runs, wish, ended)
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):  # the one while measuring, the other while a run begins or is concluded
         if wish.output != "json":
             _show_table(campaign, runs, ended)
         raise
