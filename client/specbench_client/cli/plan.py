@@ -14,7 +14,8 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
-from specbench_client.cli.forewarn import missing_here, readable, warn
+from specbench_api.spec.dataset import MADE, Dataset
+from specbench_client.cli.forewarn import missing_here, readable, uris_of, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.reading import read_run_file
 from specbench_client.local.place import find_run, open_results
@@ -22,6 +23,8 @@ from specbench_client.local.process import planned_command
 from specbench_client.local.room import cramped
 from specbench_client.workload.lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_prompts
+
+ELSEWHERE = ("s3://", "hf://")
 
 
 @click.command()
@@ -58,8 +61,15 @@ def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
     return {
         workload.name: load_prompts(workload.dataset, base_dir)
         for workload in wanted.workloads
-        if not workload.dataset.uri.startswith("s3://") and readable(workload.dataset.uri, base_dir)
+        if _at_hand(workload.dataset, base_dir)
     }
+
+
+def _at_hand(dataset: Dataset, base_dir: Path) -> bool:
+    """Whether all of it lies on this machine: a plan is made without S3 and without the hub."""
+    parts = [dataset] if dataset.members is None else dataset.members
+    named = all(part.uri is not None or part.source in MADE for part in parts)
+    return named and all(not uri.startswith(ELSEWHERE) and readable(uri, base_dir) for _, uri in uris_of(dataset))
 
 
 def _described(prompts: Prompts) -> dict[str, object]:

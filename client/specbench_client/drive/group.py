@@ -142,6 +142,7 @@ class _Drive:
         return Observed(
             dataset_fingerprint=prompts.fingerprint,
             prompts=len(prompts.rows),
+            coverage=prompts.coverage,
             trace_fingerprint=inputs.loads.arrivals.trace_fingerprint,
             engine_version=launch.identity.version,
             engine_model=launch.identity.model,
