@@ -7,7 +7,7 @@ has the same prompts in the same order. The fingerprint shows when it has not: t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.checking import Checked, Converted, Fault, check, convert
 from specbench_client.workload.coverage import Account, coverage_of, recorded_of
 from specbench_client.workload.filters import kept
-from specbench_client.workload.lengths import Encoding, cached_encoding, measure_lengths
+from specbench_client.workload.lengths import Ruler, cached_encoding, measure_lengths
 from specbench_client.workload.mix import mixed, mixed_coverage
 from specbench_client.workload.places import Fetch, rows_of
 from specbench_client.workload.random_words import random_coverage, random_prompts
@@ -29,7 +29,6 @@ from specbench_client.workload.subset import subset
 
 __all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "select"]
 
-Ruler = Callable[[], Encoding]
 _OUTSIDE = "not as long as inputTokens asks"
 
 
