@@ -155,3 +155,20 @@ def test_json_lines_under_the_name_of_an_array_are_read(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(row) + "\n")
 
     assert len(load_prompts(Dataset(source=Source.SHAREGPT, uri="s.json"), tmp_path).rows) == 1
+
+
+# -- volumes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_on_a_volume_is_read_where_a_pod_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_api.spec.dataset.PVC_FOLDER", str(tmp_path))
+    monkeypatch.setattr("specbench_client.workload.places.PVC_FOLDER", str(tmp_path))
+    (tmp_path / "data" / "a").mkdir(parents=True)
+    (tmp_path / "data" / "a" / "p.jsonl").write_bytes(LINE)
+    declared = {"source": "jsonl", "pvc": {"claimName": "data", "path": "/a/p.jsonl"}}
+
+    assert contents(load_prompts(Dataset.model_validate(declared), tmp_path)) == ["x"]
+
+    declared["pvc"] = {"claimName": "other", "path": "p.jsonl"}
+    with pytest.raises(BadInput, match=r"the volume other is not mounted at .* here: .*give uri, a path"):
+        load_prompts(Dataset.model_validate(declared), tmp_path)

@@ -33,7 +33,7 @@ _FLAGS: Mapping[EngineKind, tuple[str, ...]] = {
 _SHARED = ("--kv-unified", "-kvu")
 """llama.cpp: one context for all slots, of which each takes what it needs; else they divide it."""
 _WITH_ANSWER = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.SIMULATOR)
-"""They refuse a prompt that leaves no room for maxTokens; the others begin, and cut the answer where it does not end."""
+"""They refuse a prompt that leaves no room for maxTokens; the others begin, and cut an answer that goes on too long."""
 _SHOWN = 5
 _TEMPLATE_TOKENS = 64
 """Room for a chat template in what is proposed."""

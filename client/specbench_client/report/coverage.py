@@ -66,7 +66,7 @@ def _selection(selection: Selection) -> str:
     }
     source = f"{selection.source} {selection.config}" if selection.config else str(selection.source)
     words = ", ".join([source, *(f"{word}{value}" for word, value in chosen.items() if value)])
-    return f"{selection.uri} ({words})" if selection.uri else words
+    return words if selection.where == selection.source else f"{selection.where} ({words})"
 
 
 def _category(workload: str, one: CategoryCoverage) -> CoverageRow:

@@ -33,7 +33,7 @@ def coverage_of(selection: Selection, loader: Loader, account: Account, recorded
     asked, used = account.asked, account.used
     missing = [fault for fault in account.faults if fault.missing]
     excluded = Counter(fault.reason for fault in account.faults if not fault.missing)
-    hub = loader.hub(selection.form) if loader.hub and selection.uri is None else None
+    hub = loader.hub(selection.form) if loader.hub and selection.uri is None and selection.pvc is None else None
     return Coverage(
         source=str(selection.source),
         config=selection.form,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from specbench_api.spec.dataset import Selection
+from specbench_api.spec.dataset import PVC_FOLDER, PvcFile, Selection
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
 from specbench_client.workload.hub import SCHEME, hub_file, hub_rows
@@ -19,6 +19,8 @@ Fetch = Callable[[str], bytes]
 def rows_of(selection: Selection, base_dir: Path, fetch: Fetch | None) -> list[Row]:
     """All rows of the file that is meant. Blocks. Raises BadInput."""
     uri = selection.uri
+    if selection.pvc is not None:
+        return _mounted(selection.pvc, selection)
     if uri is None:
         return hub_rows(selection, LOADERS[selection.source])
     if uri.startswith("s3://"):
@@ -31,6 +33,13 @@ def rows_of(selection: Selection, base_dir: Path, fetch: Fetch | None) -> list[R
             f"{uri}: prompts are read from a path, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE: {remedy}"
         )
     return read_rows(_in_folder(base_dir / Path(uri).expanduser(), selection), selection.source)
+
+
+def _mounted(pvc: PvcFile, selection: Selection) -> list[Row]:
+    if not (Path(PVC_FOLDER) / pvc.claim_name).is_dir():
+        remedy = "a volume is there in a client's pod alone; on this machine give uri, a path"
+        raise BadInput(f"the volume {pvc.claim_name} is not mounted at {PVC_FOLDER} here: {remedy}")
+    return read_rows(_in_folder(Path(pvc.mounted), selection), selection.source)
 
 
 def _in_folder(path: Path, selection: Selection) -> Path:

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from specbench_api.model import ApiModel, Distinct, KeyedBy, Rule, refuse_broken
+from specbench_api.spec.target import PvcModel
 
 
 class Source(StrEnum):
@@ -66,6 +67,8 @@ CONFIGS: dict[Source, tuple[str, ...]] = {
 }
 """What `config` may be, by source; the others have one form alone. The first is taken where none is given."""
 PROMPTS_MAX = 1_000_000
+PVC_FOLDER = "/prompts"
+"""Where the clients' pods have the volumes of datasets, each below the name of its claim."""
 
 Category = Annotated[str, Field(min_length=1, max_length=64)]
 Categories = Annotated[list[Category], Field(min_length=1, max_length=64)]
@@ -85,6 +88,18 @@ def _config_cel() -> str:
 
 def _config_words() -> str:
     return "; ".join(f"{source} has {', '.join(known)}" for source, known in CONFIGS.items())
+
+
+class PvcFile(PvcModel):
+    """A file on a PersistentVolumeClaim of the run's namespace; the clients' pods mount it, read only."""
+
+    path: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Path of the file, or of the source's folder, inside the volume."""
+
+    @property
+    def mounted(self) -> str:
+        """Its path in a client's pod."""
+        return f"{PVC_FOLDER}/{self.claim_name}/{self.path.lstrip('/')}"
 
 
 class Range(ApiModel):
@@ -114,18 +129,19 @@ class Selection(ApiModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            f"has(self.uri) || !(self.source in {_cel_list(OWN_FILES)})",
-            "this dataset.source needs dataset.uri: where the file lies; sources that a hub serves do without",
+            f"has(self.uri) || has(self.pvc) || !(self.source in {_cel_list(OWN_FILES)})",
+            "this dataset.source needs dataset.uri or dataset.pvc: where the file lies; sources of a hub do without",
         ),
         Rule(
-            f"!has(self.uri) || !(self.source in {_cel_list(MADE)})",
-            "dataset.uri goes with no mix (its members have theirs) and no random (it reads no file)",
+            f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {_cel_list(MADE)})",
+            "dataset.uri and dataset.pvc go with no mix (its members have theirs) and no random (it reads no file)",
         ),
         Rule(_config_cel(), f"dataset.config goes with some sources alone: {_config_words()}"),
         Rule(
-            "!has(self.revision) || !has(self.uri)",
-            "dataset.revision is the hub's: a file under dataset.uri has none (its fingerprint tells it)",
+            "!has(self.revision) || (!has(self.uri) && !has(self.pvc))",
+            "dataset.revision is the hub's: a file of your own has none (its fingerprint tells it)",
         ),
+        Rule("!has(self.uri) || !has(self.pvc)", "give one of dataset.uri and dataset.pvc"),
         Rule(
             "!has(self.entropy) || (self.source == 'speed-bench' && has(self.config)"
             " && self.config.startsWith('throughput_'))",
@@ -151,6 +167,8 @@ class Selection(ApiModel):
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """The file: s3://bucket/key, hf://datasets/OWNER/NAME/FILE, or a path (beside the spec on this machine, in the
     client's image on a cluster). Gzip is unpacked. Without it the source's own hub is asked, where it has one."""
+    pvc: PvcFile | None = None
+    """Instead of uri, on a cluster: the file on a PersistentVolumeClaim."""
     revision: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
     """Revision on the hub: a commit keeps what is measured from changing."""
     categories: Categories | None = None
@@ -187,17 +205,19 @@ class Selection(ApiModel):
     @property
     def where(self) -> str:
         """What messages call it: where it lies, or the source where the hub serves it."""
-        return self.uri or str(self.source)
+        return self.uri or (self.pvc.mounted if self.pvc else str(self.source))
 
     @model_validator(mode="after")
     def _selects(self) -> Self:
         random = self.source is Source.RANDOM
+        given = sum(place is not None for place in (self.uri, self.pvc))
         throughput = self.source is Source.SPEED_BENCH and (self.config or "").startswith("throughput_")
         holds = (
-            self.uri is not None or self.source not in OWN_FILES,
-            self.uri is None or self.source not in MADE,
+            given > 0 or self.source not in OWN_FILES,
+            given == 0 or self.source not in MADE,
             self.config is None or self.config in CONFIGS.get(self.source, ()),
-            self.revision is None or self.uri is None,
+            self.revision is None or given == 0,
+            given < 2,
             self.entropy is None or throughput,
             (self.allow_random is True and self.count is not None)
             if random

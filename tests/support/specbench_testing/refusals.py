@@ -89,7 +89,7 @@ REFUSALS = (
         "'parquet'",
     ),
     _dataset("a file of one's own that is nowhere", {"source": "csv"}, "needs dataset.uri"),
-    _dataset("a mix with a file", {**MIX, "uri": "x.jsonl"}, "dataset.uri goes with no mix"),
+    _dataset("a mix with a file", {**MIX, "uri": "x.jsonl"}, "dataset.pvc go with no mix"),
     _dataset("a mix of nothing", {"source": "mix"}, "dataset.members goes with source mix"),
     _dataset(
         "members of no mix", {"source": "gsm8k", "members": MIX["members"]}, "dataset.members goes with source mix"
@@ -127,6 +127,17 @@ REFUSALS = (
         "a number of words of what is not random",
         {"source": "gsm8k", "words": 5},
         "dataset.words go with source random",
+    ),
+    _dataset(
+        "a file in two places",
+        {"source": "csv", "uri": "x.csv", "pvc": {"claimName": "data", "path": "x.csv"}},
+        "give one of dataset.uri and dataset.pvc",
+    ),
+    _dataset(
+        "a file outside its volume",
+        {"source": "csv", "pvc": {"claimName": "data", "path": "../x.csv"}},
+        "leads out of the volume",
+        below="pvc",
     ),
     _dataset("prompts and turns", {"source": "gsm8k", "count": 5, "turns": 5}, "give one of dataset.count"),
     _dataset(
@@ -464,6 +475,10 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("the baseline alone", {"spec.drafters": []}),
     ("a drafter alone", {"spec.baseline": "Skip"}),
     ("two arms, two workloads", {"spec.drafters[1]": DRAFTER, "spec.workloads[1]": {**WORKLOAD, "name": "code"}}),
+    (
+        "a file on a volume",
+        {"spec.workloads[0].dataset": {"source": "csv", "pvc": {"claimName": "data", "path": "a/x.csv"}}},
+    ),
     ("a mix", {"spec.workloads[0].dataset": {**MIX, "count": 40}}),
     ("random words, knowingly", {"spec.workloads[0].dataset": {"source": "random", "count": 5, "allowRandom": True}}),
     (
