@@ -231,7 +231,7 @@ def test_a_file_without_ids_tells_its_prompts_by_their_lines(tmp_path: Path) -> 
         ({"id": "x", "token_ids": [1, -2]}, "line 2: token_ids holds -2"),
         (
             row(1, prompt="FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING X"),
-            "is a placeholder",
+            "1 of 2 rows have no text that could be sent: line 2 (q1, qa)\n  1 x placeholder",
         ),
     ],
 )
@@ -255,7 +255,7 @@ def test_of_many_bad_rows_the_first_are_told_and_the_rest_counted(tmp_path: Path
         (b'{"id": "a", "prompt": "x"}\n{"id": oops}\n', "line 2: not JSON: Expecting value at column 8"),
         (b'[{"id": "a"}]', "line 1: a JSON list, where one object a line is needed"),
         (b'{"id": "a", "prompt": "\xff"}', "line 1: not UTF-8"),
-        (b"\x1f\x8b\x08\x00", "is compressed"),
+        (b"\x1f\x8b\x08\x00", "is gzip that cannot be unpacked"),
     ],
 )
 def test_a_file_that_is_no_json_lines_is_refused_with_the_line(content: bytes, said: str, tmp_path: Path) -> None:

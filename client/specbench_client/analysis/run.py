@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.summary import PointSummary, RunSummary
@@ -26,12 +27,14 @@ def summarise_run(
     records: Mapping[str, Parts],
     created: str,
     launches: Sequence[Launched] = (),
+    *,
+    coverage: Mapping[str, Coverage] | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
     `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
     asked for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
-    `launches`: what was seen of the launches that served these points, as far as it was kept.
+    `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
@@ -40,7 +43,8 @@ def summarise_run(
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
-    findings = [*_run_findings(plan, measured, missing, judged, launches), *on_cells, *on_points]
+    evidence = RunEvidence(plan, measured, missing, _prompts(plan, judged), simulated, launches, coverage or {})
+    findings = [*_run_findings(evidence), *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
     return RunSummary(
         namespace=plan.namespace,
@@ -54,6 +58,7 @@ def summarise_run(
         missing=missing,
         cells=[each.cell for each in judged],
         arms_seen=arms_seen(plan, launches),
+        coverage=dict(coverage or {}),
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
@@ -115,18 +120,14 @@ def _without_baseline(judged: Judged) -> Judged:
     return Judged(spoilt, (*judged.findings, finding), None, judged.prompts)
 
 
-def _run_findings(
-    plan: Plan,
-    measured: Sequence[PointSummary],
-    missing: Sequence[str],
-    judged: Sequence[Judged],
-    launches: Sequence[Launched],
-) -> list[Finding]:
-    prompts = {workload.name: _fewest_prompts(workload.name, judged) for workload in plan.workloads}
-    known = {name: count for name, count in prompts.items() if count is not None}
-    simulated = any(summary.simulated for summary in measured)
-    evidence = RunEvidence(plan, measured, missing, known, simulated, launches)
+def _run_findings(evidence: RunEvidence) -> list[Finding]:
     return [finding_of(check.name, seen, {}) for check in RUN_CHECKS for seen in check.look(evidence)]
+
+
+def _prompts(plan: Plan, judged: Sequence[Judged]) -> dict[str, int]:
+    """Different prompts by workload, where anything was measured."""
+    prompts = {workload.name: _fewest_prompts(workload.name, judged) for workload in plan.workloads}
+    return {name: count for name, count in prompts.items() if count is not None}
 
 
 def _fewest_prompts(workload: str, judged: Sequence[Judged]) -> int | None:

@@ -14,7 +14,10 @@ import click
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.dataset import MADE, Dataset
 from specbench_client.local.needs import lacks
+
+ELSEWHERE = ("s3://", "hf://")
 
 
 def missing_here(plan: Plan, base_dir: Path) -> list[str]:
@@ -37,12 +40,26 @@ def readable(uri: str, base_dir: Path) -> bool:
     return "://" in uri or _path(uri, base_dir).exists()
 
 
+def uris_of(dataset: Dataset) -> list[tuple[str, str]]:
+    """Field and file of every place that a dataset names; none of what the hub serves or what is made."""
+    rows = [(f"members[{row}].uri", member.uri) for row, member in enumerate(dataset.members or [])]
+    return [(field, uri) for field, uri in [("uri", dataset.uri), *rows] if uri is not None]
+
+
+def at_hand(dataset: Dataset, base_dir: Path) -> bool:
+    """Whether all of it lies on this machine: a plan is made without S3 and without the hub."""
+    parts = [dataset] if dataset.members is None else dataset.members
+    named = all(part.uri is not None or part.source in MADE for part in parts)
+    return named and all(not uri.startswith(ELSEWHERE) and readable(uri, base_dir) for _, uri in uris_of(dataset))
+
+
 def _prompts(plan: Plan, base_dir: Path) -> list[str]:
     return [
-        f"spec.workloads[{row}].dataset.uri: {_path(workload.dataset.uri, base_dir)} is not there:"
+        f"spec.workloads[{row}].dataset.{field}: {_path(uri, base_dir)} is not there:"
         " relative paths begin beside the spec"
         for row, workload in enumerate(plan.workloads)
-        if not readable(workload.dataset.uri, base_dir)
+        for field, uri in uris_of(workload.dataset)
+        if not readable(uri, base_dir)
     ]
 
 

@@ -25,7 +25,7 @@ from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
 from specbench_client.errors import BadInput
 from specbench_client.load.cores import most_workers, usable_cores
 from specbench_client.transport.managed import refuse_managed
-from specbench_client.workload.guess import guess_source
+from specbench_client.workload.guess import guess_dataset
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 UNUSED_SLOTS = 8
@@ -37,7 +37,10 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 @click.option("--endpoint", required=True, metavar="URL", help="The engine: http://127.0.0.1:8000")
 @click.option("--model", required=True, metavar="NAME", help="The name under which it serves the model.")
 @click.option(
-    "--dataset", required=True, metavar="FILE", help="Prompts: JSONL, Parquet, or Spec-Bench's question.jsonl."
+    "--dataset",
+    required=True,
+    metavar="NAME-or-FILE",
+    help="Prompts: JSONL, Parquet, CSV or Spec-Bench's question.jsonl; SOURCE:FILE; or a source that the hub serves.",
 )
 @click.option(
     "--concurrency",
@@ -234,7 +237,7 @@ def _resource(asked: Asked) -> dict[str, Any]:
         "workloads": [
             {
                 "name": "measured",
-                "dataset": {"source": str(guess_source(asked.dataset)), "uri": asked.dataset},
+                "dataset": guess_dataset(asked.dataset),
                 "sampling": {"temperature": asked.temperature, "topP": asked.top_p, "seed": asked.seed},
                 "output": {
                     "maxTokens": asked.max_tokens,

@@ -11,11 +11,12 @@ import click
 
 from specbench_api.launch.launch import CONFIG_FOLDER, Launch
 from specbench_api.launch.table import LAUNCHERS
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_client.cli.forewarn import missing_here, readable, warn
+from specbench_client.cli.forewarn import at_hand, missing_here, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.plan_campaign import show_plan
 from specbench_client.cli.reading import read_file
@@ -67,7 +68,7 @@ def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
     return {
         workload.name: load_prompts(workload.dataset, base_dir)
         for workload in wanted.workloads
-        if not workload.dataset.uri.startswith("s3://") and readable(workload.dataset.uri, base_dir)
+        if at_hand(workload.dataset, base_dir)
     }
 
 
@@ -75,11 +76,28 @@ def _described(prompts: Prompts) -> dict[str, object]:
     """How many, of how many categories, and how long on the field's common ruler."""
     told: dict[str, object] = {"prompts": len(prompts.rows), "requests": prompts.turns}
     told["categories"] = len({prompt.category for prompt in prompts.rows})
+    told |= _covered(prompts.coverage) if prompts.coverage else {}
     lengths = measure_lengths(prompts.rows)
     if lengths.tokens is None:
         return told | {"lengths": f"not counted: {lengths.reason}"}
     tokens = sorted(lengths.tokens.values())
     return told | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
+
+
+def _covered(coverage: Coverage) -> dict[str, object]:
+    """What is not among them, and what a request log says of its own requests; nothing where there is nothing."""
+    recorded = coverage.recorded
+    told = {
+        "left out": "; ".join(f"{count} x {reason}" for reason, count in coverage.left_out.items()),
+        "excluded": "; ".join(f"{count} x {reason}" for reason, count in coverage.excluded.items()),
+        "temperatures of the log": ", ".join(f"{value} ({n})" for value, n in recorded.temperatures.items())
+        if recorded
+        else "",
+        "limit of its median request": f"{recorded.max_tokens_median:.0f}"
+        if recorded and recorded.max_tokens_median
+        else "",
+    }
+    return {what: value for what, value in told.items() if value}
 
 
 def _launches(wanted: Plan) -> dict[str, Launch]:

@@ -20,7 +20,7 @@ from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.workload import Dataset
-from specbench_client.cli.forewarn import missing_here, readable, warn
+from specbench_client.cli.forewarn import at_hand, missing_here, warn
 from specbench_client.local.place import find_run
 from specbench_client.local.process import planned_command
 from specbench_client.local.room import cramped
@@ -73,11 +73,8 @@ class _Turns:
 
     def of(self, plan: Plan) -> dict[str, Sequence[int]]:
         """By the workload's name."""
-        near = [workload for workload in plan.workloads if self._is_near(workload.dataset)]
+        near = [workload for workload in plan.workloads if at_hand(workload.dataset, self.base_dir)]
         return {workload.name: self._read(workload.dataset) for workload in near}
-
-    def _is_near(self, dataset: Dataset) -> bool:
-        return not dataset.uri.startswith("s3://") and readable(dataset.uri, self.base_dir)
 
     def _read(self, dataset: Dataset) -> Sequence[int]:
         key = canonical_json(dataset.to_dict())

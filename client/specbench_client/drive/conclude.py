@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.layout import PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import RunSummary
@@ -99,7 +100,7 @@ def _answer(plan: Plan, points: PointStore, clock: Clock) -> _Answer:
     records = Kept(points, manifests)
     created = clock.wall_text()
     launches = read_launches(points.store, manifests.values())
-    summary = summarise_run(plan, summaries, records, created, launches.seen)
+    summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=_coverage(plan, manifests))
     records.verify_the_rest()
     files = {
         PROVENANCE: provenance(plan, list(manifests.values()), launches, summary),
@@ -108,3 +109,11 @@ def _answer(plan: Plan, points: PointStore, clock: Clock) -> _Answer:
         SUMMARY: summary.to_json(),
     }
     return _Answer(summary, len(manifests), files)
+
+
+def _coverage(plan: Plan, manifests: Mapping[str, Manifest]) -> dict[str, Coverage]:
+    """By workload. All points of one had the same prompts: a resume that meets others is refused."""
+    points = [
+        (point.workload, manifests[point.hash].observed.coverage) for point in plan.points if point.hash in manifests
+    ]
+    return {workload: coverage for workload, coverage in points if coverage is not None}

@@ -25,6 +25,7 @@ from specbench_api.outcome.manifest import Observed
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.dialects.table import dialect_of
 from specbench_client.drive.arrivals import load_arrivals
+from specbench_client.drive.fits import refuse_over_long
 from specbench_client.drive.launch import Launch, first_act, identify, if_absent, served_model
 from specbench_client.drive.loads import Loads
 from specbench_client.drive.options import DriveOptions
@@ -132,6 +133,7 @@ class _Drive:
         prompts = {
             name: load_prompts(self.plan.workload(name).dataset, options.base_dir, options.fetch) for name in names
         }
+        refuse_over_long(self.plan, prompts)
         arrivals = load_arrivals(self.plan, options.base_dir, options.fetch)
         loads = Loads(self.plan, arrivals, usable_cores(), options.workers)
         size = loads.crew_size(self.group.points, {name: len(one.rows) for name, one in prompts.items()})
@@ -142,6 +144,7 @@ class _Drive:
         return Observed(
             dataset_fingerprint=prompts.fingerprint,
             prompts=len(prompts.rows),
+            coverage=prompts.coverage,
             trace_fingerprint=inputs.loads.arrivals.trace_fingerprint,
             engine_version=launch.identity.version,
             engine_model=launch.identity.model,

@@ -18,6 +18,7 @@ from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.drive.arrivals import load_arrivals
+from specbench_client.drive.fits import refuse_over_long
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
@@ -93,6 +94,7 @@ def _refuse_other_prompts(place: Place, base_dir: Path) -> None:
 
 def _refuse_early(plan: Plan, base_dir: Path) -> None:
     prompts = {workload.name: load_prompts(workload.dataset, base_dir, read_object) for workload in plan.workloads}
+    refuse_over_long(plan, prompts)
     arrivals = load_arrivals(plan, base_dir, read_object)
     for point in plan.points:
         arrivals.times(point, len(prompts[point.workload].rows))

@@ -15,6 +15,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, Load, Process
 from specbench_client.report.columns import SIMULATED, columns_of, compared_text, number, with_interval
+from specbench_client.report.coverage import coverage_rows, told
 from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.plots import svgs
 from specbench_client.report.seen import seen_rows
@@ -82,6 +83,8 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text
         definitions=_definitions(summary),
         arms=_arms(plan),
+        coverage=coverage_rows(summary),
+        told=told,
         seen=seen_rows(summary),
         load=load_text(plan.load),
         number=number,

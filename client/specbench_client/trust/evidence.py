@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.launched import Launched
@@ -116,6 +117,8 @@ class RunEvidence:
     simulated: bool
     launches: Sequence[Launched] = ()
     """What was seen of the launches that served a measured point."""
+    coverage: Mapping[str, Coverage] = field(default_factory=dict)
+    """By workload, as far as it was kept."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,9 @@ from specbench_client.trust.checks import (
     noisy_baseline,
     not_interleaved,
     overloaded,
+    partial_coverage,
     prompt_cache_hit,
+    random_prompts,
     rate_not_reached,
     requests_failed,
     research_runtime,
@@ -40,6 +42,7 @@ from specbench_client.trust.checks import (
     too_few_repeats,
     truncated_output,
     undrafted_steps,
+    unexpected_lengths,
     unpaired_requests,
     warmup_not_steady,
 )
@@ -77,11 +80,14 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     unpaired_requests.CHECK,
     late_end.CHECK,
     throughput_contradicts.CHECK,
+    unexpected_lengths.CHECK,
 )
 
 RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     missing_points.CHECK,
     few_prompts.CHECK,
+    random_prompts.CHECK,
+    partial_coverage.CHECK,
     too_few_repeats.CHECK,
     not_interleaved.CHECK,
     ignore_eos.CHECK,

@@ -31,6 +31,10 @@ class Encoding(Protocol):
         ...
 
 
+Ruler = Callable[[], Encoding]
+"""Gives the encoding, or raises EncodingMissing."""
+
+
 class EncodingMissing(SpecbenchError):
     """The table is not on this machine; says where it was looked for."""
 
@@ -43,7 +47,7 @@ class Lengths:
     reason: str | None = None
 
 
-def measure_lengths(prompts: Iterable[Prompt], load: Callable[[], Encoding] | None = None) -> Lengths:
+def measure_lengths(prompts: Iterable[Prompt], load: Ruler | None = None) -> Lengths:
     """Measure. `load` gives the encoding or raises EncodingMissing; by default from tiktoken's cache alone."""
     try:
         encoding = (load or cached_encoding)()

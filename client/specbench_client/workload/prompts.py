@@ -7,22 +7,29 @@ has the same prompts in the same order. The fingerprint shows when it has not: t
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, islice, zip_longest
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.plan.canonical import canonical_json
-from specbench_api.spec.workload import Dataset, Source
+from specbench_api.spec.dataset import Dataset, Selection, Source
 from specbench_client.errors import BadInput
-from specbench_client.store.scratch import scratch_folder
-from specbench_client.workload.reading import BadRow, Prompt, read_prompt
-from specbench_client.workload.rows import Row, read_rows
+from specbench_client.workload.checking import Checked, Converted, Fault, check, convert
+from specbench_client.workload.coverage import Account, coverage_of, recorded_of
+from specbench_client.workload.filters import kept
+from specbench_client.workload.lengths import Ruler, cached_encoding, measure_lengths
+from specbench_client.workload.mix import mixed, mixed_coverage
+from specbench_client.workload.places import Fetch, rows_of
+from specbench_client.workload.random_words import random_coverage, random_prompts
+from specbench_client.workload.reading import Prompt
+from specbench_client.workload.rows import Row
+from specbench_client.workload.sources.table import LOADERS
+from specbench_client.workload.subset import subset
 
-Fetch = Callable[[str], bytes]
-"""The object at an s3:// URI."""
-_SHOWN_PROBLEMS = 5
+__all__ = ["Fetch", "Prompts", "fingerprint", "load_prompts", "select"]
+
+_OUTSIDE = "not as long as inputTokens asks"
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,8 @@ class Prompts:
 
     rows: tuple[Prompt, ...]
     fingerprint: str
+    coverage: Coverage | None = field(default=None, compare=False)
+    """Which of the rows that were asked for they are."""
 
     @property
     def turns(self) -> int:
@@ -38,28 +47,42 @@ class Prompts:
         return sum(len(prompt.turns) for prompt in self.rows)
 
 
-def load_prompts(dataset: Dataset, base_dir: Path, fetch: Fetch | None = None) -> Prompts:
-    """The prompts of a declaration. `base_dir`: where relative paths begin. Raises BadInput."""
-    if dataset.uri.startswith("s3://"):
-        if fetch is None:
-            raise BadInput(f"{dataset.uri}: S3 is not at hand here: give a local file")
-        with scratch_folder() as folder:
-            path = folder / "prompts"
-            path.write_bytes(fetch(dataset.uri))
-            rows = _in_place(lambda: read_rows(path, dataset.source), str(path), dataset.uri)
-    elif "://" in dataset.uri:
-        raise BadInput(f"{dataset.uri}: prompts are read from a path or from s3://BUCKET/KEY: download the file first")
-    else:
-        rows = read_rows(base_dir / Path(dataset.uri).expanduser(), dataset.source)
-    return select(rows, dataset)
+def load_prompts(
+    dataset: Dataset, base_dir: Path, fetch: Fetch | None = None, ruler: Ruler = cached_encoding
+) -> Prompts:
+    """The prompts of a declaration. `base_dir`: where relative paths begin. Blocks. Raises BadInput.
+
+    `ruler` gives the encoding of `inputTokens`, or raises EncodingMissing.
+    """
+    if dataset.source is not Source.MIX:
+        return _load(dataset, base_dir, fetch, ruler)
+    found = {member.name: _load(member, base_dir, fetch, ruler) for member in dataset.members or []}
+    prompts = mixed(dataset, {name: one.rows for name, one in found.items()})
+    coverages = {name: one.coverage for name, one in found.items() if one.coverage is not None}
+    return Prompts(tuple(prompts), fingerprint(prompts), mixed_coverage(dataset, coverages, prompts))
 
 
-def select(rows: Sequence[Row], dataset: Dataset) -> Prompts:
-    """Filter, check and count; see `Dataset`. Pure. Raises BadInput."""
-    prompts = _checked(_of_categories(_named(rows, dataset), dataset), dataset)
-    if dataset.count is not None:
-        prompts = _spread(prompts, dataset)
-    return Prompts(tuple(prompts), fingerprint(prompts))
+def _load(selection: Selection, base_dir: Path, fetch: Fetch | None, ruler: Ruler) -> Prompts:
+    if selection.source is Source.RANDOM:
+        prompts = random_prompts(selection)
+        return Prompts(tuple(prompts), fingerprint(prompts), random_coverage(selection))
+    return select(rows_of(selection, base_dir, fetch), selection, ruler)
+
+
+def select(rows: Sequence[Row], dataset: Selection, ruler: Ruler = cached_encoding) -> Prompts:
+    """Convert, filter, check and count; see `Selection`. Pure. Raises BadInput."""
+    loader = LOADERS[dataset.source]
+    converted = convert(_identified(rows) if not loader.ids else rows, dataset, loader)
+    wanted = kept([row.columns for row in converted.rows], dataset)
+    checked = check(_of_these_filters(converted, dataset), [converted.rows[place] for place in wanted], dataset)
+    asked, outside = _of_length(checked, dataset, ruler)
+    used = subset(asked, dataset)
+    if not used:
+        raise BadInput(f"{dataset.where}: no prompt is left of {len(rows)} rows: loosen the filters of the dataset")
+    excluded = [fault for fault in converted.faults if not fault.missing]
+    account = Account(len(rows), [*excluded, *checked.faults, *outside], asked, used)
+    coverage = coverage_of(dataset, loader, account, recorded_of(checked.logged, used))
+    return Prompts(tuple(used), fingerprint(used), coverage)
 
 
 def fingerprint(prompts: Sequence[Prompt]) -> str:
@@ -70,63 +93,30 @@ def fingerprint(prompts: Sequence[Prompt]) -> str:
     return digest.hexdigest()
 
 
-def _in_place(read: Callable[[], list[Row]], path: str, uri: str) -> list[Row]:
-    try:
-        return read()
-    except BadInput as error:
-        raise BadInput(str(error).replace(path, uri)) from error
-
-
-def _named(rows: Sequence[Row], dataset: Dataset) -> list[Row]:
+def _identified(rows: Sequence[Row]) -> list[Row]:
     """Where no row has an id, each is told by its place; where one has, the others were meant to."""
-    if dataset.source is Source.SPEC_BENCH or any(not {"id", "question_id"}.isdisjoint(row.columns) for row in rows):
+    if any(not {"id", "question_id"}.isdisjoint(row.columns) for row in rows):
         return list(rows)
     return [replace(row, columns={**row.columns, "id": row.place.replace(" ", "-")}) for row in rows]
 
 
-def _of_categories(rows: Sequence[Row], dataset: Dataset) -> list[Row]:
-    if dataset.categories is None:
-        return list(rows)
-    known = list(dict.fromkeys(str(row.columns["category"]) for row in rows if row.columns.get("category") is not None))
-    unknown = [category for category in dataset.categories if category not in known]
-    if unknown:
-        there = ", ".join(known) if known else "none: its rows have no category"
-        raise BadInput(f"{dataset.uri}: has no category {unknown[0]!r}; there are: {there}")
-    return [row for row in rows if row.columns.get("category") in dataset.categories]
+def _of_these_filters(converted: Converted, dataset: Selection) -> Converted:
+    """A row without text counts only where its category was asked for."""
+    wanted = dataset.categories
+    if wanted is None:
+        return converted
+    faults = [fault for fault in converted.faults if fault.category in wanted]
+    return replace(converted, faults=faults)
 
 
-def _checked(rows: Sequence[Row], dataset: Dataset) -> list[Prompt]:
-    prompts: list[Prompt] = []
-    problems: list[str] = []
-    places: dict[str, str] = {}
-    for row in rows:
-        try:
-            prompt = read_prompt(row, dataset.source)
-        except BadRow as error:
-            problems.append(f"{row.place}: {error}")
-            continue
-        if prompt.id in places:
-            problems.append(
-                f"{row.place}: the id {prompt.id!r} is that of {places[prompt.id]} too: records are told by it"
-            )
-            continue
-        places[prompt.id] = row.place
-        prompts.append(prompt)
-    if problems:
-        more = len(problems) - _SHOWN_PROBLEMS
-        shown = [f"{dataset.uri}, {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
-        raise BadInput("\n".join([*shown, *([f"and {more} more of {len(rows)} rows"] if more > 0 else [])]))
-    return prompts
-
-
-def _spread(prompts: Sequence[Prompt], dataset: Dataset) -> list[Prompt]:
-    """So many, taken in turn from each category, then put back into the file's order."""
-    count = dataset.count or 0
-    if count > len(prompts):
-        remedy = "lower count; load.requests lets the prompts go round again"
-        raise BadInput(f"{dataset.uri}: count asks for {count} prompts and there are {len(prompts)}: {remedy}")
-    by_category: dict[str | None, list[int]] = defaultdict(list)
-    for index, prompt in enumerate(prompts):
-        by_category[prompt.category].append(index)
-    in_turn = (index for index in chain.from_iterable(zip_longest(*by_category.values())) if index is not None)
-    return [prompts[index] for index in sorted(islice(in_turn, count))]
+def _of_length(checked: Checked, dataset: Selection, ruler: Ruler) -> tuple[list[Prompt], list[Fault]]:
+    """Prompts within inputTokens, and a fault for each of the others."""
+    bounds = dataset.input_tokens
+    if bounds is None:
+        return checked.prompts, []
+    lengths = measure_lengths(checked.prompts, ruler)
+    if lengths.tokens is None:
+        raise BadInput(f"{dataset.where}: inputTokens cannot be counted: {lengths.reason}")
+    within = [prompt for prompt in checked.prompts if bounds.holds(lengths.tokens[prompt.id])]
+    beyond = len(checked.prompts) - len(within)
+    return within, [Fault(Row("", {}), None, _OUTSIDE, missing=False) for _ in range(beyond)]

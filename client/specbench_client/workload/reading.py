@@ -32,6 +32,10 @@ class BadRow(SpecbenchError):
     """What is wrong with a row; becomes a line of BadInput."""
 
 
+class Placeholder(BadRow):
+    """The row's text is one that its licence does not let be passed on: it must be fetched from its source."""
+
+
 def read_prompt(row: Row, source: Source) -> Prompt:
     """The row's prompt. Raises BadRow."""
     return Prompt(_id(row.columns, source), _category(row.columns), _turns(row.columns, source))
@@ -106,7 +110,7 @@ def _text(value: Any, where: str) -> str:
     if not value.strip():
         raise BadRow(f"{where} is empty: leave the row out, or fill it")
     if PLACEHOLDER in value:
-        raise BadRow(
+        raise Placeholder(
             f"{where} is a placeholder: the data set's licence does not let its text be passed on; "
             "fetch it from its source first, as its publisher describes"
         )

@@ -10,6 +10,7 @@ lines are parsed one by one, and a broken one is named.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +20,8 @@ from typing import Any
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
-
-_BOM = b"\xef\xbb\xbf"
-_GZIP = b"\x1f\x8b"
+from specbench_client.workload.files import LINE_BYTES_MAX, numbered_lines, text_of
+from specbench_client.workload.tables import csv_rows, is_array, json_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +32,41 @@ class Row:
     columns: dict[str, Any]
 
 
-def read_rows(path: Path, source: Source) -> list[Row]:
-    """All rows, in the file's order. Raises BadInput."""
+def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) -> list[Row]:
+    """All rows, in the file's order. The shape is the source's, else the file name's. Raises BadInput."""
     if not path.is_file():
         remedy = "a path counts from the spec's own folder (in a pod: it lies in the client's image); or give s3://BUCKET/KEY"
         raise BadInput(f"{path}: there is no such file: {remedy}")
-    rows = _parquet(path) if source is Source.PARQUET else list(_lines(path))
+    shape = _shape(path, source)
+    if shape == "parquet":
+        rows = _parquet(path)
+    elif shape == "csv":
+        rows = [Row(place, columns) for place, columns in csv_rows(path, line_bytes_max)]
+    elif shape == "json" and is_array(path):
+        rows = [Row(place, columns) for place, columns in json_rows(path)]
+    else:
+        rows = list(_lines(path, line_bytes_max))
     if not rows:
         raise BadInput(f"{path}: holds no rows: one prompt a row is needed")
     return rows
 
 
-def _lines(path: Path) -> Iterator[Row]:
-    try:
-        data = path.read_bytes().removeprefix(_BOM)
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    if data.startswith(_GZIP):
-        raise BadInput(f"{path}: is compressed: unpack it first (gunzip)")
-    for number, line in enumerate(data.split(b"\n"), start=1):
+def _shape(path: Path, source: Source) -> str:
+    """Of one's own files it is said; the others lie about in several, and their names tell."""
+    if source in (Source.JSONL, Source.PARQUET, Source.CSV):
+        return str(source)
+    return path.name.lower().removesuffix(".gz").rpartition(".")[2]
+
+
+def _lines(path: Path, most: int) -> Iterator[Row]:
+    for number, line in numbered_lines(path, most):
         if line.strip():
             yield Row(f"line {number}", _object(line, f"{path}, line {number}"))
 
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(line.decode())
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start}): save the file as UTF-8") from error
+        found = json.loads(text_of(line, where))
     except json.JSONDecodeError as error:
         remedy = 'every line is one JSON object, such as {"id": "q1", "category": "qa", "prompt": "…"}'
         raise BadInput(f"{where}: not JSON: {error.msg} at column {error.colno}: {remedy}") from error
@@ -73,7 +80,7 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
 def _parquet(path: Path) -> list[Row]:
     import datasets  # noqa: PLC0415 -- two seconds, which `--help` and JSON Lines need not pay
 
-    with scratch_folder() as cache, _quiet():
+    with scratch_folder() as cache, quiet():
         try:
             found = datasets.Dataset.from_parquet(str(path), cache_dir=str(cache), keep_in_memory=True)
         except (datasets.exceptions.DatasetBuildError, ValueError, OSError) as error:
@@ -82,16 +89,20 @@ def _parquet(path: Path) -> list[Row]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without progress bars and log lines of the library: its errors come back as ours."""
     import datasets  # noqa: PLC0415 -- see above
 
     shown, verbosity = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    hub.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
+        hub.setLevel(level)
         datasets.logging.set_verbosity(verbosity)
         if not shown:
             datasets.enable_progress_bars()

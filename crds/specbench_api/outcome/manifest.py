@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from specbench_api.model import ApiModel
+from specbench_api.outcome.coverage import Coverage
 
 
 class StoredFile(ApiModel):
@@ -27,6 +28,8 @@ class Observed(ApiModel):
     """SHA-256 over the prompts as they were used, in order."""
     prompts: int
     """Prompts of the workload."""
+    coverage: Coverage | None = None
+    """Which of the rows that were asked for they are. None: written before this was kept."""
     trace_fingerprint: str | None = None
     """SHA-256 over the time stamps of the trace that is replayed; None where none is."""
     engine_version: str | None = None

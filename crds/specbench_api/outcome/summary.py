@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.model import ApiModel
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
@@ -253,6 +254,8 @@ class RunSummary(ApiModel):
     """The answers."""
     arms_seen: list[ArmSeen] = []
     """What the arms ran on, and what their drafters cost of it."""
+    coverage: dict[str, Coverage] = {}
+    """By workload: which of the rows that were asked for its prompts are. Empty: written before this was kept."""
     findings: list[Finding]
     """Everything the checks found."""
     trustworthy: bool

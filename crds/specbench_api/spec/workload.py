@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from specbench_api.model import ApiModel, Open
+from specbench_api.spec.dataset import Dataset, Source
 
-
-class Source(StrEnum):
-    """Shapes of prompt files. `jsonl` and `parquet` hold our own columns; `spec-bench` is question.jsonl."""
-
-    JSONL = "jsonl"
-    PARQUET = "parquet"
-    SPEC_BENCH = "spec-bench"
-
-
-Category = Annotated[str, Field(min_length=1, max_length=64)]
-
-
-class Dataset(ApiModel):
-    """Which prompts, declared: the same declaration and the same file give the same prompts everywhere."""
-
-    source: Source
-    """Shape: jsonl, parquet (columns id, category, and prompt, turns, messages or token_ids), spec-bench."""
-    uri: Annotated[str, Field(min_length=1, max_length=1024)]
-    """The file: s3://bucket/key, or a path (beside the spec on this machine, in the client's image on a cluster)."""
-    categories: Annotated[list[Category], Field(min_length=1, max_length=64)] | None = None
-    """Only these categories."""
-    count: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """So many prompts, spread evenly over the categories, in the file's order. Without it: all of them."""
+__all__ = ["CLAIMED_BODY", "Dataset", "Output", "Sampling", "Source", "Workload"]
 
 
 def _unsigned(value: float) -> float:

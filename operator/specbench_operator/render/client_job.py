@@ -15,6 +15,7 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import STAY_PUT, Manifest, labels, metadata
 from specbench_operator.render.client_pod import CONTAINER, PLAN_DIR, RETRIES, SPOOL_DIR, client_pod, results_root
+from specbench_operator.render.prompt_volumes import with_prompts
 from specbench_operator.render.service import endpoint
 from specbench_operator.settings import Settings
 from specbench_operator.state import Place
@@ -57,6 +58,7 @@ def client_job(
         *("--results", results_root(run)),
         *("--spool", SPOOL_DIR),
     )
+    pod = client_pod(run, args, settings, {PLACE_VARIABLE: engine.to_line()})
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -70,7 +72,7 @@ def client_job(
             "podFailurePolicy": {"rules": [IGNORE_DISRUPTION, fail_on(Exit.BAD_INPUT, Exit.ENGINE_FAILED)]},
             "template": {
                 "metadata": {"labels": labels(run, place, group.arm), "annotations": dict(STAY_PUT)},
-                "spec": client_pod(run, args, settings, {PLACE_VARIABLE: engine.to_line()}),
+                "spec": with_prompts(pod, run.spec.workloads),
             },
         },
     }

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, SelfWatch
@@ -232,6 +233,8 @@ class Lies:
     simulated: bool = False
     launches: tuple[Launched, ...] = ()
     """What was seen of the launches."""
+    coverage: Mapping[str, Coverage] = field(default_factory=dict)
+    """By workload."""
 
 
 HONEST = Lies()
@@ -262,7 +265,8 @@ def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
     points = [point for point in world.plan.points if lies.measured(point)]
     measured = {point.hash: point_of(world, point, lies) for point in points}
     records = {key: [frame] for key, (_, frame) in measured.items()}
-    return summarise_run(world.plan, [summary for summary, _ in measured.values()], records, CREATED, lies.launches)
+    summaries = [summary for summary, _ in measured.values()]
+    return summarise_run(world.plan, summaries, records, CREATED, lies.launches, coverage=lies.coverage)
 
 
 def counters_of(frame: pd.DataFrame) -> Counters:

@@ -11,6 +11,14 @@ from specbench_testing.resources import MISSING, Resource, resource
 DRAFTER = {"name": "other", "method": "draft_model", "model": "acme/draft"}
 WORKLOAD = {"name": "chat", "dataset": {"source": "jsonl", "uri": "other.jsonl"}}
 
+MIX: dict[str, Any] = {
+    "source": "mix",
+    "members": [
+        {"name": "qa", "weight": 3, "source": "jsonl", "uri": "qa.jsonl", "outputTokens": {"min": 5, "max": 150}},
+        {"name": "code", "weight": 1, "source": "humaneval", "config": "raw", "count": 80},
+    ],
+}
+
 
 @dataclass(frozen=True)
 class Refusal:
@@ -44,6 +52,11 @@ def _pair(method: str, remedy: str, **fields: Any) -> Refusal:
     )
 
 
+def _dataset(why: str, dataset: Mapping[str, Any], remedy: str, below: str = "") -> Refusal:
+    path = "spec.workloads[0].dataset" + (f".{below}" if below else "")
+    return Refusal(why, {"spec.workloads[0].dataset": dataset}, path, remedy)
+
+
 REFUSALS = (
     Refusal("a required field is missing", {"spec.model": MISSING}, "spec.model", "Required value", "field required"),
     Refusal("a required list is missing", {"spec.workloads": MISSING}, "spec.workloads", "Required value", "required"),
@@ -70,10 +83,68 @@ REFUSALS = (
     Refusal("an unknown order", {"spec.load.order": "Random"}, "spec.load.order", '"Interleaved"', "'Interleaved'"),
     Refusal(
         "an unknown source",
-        {"spec.workloads[0].dataset.source": "csv"},
+        {"spec.workloads[0].dataset.source": "xlsx"},
         "spec.workloads[0].dataset.source",
-        '"jsonl", "parquet"',
+        '"jsonl"',
         "'parquet'",
+    ),
+    _dataset("a file of one's own that is nowhere", {"source": "csv"}, "needs dataset.uri"),
+    _dataset("a mix with a file", {**MIX, "uri": "x.jsonl"}, "dataset.pvc go with no mix"),
+    _dataset("a mix of nothing", {"source": "mix"}, "dataset.members goes with source mix"),
+    _dataset(
+        "members of no mix", {"source": "gsm8k", "members": MIX["members"]}, "dataset.members goes with source mix"
+    ),
+    _dataset("a mix that filters", {**MIX, "categories": ["qa"]}, "of a mix itself only count is given"),
+    _dataset(
+        "a mix in a mix",
+        {"source": "mix", "members": [{"name": "a", "weight": 1, "source": "mix"}]},
+        "a mix holds no mix",
+        below="members",
+    ),
+    _dataset(
+        "a config that there is not", {"source": "gpqa", "config": "gold"}, "dataset.config goes with some sources"
+    ),
+    _dataset("a config of a source with one", {"source": "gsm8k", "config": "main"}, "dataset.config goes with some"),
+    _dataset(
+        "a revision of a file",
+        {"source": "gsm8k", "uri": "g.jsonl", "revision": "abc"},
+        "dataset.revision is the hub's",
+    ),
+    _dataset("tiers of what has none", {"source": "gsm8k", "entropy": ["low"]}, "dataset.entropy is a tier"),
+    _dataset(
+        "tiers of the qualitative config",
+        {"source": "speed-bench", "config": "qualitative", "entropy": ["low"]},
+        "dataset.entropy is a tier",
+    ),
+    _dataset("random words that nobody allowed", {"source": "random", "count": 5}, "random words mislead"),
+    _dataset(
+        "random words that are forbidden",
+        {"source": "random", "count": 5, "allowRandom": False},
+        "random words mislead",
+    ),
+    _dataset("random words without a number", {"source": "random", "allowRandom": True}, "random words mislead"),
+    _dataset(
+        "a number of words of what is not random",
+        {"source": "gsm8k", "words": 5},
+        "dataset.words go with source random",
+    ),
+    _dataset(
+        "a file in two places",
+        {"source": "csv", "uri": "x.csv", "pvc": {"claimName": "data", "path": "x.csv"}},
+        "give one of dataset.uri and dataset.pvc",
+    ),
+    _dataset(
+        "a file outside its volume",
+        {"source": "csv", "pvc": {"claimName": "data", "path": "../x.csv"}},
+        "leads out of the volume",
+        below="pvc",
+    ),
+    _dataset("prompts and turns", {"source": "gsm8k", "count": 5, "turns": 5}, "give one of dataset.count"),
+    _dataset(
+        "a range without an inside",
+        {"source": "gsm8k", "inputTokens": {"min": 9, "max": 3}},
+        "min is larger than max",
+        below="inputTokens",
     ),
     Refusal("baseline is no boolean", {"spec.baseline": "No"}, "spec.baseline", '"Measure", "Skip"', "'Skip'"),
     Refusal(
@@ -530,6 +601,26 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("the baseline alone", {"spec.drafters": []}),
     ("a drafter alone", {"spec.baseline": "Skip"}),
     ("two arms, two workloads", {"spec.drafters[1]": DRAFTER, "spec.workloads[1]": {**WORKLOAD, "name": "code"}}),
+    (
+        "a file on a volume",
+        {"spec.workloads[0].dataset": {"source": "csv", "pvc": {"claimName": "data", "path": "a/x.csv"}}},
+    ),
+    ("a mix", {"spec.workloads[0].dataset": {**MIX, "count": 40}}),
+    ("random words, knowingly", {"spec.workloads[0].dataset": {"source": "random", "count": 5, "allowRandom": True}}),
+    (
+        "a tier of a length, pinned and drawn",
+        {
+            "spec.workloads[0].dataset": {
+                "source": "speed-bench",
+                "config": "throughput_8k",
+                "revision": "0123abc",
+                "entropy": ["low", "high"],
+                "turns": 80,
+                "seed": 7,
+                "allowMissing": True,
+            }
+        },
+    ),
     ("nulls are fields not given", {"spec.model.revision": None, "spec.engine.args": None, "spec.placement": None}),
     ("a null label is no label", {"spec.placement": {"nodeSelector": {"pool": None}}}),
     ("bounds are allowed", {"spec.load": {"concurrency": [1, 4096], "repeats": 32, "warmupRequests": 0}}),

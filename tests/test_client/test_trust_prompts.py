@@ -1,0 +1,192 @@
+"""What is wrong with the prompts themselves: random words, rows that are missing, answers of another length."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.coverage import CategoryCoverage, Coverage
+from specbench_api.outcome.finding import Severity
+from specbench_client.drive.conclude import conclude
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.report.coverage import coverage_rows, told
+from specbench_client.report.html import render_html
+from specbench_client.report.tables import markdown
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.drafters import Method, drafter
+from specbench_client.store.folder import FolderStore
+from specbench_testing.driving import plan_of, simulator
+from specbench_testing.records import Lies, World, run_of_world
+
+DOUBT, NOTE = Severity.DOUBT, Severity.NOTE
+REASON = "placeholder: its licence does not let the text be passed on"
+
+
+def world(dataset: dict[str, Any], **given: Any) -> World:
+    return World(prompts=20, edits={"spec.workloads[0].dataset": dataset}, **given)
+
+
+def covered(asked: int, missing: int, lost: str | None = None) -> Coverage:
+    """`lost`: a category of which nothing is left."""
+    gone = [CategoryCoverage(category=lost, asked=1, used=0, turns=0, left_out={REASON: 1})] if lost else []
+    used = asked - missing
+    return Coverage(
+        source="speed-bench",
+        config="qualitative",
+        licence="theirs",
+        rows=asked,
+        asked=asked,
+        used=used,
+        turns=used,
+        left_out={REASON: missing} if missing else {},
+        by_category=[CategoryCoverage(category="code", asked=asked, used=used, turns=used), *gone],
+    )
+
+
+# -- random words ------------------------------------------------------------------------------------------------------
+
+RANDOM = {"source": "random", "allowRandom": True, "count": 20}
+
+
+def test_random_words_make_a_run_untrustworthy_whatever_else_is_well() -> None:
+    summary = run_of_world(world(RANDOM))
+
+    assert [(each.check, each.severity, each.workload) for each in summary.findings] == [
+        ("RandomPrompts", DOUBT, "chat")
+    ]
+    assert not summary.trustworthy
+    assert "not trustworthy (RandomPrompts)" in summary.verdict
+
+
+def test_a_mix_with_random_words_is_told_with_their_share() -> None:
+    members = [
+        {"name": "code", "weight": 3, "source": "gsm8k"},
+        {"name": "noise", "weight": 1, **RANDOM},
+    ]
+    (finding,) = run_of_world(world({"source": "mix", "members": members})).findings
+
+    assert (finding.check, finding.value) == ("RandomPrompts", 0.25)
+    assert finding.message.startswith("25% of the prompts of workload 'chat' are random words")
+
+
+# -- rows that are missing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("coverage", "expected"),
+    [
+        (covered(100, 0), []),
+        (covered(100, 4), [("PartialCoverage", NOTE)]),
+        (covered(100, 5), [("PartialCoverage", DOUBT)]),
+        (covered(100, 1, lost="rag"), [("PartialCoverage", DOUBT)]),
+    ],
+)
+def test_rows_that_are_missing_are_noted_and_many_doubted(
+    coverage: Coverage, expected: list[tuple[str, Severity]]
+) -> None:
+    summary = run_of_world(World(prompts=20), Lies(coverage={"chat": coverage}))
+
+    assert [(each.check, each.severity) for each in summary.findings] == expected
+    assert summary.coverage == {"chat": coverage}
+
+
+def test_the_message_says_how_many_why_and_which_categories_are_gone() -> None:
+    lies = Lies(coverage={"chat": covered(100, 1, lost="rag")})
+    (finding,) = run_of_world(World(prompts=20), lies).findings
+
+    assert finding.message == (
+        "of 100 rows that workload 'chat' asks for, 1 (1%) were left out (allowMissing):"
+        f" 1 x {REASON}; nothing is left of rag"
+    )
+
+
+def test_page_and_table_say_what_the_prompts_are_and_what_is_missing() -> None:
+    wanted = World(prompts=20)
+    summary = run_of_world(wanted, Lies(coverage={"chat": covered(100, 7, lost="rag")}))
+
+    page, text = render_html(wanted.plan, summary), markdown(wanted.plan, summary)
+
+    assert (
+        f'<td>chat</td><td>all</td><td class="n">100</td><td class="n">93</td><td class="n">93</td><td>7 x {REASON}'
+        in page
+    )
+    assert "Licence: theirs" in page
+    assert f"- chat: 93 prompts of 100 rows that were asked for; left out: 7 x {REASON}" in text
+    assert [row.category for row in coverage_rows(summary)] == ["all", "code", "rag"]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        ({"source": "jsonl", "uri": "p.jsonl"}, "p.jsonl (jsonl)"),
+        (
+            {"source": "jsonl", "uri": "p.jsonl", "count": 8, "categories": ["a", "b"], "seed": 0},
+            "p.jsonl (jsonl, 8 prompts, only a, b, seed 0)",
+        ),
+        (
+            {"source": "speed-bench", "config": "throughput_8k", "turns": 9, "entropy": ["low"], "revision": "abc"},
+            "speed-bench throughput_8k, 9 turns, entropy low, revision abc",
+        ),
+        (
+            {
+                "source": "mix",
+                "members": [
+                    {"name": "a", "weight": 1, "source": "gsm8k"},
+                    {"name": "b", "weight": 3, "source": "mbpp"},
+                ],
+            },
+            "mix: 25% a: gsm8k; 75% b: mbpp",
+        ),
+    ],
+)
+def test_what_was_asked_for_is_told_in_one_line(dataset: dict[str, Any], says: str) -> None:
+    assert told(world(dataset).plan.workloads[0].dataset) == says
+
+
+# -- answers of another length -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "found"), [({"min": 40, "max": 80}, []), ({"max": 20}, ["code"]), ({"min": 200}, ["code"])]
+)
+def test_answers_outside_a_members_range_are_noted(expected: dict[str, int], found: list[str]) -> None:
+    members = [
+        {"name": "code", "weight": 1, "source": "gsm8k", "outputTokens": expected},
+        {"name": "chat", "weight": 1, "source": "mbpp"},
+    ]
+    seen = run_of_world(world({"source": "mix", "members": members})).findings
+
+    assert {(each.check, each.severity) for each in seen} == ({("UnexpectedLengths", NOTE)} if found else set())
+    assert all("the median answer of code has" in each.message for each in seen)
+
+
+# -- all the way -------------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_left_out_goes_the_whole_way_from_the_file_to_the_answer(tmp_path: Path) -> None:
+    lines = [{"messages": [{"role": "user", "content": f"Why {n}?"}]} for n in range(8)]
+    tools = [{"messages": [{"role": "user", "content": "Look it up"}], "tools": [{"type": "function"}]}]
+    file = tmp_path / "log.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines + tools))
+    dataset = {"source": "openai-logs", "uri": str(file), "allowMissing": True}
+    load = {"concurrency": [2], "repeats": 1, "warmupRequests": 0}
+    plan = plan_of(file, {"spec.load": load, "spec.workloads[0].dataset": dataset})
+    store = FolderStore(tmp_path / "results")
+    for group in plan.groups:
+        drafting = drafter(Method.NGRAM, 3) if plan.arm(group.arm).drafter else drafter(Method.NONE, 0)
+        config = SimulatorConfig(time_scale=0, drafter=drafting)
+        async with simulator(tmp_path / f"truth-{group.index}.jsonl", config) as engine:
+            options = DriveOptions(attempt=f"{group.index}", spool=tmp_path / "spool")
+            await drive_group(plan, group, engine.url, store, options)
+
+    summary = conclude(plan, store)
+
+    (coverage,) = summary.coverage.values()
+    assert (coverage.asked, coverage.used) == (9, 8)
+    assert coverage.left_out == {"offers tools: this version sends none": 1}
+    assert "PartialCoverage" in [finding.check for finding in summary.findings]
+    assert b"offers tools" in (store.get("report.html") or b"")

@@ -1,0 +1,115 @@
+"""Request logs in the layouts in which they lie about: what was sent, and what the log says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.dataset import Dataset, Source
+from specbench_client.errors import BadInput
+from specbench_client.load.trace import load_trace
+from specbench_client.workload.prompts import Prompts, load_prompts
+
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+ASKED = {"model": "m", "messages": MESSAGES, "temperature": 0.7, "max_tokens": 100}
+ANSWER = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 34}}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "flat": {**ASKED, "usage": ANSWER["usage"], "timestamp": 1700000000.5},
+    "pairs": {"timestamp": "2023-11-14T22:13:20.5Z", "request": ASKED, "response": ANSWER},
+    "pairs as text": {"ts": 1700000000.5, "request": json.dumps(ASKED), "response": json.dumps(ANSWER)},
+    "pairs with bodies": {"created": 1700000000.5, "request": {"body": ASKED}, "response": {"body": ANSWER}},
+    "batch": {"custom_id": "r1", "method": "POST", "body": {**ASKED, "created": 1700000000.5}, "response": ANSWER},
+    "helicone": {"request_created_at": "2023-11-14T22:13:20.500+00:00", "request_body": ASKED, "response_body": ANSWER},
+    "langfuse": {
+        "startTime": "2023-11-14T22:13:20.500Z",
+        "input": MESSAGES,
+        "output": "Because.",
+        "modelParameters": {"temperature": 0.7, "max_tokens": 100},
+        "usage": {"input": 12, "output": 34},
+    },
+    "langfuse, wrapped": {
+        "startTime": "2023-11-14T22:13:20.500Z",
+        "input": {"messages": MESSAGES},
+        "modelParameters": {"temperature": 0.7, "max_tokens": 100},
+        "usage": {"input": 12, "output": 34},
+    },
+}
+
+
+def of(tmp_path: Path, *lines: dict[str, Any], **declared: Any) -> Prompts:
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return load_prompts(Dataset(source=Source.OPENAI_LOGS, uri="log.jsonl", **declared), tmp_path)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_messages_are_sent_as_they_were_and_the_rest_is_told(layout: str, tmp_path: Path) -> None:
+    found = of(tmp_path, LAYOUTS[layout], {**LAYOUTS[layout], "custom_id": "r2", "category": "chat"})
+
+    told = [(message.role, message.content) for message in found.rows[0].turns[0]]
+    assert told == [("system", "Be brief."), ("user", "Why?")]
+    assert len(found.rows[0].turns) == 1, "the answers of then stay in the history, nobody answers them anew"
+    assert found.coverage is not None
+    recorded = found.coverage.recorded
+    assert recorded is not None
+    assert (recorded.input_tokens_median, recorded.output_tokens_median, recorded.max_tokens_median) == (12, 34, 100)
+    assert (recorded.temperatures, recorded.seconds) == ({"0.7": 2}, 0)
+
+
+def test_a_log_that_says_nothing_of_its_requests_leaves_it_missing(tmp_path: Path) -> None:
+    found = of(tmp_path, {"messages": MESSAGES}, {"prompt": "Once upon"})
+
+    assert found.rows[1].turns[0][0].content == "Once upon"
+    assert found.coverage is not None
+    assert found.coverage.recorded is not None
+    assert found.coverage.recorded.to_dict() == {"temperatures": {"default": 2}}
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        ({"tools": [{"type": "function"}]}, "offers tools: this version sends none"),
+        ({"messages": [*MESSAGES, {"role": "assistant", "content": "x"}]}, "does not end with the user's message"),
+        (
+            {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *MESSAGES]},
+            "has tool calls: this version sends none",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]},
+            "has content of several parts, or none of text: it is not sent in parts",
+        ),
+        ({"messages": [{"role": "user", "content": None}]}, "has an empty message"),
+    ],
+)
+def test_what_could_not_be_sent_again_is_told_and_never_mended(
+    edit: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        of(tmp_path, ASKED, {**ASKED, **edit})
+    assert f"1 of 2 rows have no text that could be sent: line 2\n  1 x {reason}\n" in str(refused.value)
+    assert "dataset prepare" not in str(refused.value)
+
+    coverage = of(tmp_path, ASKED, {**ASKED, **edit}, allow_missing=True).coverage
+
+    assert coverage is not None
+    assert (coverage.asked, coverage.used, coverage.left_out) == (2, 1, {reason: 1})
+
+
+def test_a_text_that_is_the_only_part_is_that_text(tmp_path: Path) -> None:
+    found = of(tmp_path, {"messages": [{"role": "user", "content": [{"type": "text", "text": " a "}]}]})
+    assert found.rows[0].turns[0][0].content == " a "
+
+
+def test_the_same_log_is_the_trace_of_its_own_arrivals(tmp_path: Path) -> None:
+    lines = [{**ASKED, "timestamp": f"2026-01-31T09:30:0{second}Z"} for second in (0, 2, 5)]
+    found = of(tmp_path, *lines)
+
+    times = load_trace("log.jsonl", "timestamp", tmp_path)
+
+    assert len(found.rows) == times.size
+    assert (times - times[0]).tolist() == [0, 2, 5]
+    assert found.coverage is not None
+    assert found.coverage.recorded is not None
+    assert found.coverage.recorded.seconds == 5

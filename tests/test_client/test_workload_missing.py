@@ -1,0 +1,99 @@
+"""Rows without a text: refused by count and by name, or left out by choice and told with every result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.dataset import Dataset
+from specbench_client.errors import BadInput
+from specbench_client.workload.prompts import Prompts, select
+from specbench_client.workload.rows import Row
+
+LICENSED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH\n\n{article}"
+REASON = "placeholder: its licence does not let the text be passed on"
+
+
+def row(number: int, *, licensed: bool, **columns: Any) -> Row:
+    given = {
+        "question_id": f"s{number}",
+        "category": "rag" if number % 2 else "stem",
+        "turns": [LICENSED if licensed else "Why?"],
+        "source": "https://huggingface.co/cais/hle" if number % 2 else "https://example.org/bamboo",
+    }
+    return Row(f"row {number + 1}", {**given, **columns})
+
+
+ROWS = [row(number, licensed=number % 5 != 0) for number in range(20)]
+
+
+def of(rows: list[Row] = ROWS, **declared: Any) -> Prompts:
+    dataset = {"source": "speed-bench", "config": "qualitative", "uri": "s3://b/speed/", **declared}
+    return select(rows, Dataset.model_validate(dataset))
+
+
+def test_placeholders_are_refused_by_count_and_by_name_with_what_to_do() -> None:
+    with pytest.raises(BadInput) as refused:
+        of()
+    assert str(refused.value).splitlines() == [
+        (
+            "s3://b/speed/: 16 of 20 rows have no text that could be sent: row 2 (s1, rag), row 3 (s2, stem),"
+            " row 4 (s3, rag), row 5 (s4, stem), row 7 (s6, stem) and 11 more"
+        ),
+        f"  16 x {REASON}",
+        "  by category: rag 8, stem 8",
+        "  by source: https://huggingface.co/cais/hle 8, https://example.org/bamboo 8",
+        (
+            "  `specbench dataset prepare speed-bench --config qualitative` fetches them from their sources;"
+            " or set dataset.allowMissing: true to leave them out: every result then tells which"
+        ),
+    ]
+
+
+def test_left_out_by_choice_they_are_counted_per_category() -> None:
+    found = of(allowMissing=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s0", "s5", "s10", "s15"]
+    coverage = found.coverage
+    assert coverage is not None
+    assert (coverage.rows, coverage.asked, coverage.used, coverage.turns) == (20, 20, 4, 4)
+    assert coverage.left_out == {REASON: 16}
+    told = {one.category: (one.asked, one.used, one.left_out) for one in coverage.by_category}
+    assert told == {"stem": (10, 2, {REASON: 8}), "rag": (10, 2, {REASON: 8})}
+
+
+def test_placeholders_outside_the_asked_categories_do_not_matter() -> None:
+    rows = [row(0, licensed=False), row(1, licensed=True)]
+
+    coverage = of(rows, categories=["stem"]).coverage
+
+    assert coverage is not None
+    assert (coverage.asked, coverage.left_out) == (1, {})
+
+
+def test_a_placeholder_in_a_later_turn_is_one_too() -> None:
+    rows = [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])]
+    with pytest.raises(BadInput, match=r"1 of 2 rows have no text that could be sent: row 2 \(s1, rag\)"):
+        of(rows)
+
+
+def test_a_broken_row_is_refused_though_missing_ones_may_be_left_out() -> None:
+    with pytest.raises(BadInput, match=r"row 1: turns\[0\] is empty"):
+        of([row(0, licensed=False, turns=[""]), *ROWS[1:]], allowMissing=True)
+
+
+def test_where_nothing_is_left_there_is_nothing_to_measure() -> None:
+    with pytest.raises(BadInput, match="no prompt is left of 1 rows"):
+        of([row(1, licensed=True)], allowMissing=True)
+
+
+def test_trajectories_with_tools_are_told_and_not_cut() -> None:
+    turns = [{"role": "user", "content": "Hi"}, {"role": "tool", "content": "{}"}]
+    rows = [row(0, licensed=False, turns=turns), row(1, licensed=False, turns=[{"role": "user", "content": "Hi"}])]
+
+    found = of(rows, config="agentic", allowMissing=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s1"]
+    assert found.coverage is not None
+    assert found.coverage.left_out == {"a trajectory with tool calls: this version sends none": 1}

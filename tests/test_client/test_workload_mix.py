@@ -1,0 +1,81 @@
+"""Mixes by weight, and prompts of random words."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.outcome.coverage import MemberCoverage
+from specbench_api.spec.dataset import Dataset, Member
+from specbench_client.errors import BadInput
+from specbench_client.workload.mix import turns_of
+from specbench_client.workload.prompts import Prompts, load_prompts
+
+
+def of(tmp_path: Path, count: int | None, **rows: int) -> Prompts:
+    members: list[dict[str, Any]] = []
+    for name, weight in {"qa": 3, "code": 1}.items():
+        lines = [{"id": f"{number}", "prompt": f"{name} {number}"} for number in range(rows.get(name, 9))]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        members.append({"name": name, "weight": weight, "source": "jsonl", "uri": f"{name}.jsonl"})
+    members[0]["outputTokens"] = {"min": 20, "max": 150}
+    dataset = {"source": "mix", "members": members, **({} if count is None else {"count": count})}
+    return load_prompts(Dataset.model_validate(dataset), tmp_path)
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 300))
+def test_after_any_number_of_turns_nobody_is_a_whole_turn_ahead_of_its_share(weights: list[int], turns: int) -> None:
+    members = [
+        Member.model_validate({"name": f"m{place}", "weight": weight, "source": "gsm8k"})
+        for place, weight in enumerate(weights)
+    ]
+    whose = turns_of(members)
+    had = Counter(next(whose).name for _ in range(turns))
+
+    shares = {member.name: member.weight / sum(weights) * turns for member in members}
+    assert all(had[name] < share + 1 for name, share in shares.items())
+    assert all(had[name] > share - len(weights) for name, share in shares.items())
+
+
+def test_a_mix_is_interleaved_and_named_by_its_members(tmp_path: Path) -> None:
+    found = of(tmp_path, 8)
+
+    assert Counter(prompt.category for prompt in found.rows) == {"qa": 6, "code": 2}
+    assert [prompt.id for prompt in found.rows[:4]] == ["qa/0", "qa/1", "code/0", "qa/2"]
+    coverage = found.coverage
+    assert coverage is not None
+    assert (coverage.rows, coverage.asked, coverage.used) == (18, 18, 8)
+    assert coverage.members == {
+        "qa": MemberCoverage(source="jsonl", share=0.75, output_tokens_min=20, output_tokens_max=150),
+        "code": MemberCoverage(source="jsonl", share=0.25),
+    }
+
+
+def test_without_a_count_it_ends_where_the_first_member_does(tmp_path: Path) -> None:
+    assert Counter(prompt.category for prompt in of(tmp_path, None, qa=6).rows) == {"qa": 6, "code": 2}
+
+
+def test_a_member_with_too_few_prompts_is_named_with_how_many_are_needed(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"members\[qa\]: a mix of 16 needs 12 of its prompts and there are 9"):
+        of(tmp_path, 16)
+
+
+def test_a_fault_in_a_member_is_told_with_its_file(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"code\.jsonl: holds no rows"):
+        of(tmp_path, 4, code=0)
+
+
+def test_random_words_are_as_many_as_asked_and_no_two_prompts_are_alike(tmp_path: Path) -> None:
+    dataset = {"source": "random", "allowRandom": True, "count": 50, "words": 30}
+    found = load_prompts(Dataset.model_validate(dataset), tmp_path)
+
+    contents = [prompt.turns[0][0].content for prompt in found.rows]
+    assert {len(content.split()) for content in contents} == {30}
+    assert len(set(contents)) == 50
+    assert {prompt.category for prompt in found.rows} == {"random"}

@@ -1,0 +1,199 @@
+"""Which prompts a declaration means: filters, so many prompts or turns, and the same ones on every machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.spec.dataset import Dataset, Source
+from specbench_client.errors import BadInput
+from specbench_client.workload.lengths import EncodingMissing
+from specbench_client.workload.prompts import Prompts, load_prompts, select
+from specbench_client.workload.rows import Row
+
+GOLDEN = {
+    "jsonl": "1a0f491243089548307e6694674abcd861888c3b620ae6f260fb66161f4aa240",
+    "count 7, seed 3": "b483432f82175407c3f968ffdcda92963f0bd9a2d896bb3e3b9212ddb1c2366f",
+    "turns 12, seed 3": "ef3e77bd981a52cfb7aadd47a7877508aab0117e3189ad8a3a0052409d93db70",
+    "gpqa, seed 5": "50b77b9fcce27ff89c8a03c6ca0cfa13388bf854861a330d13f9b6681c4c719d",
+    "mix": "d88ccb5562ea1ffc91d3fc783f72d1252a7a5b7b275c25717cac90ad3c694187",
+    "random": "c2a19a5c43add5d380f1c72c0578c36b09227e8cb43b07d156662c5557f7af1d",
+}
+"""SHA-256 of prompts that were drawn once: another machine, Python or order of rows must draw the very same."""
+
+
+class Words:
+    """An encoding with a token a word."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return [0 for _ in text.split()]
+
+
+def speed(number: int, **columns: Any) -> Row:
+    row = {
+        "question_id": f"s{number:03}",
+        "category": ("low_entropy", "mixed", "high_entropy")[number % 3],
+        "sub_category": ("law", "code")[number % 2],
+        "difficulty": ("easy", "hard")[number // 2 % 2],
+        "language": ("en", "de")[number // 4 % 2],
+        "turns": ["word " * (number + 1), "more"][: 1 + number % 2],
+    }
+    return Row(f"line {number + 1}", {**row, **columns})
+
+
+ROWS = [speed(number) for number in range(24)]
+
+
+def selected(rows: Sequence[Row] = ROWS, **declared: Any) -> Prompts:
+    dataset = Dataset(**{"source": "speed-bench", "config": "throughput_1k", "uri": "x", **declared})
+    return select(rows, dataset, Words)
+
+
+def numbers(prompts: Prompts) -> list[int]:
+    return [int(prompt.id[1:]) for prompt in prompts.rows]
+
+
+def refusal(**declared: Any) -> str:
+    with pytest.raises(BadInput) as refused:
+        selected(**declared)
+    return str(refused.value)
+
+
+# -- filters -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("declared", "wanted"),
+    [
+        ({"categories": ["mixed"]}, [n for n in range(24) if n % 3 == 1]),
+        ({"sub_categories": ["code"]}, [n for n in range(24) if n % 2 == 1]),
+        ({"entropy": ["low", "high"]}, [n for n in range(24) if n % 3 != 1]),
+        ({"difficulty": ["hard"]}, [n for n in range(24) if n // 2 % 2]),
+        ({"languages": ["de"]}, [n for n in range(24) if n // 4 % 2]),
+        ({"difficulty": ["hard"], "languages": ["de"]}, [n for n in range(24) if n // 2 % 2 and n // 4 % 2]),
+        ({"input_tokens": {"min": 3, "max": 5}}, [1, 2, 3, 4]),
+        ({"input_tokens": {"min": 24}}, [23]),
+    ],
+)
+def test_a_filter_keeps_what_it_says_in_the_files_order(declared: dict[str, Any], wanted: list[int]) -> None:
+    assert numbers(selected(**declared)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"difficulty": ["hardest"]}, "x: has no difficulty 'hardest'; there are: easy, hard"),
+        ({"sub_categories": ["lore"]}, "x: has no sub-category 'lore'; there are: law, code"),
+        ({"languages": ["fr"]}, "x: has no language 'fr'; there are: en, de"),
+        ({"input_tokens": {"min": 99}}, "x: no prompt is left of 24 rows"),
+        ({"categories": ["mixed"], "count": 9}, "count asks for 9 prompts and there are 8"),
+    ],
+)
+def test_a_filter_that_finds_nothing_is_refused_with_what_there_is(declared: dict[str, Any], said: str) -> None:
+    assert said in refusal(**declared)
+
+
+def test_lengths_that_cannot_be_counted_are_refused_and_never_guessed() -> None:
+    def missing() -> Words:
+        raise EncodingMissing("the table is not here")
+
+    with pytest.raises(BadInput, match="inputTokens cannot be counted: the table is not here"):
+        select(ROWS, Dataset(source=Source.SPEED_BENCH, uri="x", input_tokens={"min": 2}), missing)
+
+
+def test_what_a_range_leaves_out_is_counted() -> None:
+    coverage = selected(input_tokens={"min": 3, "max": 5}).coverage
+    assert coverage is not None
+    assert (coverage.excluded, coverage.asked) == ({"not as long as inputTokens asks": 20}, 4)
+
+
+# -- so many -----------------------------------------------------------------------------------------------------------
+
+
+@given(count=st.integers(1, 24), seed=st.none() | st.integers(0, 99))
+def test_a_count_is_spread_evenly_and_stays_in_order(count: int, seed: int | None) -> None:
+    found = selected(count=count, seed=seed)
+
+    assert numbers(found) == sorted(numbers(found))
+    sizes = Counter(prompt.category for prompt in found.rows)
+    assert sum(sizes.values()) == count
+    assert max(sizes.values()) - min(sizes[name] for name in ("low_entropy", "mixed", "high_entropy")) <= 1
+
+
+@given(turns=st.integers(1, 36), seed=st.none() | st.integers(0, 99))
+def test_turns_counts_requests_and_not_rows(turns: int, seed: int | None) -> None:
+    assert selected(turns=turns, seed=seed).turns == turns
+
+
+def test_turns_that_no_whole_conversations_make_are_refused_with_the_nearest() -> None:
+    pairs = [speed(number, turns=["a", "b"]) for number in range(4)]
+    with pytest.raises(BadInput, match="turns: 5 cannot be had from whole conversations, 4 can: give turns: 4"):
+        selected(pairs, turns=5)
+    with pytest.raises(BadInput, match="turns asks for 9 and all prompts together have 8"):
+        selected(pairs, turns=9)
+
+
+@given(st.permutations(range(24)), st.integers(0, 5))
+def test_a_draw_knows_nothing_of_the_order_of_rows(order: list[int], seed: int) -> None:
+    drawn = set(numbers(selected(count=9, seed=seed)))
+    assert set(numbers(selected([ROWS[place] for place in order], count=9, seed=seed))) == drawn
+
+
+def test_another_seed_draws_others() -> None:
+    assert len({selected(count=9, seed=seed).fingerprint for seed in range(8)}) > 6
+
+
+# -- the same everywhere -----------------------------------------------------------------------------------------------
+
+
+def golden(folder: Path) -> dict[str, str]:
+    """Fingerprints of declarations over small files that this writes."""
+    rows = [{"id": f"q{n}", "category": "abc"[n % 3], "turns": ["ü 名 🙂", "b"][: 1 + n % 2]} for n in range(20)]
+    (folder / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    cells = [[f"{name} {n}" for name in names] for n in range(8)]
+    (folder / "gpqa.csv").write_text("\n".join(",".join(row) for row in [names, *cells]) + "\n")
+    members = [
+        {"name": "a", "weight": 3, "source": "jsonl", "uri": "p.jsonl", "seed": 1, "count": 15},
+        {"name": "b", "weight": 1, "source": "gpqa", "uri": "gpqa.csv"},
+    ]
+    declared: dict[str, dict[str, Any]] = {
+        "jsonl": {"source": "jsonl", "uri": "p.jsonl"},
+        "count 7, seed 3": {"source": "jsonl", "uri": "p.jsonl", "count": 7, "seed": 3},
+        "turns 12, seed 3": {"source": "jsonl", "uri": "p.jsonl", "turns": 12, "seed": 3},
+        "gpqa, seed 5": {"source": "gpqa", "uri": "gpqa.csv", "seed": 5},
+        "mix": {"source": "mix", "count": 16, "members": members},
+        "random": {"source": "random", "allowRandom": True, "count": 3, "words": 40, "seed": 9},
+    }
+    datasets = {name: Dataset.model_validate(one) for name, one in declared.items()}
+    return {name: load_prompts(dataset, folder).fingerprint for name, dataset in datasets.items()}
+
+
+def test_the_same_declarations_give_the_very_same_prompts(tmp_path: Path) -> None:
+    assert golden(tmp_path) == GOLDEN
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("hash_seed", ["0", "4242"])
+def test_nothing_depends_on_the_hash_seed_of_the_process(hash_seed: str, tmp_path: Path) -> None:
+    program = (
+        "import importlib.util, json, sys; from pathlib import Path;"
+        f"spec = importlib.util.spec_from_file_location('drawn', {__file__!r});"
+        "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module);"
+        "print(json.dumps(module.golden(Path(sys.argv[1]))))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout) == GOLDEN

@@ -1,0 +1,291 @@
+"""Each source reads its own publisher's rows, and says what is wrong with them: small files of their true shape."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbench_api.spec.dataset import CONFIGS, MADE, Dataset, Source
+from specbench_client.errors import BadInput
+from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.sources.gpqa import order_of_choices
+from specbench_client.workload.sources.table import LOADERS
+
+Row = dict[str, Any]
+GPQA = {
+    "Question": "Which one?",
+    "Correct Answer": "right ",
+    "Incorrect Answer 1": "w1",
+    "Incorrect Answer 2": "w2",
+    "Incorrect Answer 3": "w3",
+    "Record ID": "rec1",
+    "High-level domain": "Physics",
+    "Subdomain": "Optics",
+}
+TRUE: dict[Source, Row] = {
+    Source.SPEC_BENCH: {"question_id": 81, "category": "writing", "turns": ["a", "b"]},
+    Source.SPEED_BENCH: {
+        "question_id": "s1",
+        "category": "coding",
+        "sub_category": "python",
+        "turns": ["a", "b"],
+        "source": "x",
+        "src_id": "1",
+        "difficulty": "hard",
+        "multiturn": True,
+    },
+    Source.MT_BENCH: {"category": "math", "prompt": ["a", "b"], "reference": [], "prompt_id": 7},
+    Source.HUMANEVAL: {"task_id": "HumanEval/0", "prompt": "def f():\n", "entry_point": "f"},
+    Source.GSM8K: {"question": "How many?", "answer": "#### 4"},
+    Source.MATH_500: {"problem": "Find $x$.", "subject": "Algebra", "level": 3, "unique_id": "test/1.json"},
+    Source.MBPP: {"task_id": 11, "text": "Write a function.", "code": "…", "test_list": ["…"]},
+    Source.AIME: {"id": 3, "problem": "Let $n$.", "solution": "…", "answer": "5"},
+    Source.GPQA: GPQA,
+    Source.CNN_DAILYMAIL: {"article": "News.", "highlights": "…", "id": "ab"},
+    Source.SHAREGPT: {
+        "id": "QWJhYvA_0",
+        "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Ho"}],
+    },
+    Source.INSTRUCTCODER: {"input": "x = {1}", "instruction": "Use {input}.", "output": "…"},
+    Source.EDIT: {"code": "x = {code}", "change_request": "Use {change_request}.", "norm_distance": 0.2},
+    Source.OPENAI_LOGS: {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0.7},
+}
+EXPECTED: dict[Source, tuple[str, str | None, list[str]]] = {
+    Source.SPEC_BENCH: ("81", "writing", ["a", "b"]),
+    Source.SPEED_BENCH: ("s1", "coding", ["a", "b"]),
+    Source.MT_BENCH: ("7", "math", ["a", "b"]),
+    Source.HUMANEVAL: (
+        "HumanEval/0",
+        "coding",
+        [
+            (
+                "Complete the following Python function. Answer with the whole function in one code block."
+                "\n\n```python\ndef f():\n```"
+            )
+        ],
+    ),
+    Source.GSM8K: ("line-1", "math", ["How many?"]),
+    Source.MATH_500: (
+        "test/1.json",
+        "Algebra",
+        ["Find $x$.\n\nPlease reason step by step, and put your final answer within \\boxed{}."],
+    ),
+    Source.MBPP: ("11", "coding", ["Write a function."]),
+    Source.AIME: (
+        "3",
+        "math",
+        ["Let $n$.\n\nPlease reason step by step, and put your final answer within \\boxed{}."],
+    ),
+    Source.GPQA: (
+        "rec1",
+        "Physics",
+        [
+            (
+                "What is the correct answer to this question: Which one?\n\nChoices:\n"
+                "(A) right\n(B) w2\n(C) w3\n(D) w1\n\n"
+                'Format your response as follows: "The correct answer is (insert answer here)"'
+            )
+        ],
+    ),
+    Source.CNN_DAILYMAIL: (
+        "ab",
+        "summarization",
+        ["Could you summarize the following article, please reuse text from the article if possible: News."],
+    ),
+    Source.SHAREGPT: ("QWJhYvA_0", "chat", ["Hi"]),
+    Source.INSTRUCTCODER: (
+        "line-1",
+        "editing",
+        ["x = {1}\n\nUse {input}. Just output the code, do not include any explanation."],
+    ),
+    Source.EDIT: (
+        "line-1",
+        "editing",
+        [
+            (
+                "Given a code file, please apply the change requests and generate the new file.\n\nOriginal file:\n"
+                "```python\nx = {code}\n```\n\nChange request:\nUse {change_request}.\n\n"
+                'Please generate the new code file in the "New file" section below.'
+            )
+        ],
+    ),
+    Source.OPENAI_LOGS: ("line-1", None, ["Hi"]),
+}
+
+
+def load(tmp_path: Path, source: Source, rows: Sequence[Row], **declared: Any) -> Prompts:
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return load_prompts(Dataset(**{"source": source, "uri": "p.jsonl", **declared}), tmp_path)
+
+
+def refusal(tmp_path: Path, source: Source, rows: Sequence[Row], **declared: Any) -> str:
+    with pytest.raises(BadInput) as refused:
+        load(tmp_path, source, rows, **declared)
+    return str(refused.value)
+
+
+def texts(prompts: Prompts) -> list[list[str]]:
+    return [[turn[0].content for turn in prompt.turns] for prompt in prompts.rows]
+
+
+def test_every_source_is_in_the_table_and_tried_here() -> None:
+    assert set(LOADERS) == set(Source) - set(MADE)
+    assert set(TRUE) == set(EXPECTED) == set(LOADERS) - {Source.JSONL, Source.PARQUET, Source.CSV}
+
+
+@pytest.mark.parametrize("source", TRUE, ids=str)
+def test_a_row_as_it_is_published_becomes_the_prompt_that_the_template_says(source: Source, tmp_path: Path) -> None:
+    (prompt,) = load(tmp_path, source, [TRUE[source]]).rows
+
+    assert (prompt.id, prompt.category, [turn[0].content for turn in prompt.turns]) == EXPECTED[source]
+
+
+@pytest.mark.parametrize("source", TRUE, ids=str)
+def test_the_same_rows_as_parquet_and_packed_are_the_same_prompts(source: Source, tmp_path: Path) -> None:
+    lines = load(tmp_path, source, [TRUE[source]])
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress((tmp_path / "p.jsonl").read_bytes()))
+    packed = load_prompts(Dataset(source=source, uri="p.jsonl.gz"), tmp_path)
+    row = {name: value for name, value in TRUE[source].items() if value != []}
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "p.parquet")
+    parquet = load_prompts(Dataset(source=source, uri="p.parquet"), tmp_path)
+
+    assert packed == lines
+    assert texts(parquet) == texts(lines)
+
+
+@pytest.mark.parametrize("source", [source for source in TRUE if source is not Source.OPENAI_LOGS], ids=str)
+def test_a_row_of_another_shape_is_refused_with_its_line_and_the_column(source: Source, tmp_path: Path) -> None:
+    said = refusal(tmp_path, source, [TRUE[source], {"other": 1}])
+
+    assert said.startswith("p.jsonl, line 2: ")
+    assert "missing" in said or "neither prompt nor turns" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "edit", "said"),
+    [
+        (Source.SPEC_BENCH, {"turns": ["a", ""]}, "turns[1] is empty"),
+        (Source.SPEC_BENCH, {"turns": None}, "the column turns is missing"),
+        (Source.SPEED_BENCH, {"turns": []}, "turns is a list: give a list with at least one element"),
+        (Source.SPEED_BENCH, {"turns": None}, "one of turns (prepared Parquet) and messages (NeMo-Skills)"),
+        (Source.SPEED_BENCH, {"turns": None, "messages": [{"role": "system", "content": "x"}]}, "user's turns"),
+        (Source.MT_BENCH, {"prompt": ["a"]}, "has 1 turns, and every question of MT-Bench has 2"),
+        (Source.HUMANEVAL, {"prompt": 3}, "prompt is a int"),
+        (Source.GSM8K, {"question": " "}, "question is empty"),
+        (Source.GSM8K, {"question": float("nan")}, "question is a float"),
+        (Source.GPQA, {"Incorrect Answer 2": None}, "the column Incorrect Answer 2 is missing"),
+        (Source.SHAREGPT, {"conversations": "x"}, "conversations is missing"),
+        (Source.SHAREGPT, {"conversations": ["x", "y"]}, "conversations[0] is no message"),
+        (Source.EDIT, {"change_request": ""}, "change_request is empty"),
+        (Source.OPENAI_LOGS, {"messages": None}, "holds no request"),
+        (Source.OPENAI_LOGS, {"messages": ["x"]}, "messages is no list of objects"),
+    ],
+)
+def test_a_broken_row_is_refused_with_its_line(source: Source, edit: Row, said: str, tmp_path: Path) -> None:
+    row = {name: value for name, value in {**TRUE[source], **edit}.items() if value is not None}
+
+    told = refusal(tmp_path, source, [row])
+    assert told.startswith("p.jsonl, line 1: ")
+    assert said in told
+
+
+def test_humaneval_raw_is_the_code_alone(tmp_path: Path) -> None:
+    prompts = load(tmp_path, Source.HUMANEVAL, [TRUE[Source.HUMANEVAL]], config="raw")
+
+    assert texts(prompts) == [["def f():\n"]]
+
+
+def test_speed_bench_is_read_as_nemo_skills_writes_it(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    row = {**TRUE[Source.SPEED_BENCH], "messages": messages}
+    del row["turns"]
+
+    assert load(tmp_path, Source.SPEED_BENCH, [row]) == load(tmp_path, Source.SPEED_BENCH, [TRUE[Source.SPEED_BENCH]])
+
+
+def test_a_folder_of_speed_bench_is_read_by_its_config(tmp_path: Path) -> None:
+    folder = tmp_path / "speed" / "qualitative"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([TRUE[Source.SPEED_BENCH]]), folder / "test.parquet")
+
+    found = load_prompts(Dataset(source=Source.SPEED_BENCH, config="qualitative", uri="speed"), tmp_path)
+
+    assert texts(found) == [["a", "b"]]
+    with pytest.raises(BadInput, match=r"holds none of throughput_1k/test\.parquet, throughput_1k\.jsonl"):
+        load_prompts(Dataset(source=Source.SPEED_BENCH, config="throughput_1k", uri="speed"), tmp_path)
+
+
+def test_a_folder_in_s3_is_read_by_its_config(tmp_path: Path) -> None:
+    data = (json.dumps(TRUE[Source.SPEED_BENCH]) + "\n").encode()
+
+    def fetch(uri: str) -> bytes:
+        if uri == "s3://b/speed/qualitative.jsonl":
+            return data
+        raise BadInput(f"{uri}: there is no such object")
+
+    declared = Dataset(source=Source.SPEED_BENCH, config="qualitative", uri="s3://b/speed/")
+    assert texts(load_prompts(declared, tmp_path, fetch)) == [["a", "b"]]
+    with pytest.raises(BadInput, match=r"s3://b/other/qualitative/test\.parquet: there is no such object"):
+        load_prompts(declared.model_copy(update={"uri": "s3://b/other/"}), tmp_path, fetch)
+
+
+def test_sharegpts_json_array_is_read_and_its_own_rule_is_counted(tmp_path: Path) -> None:
+    rows = [
+        TRUE[Source.SHAREGPT],
+        {"id": "short", "conversations": [{"from": "human", "value": "Hi"}]},
+        {"id": "bot", "conversations": [{"from": "gpt", "value": "Ho"}, {"from": "human", "value": "Hi"}]},
+    ]
+    (tmp_path / "s.json").write_text(json.dumps(rows, indent=1))
+
+    found = load_prompts(Dataset(source=Source.SHAREGPT, uri="s.json"), tmp_path)
+
+    assert [prompt.id for prompt in found.rows] == ["QWJhYvA_0"]
+    assert found.coverage is not None
+    assert found.coverage.excluded == {"fewer than two messages": 1, "does not begin with a person's message": 1}
+    assert (found.coverage.rows, found.coverage.asked, found.coverage.left_out) == (3, 1, {})
+
+
+def test_the_choices_of_gpqa_stand_by_seed_and_question_alone(tmp_path: Path) -> None:
+    rows = [{**GPQA, "Record ID": f"rec{number}"} for number in range(40)]
+    found = load(tmp_path, Source.GPQA, rows)
+
+    letters = [
+        next(line[1] for line in prompt.turns[0][0].content.splitlines() if line.endswith(" right"))
+        for prompt in found.rows
+    ]
+
+    assert set(letters) == set("ABCD"), "the right answer stands everywhere"
+    shuffled = {prompt.id: prompt for prompt in load(tmp_path, Source.GPQA, rows[::-1]).rows}
+    assert all(shuffled[prompt.id] == prompt for prompt in found.rows), "whatever the order of rows"
+    assert load(tmp_path, Source.GPQA, rows, seed=1).fingerprint != found.fingerprint
+    assert order_of_choices(0, "rec1") == [0, 2, 3, 1]
+
+
+def test_every_config_that_admission_takes_is_one_that_its_source_knows() -> None:
+    for source, configs in CONFIGS.items():
+        hub = LOADERS[source].hub
+        assert hub is not None
+        assert all(hub(config).name for config in configs)
+
+
+@pytest.mark.parametrize("source", [Source.HUMANEVAL, Source.GSM8K, Source.SPEC_BENCH], ids=str)
+def test_the_real_files_are_read_whole_where_they_are_at_hand(source: Source, tmp_path: Path) -> None:
+    name, count, turns = {
+        Source.HUMANEVAL: ("HumanEval.jsonl.gz", 164, 164),
+        Source.GSM8K: ("gsm8k_test.jsonl", 1319, 1319),
+        Source.SPEC_BENCH: ("spec_bench_question.jsonl", 480, 560),
+    }[source]
+    file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
+    if not file.is_file():
+        pytest.skip(f"{name} is not on this machine")
+
+    found = load_prompts(Dataset(source=source, uri=str(file)), tmp_path)
+
+    assert (len(found.rows), found.turns) == (count, turns)

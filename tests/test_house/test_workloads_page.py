@@ -1,0 +1,29 @@
+"""docs/workloads.md: every example on it is a dataset that can be read, and every source stands in its table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from specbench_api.spec.dataset import Source
+from specbench_api.spec.load import Load
+from specbench_api.spec.workload import Dataset, Workload
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "workloads.md").read_text(encoding="utf-8")
+EXAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)]
+
+
+def test_every_example_is_valid() -> None:
+    workloads = [row for example in EXAMPLES for row in example.get("workloads", [])]
+    datasets = [example["dataset"] for example in EXAMPLES if "dataset" in example]
+    loads = [example["load"] for example in EXAMPLES if "load" in example]
+    assert (len(workloads), len(datasets), len(loads)) == (4, 1, 1)
+    assert [Workload.model_validate(row).name for row in workloads] == ["mine", "qualitative", "maths", "log"]
+    assert [Dataset.model_validate(row).source for row in datasets] == [Source.MIX]
+    assert all(Load.model_validate(row).arrival for row in loads)
+
+
+def test_every_source_is_explained() -> None:
+    assert [source for source in Source if f"`{source}`" not in PAGE and f"source: {source}" not in PAGE] == []
