@@ -27,6 +27,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench run run.yaml                          measure it on this machine
   specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
   specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML, PNG or Parquet
+  specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
 The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
@@ -42,6 +43,7 @@ COMMANDS = {
     "run": "Measure on this machine: engines as processes, results in a folder or S3.",
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
+    "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
 """Each is the object of its own name in the module of its own name."""
