@@ -7,6 +7,7 @@ import importlib
 import click
 
 STEPS = {
+    "prepare": "Prompts of your own brought to a length, instructions whole.",
     "select": "The least similar prompts of a larger set.",
 }
 """Each is the object `dataset_<name>` in the module of the same name."""
@@ -36,4 +37,5 @@ def dataset() -> None:
 
     \b
       specbench dataset select traffic.jsonl --count 80 --embeddings http://HOST:8000/v1 --model M --to prompts.jsonl
+      specbench dataset prepare documents.jsonl --isl 8k --to prompts-8k.jsonl
     """
