@@ -202,3 +202,10 @@ def test_speed_benchs_way_is_what_its_encoder_gives_with_no_special_tokens(text:
     enough = text if len(ruler.encode(text, disallowed_special=())) >= 500 else text + "Answer now please.\n" * 500
     wanted = ruler.decode(ruler.encode(enough, disallowed_special=())[:500])
     assert pad_or_truncate(text, 500, ruler) == wanted
+
+
+@pytest.mark.parametrize("isl", ["0", "8K", "8.5k", "-3", "many"])
+def test_what_is_no_number_of_tokens_is_refused(isl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
+    assert exit_code(["dataset", "prepare", str(tmp_path / "in.jsonl"), f"--isl={isl}", "--to", "out.jsonl"]) == 2
+    assert "give 8000 or 8k" in capsys.readouterr().err

@@ -16,22 +16,19 @@ from specbench_client.dataset.length.parts import TEMPLATE, Told
 from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
 
 
-class Tokens(click.ParamType):
+def _tokens(_context: click.Context, _option: click.Parameter, value: str) -> int:
     """A number of tokens; 8k is 8,000, as SPEED-Bench counts."""
-
-    name = "tokens"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number."""
-        found = re.fullmatch(r"(\d{1,7})(k?)", str(value))
-        if not found or int(found[1]) == 0:
-            self.fail(f"{value!r} is no number of tokens: give 8000 or 8k", param, ctx)
-        return int(found[1]) * (1000 if found[2] else 1)
+    found = re.fullmatch(r"([1-9]\d{0,6})(k?)", value)
+    if not found:
+        raise click.BadParameter(f"{value!r} is no number of tokens: give 8000 or 8k")
+    return int(found[1]) * (1000 if found[2] else 1)
 
 
 @click.command("prepare")
 @FILE
-@click.option("--isl", type=Tokens(), required=True, help="Tokens of each prompt (input sequence length); 8k is 8000.")
+@click.option(
+    "--isl", callback=_tokens, required=True, help="Tokens of each prompt (input sequence length); 8k is 8000."
+)
 @click.option(
     "--template", default=TEMPLATE, help="How context and instruction are joined. [default: one after the other]"
 )

@@ -63,6 +63,8 @@ def load_tokenizer(path: Path) -> tuple[Callable[[str], int], str]:
         raise BadInput(f"--tokenizer {file}: {error.strerror}: give a tokenizer.json or the folder with it") from error
     except Exception as error:  # the library raises bare Exception for whatever it cannot read
         raise BadInput(f"--tokenizer {file}: is no tokenizer.json: {error}") from error
+    tokenizer.no_padding()  # both are settings of its training, and would count something else than the text
+    tokenizer.no_truncation()
     return (lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)), digest
 
 
