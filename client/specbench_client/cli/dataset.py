@@ -8,6 +8,7 @@ import click
 
 STEPS = {
     "prepare": "Prompts of your own brought to a length, instructions whole.",
+    "inspect": "Counts, lengths, similarity, duplicates, placeholders, overlap with outputs.",
     "select": "The least similar prompts of a larger set.",
 }
 """Each is the object `dataset_<name>` in the module of the same name."""
@@ -37,5 +38,6 @@ def dataset() -> None:
 
     \b
       specbench dataset select traffic.jsonl --count 80 --embeddings http://HOST:8000/v1 --model M --to prompts.jsonl
+      specbench dataset inspect prompts.jsonl
       specbench dataset prepare documents.jsonl --isl 8k --to prompts-8k.jsonl
     """
