@@ -7,7 +7,7 @@ import importlib
 import click
 
 STEPS = {
-    "prepare": "Prompts of your own brought to a length, instructions whole.",
+    "prepare": "Prompts of your own brought to a length; SPEED-Bench's placeholders filled in.",
     "inspect": "Counts, lengths, similarity, duplicates, placeholders, overlap with outputs.",
     "select": "The least similar prompts of a larger set.",
 }
@@ -40,4 +40,5 @@ def dataset() -> None:
       specbench dataset select traffic.jsonl --count 80 --embeddings http://HOST:8000/v1 --model M --to prompts.jsonl
       specbench dataset inspect prompts.jsonl
       specbench dataset prepare documents.jsonl --isl 8k --to prompts-8k.jsonl
+      specbench dataset prepare speed-bench --config qualitative --from SPEED-Bench --to prepared
     """
