@@ -30,6 +30,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
   specbench compare BEFORE AFTER                  two stored results beside each other
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
+  specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
 The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
@@ -48,6 +49,7 @@ COMMANDS = {
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
     "compare": "Show two stored results beside each other, cell by cell.",
     "gate": "Pass or fail a result against an earlier one.",
+    "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
 """Each is the object of its own name in the module of its own name, but for Python's own words."""

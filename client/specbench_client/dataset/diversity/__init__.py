@@ -1,0 +1,1 @@
+"""How alike prompts are, and the subset that is least so. Pure: unit vectors in, indices and figures out."""

@@ -1,0 +1,1 @@
+"""What a set of prompts looks like before anything is measured with it. Pure: texts in, findings and figures out."""

@@ -1,0 +1,1 @@
+"""Prompts brought to a length on the common ruler, with the instruction left whole."""

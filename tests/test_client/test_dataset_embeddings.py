@@ -1,0 +1,236 @@
+"""Embeddings: from a real HTTP server that fails now and then, from files, from words; and the cache between runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from aiohttp import web
+
+from specbench_client.chat import Message
+from specbench_client.dataset.embeddings.cache import EmbeddingCache
+from specbench_client.dataset.embeddings.choose import Wanted, choose
+from specbench_client.dataset.embeddings.endpoint import BATCH, TRIES, Endpoint
+from specbench_client.dataset.embeddings.files import FileEmbedder
+from specbench_client.dataset.embeddings.lexical import Lexical
+from specbench_client.dataset.entries import Entry
+from specbench_client.errors import BadInput, EngineFailed
+from specbench_client.workload.reading import Prompt
+
+
+def entry(name: str, text: str) -> Entry:
+    return Entry(Prompt(name, None, ((Message("user", text),),)), {})
+
+
+def quiet(done: int, total: int) -> None:
+    assert done <= total
+
+
+def direction(text: str) -> list[float]:
+    return [float(len(text)), 1.0, float(text.count("a"))]
+
+
+@dataclass
+class Server:
+    """Answers in any order, and first with what `failures` says."""
+
+    failures: list[int] = field(default_factory=list)
+    always: int | None = None
+    asked: list[list[str]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        self.keys.append(request.headers.get("Authorization"))
+        if self.always or self.failures:
+            return web.Response(status=self.always or self.failures.pop(), text="not now", headers={"Retry-After": "0"})
+        assert body["model"] == "m"
+        self.asked.append(body["input"])
+        rows = [{"index": index, "embedding": direction(text)} for index, text in enumerate(body["input"])]
+        return web.json_response({"data": rows[::-1]})
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A real one, on a thread of its own."""
+    found, loop, ready = Server(), asyncio.new_event_loop(), threading.Event()
+
+    async def start() -> web.AppRunner:
+        app = web.Application()
+        app.router.add_post("/v1/embeddings", found.answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        ready.set()
+        return runner
+
+    def serve() -> None:
+        runner = loop.run_until_complete(start())
+        loop.run_forever()
+        loop.run_until_complete(runner.cleanup())
+        loop.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait(10)
+    yield found
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+
+
+def endpoint(server: Server, folder: Path, key: str | None = None) -> Endpoint:
+    return Endpoint(server.url, "m", key, EmbeddingCache(folder), pause=0.001)
+
+
+def test_each_text_is_asked_once_and_comes_to_its_own_prompt(server: Server, tmp_path: Path) -> None:
+    entries = [entry(f"p{number}", "a" * (number % 100 + 1)) for number in range(300)]
+    vectors = endpoint(server, tmp_path, "secret").embed(entries, quiet)
+    sent = [text for batch in server.asked for text in batch]
+    assert sorted(sent) == sorted({one.text for one in entries})
+    assert max(map(len, server.asked)) <= BATCH
+    wanted = np.array([direction(one.text) for one in entries])
+    assert vectors == pytest.approx(wanted / np.linalg.norm(wanted, axis=1, keepdims=True), abs=1e-6)
+    assert set(server.keys) == {"Bearer secret"}
+
+
+def test_what_is_kept_is_not_asked_again(server: Server, tmp_path: Path) -> None:
+    endpoint(server, tmp_path).embed([entry("p", "one"), entry("q", "two")], quiet)
+    endpoint(server, tmp_path).embed([entry("p", "one"), entry("r", "three")], quiet)
+    assert server.asked == [["one", "two"], ["three"]]
+
+
+def test_a_server_that_is_busy_is_asked_again(server: Server, tmp_path: Path) -> None:
+    server.failures = [429, 503, 500]
+    endpoint(server, tmp_path).embed([entry("p", "one")], quiet)
+    assert server.asked == [["one"]]
+
+
+def test_one_that_stays_busy_fails_after_so_many_tries(server: Server, tmp_path: Path) -> None:
+    server.always = 503
+    with pytest.raises(EngineFailed, match=f"HTTP 503, {TRIES} times"):
+        endpoint(server, tmp_path).embed([entry("p", "one")], quiet)
+    assert len(server.keys) == TRIES
+
+
+def test_a_text_that_is_refused_is_not_sent_again(server: Server, tmp_path: Path) -> None:
+    server.always = 400
+    with pytest.raises(BadInput, match="HTTP 400: not now"):
+        endpoint(server, tmp_path).embed([entry("p", "one")], quiet)
+    assert len(server.keys) == 1
+
+
+def test_nobody_at_the_address(tmp_path: Path) -> None:
+    with pytest.raises(EngineFailed, match=r"127\.0\.0\.1"):
+        Endpoint("http://127.0.0.1:9/v1", "m", None, EmbeddingCache(tmp_path), pause=0.001).embed(
+            [entry("p", "x")], quiet
+        )
+
+
+def test_a_cache_that_is_no_cache_is_named(tmp_path: Path) -> None:
+    (tmp_path / "embeddings.sqlite").write_text(
+        "something else entirely, and long enough to be a header of no database"
+    )
+    with pytest.raises(BadInput, match=r"embeddings\.sqlite: the cache of embeddings cannot be used.*--cache"):
+        EmbeddingCache(tmp_path).known("m", ["x"])
+
+
+def test_a_cache_of_two_models_under_one_name_is_refused(server: Server, tmp_path: Path) -> None:
+    EmbeddingCache(tmp_path).keep("m", {"one": np.ones(7, dtype=np.float32)})
+    with pytest.raises(BadInput, match="two models"):
+        endpoint(server, tmp_path).embed([entry("p", "one"), entry("q", "two")], quiet)
+
+
+ENTRIES = [entry("p", "x"), entry("q", "y")]
+MATRIX = np.array([[3, 4], [0, 2]], dtype=np.float32)
+
+
+def written(file: Path) -> Path:
+    if file.suffix == ".npy":
+        np.save(file, MATRIX)
+    elif file.suffix == ".npz":
+        np.savez(file, ids=np.array(["other", "q", "p"]), vectors=np.concatenate([[[1, 1]], MATRIX[::-1]]))
+    else:
+        rows = {"id": ["q", "p", "other"], "embedding": [[0.0, 2.0], [3.0, 4.0], [1.0, 1.0]]}
+        pq.write_table(pa.table(rows), file)
+    return file
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.npz", "v.parquet"])
+def test_vectors_of_a_file_come_to_their_prompts(name: str, tmp_path: Path) -> None:
+    vectors = FileEmbedder(written(tmp_path / name)).embed(ENTRIES, quiet)
+    assert vectors == pytest.approx(np.array([[0.6, 0.8], [0, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "word"),
+    [
+        ("v.npy", ENTRIES[:1], r"\(2, 2\) for 1 prompts"),
+        ("v.npz", [*ENTRIES, entry("z", "z")], "no embedding of 1 prompts: z"),
+        ("v.parquet", [*ENTRIES, entry("z", "z")], "no embedding of 1 prompts: z"),
+    ],
+)
+def test_a_file_without_some_prompt_is_refused(name: str, entries: list[Entry], word: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=word):
+        FileEmbedder(written(tmp_path / name)).embed(entries, quiet)
+
+
+@pytest.mark.parametrize("name", ["v.npy", "v.npz", "v.parquet"])
+@pytest.mark.parametrize("content", [None, b"", b"nonsense"])
+def test_a_file_that_is_none_is_named(name: str, content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=f"{name}: cannot be read as embeddings"):
+        FileEmbedder(tmp_path / name).embed(ENTRIES, quiet)
+
+
+def test_prompts_that_share_words_are_alike() -> None:
+    said = [
+        "translate German to English: der Hund",
+        "translate German to English: die Katze",
+        "prove that pi is no ratio",
+    ]
+    first, second, third = Lexical().embed([entry(text, text) for text in said], quiet)
+    assert first @ second > 0.3
+    assert first @ third < 0.1
+
+
+def test_token_ids_have_no_text_to_compare() -> None:
+    silent = Entry(Prompt("t", None, ((Message("user", "", (1, 2)),),)), {})
+    with pytest.raises(BadInput, match=r"'t' .*token ids"):
+        Lexical().embed([silent], quiet)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "word"),
+    [
+        (Wanted("http://x/v1"), "needs --model"),
+        (Wanted("local"), "needs --model"),
+        (Wanted("vectors.csv"), "give http://"),
+        (Wanted("http://x/v1", "m", "SPECBENCH_NO_SUCH_VARIABLE"), "is not set"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_what_can(wanted: Wanted, word: str) -> None:
+    with pytest.raises(BadInput, match=word):
+        choose(wanted)
+
+
+def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
+    with pytest.raises(BadInput, match=r"specbench\[embeddings\]"):
+        choose(Wanted("local", "some-model", cache=tmp_path)).embed(ENTRIES, quiet)
+
+
+def test_a_file_of_embeddings_does_not_carry_pickles(tmp_path: Path) -> None:
+    np.save(tmp_path / "v.npy", np.array([[{"a": 1}]], dtype=object), allow_pickle=True)
+    with pytest.raises(BadInput, match="cannot be read as embeddings"):
+        FileEmbedder(tmp_path / "v.npy").embed(ENTRIES[:1], quiet)

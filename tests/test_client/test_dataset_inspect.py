@@ -1,0 +1,157 @@
+"""`specbench dataset inspect`: duplicates, scripts, overlap, and a file in which everything is wrong at once."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_client.cli import exit_code
+from specbench_client.dataset.inspection.duplicates import LEAST_JACCARD, exact_groups, near_groups
+from specbench_client.dataset.inspection.overlap import bleu_4, copied_share
+from specbench_client.dataset.inspection.scripts import script_of
+from specbench_client.dataset.percentiles import spread
+
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+
+
+def words(seed: int, count: int) -> list[str]:
+    generator = random.Random(seed)
+    return [f"w{generator.randrange(10_000)}" for _ in range(count)]
+
+
+def shingles(text: str) -> set[tuple[str, ...]]:
+    held = text.split()
+    return {tuple(held[start : start + 5]) for start in range(max(1, len(held) - 4))}
+
+
+def test_case_white_space_and_width_make_no_other_prompt() -> None:
+    assert exact_groups(["Is  it\nso?", "is it so?", "ｉｓ it so?", "is it so"]) == [[0, 1, 2]]
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=8), st.integers(0, 1000))
+def test_near_duplicates_are_the_groups_that_all_pairs_give(edits: list[int], seed: int) -> None:
+    """Three originals, each with copies that differ in some words."""
+    texts = []
+    for number, changed in enumerate(edits):
+        text = words(seed + number % 3, 60)
+        for place in range(changed):
+            text[place * 20 + 1] = f"changed{number}"
+        texts.append(" ".join(text))
+    found = {place: group for group in near_groups(texts) for place in group}
+    for first in range(len(texts)):
+        for second in range(first):
+            one, other = shingles(texts[first]), shingles(texts[second])
+            if len(one & other) / len(one | other) >= LEAST_JACCARD:
+                assert found[first] is found[second]
+            if first % 3 != second % 3:
+                assert found.get(first) is None or found[first] is not found.get(second)
+
+
+def test_short_prompts_are_near_only_if_all_their_words_are_the_same() -> None:
+    assert near_groups(["what is pi", "what is pi?", "what is e", "", "!!"]) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("Guten Tag", "LATIN"),
+        ("Привет, world of мир и дружба", "CYRILLIC"),
+        ("世界和平", "CJK"),
+        ("これは漢字です", "JAPANESE"),
+        ("안녕하세요", "HANGUL"),
+        ("1 + 1 = ?", "NO LETTERS"),
+    ],
+)
+def test_scripts(text: str, script: str) -> None:
+    assert script_of(text) == script
+
+
+def test_what_is_copied_from_the_prompt() -> None:
+    prompt = "the quick brown fox jumps over the lazy dog"
+    assert copied_share(prompt, prompt) == 1.0
+    assert copied_share(prompt, "the quick brown fox sleeps") == 0.5
+    assert copied_share(prompt, "nothing of that is here") == 0.0
+    assert copied_share(prompt, "too short") is None
+
+
+def test_bleu_against_figures_worked_by_hand() -> None:
+    prompt = "the quick brown fox jumps over the lazy dog"
+    assert bleu_4(prompt, prompt) == pytest.approx(1.0)
+    assert bleu_4(prompt, "nothing of that is here") == 0.0
+    assert bleu_4(prompt, "one two") is None
+    # 4/5, 3/4, 2/3, 1/2; five words against nine: exp(1 - 9/5)
+    assert bleu_4(prompt, "the quick brown fox sleeps") == pytest.approx((0.2**0.25) * 2.718281828 ** (1 - 9 / 5))
+    # a word counts as often as the prompt has it: "the" twice of four
+    assert bleu_4("the the a a", "the the the the") == 0.0
+
+
+def test_the_spread_of_nothing_is_missing() -> None:
+    assert spread([]) is None
+    found = spread([1, 2, 3, 4])
+    assert found is not None
+    assert (found.least, found.p50, found.most, found.mean, found.n) == (1, 2.5, 4, 2.5, 4)
+
+
+ROWS: list[dict[str, object]] = [
+    {
+        "id": "a",
+        "category": "qa",
+        "prompt": "what is the answer to all of it",
+        "output": "the answer to all of it is 42",
+    },
+    {"id": "a", "category": "qa", "prompt": "What is the  answer to all of it"},
+    {"id": "b", "category": "chat", "turns": ["добрый день", "как дела"], "source": "own"},
+    {"id": "c", "category": "chat", "turns": [f"{PLACEHOLDER}\n\n{{article}}"], "source": "news"},
+    {"id": "d", "category": "chat", "prompt": ""},
+    {"id": "e", "category": "chat"},
+]
+
+
+def inspected(tmp_path: Path, *further: str) -> int:
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return exit_code(["dataset", "inspect", str(file), *further])
+
+
+def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspected(tmp_path, "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["rows"], report["prompts"], report["turns"], report["multiTurn"]) == (6, 3, 4, 1)
+    assert report["placeholders"] == {"rows": 1, "byCategory": {"chat": 1}, "bySource": {"news": 1}, "first": ["c"]}
+    assert report["unusable"]["rows"] == 2
+    assert "line 5: prompt is empty" in report["unusable"]["first"][0]
+    assert report["duplicateIds"] == ["a"]
+    assert report["exactDuplicates"] == {"groupsInAll": 1, "extra": 1, "groups": [["a", "a"]]}
+    assert report["scripts"] == {"LATIN": 2, "CYRILLIC": 1}
+    assert report["embeddings"].startswith("lexical")
+    chat, qa = report["categories"]
+    assert "similarity" not in chat
+    assert qa["similarity"] > 0.9
+    assert qa["copiedShare"]["n"] == 1
+    assert 0 < qa["copiedShare"]["p50"] < 1
+
+
+def test_the_same_for_people(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    assert inspected(tmp_path, "--embeddings", "none") == 0
+    out = capsys.readouterr().out
+    for said in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 too many", "placeholders: 1 (news 1)",
+                 "ids used twice: a", "no o200k tokens: tiktoken's table", "prompt is empty"):  # fmt: skip
+        assert said in out
+
+
+def test_a_column_of_outputs_can_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspected(tmp_path, "--outputs", "source", "-o", "json", "--embeddings", "none") == 0
+    assert "copiedShare" not in json.loads(capsys.readouterr().out)["overall"]
+
+
+def test_a_table_that_was_named_must_be_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspected(tmp_path, "--table", str(tmp_path / "none")) == 2
+    assert "give the file o200k_base.tiktoken" in capsys.readouterr().err

@@ -1,0 +1,97 @@
+"""`specbench dataset select` from file to file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench_client.cli import exit_code
+
+SPEC_BENCH = Path(__file__).resolve().parents[3] / "shared" / "data" / "spec_bench_question.jsonl"
+
+
+def prompts(folder: Path, rows: list[dict[str, object]]) -> str:
+    file = folder / "prompts.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+def selected(file: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+ROWS: list[dict[str, object]] = [
+    {"id": "c", "category": "cats", "prompt": "cats are soft", "team": "blue"},
+    {"id": "a", "category": "cats", "prompt": "cats are soft"},
+    {"id": "b", "category": "cats", "prompt": "what does a lion eat", "difficulty": 3},
+    {"id": "x", "category": "sums", "turns": ["add one and two", "double it"]},
+    {"id": "y", "category": "sums", "messages": [{"role": "user", "content": "seven times eight"}]},
+]
+SELECT = ["--embeddings", "lexical", "--count", "2"]
+
+
+def test_twins_do_not_both_stay_and_rows_keep_what_they_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "out.jsonl"
+    assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), *SELECT, "--to", str(to), "--output", "json"]) == 0
+    assert selected(to) == [ROWS[1], ROWS[2], ROWS[3], ROWS[4]]
+    report = json.loads(capsys.readouterr().out)
+    assert report["schemaVersion"] == "specbench.io/selection/v1"
+    assert [(group["category"], group["selected"]) for group in report["groups"]] == [("cats", 2), ("sums", 2)]
+
+
+def test_the_files_order_does_not_decide(tmp_path: Path) -> None:
+    found = []
+    for rows in (ROWS, ROWS[::-1]):
+        to = tmp_path / "out.jsonl"
+        assert exit_code(["dataset", "select", prompts(tmp_path, rows), *SELECT, "--to", str(to)]) == 0
+        found.append({str(row["id"]) for row in selected(to)})
+    assert found[0] == found[1]
+
+
+def test_a_category_with_too_few_is_named_unless_all_of_it_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["dataset", "select", prompts(tmp_path, ROWS), "--embeddings", "lexical", "--count", "3"]
+    to = tmp_path / "out.jsonl"
+    assert exit_code([*command, "--to", str(to)]) == 2
+    assert "too few prompts in sums 2" in capsys.readouterr().err
+    assert not to.exists()
+    assert exit_code([*command, "--to", str(to), "--allow-fewer"]) == 0
+    assert len(selected(to)) == 5
+
+
+def test_overall_selection_and_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to = tmp_path / "out.jsonl"
+    assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), *SELECT, "--by", "all", "--to", str(to)]) == 0
+    assert len(selected(to)) == 2
+    out = capsys.readouterr().out
+    assert "mean cosine over all pairs, by lexical" in out
+    assert str(to) in out
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to = tmp_path / "none" / "out.jsonl"
+    assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), *SELECT, "--to", str(to)]) == 2
+    assert "give a file in a folder that is there" in capsys.readouterr().err
+
+
+def test_the_steps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["dataset", "--help"]) == 0
+    assert "select" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not SPEC_BENCH.exists(), reason="Spec-Bench's question.jsonl is not on this machine")
+def test_on_spec_bench_selection_beats_greed_and_greed_beats_chance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["dataset", "select", str(SPEC_BENCH), "--embeddings", "lexical", "--count", "5", "-o", "json"]
+    assert exit_code([*command, "--to", str(tmp_path / "out.jsonl")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["meanRefined"] < report["meanGreedy"] < report["meanRandom"]
+    for group in report["groups"]:
+        assert group["refined"] <= group["greedy"] + 1e-9
+        assert group["greedy"] < group["random"]["mean"]

@@ -1,0 +1,248 @@
+"""SPEED-Bench's placeholders: filled in from small sources of the true shapes, resumed, refused by name, counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbench_client.cli import exit_code
+from specbench_client.dataset.speed_bench.origins import Origins
+from specbench_client.dataset.speed_bench.preparing import PreparationReport, prepare
+from specbench_client.dataset.speed_bench.resolvers import REFUSED, resolve
+from specbench_client.dataset.speed_bench.row import PLACEHOLDER, SpeedBenchRow, Unresolved, speed_bench_row
+from specbench_client.errors import BadInput
+
+HUB = "https://huggingface.co/datasets"
+
+
+def columns(source: str, src_id: str, template: str = "", turns: int = 1, **further: Any) -> dict[str, Any]:
+    first = f"{PLACEHOLDER}\n\n{template}" if template else PLACEHOLDER
+    held = {
+        "question_id": f"{source.rsplit('/', 1)[-1]}-{src_id}", "category": "rag", "sub_category": "", "source": source,
+        "turns": [first, *([PLACEHOLDER] * (turns - 1))], "src_id": src_id, "difficulty": "", "multiturn": turns > 1,
+    }  # fmt: skip
+    return held | further
+
+
+def row(source: str, src_id: str, template: str = "", turns: int = 1) -> SpeedBenchRow:
+    return speed_bench_row(columns(source, src_id, template, turns), "row 1")
+
+
+def jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(one) + "\n" for one in rows))
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Every source that is resolved, three rows each."""
+    folder = tmp_path / "sources"
+    numbers = range(3)
+    cnn = {"id": [f"c{n}" for n in numbers], "article": [f"Article {n} with {{braces}}." for n in numbers]}
+    (folder / "cnn_dailymail").mkdir(parents=True)
+    pq.write_table(pa.table(cnn), folder / "cnn_dailymail" / "test-00000-of-00001.parquet")
+    jsonl(folder / "hle/test.jsonl", [{"id": f"h{n}", "question": f"Hard question {n}?"} for n in numbers])
+    jsonl(
+        folder / "code_generation_lite/test.jsonl",
+        [{"question_id": f"l{n}", "question_content": f"Problem {n}", "starter_code": "def f():"} for n in numbers],
+    )
+    jsonl(folder / "code_contests/test.jsonl", [{"name": f"k{n}", "description": f"Contest {n}"} for n in numbers])
+    jsonl(
+        folder / "opus-100/de-en/test.jsonl", [{"translation": {"de": f"Satz {n}", "en": f"Line {n}"}} for n in numbers]
+    )
+    history = [{"user": "first", "bot": "yes"}, {"user": "second", "bot": "no"}]
+    jsonl(folder / "mt-bench-101/mtbench101.jsonl", [{"id": n, "history": history} for n in numbers])
+    said = [{"role": "Hamlet", "question": f"Hamlet, to be {n}?"} for n in numbers]
+    jsonl(folder / "rolebench/instructions-eng/role_specific/test.jsonl", said)
+    (folder / "rolebench/profiles-eng").mkdir()
+    (folder / "rolebench/profiles-eng/desc.json").write_text(json.dumps({"Hamlet": "A prince."}, indent=2))
+    return folder
+
+
+ROLEBENCH = f"{HUB}/ZenMoore/RoleBench/tree/abc/rolebench-eng"
+RESOLVED = [
+    (row(f"{HUB}/abisee/cnn_dailymail", "c1", "Sum up: {article}"), ["Sum up: Article 1 with {braces}."]),
+    (row(f"{HUB}/cais/hle", "h2"), ["Hard question 2?"]),
+    (
+        row(f"{HUB}/livecodebench/code_generation_lite", "l0", "{question}\n\n{starter_code}"),
+        ["Problem 0\n\ndef f():"],
+    ),
+    (row(f"{HUB}/deepmind/code_contests", "k1", "Solve. {question}"), ["Solve. Contest 1"]),
+    (row(f"{HUB}/Helsinki-NLP/opus-100", "opus_de-en_2", "To English: {question[de]}"), ["To English: Satz 2"]),
+    (row(f"{HUB}/Helsinki-NLP/opus-100", "opus_de-en_0", "{question}"), ["{'de': 'Satz 0', 'en': 'Line 0'}"]),
+    (row("https://github.com/mtbench101/mt-bench-101/raw/x.jsonl", "mt_1", turns=2), ["first", "second"]),
+    (
+        row(ROLEBENCH, "rolebench_instructions-eng_0_2", "You are {role_name}. {role_description_and_catchphrases}", 2),
+        ["You are Hamlet. A prince.\nHamlet, to be 0?", "to be 2?"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "turns"), RESOLVED, ids=lambda value: value.src_id if hasattr(value, "src_id") else ""
+)
+def test_a_placeholder_becomes_the_text_of_its_source(given: SpeedBenchRow, turns: list[str], sources: Path) -> None:
+    assert resolve(given, "qualitative", Origins(sources)) == turns
+
+
+@pytest.mark.parametrize(("name", "marker"), REFUSED.items())
+def test_what_is_not_resolved_is_refused_with_what_does(name: str, marker: str, sources: Path) -> None:
+    del name
+    with pytest.raises(Unresolved, match=r"not resolved by this version.*prepare_data\.py"):
+        resolve(row(f"{HUB}/{marker}", "x_1"), "qualitative", Origins(sources))
+
+
+@pytest.mark.parametrize(
+    ("given", "config", "word"),
+    [
+        (row(f"{HUB}/cais/hle", "h1"), "throughput_1k", "not resolved by this version"),
+        (row(f"{HUB}/cais/hle", "h9"), "qualitative", "no row whose id is 'h9'"),
+        (row(f"{HUB}/abisee/cnn_dailymail", "c1"), "qualitative", "its placeholder has no template"),
+        (
+            row(f"{HUB}/abisee/cnn_dailymail", "c1", "{text}"),
+            "qualitative",
+            "asks for 'text', and the source gives art",
+        ),
+        (row(f"{HUB}/Helsinki-NLP/opus-100", "de-en_2", "{question}"), "qualitative", "NAME_LANGUAGES_NUMBER"),
+        (row(f"{HUB}/Helsinki-NLP/opus-100", "o_de-en_3", "{question}"), "qualitative", "has 3 rows, and no row 3"),
+        (row(ROLEBENCH, "rolebench", "{role_name}"), "qualitative", "NAME_FOLDER_NUMBER"),
+        (row(f"{HUB}/some/thing-new", "1"), "qualitative", "none that this version knows"),
+    ],
+)
+def test_a_row_that_cannot_be_resolved_says_why(given: SpeedBenchRow, config: str, word: str, sources: Path) -> None:
+    with pytest.raises(Unresolved, match=word):
+        resolve(given, config, Origins(sources))
+
+
+def test_a_source_of_another_layout_is_named(tmp_path: Path) -> None:
+    jsonl(tmp_path / "hle/test.jsonl", [{"id": "h1", "text": "?"}])
+    with pytest.raises(Unresolved, match="HLE: a row of it has no 'question'"):
+        resolve(row(f"{HUB}/cais/hle", "h1"), "qualitative", Origins(tmp_path))
+    (tmp_path / "hle/test.jsonl").write_text("{broken\n")
+    with pytest.raises(Unresolved, match="not JSON"):
+        resolve(row(f"{HUB}/cais/hle", "h1"), "qualitative", Origins(tmp_path))
+
+
+def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def refuse(*given: object, **further: object) -> NoReturn:
+        asked.append((given, further))
+        raise datasets.exceptions.DatasetNotFoundError("Dataset 'cais/hle' is a gated dataset on the Hub.")
+
+    monkeypatch.setattr(datasets, "load_dataset", refuse)
+    origins = Origins()
+    for name in ("h1", "h2"):
+        with pytest.raises(Unresolved, match=r"is a gated dataset(.|\n)*ask for access.*HF_TOKEN.*hle/ of the folder"):
+            resolve(row(f"{HUB}/cais/hle", name), "qualitative", origins)
+    assert asked == [(("cais/hle", None), {"split": "test", "revision": "021a3d71f516a7ac28ceb8d284969902edf1edeb"})]
+
+
+@pytest.mark.process
+def test_files_are_loaded_by_the_datasets_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    file = tmp_path / "mtbench101/mt-bench-101/data.jsonl"
+    jsonl(file, [{"id": n, "history": [{"user": f"turn {n}", "bot": "b"}]} for n in range(3)])
+    assert resolve(row(str(file), "mt_2"), "qualitative", Origins()) == ["turn 2"]
+
+
+def quiet(done: int, total: int) -> None:
+    assert done <= total
+
+
+def prepared(rows: list[SpeedBenchRow], folder: Path, sources: Path) -> PreparationReport:
+    return prepare(rows, "qualitative", folder, Origins(sources), quiet)
+
+
+WHOLE = speed_bench_row(columns("own", "1") | {"turns": ["a text"], "category": "qa"}, "row 1")
+
+
+def test_every_row_is_written_and_every_gap_is_named(tmp_path: Path, sources: Path) -> None:
+    rows = [WHOLE, RESOLVED[0][0], row(f"{HUB}/TIGER-Lab/MMLU-Pro", "q(1, 2)"), row(f"{HUB}/cais/hle", "h9")]
+    report = prepared(rows, tmp_path / "out", sources)
+    assert (report.rows, report.whole, report.resolved, report.kept) == (4, 1, 1, 0)
+    assert [(gap.source, gap.rows, gap.first) for gap in report.gaps] == [
+        ("HLE", 1, ["hle-h9"]), ("MMLU-Pro", 1, ["MMLU-Pro-q(1, 2)"]),
+    ]  # fmt: skip
+    assert [(one.category, one.rows, one.usable) for one in report.coverage] == [("qa", 1, 1), ("rag", 3, 1)]
+    assert report.revisions == {"CNN/DailyMail": "its publisher's own preparation pins no revision"}
+    written = pq.read_table(report.file).to_pylist()
+    assert [one["turns"][0][:11] for one in written] == ["a text", "Sum up: Art", PLACEHOLDER[:11], PLACEHOLDER[:11]]
+    assert set(written[0]) == set(WHOLE.columns)
+
+
+def test_what_was_resolved_is_kept_also_after_a_kill(tmp_path: Path, sources: Path) -> None:
+    rows = [RESOLVED[0][0], RESOLVED[3][0]]
+    first = prepared(rows, tmp_path, sources)
+    journal = tmp_path / "qualitative" / "resolved.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-4])  # killed in the middle of the second line
+    again = prepared(rows, tmp_path, sources)
+    assert (again.resolved, again.kept) == (1, 1)
+    without = prepared(rows, tmp_path, tmp_path / "no such folder")
+    assert (without.resolved, without.kept) == (0, 2)
+    assert first.fingerprint == again.fingerprint == without.fingerprint
+
+
+def test_another_placeholder_is_another_row(tmp_path: Path, sources: Path) -> None:
+    prepared([RESOLVED[0][0]], tmp_path, sources)
+    other = row(f"{HUB}/abisee/cnn_dailymail", "c1", "Shorter: {article}")
+    assert prepared([other], tmp_path, sources).resolved == 1
+
+
+def test_texts_with_unusual_line_ends_come_back_whole(tmp_path: Path, sources: Path) -> None:
+    jsonl(sources / "hle/test.jsonl", [{"id": "h1", "question": "one\u2028two\x85three\r\nfour"}])
+    given = [row(f"{HUB}/cais/hle", "h1")]
+    assert prepared(given, tmp_path, sources).fingerprint == prepared(given, tmp_path, sources).fingerprint
+
+
+def test_the_command_ends_with_3_where_something_is_missing(
+    tmp_path: Path, sources: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "SPEED-Bench" / "qualitative" / "test-00000-of-00001.parquet"
+    given.parent.mkdir(parents=True)
+    own = [dict(RESOLVED[0][0].columns), columns(f"{HUB}/Neph0s/CoSER", "x_1")]
+    pq.write_table(pa.Table.from_pylist(own), given)
+    command = ["dataset", "prepare", "speed-bench", "--config", "qualitative", "--from", str(tmp_path / "SPEED-Bench")]
+    command += ["--sources", str(sources), "--to", str(tmp_path / "out")]
+    assert exit_code(command) == 3
+    out = capsys.readouterr().out
+    assert "qualitative: 1 of 2 prompts are whole" in out
+    assert "missing 1 of CoSER (CoSER-x_1 …): not resolved by this version" in out
+    pq.write_table(pa.Table.from_pylist(own[:1]), given)
+    assert exit_code([*command, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gaps"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["speed-bench"], "needs --config"),
+        (["speed-bench", "--config", "qualitative", "--isl", "8k"], "--isl says nothing of speed-bench"),
+        (["in.jsonl"], "needs --isl"),
+        (["in.jsonl", "--isl", "8k", "--config", "qualitative"], "--config says nothing of in.jsonl"),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(
+    arguments: list[str], word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["dataset", "prepare", *arguments, "--to", "out"]) == 2
+    assert word in capsys.readouterr().err
+
+
+def test_a_folder_without_the_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["dataset", "prepare", "speed-bench", "--config", "throughput_1k", "--to", "out"]
+    assert exit_code([*command, "--from", str(tmp_path)]) == 2
+    assert "holds no throughput_1k/*.parquet" in capsys.readouterr().err
+
+
+def test_rows_of_something_else_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"row 7 has no source: give SPEED-Bench's own files"):
+        speed_bench_row(columns("x", "1") | {"source": None}, "row 7")
+    with pytest.raises(BadInput, match="turns that are no list of texts"):
+        speed_bench_row(columns("x", "1") | {"turns": [{"role": "user"}]}, "row 7")
