@@ -36,8 +36,8 @@ def to_stderr(message: str) -> None:
 class GoProgram:
     """`module` is a folder beside this file or, where there is a version, a published module.
 
-    `package`: what is built there, as Go spells it; below a published module. `first_build_s`: seconds, measured on
-    two cores with nothing in Go's caches.
+    `package`: what is built there, as Go spells it; below a published module. `first_build_s`: seconds, as seen once on
+    two cores beside other work, with nothing in Go's build cache.
     """
 
     name: str
@@ -58,7 +58,7 @@ class GoProgram:
         if not file.exists():
             with locked(cache_folder() / f"{self.name}.lock"):
                 if not file.exists():  # another process may have built it while we waited
-                    progress(f"building {self.name} (once; {self.first_build_s} s on two cores)")
+                    progress(f"building {self.name} (once; about {self.first_build_s} s on two cores)")
                     self._build(file)
         return file
 

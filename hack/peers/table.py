@@ -11,10 +11,10 @@ PEERS: Mapping[str, GoProgram] = {
     for peer in (
         GoProgram("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", 176),
         GoProgram("kstatus", "health/flux", "./kstatus", 23),
-        GoProgram("lws", "lws", "sigs.k8s.io/lws/cmd", 240),
+        GoProgram("lws", "lws", "sigs.k8s.io/lws/cmd", 260),
         GoProgram("healthchecks", "health/flux", "./healthchecks", 60),
         GoProgram("argo", "health/argo", ".", 300),
-        GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", 20, "v1.7.12"),
+        GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", 40, "v1.7.12"),
         GoProgram("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", 300),
     )
 }

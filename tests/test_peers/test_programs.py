@@ -58,7 +58,7 @@ def test_a_program_is_built_once_and_in_its_module(fake_go: Go, tmp_path: Path) 
     (call,) = notes.read_text().splitlines()
     assert call.startswith(f"{tmp_path / 'module'} build ")
     assert call.endswith(" example.org/tool/cmd")
-    assert progress == ["building tool (once; 1 s on two cores)"]
+    assert progress == ["building tool (once; about 1 s on two cores)"]
     assert {path.name for path in cache_folder().iterdir()} == {"tool.lock", PINNED.file.parent.name}
 
 
@@ -156,6 +156,12 @@ def test_the_script_ends_with_1_where_go_is_missing(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert PEER["main"](["kwok"]) == 1
     assert "Go " in capsys.readouterr().err
+
+
+def test_the_script_names_the_programs_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        PEER["main"](["kwok", "kwik"])
+    assert f"no program is called kwik; there are {', '.join(PEERS)}" in capsys.readouterr().err
 
 
 def test_every_program_is_named_where_it_is_documented() -> None:
