@@ -25,9 +25,9 @@ demo: $(STAMP) ## measure a real engine on this machine: table, picture, verdict
 
 test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluster, one kill of each kind
 	$(MAKE) --no-print-directory lint
-	@# The programs of the test cluster, once; S3 tests need one of them too.
+	@# The programs of the test cluster, once, and those beside it: no test waits for a compiler. S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
-	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer-kwok >/dev/null
+	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus lws >/dev/null
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
@@ -39,7 +39,7 @@ test-chaos: $(STAMP) ## ten kills of each kind at random moments on the real clu
 	$(BIN)/pytest -m chaos --timeout 3600
 
 test-peers: $(STAMP) ## the ecosystem itself: Argo CD and Flux judge health and examples/gitops, Kueue queues; built once, ten minutes
-	$(BIN)/python hack/peer-health >/dev/null
+	$(BIN)/python hack/peer --all >/dev/null
 	$(BIN)/pytest -m peers
 
 test-engines: $(STAMP) ## real vLLM and transformers on this machine's CPU; 6 GB once, then a quarter of an hour

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from peers.kwok.program import MODULE, VERSION, kwok_path, kwok_program, peers_cache
 from peers.kwok.stages import CRASHES, ENGINE, NEVER_READY, OUT_OF_MEMORY, ROLE, Document, configuration
 from specbench_api.plan.expand import expand
 from specbench_api.plan.names import LABEL_ROLE, ROLE_ENGINE
 from specbench_api.spec.reading import parse_run
 from specbench_client.simulator.faults import Fault, parse_faults
-from specbench_cluster import ClusterError
 from specbench_operator.render.client_pod import GRACE_S
 from specbench_operator.render.engine_job import engine_job
 from specbench_testing.kwok_nodes import placement
@@ -40,22 +36,6 @@ def test_stages_go_by_the_labels_and_the_grace_of_the_operators_pods() -> None:
     assert (ROLE, ENGINE) == (LABEL_ROLE, ROLE_ENGINE)
     (killed,) = _stages("other-is-killed")
     assert killed["spec"]["delay"]["durationMilliseconds"] == GRACE_S * 1000
-
-
-def test_the_version_is_the_one_that_the_module_pins(tmp_path: Path) -> None:
-    assert f"require sigs.k8s.io/kwok {VERSION}\n" in (MODULE / "go.mod").read_text()
-    assert kwok_path(tmp_path).parent.name.startswith(f"kwok-{VERSION}-")
-
-
-def test_without_go_it_is_said_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ClusterError, match=r"Go 1\.25 or newer"):
-        kwok_program(tmp_path, print)
-
-
-def test_the_cache_is_where_it_was_asked_to_be(tmp_path: Path) -> None:
-    assert peers_cache({"SPECBENCH_PEERS_CACHE": str(tmp_path)}) == tmp_path
-    assert peers_cache({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "specbench" / "peers"
 
 
 def _stages(*names: str) -> list[Document]:

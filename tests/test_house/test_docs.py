@@ -78,6 +78,7 @@ def test_every_file_that_the_documents_link_to_is_there() -> None:
         "README.md",
         "CONTRIBUTING.md",
         "hack/cluster/README.md",
+        "hack/peers/README.md",
         "docs/campaigns.md",
         "docs/gate.md",
         "docs/placement.md",

@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
-from peers.health.programs import definition, program
+from peers.health.definitions import definition
+from peers.table import PEERS
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_run, read_run, read_yaml
 from specbench_testing.health import FOREIGN, GITOPS
@@ -109,5 +110,5 @@ def test_what_is_for_argo_cd_and_flux_is_taken_by_their_own_definitions(file: st
 
 @pytest.mark.peers
 def test_the_workflow_is_one_that_github_runs() -> None:
-    done = subprocess.run([program("actionlint"), WORKFLOW], capture_output=True, text=True, check=False)
+    done = subprocess.run([PEERS["actionlint"].built(), WORKFLOW], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from peers.health.programs import definition
+from peers.health.definitions import definition
 from specbench_testing.cluster import APPLY, Cluster, Refused
 from specbench_testing.health import FOREIGN, GITOPS
 from specbench_testing.operating import eventually

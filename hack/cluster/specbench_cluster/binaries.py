@@ -81,7 +81,7 @@ def build_all(cache: Path, progress: Callable[[str], None]) -> dict[str, Path]:
     if any(not path_of(cache, tool).exists() for tool in TOOLS):
         go = shutil.which("go")
         if go is None:
-            raise RequirementMissing(["Go 1.25 or newer, as `go` on PATH (it builds Kubernetes)"])
+            raise RequirementMissing(["Go 1.26 or newer, as `go` on PATH (it builds the cluster's programs)"])
         with locked(cache / "build.lock"):
             for tool in TOOLS:
                 if not path_of(cache, tool).exists():  # another process may have built it while we waited

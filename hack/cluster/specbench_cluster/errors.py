@@ -12,21 +12,29 @@ ClusterError
 
 from collections.abc import Sequence
 
+_OTHER_CLUSTER = "Any other cluster (kind, for example) serves as well: give its kubeconfig in SPECBENCH_KUBECONFIG."
+
 
 class ClusterError(Exception):
     """Root of this package's errors; its text is meant for the person at the terminal."""
 
 
 class RequirementMissing(ClusterError):
-    """Something must be installed or granted first; carries every lack, not only the first."""
+    """Something must be installed or granted first; carries every lack, not only the first.
 
-    def __init__(self, missing: Sequence[str]) -> None:
+    `cannot` says what is not possible without it, `instead` what else would do.
+    """
+
+    def __init__(
+        self,
+        missing: Sequence[str],
+        *,
+        cannot: str = "a cluster cannot be made on this machine",
+        instead: str = _OTHER_CLUSTER,
+    ) -> None:
         self.missing = tuple(missing)
         lines = "\n".join(f"  - {item}" for item in self.missing)
-        super().__init__(
-            f"a cluster cannot be made on this machine:\n{lines}\n"
-            "Any other cluster (kind, for example) serves as well: give its kubeconfig in SPECBENCH_KUBECONFIG."
-        )
+        super().__init__(f"{cannot}:\n{lines}\n{instead}".rstrip())
 
 
 class BuildFailed(ClusterError):

@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from peers.modules import Peer
+from peers.table import PEERS
 from specbench_cluster.commands import run, tail, wait_until
 from specbench_cluster.components import answers
 
-KUEUE = Peer("kueue", "sigs.k8s.io/kueue", "cmd/kueue")
+KUEUE = PEERS["kueue"]
 GROUP = "kueue.x-k8s.io"
 HOST = "127.0.0.1"
 HEALTH_PORT, METRICS_PORT, WEBHOOK_PORT = 18081, 18443, 19443
@@ -54,8 +54,8 @@ class Kueue:
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> Kueue:
-        """Install, start, and return when it is ready. Raises CommandFailed, StartFailed, RequirementMissing."""
-        program = KUEUE.program()
+        """Install, start, and return when it is ready. Raises a ClusterError that says what did not come about."""
+        program = KUEUE.built()
         self._certificates()
         self._install()
         webhook = {"host": HOST, "port": WEBHOOK_PORT, "certDir": str(self.folder)}

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from lupa import lua51
 
-from peers.health.programs import program
+from peers.table import PEERS
 from specbench_cluster.errors import RequirementMissing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -77,7 +77,7 @@ def ask(name: str, items: Iterable[Mapping[str, Any]], *arguments: Path) -> list
     if os.environ.get("SPECBENCH_NO_CLUSTER") == "1":
         pytest.skip(f"SPECBENCH_NO_CLUSTER=1: not judged by {name}, which Go builds")
     try:
-        call = [str(program(name)), *map(str, arguments)]
+        call = [str(PEERS[name].built()), *map(str, arguments)]
     except RequirementMissing as error:
         pytest.fail(f"{error}\nSPECBENCH_NO_CLUSTER=1 skips what needs Go.", pytrace=False)
     asked = "".join(json.dumps(item) + "\n" for item in items)

@@ -18,9 +18,8 @@ from typing import Any, Self
 
 import yaml
 
-from peers.kwok.program import kwok_program, peers_cache
 from peers.kwok.stages import NODE_LABEL, Pace, configuration
-from specbench_cluster.cluster import to_stderr
+from peers.table import PEERS
 from specbench_testing.cluster import Cluster, Refused
 from specbench_testing.operating import eventually
 from specbench_testing.patience import patiently
@@ -103,7 +102,7 @@ class KwokNodes:
             self._kwok = subprocess.Popen(call, stdout=log, stderr=log, cwd=folder, env=environment)
 
     def _called(self) -> Path:
-        program = kwok_program(peers_cache(), to_stderr)
+        program = PEERS["kwok"].built()
         if self._cluster.ground is None:
             return program
         link = self._cluster.ground.settings.programs / "kwok"

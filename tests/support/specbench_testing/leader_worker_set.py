@@ -1,7 +1,7 @@
 """LeaderWorkerSet's own controller and webhooks, built from its Go module, beside the test cluster's API server.
 
 It runs on the host as the administrator, and only what a test makes in its namespace is shown to its webhooks. Its
-definitions and webhook manifests come from the very module that is built. Recipe: hack/peers/lws.
+definitions and webhook manifests come from the very module that is built. Which one: hack/peers/lws.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from typing import Any
 
 import yaml
 
-from specbench_cluster.locks import locked
+from peers.table import PEERS
 from specbench_testing.cluster import APPLY, Cluster, Refused
 from specbench_testing.s3 import free_port
 
-ROOT = Path(__file__).resolve().parents[3]
-RECIPE = ROOT / "hack/peers/lws"
-CACHE = Path.home() / ".cache/specbench/peers"
-MODULE = "sigs.k8s.io/lws"
 PATIENCE_S = 60.0
 FIELD = {"fieldManager": "specbench-tests", "force": "true"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -33,21 +29,10 @@ SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
 PODS = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
 
 
-def program() -> Path:
-    """The controller, built once a version."""
-    version = _go("list", "-m", "-f", "{{.Version}}", MODULE)
-    target = CACHE / f"lws-{version}" / "lws"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(CACHE / "lws.lock"):
-        if not target.exists():
-            _go("build", "-trimpath", "-ldflags", "-s -w", "-o", str(target), f"{MODULE}/cmd")
-    return target
-
-
 @contextmanager
 def leader_worker_sets(cluster: Cluster, namespace: str, folder: Path) -> Iterator[None]:
     """LeaderWorkerSet, at work in one namespace; gone afterwards, with its definition."""
-    built, source, port = program(), Path(_go("list", "-m", "-f", "{{.Dir}}", MODULE)), free_port()
+    built, source, port = PEERS["lws"].built(), PEERS["lws"].sources(), free_port()
     _certificate(folder)
     configuration = folder / "lws.yaml"
     configuration.write_text(yaml.safe_dump(_configuration(folder, port)))
@@ -67,16 +52,6 @@ def leader_worker_sets(cluster: Cluster, namespace: str, folder: Path) -> Iterat
         _remove(cluster, f"{DEFINITIONS}/{SETS}")
         process.terminate()
         process.wait(30)
-
-
-def _go(*arguments: str) -> str:
-    environment = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=mod"}
-    done = subprocess.run(
-        ["env", *(f"{name}={value}" for name, value in environment.items()), "go", *arguments],
-        cwd=RECIPE, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
 
 
 def _configuration(folder: Path, port: int) -> dict[str, Any]:

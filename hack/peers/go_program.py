@@ -1,0 +1,112 @@
+"""One program of another project: built once by Go, and kept.
+
+Its folder in the cache is named by its version, or by a digest of the module of ours that pins it, so that a change of
+one rebuilds one. The folder appears by a rename and is therefore always whole; one process at a time builds a program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from peers.toolchain import environment, go, go_for
+from specbench_cluster.commands import run
+from specbench_cluster.errors import BuildFailed, CommandFailed
+from specbench_cluster.locks import locked
+
+HERE = Path(__file__).resolve().parent
+SOURCES = (".go", ".mod", ".sum")
+FLAGS = ("-trimpath", "-buildvcs=false", "-ldflags", "-s -w")
+"""The same sources give the same program in any folder and at any commit of ours."""
+
+
+def to_stderr(message: str) -> None:
+    """The usual progress: results alone go to stdout."""
+    print(f"peers: {message}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GoProgram:
+    """`module` is a folder beside this file or, where there is a version, a published module.
+
+    `package`: what is built there, as Go spells it; below a published module. `first_build_s`: seconds, as seen once on
+    two cores beside other work, with nothing in Go's build cache.
+    """
+
+    name: str
+    module: str
+    package: str
+    first_build_s: int
+    version: str | None = None
+
+    @property
+    def file(self) -> Path:
+        """Where it lies once it is built."""
+        key = self.version or _digest(HERE / self.module)
+        return cache_folder() / f"{self.name}-{key}-{platform.machine()}" / self.name
+
+    def built(self, progress: Callable[[str], None] = to_stderr) -> Path:
+        """Its file, built where the cache lacks it. Raises RequirementMissing (no Go, or an old one), BuildFailed."""
+        file = self.file
+        if not file.exists():
+            with locked(cache_folder() / f"{self.name}.lock"):
+                if not file.exists():  # another process may have built it while we waited
+                    progress(f"building {self.name} (once; about {self.first_build_s} s on two cores)")
+                    self._build(file)
+        return file
+
+    def sources(self) -> Path:
+        """Its project's folder, where Go keeps it. Raises RequirementMissing, CommandFailed."""
+        if self.version is not None:
+            return downloaded(self.module, self.version)
+        folder = HERE / self.module
+        call = [go_for(folder / "go.mod", self.name), "list", "-f", "{{.Module.Dir}}", self.package]
+        return Path(run(call, env=environment(), cwd=folder).strip())
+
+    def _build(self, file: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=f".{self.name}-") as scratch:
+            whole = Path(scratch) / "whole"
+            whole.mkdir()
+            try:
+                self._pinned(whole) if self.version is None else self._published(whole, self.version)
+            except CommandFailed as failed:
+                raise BuildFailed(f"{self.name} did not build: {failed}") from failed
+            whole.rename(file.parent)
+
+    def _pinned(self, into: Path) -> None:
+        folder = HERE / self.module
+        call = [go_for(folder / "go.mod", self.name), "build", *FLAGS, "-o", str(into / self.name), self.package]
+        run(call, env=environment(), cwd=folder)
+
+    def _published(self, into: Path, version: str) -> None:
+        compiler = go_for(downloaded(self.module, version) / "go.mod", self.name)
+        call = [compiler, "install", *FLAGS, f"{self.module}/{self.package}@{version}"]
+        run(call, env={**environment(), "GOBIN": str(into)}, cwd=into)
+
+
+def cache_folder(told: Mapping[str, str] = os.environ) -> Path:
+    """Where programs are kept: SPECBENCH_PEERS_CACHE, or beside the test cluster's."""
+    given = told.get("SPECBENCH_PEERS_CACHE")
+    home = told.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(given).absolute() if given else Path(home).absolute() / "specbench" / "peers"
+
+
+def downloaded(module: str, version: str) -> Path:
+    """The folder of a published module, where Go keeps it. Raises RequirementMissing without Go, CommandFailed."""
+    # Outside any module, and never with a vendor folder: the version is all that counts.
+    call = [go(), "mod", "download", "-json", f"{module}@{version}"]
+    return Path(json.loads(run(call, env=environment(), cwd=Path(tempfile.gettempdir())))["Dir"])
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.suffix in SOURCES):
+        digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:12]
