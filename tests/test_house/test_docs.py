@@ -11,14 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import yaml
 
 from specbench_api.campaign.expand import expand_campaign
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_campaign, read_run, read_yaml
 from specbench_client.cli.compare import compare as compare_command
 from specbench_client.cli.gate import gate as gate_command
-from specbench_testing.resources import run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,15 +35,6 @@ def test_every_example_is_a_valid_run(file: Path) -> None:
 def test_the_spec_in_the_readme_is_valid() -> None:
     (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", README, re.DOTALL)
     assert expand(read_run(spec)).points
-
-
-PLACEMENTS = re.findall(r"```yaml\n(.+?)```", (ROOT / "docs/placement.md").read_text(encoding="utf-8"), re.DOTALL)
-
-
-@pytest.mark.parametrize("text", PLACEMENTS)
-def test_every_part_of_a_spec_that_the_page_on_placement_shows_is_valid(text: str) -> None:
-    part = yaml.safe_load(text)
-    assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points
 
 
 def test_the_run_with_a_gate_in_its_page_is_valid() -> None:
@@ -71,28 +60,6 @@ def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
     assert repeats == [5, 5]
     (claim,) = re.findall(r"^\$ pytest (\S+)$", page, re.MULTILINE)
     assert (ROOT / claim).exists()
-
-
-def test_every_file_that_the_documents_link_to_is_there() -> None:
-    pages = (
-        "README.md",
-        "CONTRIBUTING.md",
-        "hack/cluster/README.md",
-        "docs/campaigns.md",
-        "docs/gate.md",
-        "docs/placement.md",
-        "examples/seeds/README.md",
-    )
-    for name in pages:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        targets = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)
-        missing = [target for target in targets if not ((ROOT / name).parent / target).exists()]
-        assert missing == [], name
-
-
-def test_every_make_target_in_the_readme_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"make ([a-z-]+)", README)) <= targets
 
 
 @pytest.mark.process
