@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specbench_api.campaign.expand import expand_campaign
 from specbench_api.plan.expand import expand
@@ -60,6 +61,24 @@ def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
     assert repeats == [5, 5]
     (claim,) = re.findall(r"^\$ pytest (\S+)$", page, re.MULTILINE)
     assert (ROOT / claim).exists()
+
+
+def test_the_row_that_has_a_campaign_carry_on_changes_no_name() -> None:
+    """The page on recovery adds it to the campaign of the page on campaigns."""
+    (block,) = re.findall(r"```yaml\n( +include:.+?)```", page_of("recovery"), re.DOTALL)
+    (row,) = yaml.safe_load(block)["include"]
+    (text,) = re.findall(r"```yaml\n(apiVersion.+?)```", page_of("campaigns"), re.DOTALL)
+    campaign = read_yaml(text)
+    before = expand_campaign(parse_campaign(campaign)).runs
+    campaign["spec"]["include"].append(row)
+    after = expand_campaign(parse_campaign(campaign)).runs
+    assert [run.name for run in after] == [run.name for run in before]
+    adopting = [run.cell for run in after if run.run.spec.results.adopt == row["set"]["results.adopt"]]
+    assert adopting == [{"engine": "vllm", "temperature": 0}]
+
+
+def page_of(name: str) -> str:
+    return (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.process
