@@ -61,7 +61,7 @@ cluster-demo: $(STAMP) ## helm install, kubectl apply, verdict in status, GPUs f
 bench-client: $(STAMP) ## our client beside its peers against a server that knows when it sent what
 	$(BIN)/python benchmarks/client
 
-generate: $(STAMP) ## CRDs, the chart's copies and reference docs from the models
+generate: $(STAMP) ## every generated file: CRDs and the chart's copies, reference pages, the map of the house
 	$(BIN)/python hack/generate
 
 lint: $(STAMP) ## generated files fresh, ruff, mypy strict, import contracts

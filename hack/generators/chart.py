@@ -26,14 +26,16 @@ No registry has an image of specbench: build it, push it to one of yours, and sa
       --set image.repository=REGISTRY/specbench --set image.tag=TAG
     helm test specbench --namespace bench
 
-By default the operator executes the runs of the release's own namespace, with a Role there and no rights elsewhere;
-only the definition of SpecBenchRun is the cluster's. It is upgraded with the chart (`helm upgrade`), and stays when
-the release goes (`crds.keep`). Where somebody else applies it (GitOps, a platform team): `crds.install=false`, and
-`kubectl apply --server-side -f crds/`.
+By default the operator executes the runs and campaigns of the release's own namespace, with a Role there and no
+rights elsewhere; only the definitions of SpecBenchRun and SpecBenchCampaign are the cluster's. They are upgraded with
+the chart (`helm upgrade`), and stay when the release goes (`crds.keep`). Where somebody else applies them (GitOps, a
+platform team): `crds.install=false`, and `kubectl apply --server-side -f crds/`.
 
-The operator needs, where it executes runs: SpecBenchRuns (read, and write their status), Jobs, Services and ConfigMaps
-(read, create, patch, delete), Pods (read), Secrets (get, for a run's S3 credentials), Events (read and write).
-Nothing else but what values add: Kueue's Workloads (`rbac.readWorkloads`: get, list), Nodes (`rbac.readNodes`: get).
+The operator needs, where it executes runs: SpecBenchCampaigns (read, and write their status), SpecBenchRuns (the same,
+and create, patch and delete those of campaigns), Jobs, Services and ConfigMaps (read, create, patch, delete), Pods
+(read), Secrets (get, for a run's S3 credentials), Events (read and write). Nothing else but what values add: Kueue's
+Workloads (`rbac.readWorkloads`: get, list), Nodes (`rbac.readNodes`: get), LeaderWorkerSets (`leaderWorkerSets`: read,
+create, patch, delete).
 
 Engines and clients run without a service account's token. Engines may need more than the Pod Security level
 `restricted` allows; the operator itself does not.

@@ -18,7 +18,6 @@ from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_campaign, read_run, read_yaml
 from specbench_client.cli.compare import compare as compare_command
 from specbench_client.cli.gate import gate as gate_command
-from specbench_testing.resources import run_of
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,15 +36,6 @@ def test_every_example_is_a_valid_run(file: Path) -> None:
 def test_the_spec_in_the_readme_is_valid() -> None:
     (spec,) = re.findall(r"```yaml\n(apiVersion.+?)```", README, re.DOTALL)
     assert expand(read_run(spec)).points
-
-
-PLACEMENTS = re.findall(r"```yaml\n(.+?)```", (ROOT / "docs/placement.md").read_text(encoding="utf-8"), re.DOTALL)
-
-
-@pytest.mark.parametrize("text", PLACEMENTS)
-def test_every_part_of_a_spec_that_the_page_on_placement_shows_is_valid(text: str) -> None:
-    part = yaml.safe_load(text)
-    assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points
 
 
 def test_the_run_with_a_gate_in_its_page_is_valid() -> None:
@@ -73,27 +63,22 @@ def test_the_campaign_on_its_page_is_the_one_that_the_page_speaks_of() -> None:
     assert (ROOT / claim).exists()
 
 
-def test_every_file_that_the_documents_link_to_is_there() -> None:
-    pages = (
-        "README.md",
-        "CONTRIBUTING.md",
-        "hack/cluster/README.md",
-        "hack/peers/README.md",
-        "docs/campaigns.md",
-        "docs/gate.md",
-        "docs/placement.md",
-        "examples/seeds/README.md",
-    )
-    for name in pages:
-        text = (ROOT / name).read_text(encoding="utf-8")
-        targets = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="(?!https?:)([^"]+)', text)
-        missing = [target for target in targets if not ((ROOT / name).parent / target).exists()]
-        assert missing == [], name
+def test_the_row_that_has_a_campaign_carry_on_changes_no_name() -> None:
+    """The page on recovery adds it to the campaign of the page on campaigns."""
+    (block,) = re.findall(r"```yaml\n( +include:.+?)```", page_of("recovery"), re.DOTALL)
+    (row,) = yaml.safe_load(block)["include"]
+    (text,) = re.findall(r"```yaml\n(apiVersion.+?)```", page_of("campaigns"), re.DOTALL)
+    campaign = read_yaml(text)
+    before = expand_campaign(parse_campaign(campaign)).runs
+    campaign["spec"]["include"].append(row)
+    after = expand_campaign(parse_campaign(campaign)).runs
+    assert [run.name for run in after] == [run.name for run in before]
+    adopting = [run.cell for run in after if run.run.spec.results.adopt == row["set"]["results.adopt"]]
+    assert adopting == [{"engine": "vllm", "temperature": 0}]
 
 
-def test_every_make_target_in_the_readme_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert set(re.findall(r"make ([a-z-]+)", README)) <= targets
+def page_of(name: str) -> str:
+    return (ROOT / f"docs/{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.process
