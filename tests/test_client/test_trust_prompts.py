@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.coverage import CategoryCoverage, Coverage
+from specbench_api.outcome.coverage import CategoryCoverage, Coverage, Recorded
 from specbench_api.outcome.finding import Severity
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
@@ -162,6 +162,32 @@ def test_answers_outside_a_members_range_are_noted(expected: dict[str, int], fou
 
     assert {(each.check, each.severity) for each in seen} == ({("UnexpectedLengths", NOTE)} if found else set())
     assert all("the median answer of code has" in each.message for each in seen)
+
+
+# -- logged requests ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "messages"),
+    [
+        ({"temperatures": {"0": 6, "0.7": 4}, "output_tokens_median": 80}, []),
+        ({"temperatures": {"default": 10}}, []),
+        (
+            {"temperatures": {"0.7": 6, "0": 4}},
+            ["workload 'chat': 6 of 10 logged requests had a temperature other than 0, most 0.7"],
+        ),
+        (
+            {"temperatures": {"0": 1}, "output_tokens_median": 300},
+            ["workload 'chat': the log's median answer has 300 tokens, and output.maxTokens is 80"],
+        ),
+    ],
+)
+def test_a_log_that_is_sent_otherwise_than_it_was_is_noted(recorded: dict[str, Any], messages: list[str]) -> None:
+    coverage = covered(100, 0).model_copy(update={"recorded": Recorded(**recorded)})
+    seen = run_of_world(World(prompts=20), Lies(coverage={"chat": coverage})).findings
+
+    assert [each.message for each in seen] == messages
+    assert {(each.check, each.severity) for each in seen} <= {("UnlikeLog", NOTE)}
 
 
 # -- all the way -------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from specbench_client.trust.checks import (
     truncated_output,
     undrafted_steps,
     unexpected_lengths,
+    unlike_log,
     unpaired_requests,
     warmup_not_steady,
 )
@@ -88,6 +89,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     few_prompts.CHECK,
     random_prompts.CHECK,
     partial_coverage.CHECK,
+    unlike_log.CHECK,
     too_few_repeats.CHECK,
     not_interleaved.CHECK,
     ignore_eos.CHECK,

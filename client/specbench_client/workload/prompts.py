@@ -17,7 +17,7 @@ from specbench_api.spec.dataset import Dataset, Selection, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.checking import Checked, Converted, Fault, check, convert
 from specbench_client.workload.coverage import Account, coverage_of, recorded_of
-from specbench_client.workload.filters import kept
+from specbench_client.workload.filters import filters_of, kept
 from specbench_client.workload.lengths import Ruler, cached_encoding, measure_lengths
 from specbench_client.workload.mix import mixed, mixed_coverage
 from specbench_client.workload.places import Fetch, rows_of
@@ -101,11 +101,9 @@ def _identified(rows: Sequence[Row]) -> list[Row]:
 
 
 def _of_these_filters(converted: Converted, dataset: Selection) -> Converted:
-    """A row without text counts only where its category was asked for."""
-    wanted = dataset.categories
-    if wanted is None:
-        return converted
-    faults = [fault for fault in converted.faults if fault.category in wanted]
+    """A row without text counts only where it was asked for; its columns are still its publisher's."""
+    filters = filters_of(dataset)
+    faults = [fault for fault in converted.faults if all(each.keeps(fault.row.columns) for each in filters)]
     return replace(converted, faults=faults)
 
 

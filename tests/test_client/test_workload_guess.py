@@ -1,0 +1,60 @@
+"""One word of a command line: a file, SOURCE:FILE, or the name of what the hub serves."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench_client.errors import BadInput
+from specbench_client.workload.guess import guess_dataset
+
+OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
+SPEC_BENCH = json.dumps({"question_id": 1, "turns": ["x"]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "source"),
+    [
+        ("p.jsonl", OURS, "jsonl"),
+        ("p.jsonl.gz", gzip.compress(OURS), "jsonl"),
+        ("q.jsonl", SPEC_BENCH, "spec-bench"),
+        ("q.jsonl.gz", gzip.compress(SPEC_BENCH), "spec-bench"),
+        ("p.csv", b"id,prompt\n", "csv"),
+        ("p.csv.gz", b"", "csv"),
+        ("p.parquet", b"", "parquet"),
+        ("broken.jsonl", b"oops", "jsonl"),
+    ],
+)
+def test_a_file_tells_its_shape(name: str, data: bytes, source: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(data)
+    uri = str(tmp_path / name)
+    assert guess_dataset(uri) == {"source": source, "uri": uri}
+
+
+@pytest.mark.parametrize(
+    ("text", "dataset"),
+    [
+        ("gsm8k", {"source": "gsm8k"}),
+        ("humaneval:h.jsonl.gz", {"source": "humaneval", "uri": "h.jsonl.gz"}),
+        ("openai-logs:s3://b/log.jsonl", {"source": "openai-logs", "uri": "s3://b/log.jsonl"}),
+        ("s3://b/p.csv", {"source": "csv", "uri": "s3://b/p.csv"}),
+        ("hf://datasets/a/b/question.jsonl", {"source": "spec-bench", "uri": "hf://datasets/a/b/question.jsonl"}),
+    ],
+)
+def test_a_source_may_be_named(text: str, dataset: dict[str, str]) -> None:
+    assert guess_dataset(text) == dataset
+
+
+@pytest.mark.parametrize("text", ["mix", "random", "jsonl", "gsm9k", "nowhere/p.jsonl"])
+def test_what_is_neither_a_file_nor_served_by_a_hub_is_refused_with_what_there_is(text: str) -> None:
+    with pytest.raises(BadInput, match=r"No such file or directory: give a file of prompts.*gsm8k"):
+        guess_dataset(text)
+
+
+def test_a_file_of_that_name_goes_before_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gsm8k").write_bytes(OURS)
+    assert guess_dataset("gsm8k") == {"source": "jsonl", "uri": "gsm8k"}
