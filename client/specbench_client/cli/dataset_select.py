@@ -93,10 +93,11 @@ def _show(report: SelectionReport, to: Path, output: str) -> None:
             group.category, f"{group.candidates:,}", f"{group.selected:,}", _random(group.random),
             _figure(group.greedy), _figure(group.refined), swaps,
         )  # fmt: skip
-    means = (report.mean_random, report.mean_greedy, report.mean_refined)
-    table.add_row("mean of categories", "", "", *map(_figure, means), "")
-    table.add_row("all together", f"{report.candidates:,}", f"{report.selected:,}", _random(report.overall_random), "",
-                  _figure(report.overall), "")  # fmt: skip
+    if report.by == "category":
+        means = (report.mean_random, report.mean_greedy, report.mean_refined)
+        table.add_row("mean of categories", "", "", *map(_figure, means), "")
+        together = (_random(report.overall_random), "", _figure(report.overall), "")
+        table.add_row("all together", f"{report.candidates:,}", f"{report.selected:,}", *together)
     console.print(table)
     console.print(f"written: {to}", highlight=False, markup=False, soft_wrap=True)
 

@@ -1,0 +1,49 @@
+"""docs/datasets.md: every command that it shows is understood, and those on our own example work."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from specbench_client.cli import exit_code
+from specbench_client.cli.dataset import dataset
+from specbench_client.dataset.speed_bench.resolvers import RESOLVERS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+SHOWN = re.findall(r"^\$ specbench dataset (.+)$", PAGE, re.MULTILINE)
+
+
+def test_the_page_shows_each_step() -> None:
+    assert {line.split()[0] for line in SHOWN} == set(dataset.list_commands(click.Context(dataset)))
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_every_command_is_understood(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for name in ("traffic.jsonl", "documents.jsonl", "prompts.jsonl", "logs.jsonl"):
+        (tmp_path / name).touch()
+    for name in ("SPEED-Bench", "downloaded"):
+        (tmp_path / name).mkdir()
+    step, *arguments = shlex.split(line)
+    command = dataset.get_command(click.Context(dataset), step)
+    assert command is not None
+    command.make_context(step, arguments)
+
+
+@pytest.mark.parametrize("line", [line for line in SHOWN if "examples/" in line])
+def test_those_on_our_own_example_work(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    assert exit_code(["dataset", *shlex.split(line)]) == 0
+
+
+def test_every_source_and_every_pin_is_on_the_page() -> None:
+    for resolver in RESOLVERS:
+        assert f"| {resolver.name} |" in PAGE
+        assert resolver.revision is None or resolver.revision[:8] in PAGE
