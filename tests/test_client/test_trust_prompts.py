@@ -193,6 +193,7 @@ def test_a_log_that_is_sent_otherwise_than_it_was_is_noted(recorded: dict[str, A
 # -- all the way -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 async def test_what_was_left_out_goes_the_whole_way_from_the_file_to_the_answer(tmp_path: Path) -> None:
     lines = [{"messages": [{"role": "user", "content": f"Why {n}?"}]} for n in range(8)]
     tools = [{"messages": [{"role": "user", "content": "Look it up"}], "tools": [{"type": "function"}]}]
