@@ -37,12 +37,14 @@ def sets(draw: st.DrawFn, most: int = 40) -> tuple[Vectors, int]:
 
 
 @given(sets())
+@settings(deadline=None)
 def test_the_sum_over_pairs_without_the_pairs_is_the_sum_over_pairs(case: tuple[Vectors, int]) -> None:
     vectors, _ = case
     assert pair_sum(vectors) == pytest.approx(naive_sum(vectors), abs=1e-5)
 
 
 @given(sets())
+@settings(deadline=None)
 def test_greedy_takes_each_time_the_row_least_similar_to_those_taken(case: tuple[Vectors, int]) -> None:
     vectors, count = case
     chosen = greedy(vectors, count)
@@ -55,6 +57,7 @@ def test_greedy_takes_each_time_the_row_least_similar_to_those_taken(case: tuple
 
 
 @given(sets())
+@settings(deadline=None)
 def test_exchanges_never_make_the_set_more_alike_and_end_where_none_helps(case: tuple[Vectors, int]) -> None:
     vectors, count = case
     chosen = greedy(vectors, count)
@@ -65,15 +68,16 @@ def test_exchanges_never_make_the_set_more_alike_and_end_where_none_helps(case: 
     assert after <= before + 1e-9
     if refined.swaps:
         assert after < before
-    outside = set(range(len(vectors))) - set(refined.members)
-    for leaving in refined.members:
-        for coming in outside:
-            other = [*(set(refined.members) - {leaving}), coming]
-            assert naive_sum(vectors[other]) >= after - 1e-4
+    members = np.array(refined.members)
+    outside = np.setdiff1d(np.arange(len(vectors)), members)
+    cosines = vectors.astype(np.float64) @ vectors.astype(np.float64).T
+    loads = cosines[:, members].sum(axis=1)
+    changes = loads[outside][None, :] - loads[members][:, None] + 1 - cosines[np.ix_(members, outside)]
+    assert (changes >= -1e-4).all()
 
 
 @given(sets(most=9))
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_a_tiny_set_comes_as_near_to_the_optimum_as_proven(case: tuple[Vectors, int]) -> None:
     vectors, count = case
     found = naive_sum(vectors[list(refine(vectors, greedy(vectors, count)).members)])

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.cli import exit_code
@@ -34,6 +34,7 @@ def test_case_white_space_and_width_make_no_other_prompt() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=8), st.integers(0, 1000))
+@settings(deadline=None)
 def test_near_duplicates_are_the_groups_that_all_pairs_give(edits: list[int], seed: int) -> None:
     """Three originals, each with copies that differ in some words."""
     texts = []

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.cli import exit_code
@@ -29,6 +29,7 @@ def tokens(text: str) -> int:
 
 
 @given(TEXTS, TEXTS, TEXTS, st.integers(1, 200), st.lists(TEXTS, max_size=4))
+@settings(deadline=None)
 def test_a_prompt_that_fits_is_near_its_length_and_only_its_context_changed(
     before: str, context: str, after: str, target: int, filler: list[str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_what_cannot_be_brought_to_the_length_says_why() -> None:
 
 
 @given(TEXTS, st.integers(1, 300))
+@settings(deadline=None)
 def test_speed_benchs_way_keeps_the_first_tokens_of_prompt_and_padding(text: str, target: int) -> None:
     endless = RULER.encode_ordinary(text + PADDING * 300)[:target]
     assert pad_or_truncate(text, target, RULER) == RULER.decode_bytes(endless).decode("utf-8", "replace")

@@ -84,6 +84,7 @@ def test_the_steps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "select" in capsys.readouterr().out
 
 
+@pytest.mark.draws
 @pytest.mark.skipif(not SPEC_BENCH.exists(), reason="Spec-Bench's question.jsonl is not on this machine")
 def test_on_spec_bench_selection_beats_greed_and_greed_beats_chance(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -101,10 +101,17 @@ class Endpoint:
                 if answer.status in AGAIN:
                     raise _Later(f"HTTP {answer.status}", _seconds(answer.headers.get("Retry-After")))
                 if answer.status != 200:
-                    raise BadInput(f"{self._url}: HTTP {answer.status}: {(await answer.text())[:500]}")
+                    raise BadInput(_refused(self._url, answer.status, await answer.text(), batch))
                 return _vectors(await answer.json(content_type=None), len(batch), self._url)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _Later(str(error) or type(error).__name__) from error
+
+
+def _refused(url: str, status: int, said: str, batch: list[str]) -> str:
+    """What the endpoint said; most often a text is too long for the model, so the longest is shown."""
+    longest = max(batch, key=len)
+    where = f"the longest of its {len(batch)} texts has {len(longest):,} characters and begins {longest[:60]!r}"
+    return f"{url}: HTTP {status}: {said[:500]}: {where}"
 
 
 def _seconds(header: str | None) -> float | None:
