@@ -17,8 +17,12 @@ from specbench_testing.resources import Resource, resource
 from specbench_testing.runs import Definition
 
 pytestmark = [
-    pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster"),
-]  # fmt: skip
+    pytest.mark.cluster,
+    pytest.mark.alone,
+    pytest.mark.peers,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("operator-on-cluster"),
+]
 
 WITHIN_S = 400.0
 SETTINGS = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_LEADER_WORKER_SETS": "true"}
