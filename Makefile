@@ -27,7 +27,7 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	$(MAKE) --no-print-directory lint
 	@# The programs of the test cluster, once, and those beside it: no test waits for a compiler. S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
-	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus lws >/dev/null
+	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus >/dev/null
 	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
