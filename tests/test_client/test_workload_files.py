@@ -48,7 +48,7 @@ def test_a_line_beyond_the_bound_is_refused_without_being_read_to_its_end(tmp_pa
 
 
 def test_a_packed_line_beyond_the_bound_is_refused_as_well(tmp_path: Path) -> None:
-    packed = gzip.compress(LINE + b"x" * 10_000_000)
+    packed = gzip.compress(LINE + b"x" * 10_000_000, mtime=0)
     assert "line 2: is longer than 1,000 bytes" in refusal(tmp_path, "p.jsonl.gz", packed, Source.JSONL, 1000)
 
 
@@ -61,8 +61,8 @@ def test_a_line_of_just_the_bound_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (gzip.compress(LINE * 1000)[:-20], "is gzip that cannot be unpacked"),
-        (gzip.compress(LINE)[:10] + b"garbage garbage", "is gzip that cannot be unpacked"),
+        (gzip.compress(LINE * 1000, mtime=0)[:-20], "is gzip that cannot be unpacked"),
+        (gzip.compress(LINE, mtime=0)[:10] + b"garbage garbage", "is gzip that cannot be unpacked"),
         ('{"id": "ü", "prompt": "x"}'.encode("latin-1"), "line 1: not UTF-8"),
         ('{"id": "a", "prompt": "x"}'.encode("utf-16"), "line 1: not UTF-8"),
         (b'{"id": "a", "prompt": NaN}', "p.jsonl"),

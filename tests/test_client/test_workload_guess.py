@@ -19,9 +19,9 @@ SPEC_BENCH = json.dumps({"question_id": 1, "turns": ["x"]}).encode()
     ("name", "data", "source"),
     [
         ("p.jsonl", OURS, "jsonl"),
-        ("p.jsonl.gz", gzip.compress(OURS), "jsonl"),
+        ("p.jsonl.gz", gzip.compress(OURS, mtime=0), "jsonl"),
         ("q.jsonl", SPEC_BENCH, "spec-bench"),
-        ("q.jsonl.gz", gzip.compress(SPEC_BENCH), "spec-bench"),
+        ("q.jsonl.gz", gzip.compress(SPEC_BENCH, mtime=0), "spec-bench"),
         ("p.csv", b"id,prompt\n", "csv"),
         ("p.csv.gz", b"", "csv"),
         ("p.parquet", b"", "parquet"),

@@ -150,7 +150,7 @@ def test_a_row_as_it_is_published_becomes_the_prompt_that_the_template_says(sour
 @pytest.mark.parametrize("source", TRUE, ids=str)
 def test_the_same_rows_as_parquet_and_packed_are_the_same_prompts(source: Source, tmp_path: Path) -> None:
     lines = load(tmp_path, source, [TRUE[source]])
-    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress((tmp_path / "p.jsonl").read_bytes()))
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress((tmp_path / "p.jsonl").read_bytes(), mtime=0))
     packed = load_prompts(Dataset(source=source, uri="p.jsonl.gz"), tmp_path)
     row = {name: value for name, value in TRUE[source].items() if value != []}
     pq.write_table(pa.Table.from_pylist([row]), tmp_path / "p.parquet")

@@ -37,7 +37,7 @@ def test_everything_that_a_campaign_asks_for_is_read() -> None:
                 },
                 "deletionTimestamp": "2026-01-02T13:00:00Z",
             },
-            spec={"suspend": True, "placement": {"gpus": 4}},
+            spec={"suspend": True, "placement": {"claimedGpus": 2, "nodes": 2}},
             status={
                 "phase": "Suspended",
                 "gpuSecondsHeld": 12,

@@ -43,7 +43,7 @@ def run_seen(raw: Raw) -> RunSeen:
         verdict=status.get("verdict", ""),
         best=status.get("best", ""),
         speedup=_speedup(status.get("arms", [])),
-        gpus=int(spec.get("placement", {}).get("gpus", 0)),
+        gpus=_gpus(spec.get("placement", {})),
         gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
         gpu_seconds_until=moment(status.get("gpuSecondsUntil")),
         completed_at=moment(status.get("completionTime")),
@@ -69,3 +69,9 @@ def _speedup(arms: list[Raw]) -> float | None:
     """The largest that is told from 1, as the run's own `best` has it."""
     intervals = [row["speedup"] for row in arms if row.get("valid", True) and row.get("speedup")]
     return max((float(row["value"]) for row in intervals if row["low"] > 1), default=None)
+
+
+def _gpus(placement: Raw) -> int:
+    """Of one engine, over all its nodes: `Placement.engine_devices` of a run that is not parsed here."""
+    devices = int(placement.get("gpus", 0)) + int(placement.get("claimedGpus", 0))
+    return devices * int(placement.get("nodes", 1))
