@@ -143,7 +143,7 @@ def _text(campaign: SpecBenchCampaign, costed: Sequence[Costed], cost: Cost) -> 
     lines = [f"{campaign.metadata.name}: {axes}", "", "Runs, in order, each with its launches (arm, points)"]
     for each in costed:
         there = f"  {len(each.measured)} measured" if each.measured else ""
-        hours = f"  {each.cost.gpu_hours:.2f} GPU-hours" if each.run.plan.placement.gpus else ""
+        hours = f"  {each.cost.gpu_hours:.2f} GPU-hours" if each.run.plan.placement.engine_devices else ""
         lines.append(f"  {each.run.name}  {cell_text(each.run.cell)}{there}{hours}")
         groups = each.run.plan.groups
         lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
@@ -164,5 +164,5 @@ def _sums(campaign: SpecBenchCampaign, costed: Sequence[Costed], cost: Cost) -> 
         f"still to do: {hours:.1f} hours of engines, {cost.gpu_hours:.1f} GPU-hours{bound}",
         f"  assumed: {budget.launch_seconds} s (budget.launchSeconds) for each of {cost.launches} launches,",
         f"  {budget.point_seconds} s (budget.pointSeconds) for each of {cost.points_assumed} points{told};",
-        "  GPU-hours: times the GPUs of each run (placement.gpus)",
+        "  GPU-hours: times the GPUs of each engine (placement: gpus or claimedGpus, on all nodes)",
     ]

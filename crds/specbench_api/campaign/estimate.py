@@ -59,7 +59,7 @@ def cost_of_run(
         points=len(points),
         points_assumed=told.count(None),
         engine_seconds=seconds,
-        gpu_hours=seconds * plan.placement.gpus / SECONDS_AN_HOUR,
+        gpu_hours=seconds * plan.placement.engine_devices / SECONDS_AN_HOUR,
     )
 
 

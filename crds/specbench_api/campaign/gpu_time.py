@@ -60,6 +60,6 @@ def gpu_time(plans: Iterable[Plan], times: Callable[[Plan, EngineGroup], LaunchT
     for plan in plans:
         for group in plan.groups:
             launch = times(plan, group)
-            used += plan.placement.gpus * launch.used_s
-            held += plan.placement.gpus * launch.held_s
+            used += plan.placement.engine_devices * launch.used_s
+            held += plan.placement.engine_devices * launch.held_s
     return GpuTime(used, held)

@@ -43,7 +43,7 @@ def run_seen(raw: Raw) -> RunSeen:
         verdict=status.get("verdict", ""),
         best=status.get("best", ""),
         speedup=_speedup(status.get("arms", [])),
-        gpus=int(spec.get("placement", {}).get("gpus", 0)),
+        gpus=_gpus(spec.get("placement", {})),
         gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
         gpu_seconds_until=moment(status.get("gpuSecondsUntil")),
         completed_at=moment(status.get("completionTime")),
@@ -63,6 +63,12 @@ def _told(row: Raw) -> Told:
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
+
+
+def _gpus(placement: Raw) -> int:
+    """Of one launch, as `Placement.engine_devices` has it."""
+    devices = int(placement.get("gpus", 0)) + int(placement.get("claimedGpus", 0))
+    return devices * int(placement.get("nodes", 1))
 
 
 def _speedup(arms: list[Raw]) -> float | None:
