@@ -54,6 +54,18 @@ def test_what_is_measured_costs_nothing_and_neither_does_a_launch_without_anythi
     assert cost_of_run(wanted, BUDGET, [point.hash for point in wanted.points]) == Cost()
 
 
+@pytest.mark.parametrize(
+    ("placement", "gpus"),
+    [
+        ({"gpus": 8, "nodes": 4}, 32),
+        ({"claimedGpus": 4, "resourceClaimTemplateName": "four", "nodes": 2}, 8),
+    ],
+)
+def test_gpu_hours_are_those_of_all_nodes_however_gpus_are_given(placement: dict[str, Any], gpus: int) -> None:
+    planned = expand(run_of({"spec.load": CLOSED, "spec.placement": placement}))
+    assert cost_of_run(planned, BUDGET).gpu_hours == pytest.approx(gpus * 240 / 3600)
+
+
 def test_a_run_without_gpus_takes_time_and_no_gpu_hours() -> None:
     cost = cost_of_run(plan(CLOSED, gpus=0), BUDGET)
     assert (cost.engine_seconds, cost.gpu_hours) == (240, 0)

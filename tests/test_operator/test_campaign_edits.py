@@ -9,6 +9,8 @@ import pytest
 from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.gate import Gate
+from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
 from specbench_operator.campaign.actions import PROPAGATED
 from specbench_testing.campaign_world import CampaignWorld
@@ -97,6 +99,24 @@ def test_deadlines_are_taken_over_by_runs_that_are_there(world: CampaignWorld, f
     world.settle()
     assert [run["spec"][field] for run in world.runs.values()] == [4321, 4321]
     assert [run["metadata"]["uid"] for run in world.runs.values()] == uids
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"baselineRef": {"campaign": "nightly"}, "confidence": 0.9},
+        {"baselineRef": {"uri": "s3://results/runs/default/main/0001"}},
+        None,
+    ],
+    ids=["another way to name it", "an address", "none"],
+)
+def test_a_gate_is_taken_over_whole_and_nothing_of_the_one_before_stays(after: dict[str, object] | None) -> None:
+    world = CampaignWorld({"spec.parallelism": 2, "spec.template.spec.gate": {"baselineRef": {"run": "main"}}})
+    world.settle()
+    world.edit("spec.template.spec.gate", after)
+    world.settle()
+    told = [parse_run(run).spec.gate for run in world.runs.values()]
+    assert told == [Gate.model_validate(after) if after else None] * 2
 
 
 def test_whatever_may_change_under_a_run_is_in_no_name_and_is_taken_over() -> None:

@@ -8,6 +8,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign_state import ANNOTATION_HELD
+from specbench_operator.errors import Retry, Stop
 from specbench_testing.campaign_world import CampaignWorld
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -38,6 +39,27 @@ def test_suspending_a_campaign_suspends_its_runs_and_begins_nothing(world: Campa
     assert world.status.phase is CampaignPhase.SUSPENDED
     assert {world.said(kind)[0] for kind in (Kind.READY, Kind.RECONCILING, Kind.STALLED)} == {FALSE}
     assert "Suspended" in world.events
+
+
+def test_a_run_whose_change_is_refused_keeps_no_other_from_giving_its_gpus_back(world: CampaignWorld) -> None:
+    first, second = world.planned[:2]
+    world.store.refuse_changes[first] = Stop("ManifestRefused", "an admission webhook says no")
+    world.edit("spec.suspend", True)
+    with pytest.raises(Stop, match="webhook"):
+        world.look()
+    assert held(world) == {second: "Suspended"}
+    world.store.refuse_changes.clear()
+    world.settle()
+    assert held(world) == {first: "Suspended", second: "Suspended"}
+
+
+def test_an_api_server_that_is_away_is_not_asked_for_every_run(world: CampaignWorld) -> None:
+    first, second = world.planned[:2]
+    world.store.refuse_changes[first] = Retry("ApiUnreachable", "read timed out")
+    world.edit("spec.suspend", True)
+    with pytest.raises(Retry, match="timed out"):
+        world.look()
+    assert not world.runs[second]["spec"]["suspend"]
 
 
 def test_resuming_lets_go_on_what_was_suspended_before_anything_new_begins(world: CampaignWorld) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from specbench_api.spec.placement import Placement
 from specbench_operator.cluster.campaign_views import run_seen
 from specbench_operator.cluster.campaigns import CampaignObserver
 from specbench_operator.state import Ref
@@ -23,6 +24,19 @@ def test_a_run_that_was_created_a_moment_ago_is_neither_over_nor_anything_else()
     assert seen.ref == Ref("SpecBenchRun", "nightly-abcdefgh", "u")
     assert [seen.over, seen.ended, seen.queued, seen.suspended, seen.deleting] == [False] * 5
     assert (seen.number, seen.speedup, seen.gpu_seconds) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "gpus"),
+    [
+        ({}, 0),
+        ({"gpus": 8, "nodes": 4}, 32),
+        ({"gpus": 0, "claimedGpus": 4, "resourceClaimTemplateName": "four", "nodes": 2}, 8),
+    ],
+)
+def test_the_gpus_of_a_launch_are_those_of_all_its_nodes_however_they_are_given(placement: Raw, gpus: int) -> None:
+    assert run_seen(raw(spec={"placement": placement})).gpus == gpus
+    assert Placement.model_validate(placement).engine_devices == gpus
 
 
 def test_everything_that_a_campaign_asks_for_is_read() -> None:

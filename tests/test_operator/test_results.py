@@ -111,6 +111,8 @@ def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_
     )
     assert bench.results.read(again) == Stored(frozenset({"aaaa"}), plan_json="what was planned")
     assert bench.look().plan_json is None, "nobody asked for it"
+    bench.put("gate.json", gate_report().to_json())
+    assert bench.results.read_gate(again) == gate_report(), "its gate's Job writes beside the results"
 
 
 def test_only_points_with_a_manifest_are_measured(bench: Bench) -> None:

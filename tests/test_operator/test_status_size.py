@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specbench_api.outcome.ending import Exit
 from specbench_api.plan.expand import CELLS_MAX, GROUPS_MAX, POINTS_MAX, expand
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.errors import Retry
+from specbench_operator.reconcile import size
 from specbench_operator.reconcile.answer import arms_of
 from specbench_operator.reconcile.group import OWN_FAULT
 from specbench_operator.reconcile.refused import hindered
@@ -109,6 +111,27 @@ def test_any_status_fits_and_fitting_it_again_changes_nothing(
     if not ended:
         known = [(row.index, row.state, row.attempt, row.given_back, row.ends_run) for row in small.groups]
         assert known == [(row.index, row.state, row.attempt, row.given_back, row.ends_run) for row in whole.groups]
+
+
+def test_a_status_that_was_shortened_is_written_no_more_often_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.settle()
+    world.serve(0)
+    world.fail_client(Exit.BUG, "ClientFailed", "x" * 1000)
+    world.settle()
+    world.serve(1)
+    world.settle()
+    monkeypatch.setattr(size, "STATUS_BYTES_MAX", size_of(world.status) - 500)
+    world.pass_time(60)
+    world.look()
+    assert world.group(0).message == "x" * size.SHORT_MESSAGE
+    written = world.status
+    world.pass_time(5)
+    world.look()
+    assert world.status == written, "it would be written, and wake the next look, every second"
+    world.pass_time(60)
+    world.look()
+    assert world.status.gpu_seconds_held == written.gpu_seconds_held + 65 * 2
 
 
 def test_what_fits_stays_as_it_is() -> None:

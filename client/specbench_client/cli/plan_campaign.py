@@ -164,5 +164,5 @@ def _sums(campaign: SpecBenchCampaign, costed: Sequence[Costed], cost: Cost) -> 
         f"still to do: {hours:.1f} hours of engines, {cost.gpu_hours:.1f} GPU-hours{bound}",
         f"  assumed: {budget.launch_seconds} s (budget.launchSeconds) for each of {cost.launches} launches,",
         f"  {budget.point_seconds} s (budget.pointSeconds) for each of {cost.points_assumed} points{told};",
-        "  GPU-hours: times the GPUs of each run (placement.gpus or claimedGpus, times nodes)",
+        "  GPU-hours: times the GPUs of each engine (placement: gpus or claimedGpus, on all nodes)",
     ]

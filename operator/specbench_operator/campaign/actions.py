@@ -68,9 +68,24 @@ def _hold_change(scene: Scene, run: RunSeen, resumed: set[str]) -> dict[str, Any
 
 
 def _spec_change(run: RunSeen, wanted: Wanted) -> dict[str, Any]:
-    template = wanted.resource["spec"]
-    spec = {field: template.get(field) for field in PROPAGATED if run.spec.get(field) != template.get(field)}
+    present, template = (
+        {field: spec[field] for field in PROPAGATED if field in spec} for spec in (run.spec, wanted.resource["spec"])
+    )
+    spec = _difference(present, template)
     return {"spec": spec} if spec else {}
+
+
+def _difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """As a merge patch: what is gone is null, also inside objects, which a merge patch would else leave it in."""
+    gone: dict[str, Any] = {field: None for field in present if field not in wanted}
+    changed = {
+        field: _difference(present[field], value)
+        if isinstance(value, Mapping) and isinstance(present.get(field), Mapping)
+        else value
+        for field, value in wanted.items()
+        if present.get(field) != value
+    }
+    return gone | changed
 
 
 def _with_annotation(change: dict[str, Any], why: str | None) -> dict[str, Any]:

@@ -27,6 +27,7 @@ MERGE = "application/merge-patch+json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
 UNPROCESSABLE = 422
+UNREACHABLE = "ApiUnreachable"
 MESSAGE_MAX = 1024
 """Of the server's own words: they may quote what was sent."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -125,7 +126,7 @@ def mapped(doing: str) -> Iterator[None]:
         raise _ours(error, doing) from error
     except (urllib3.exceptions.HTTPError, OSError, json.JSONDecodeError) as error:
         message = _ADDRESS.sub("", f"{doing}: {type(error).__name__}: {error}")
-        raise Retry("ApiUnreachable", message[:MESSAGE_MAX]) from error
+        raise Retry(UNREACHABLE, message[:MESSAGE_MAX]) from error
 
 
 def connect(timeout_s: float) -> Api:

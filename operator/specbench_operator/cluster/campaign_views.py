@@ -65,13 +65,13 @@ def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def _gpus(placement: Raw) -> int:
+    """Of one launch, as `Placement.engine_devices` has it."""
+    devices = int(placement.get("gpus", 0)) + int(placement.get("claimedGpus", 0))
+    return devices * int(placement.get("nodes", 1))
+
+
 def _speedup(arms: list[Raw]) -> float | None:
     """The largest that is told from 1, as the run's own `best` has it."""
     intervals = [row["speedup"] for row in arms if row.get("valid", True) and row.get("speedup")]
     return max((float(row["value"]) for row in intervals if row["low"] > 1), default=None)
-
-
-def _gpus(placement: Raw) -> int:
-    """Of one engine, over all its nodes: `Placement.engine_devices` of a run that is not parsed here."""
-    devices = int(placement.get("gpus", 0)) + int(placement.get("claimedGpus", 0))
-    return devices * int(placement.get("nodes", 1))

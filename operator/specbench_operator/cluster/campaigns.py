@@ -6,12 +6,13 @@ all that is read of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
-from specbench_operator.campaign_state import CampaignDecision, CampaignObserved
-from specbench_operator.cluster.api import Api, Missing
+from specbench_operator.campaign_state import CampaignDecision, CampaignObserved, RunPatch
+from specbench_operator.cluster.api import UNREACHABLE, Api, Missing
 from specbench_operator.cluster.campaign_views import run_seen, stranger
 from specbench_operator.cluster.kinds import CAMPAIGN, RUN
 from specbench_operator.cluster.views import owner_of
@@ -62,19 +63,27 @@ class CampaignActor:
         meanwhile, Retry or Stop as the API server has it.
         """
         namespace = resource["metadata"]["namespace"]
-        for patch in decision.patch:
-            meta = {"uid": patch.ref.uid, **patch.change.get("metadata", {})}
-            self._api.merge(RUN, namespace, patch.ref.name, {**patch.change, "metadata": meta})
-        for ref in decision.delete:
-            self._api.delete(RUN, namespace, ref.name, ref.uid)
-        refusals = [refusal for manifest in decision.create if (refusal := self._refusal(manifest))]
+        writes: list[Callable[[], object]] = [
+            *(partial(self._patch, namespace, patch) for patch in decision.patch),
+            *(partial(self._api.delete, RUN, namespace, ref.name, ref.uid) for ref in decision.delete),
+            *(partial(self._api.create, manifest) for manifest in decision.create),  # never over what is there
+        ]
+        refusals: list[OperatorError] = []
+        for write in writes:
+            refusals += _refusal(write)
+            if refusals and refusals[-1].reason == UNREACHABLE:
+                break  # each further one would wait as long for nothing
         if refusals:
             raise refusals[0]
 
-    def _refusal(self, manifest: Mapping[str, Any]) -> OperatorError | None:
-        """Create, and never write over what is there."""
-        try:
-            self._api.create(manifest)
-        except OperatorError as error:
-            return error
-        return None
+    def _patch(self, namespace: str, patch: RunPatch) -> None:
+        meta = {"uid": patch.ref.uid, **patch.change.get("metadata", {})}
+        self._api.merge(RUN, namespace, patch.ref.name, {**patch.change, "metadata": meta})
+
+
+def _refusal(write: Callable[[], object]) -> list[OperatorError]:
+    try:
+        write()
+    except OperatorError as error:
+        return [error]
+    return []

@@ -67,7 +67,7 @@ class Results:
     def read_gate(self, run: SpecBenchRun) -> GateReport | StoreTrouble | None:
         """gate.json of a run; None where there is none that this version can read. Raises Retry."""
         s3, meta = run.spec.results.s3, run.metadata
-        below = f"{run_root(meta.namespace, meta.name, meta.uid)}/{GATE}"
+        below = f"{run_root(meta.namespace, meta.name, run.results_uid)}/{GATE}"
         try:
             bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
             data = bucket.get(f"{s3.prefix}/{below}" if s3.prefix else below)

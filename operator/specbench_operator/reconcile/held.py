@@ -15,6 +15,7 @@ from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.moments import from_text, to_text, whole
 from specbench_operator.reconcile.scene import Scene
+from specbench_operator.reconcile.size import fitted
 from specbench_operator.state import Pod
 
 EVERY_S = 60
@@ -31,7 +32,7 @@ def with_gpu_seconds(status: RunStatus, scene: Scene) -> RunStatus:
     pods = [pod for pod in scene.children.pods if pod.place.role == ROLE_ENGINE]
     added = gpus * sum(_seconds(pod, since, until) for pod in pods)
     stale = since is None or (until - since).total_seconds() >= EVERY_S
-    if added <= 0 or (kept == previous and not stale):
+    if added <= 0 or (not stale and fitted(kept) == previous):  # what was written is what fitted
         return kept
     held = round(previous.gpu_seconds_held + added, 1)
     return kept.model_copy(update={"gpu_seconds_held": held, "gpu_seconds_until": to_text(until)})

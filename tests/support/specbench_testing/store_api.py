@@ -35,6 +35,8 @@ class StoreApi:
     """After so many writes the operator dies; None: it lives."""
     refuse: dict[str, OperatorError] = field(default_factory=dict)
     """Name → how its creation is refused."""
+    refuse_changes: dict[str, OperatorError] = field(default_factory=dict)
+    """Name → how each change of it is refused."""
     unknown: set[str] = field(default_factory=set)
     """Kinds that this server does not know."""
 
@@ -81,6 +83,8 @@ class StoreApi:
 
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw | None:
         self._live()
+        if name in self.refuse_changes:
+            raise self.refuse_changes[name]
         raw = self.objects.get((kind, name))
         if raw is None:
             return None
