@@ -97,8 +97,14 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
         (("--baseline", "nowhere"), "no run lies here"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
         (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile goes with"),
-        (("--baseline", "MAIN", "--tolerance", "speedup=0"), "greater than 0"),
-        (("--baseline", "MAIN", "--confidence", "2"), "gate.confidence"),
+        (
+            ("--baseline", "MAIN", "--tolerance", "speedup=0"),
+            "gate.tolerances[0].maxRegressionPercent: input should be greater than 0, not '0'",
+        ),
+        (
+            ("--baseline", "MAIN", "--confidence", "2"),
+            "gate.confidence: input should be less than or equal to 0.999, not 2.0",
+        ),
         (("--baseline", "MAIN", "--markdown", "no/such/folder/x.md"), "give a file in a folder that is there"),
     ],
 )

@@ -44,6 +44,11 @@ def test_a_row_that_is_named_instead_of_numbered_is_answered_with_the_numbers(tm
         read_run_file(run_file(tmp_path), ("spec.drafters.ngram.numSpeculativeTokens=4",))
 
 
+def test_rows_without_a_name_are_told_by_their_numbers_alone(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSpec, match=r"'9' is no row of a list, whose rows go by number: 0, 1 \("):
+        read_run_file(run_file(tmp_path), ("spec.load.rows=[{}, x]", "spec.load.rows[9]=1"))
+
+
 def test_a_text_that_is_no_yaml_is_told_with_the_name_of_its_file(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text("spec: [1, {")

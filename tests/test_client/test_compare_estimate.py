@@ -167,6 +167,17 @@ def test_a_percentile_with_few_requests_beyond_it_has_no_interval() -> None:
     assert long_.before == long_.after == pytest.approx(np.percentile(TPOT_MS.values(rows_of(many).rows), 95), rel=0.05)
 
 
+@pytest.mark.parametrize("percent", [50, 95])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_percentile_is_that_of_the_runs_own_report(percent: int, repeats: int) -> None:
+    before = rows_of(World(prompts=40, repeats=repeats))
+    spread = before.rows["last_token_ns"] + np.arange(len(before.rows)) ** 2 * 1_000_000
+    before = Measured(before.rows.assign(last_token_ns=spread), None)
+    found = percentile(TPOT_MS, percent)(before, before, 0)
+    assert found is not None
+    assert found.before == pytest.approx(np.percentile(TPOT_MS.values(before.rows), percent), rel=1e-9)
+
+
 def test_rows_without_the_figure_are_left_out_on_both_sides() -> None:
     world = World(prompts=6, repeats=1)
     before = rows_of(world)

@@ -79,6 +79,12 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.Capt
     assert "give a file in a folder that is there" in capsys.readouterr().err
 
 
+def test_embeddings_must_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out.jsonl")
+    assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), "--count", "2", "--to", out]) == 2
+    assert "Missing option '--embeddings'" in capsys.readouterr().err
+
+
 def test_the_steps_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["dataset", "--help"]) == 0
     assert "select" in capsys.readouterr().out

@@ -26,14 +26,14 @@ SOURCE = click.option(
 
 
 def embedding_options(default: str | None) -> Callable[[Command], Command]:
-    """Add --embeddings, --model, --api-key-env and --cache to a command."""
+    """Add --embeddings (required where it has no default), --model, --api-key-env and --cache to a command."""
+    # click takes a default that is given, None too, for an answer: a required option must be given none.
+    needed: dict[str, Any] = {"required": True} if default is None else {"default": default, "show_default": True}
     options = [
         click.option(
             "--embeddings",
             metavar="URL|local|FILE|lexical",
-            default=default,
-            required=default is None,
-            show_default=default is not None,
+            **needed,
             help="An OpenAI-compatible endpoint (http://HOST:PORT/v1), a sentence-transformers model on this machine "
             "(local), a file (.npy, .npz, .parquet), or shared words (lexical).",
         ),

@@ -15,6 +15,7 @@ from specbench_api.outcome.gate import AskedGate, GateReport
 from specbench_api.plan.asked import asked_digest
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
+from specbench_api.spec.reading import problems_in
 from specbench_client.cli.consoles import Page
 from specbench_client.cli.reading import read_file
 from specbench_client.cli.runs import run_store
@@ -106,11 +107,7 @@ def _gate_of(given: dict[str, Any]) -> Gate:
     try:
         return Gate.model_validate({**data, **{name: value for name, value in changes.items() if value is not None}})
     except ValidationError as error:
-        problems = [
-            Problem(".".join(["gate", *map(str, row["loc"])]), row["msg"].removeprefix("Value error, "))
-            for row in error.errors()
-        ]
-        raise InvalidSpec(problems) from error
+        raise InvalidSpec([Problem(f"gate.{each.path}", each.message) for each in problems_in(error, Gate)]) from error
 
 
 def _tolerance(text: str) -> dict[str, Any]:

@@ -75,4 +75,5 @@ def _row(rows: list[Any], step: str) -> int:
 
 def _told(rows: list[Any]) -> str:
     names = [row.get("name") if isinstance(row, dict) else row for row in rows]
-    return ", ".join(f"{index} ({name})" for index, name in enumerate(names)) or "it has none"
+    told = (str(index) if name is None else f"{index} ({name})" for index, name in enumerate(names))
+    return ", ".join(told) or "it has none"

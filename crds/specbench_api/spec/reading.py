@@ -78,7 +78,12 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
         text = json.dumps(_without_nulls({**resource, "status": None}, model), default=str)
         return model.model_validate_json(text, strict=True)
     except ValidationError as error:
-        raise InvalidSpec([_problem(details, model) for details in error.errors()]) from error
+        raise InvalidSpec(problems_in(error, model)) from error
+
+
+def problems_in(error: ValidationError, model: type[ApiModel]) -> list[Problem]:
+    """What pydantic refused of a model: where, what, and what was given."""
+    return [_problem(details, model) for details in error.errors()]
 
 
 def read_run(text: str) -> SpecBenchRun:

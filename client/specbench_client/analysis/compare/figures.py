@@ -13,11 +13,13 @@ from specbench_client.analysis.compare.estimate import Estimate, over_prompts, o
 from specbench_client.analysis.compare.shared import Half, Shared, answered, answered_pairs, shared
 from specbench_client.analysis.figures import BEYOND_MIN, PERCENTILE_RESAMPLES, PERCENTILE_RESAMPLES_MIN
 from specbench_client.metrics import pace, window
-from specbench_client.metrics.frame import Values
+from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 
 IN_COMMON = "over the requests that both results answered in the steady state"
+ROUNDING = 1e-9
+"""Share of a weight that a sum of thirds may miss: half of the weight is reached in spite of it."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _of_percentile(both: Shared | None, percent: int, seed: int) -> Found | None
     if both is None:
         return None
     halves = (both.before, both.after)
-    values = [float(_quantile(half, np.ones((1, half.weights.size)), percent)[0]) for half in halves]
+    values = [_interpolated(half, np.ones(half.weights.size, dtype=np.bool_), percent) for half in halves]
     if min(values) <= 0:
         return None
     smallest, largest = (pick(half.weights.size for half in halves) for pick in (min, max))
@@ -119,7 +121,10 @@ def _of_percentile(both: Shared | None, percent: int, seed: int) -> Found | None
     if smallest * min(percent, 100 - percent) / 100 >= BEYOND_MIN:
         resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // largest))
         samples = _percentile_samples(both, percent, seed, resamples)
-        logs = [np.log([_of_repeat(half, repeat, percent) for repeat in range(half.repeats)]) for half in halves]
+        logs = [
+            np.log([_interpolated(half, half.repeat_of == repeat, percent) for repeat in range(half.repeats)])
+            for half in halves
+        ]
         estimate = _estimate(both, float(np.log(values[1] / values[0])), samples, (logs[0], logs[1]))
     return _found(both, (values[0], values[1]), estimate)
 
@@ -145,13 +150,18 @@ def _quantile(half: Half, times: Values, percent: int) -> Values:
     values = half.parts[:, 0]
     order = np.argsort(values, kind="stable")
     weights = np.cumsum((times * half.weights)[:, order], axis=1)
-    places = (weights < weights[:, -1:] * (percent / 100)).sum(axis=1)
+    wanted = weights[:, -1:] * (percent / 100) * (1 - ROUNDING)
+    places = (weights < wanted).sum(axis=1)
     found = values[order][np.minimum(places, values.size - 1)]
     return np.where(weights[:, -1] > 0, found, np.nan)
 
 
-def _of_repeat(half: Half, repeat: int, percent: int) -> float:
-    return float(_quantile(half, (half.repeat_of == repeat).astype(np.float64)[np.newaxis, :], percent)[0])
+def _interpolated(half: Half, held: Mask, percent: int) -> float:
+    """The weighted percentile of these requests, interpolated: numpy's, and so the run's own, where all weigh alike."""
+    order = np.argsort(half.parts[held, 0], kind="stable")
+    values, weights = half.parts[held, 0][order], half.weights[held][order]
+    below = np.cumsum(weights) - weights
+    return float(np.interp(below[-1] * percent / 100, below, values))
 
 
 def _estimate(both: Shared, value: float, samples: Values, repeats: tuple[Values, Values]) -> Estimate | None:
