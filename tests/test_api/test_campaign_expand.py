@@ -68,6 +68,15 @@ def test_what_include_sets_reaches_the_combination_that_it_adds() -> None:
     assert [run.run.spec.load.repeats for run in found] == [3] * 6 + [5]
 
 
+def test_rows_of_include_that_differ_by_what_they_set_alone_are_cells_of_their_own() -> None:
+    rows = [{"engine": "vllm", "temperature": 1.5, "set": {"load.repeats": repeats}} for repeats in (4, 5)]
+    told = [
+        run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.include": rows}).runs
+    ]
+    assert len(set(told)) == len(told) == 8
+    assert json.loads(told[-1]) == {"engine": "vllm", "temperature": 1.5, "set": {"load.repeats": 5}}
+
+
 def test_include_may_bring_back_what_exclude_took() -> None:
     edits = {"spec.exclude": [{"temperature": 1}], "spec.include": [{"engine": "vllm", "temperature": 1.0}]}
     assert len(cells(edits)) == 5

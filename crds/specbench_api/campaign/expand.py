@@ -61,8 +61,15 @@ class _Cell:
     """A combination, put into the template."""
 
     values: Mapping[str, Any]
+    further: Mapping[str, Any]
     run: SpecBenchRun
     plan: Plan
+
+    @property
+    def told(self) -> str:
+        """What tells it from every other cell of the matrix, in every round alike: no axis may be called `set`."""
+        further = {"set": plain_numbers(dict(self.further))} if self.further else {}
+        return canonical_json({**self.values, **further})
 
 
 def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPlan:
@@ -93,7 +100,7 @@ def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination]) -> list[_
         try:
             values, spec = _filled(campaign.spec, combination)
             run = _run(campaign, spec)
-            cells.append(_Cell(values, run, expand(run)))
+            cells.append(_Cell(values, combination.further, run, expand(run)))
         except InvalidSpec as error:
             for problem in error.problems:
                 refused.setdefault(problem, []).append(cell_text(values))
@@ -150,7 +157,7 @@ def _planned(campaign: SpecBenchCampaign, cell: _Cell, number: int) -> PlannedRu
             "name": name,
             "namespace": metadata.namespace,
             "labels": labels,
-            "annotations": {**template.annotations, ANNOTATION_CELL: canonical_json(cell.values)},
+            "annotations": {**template.annotations, ANNOTATION_CELL: cell.told},
         },
         "spec": run.spec.to_dict(),
     }
