@@ -93,6 +93,11 @@ def test_reading_refuses_what_the_schema_refuses(edits: dict[str, Any], path: st
         ),
         ({"spec.axes[0].values": ["x" * 20_000]}, "spec.axes[0].values[0]", "has 20002 bytes"),
         (
+            {"spec.template.spec.results.adopt": "1b4e28ba-2fa1-11d2-883f-0016d3cca427"},
+            "spec.template.spec.results.adopt",
+            "every run of the matrix",
+        ),
+        (
             {"spec.template.spec.drafters[0].method": "lookahead", "spec.template.spec.engine.kind": "vllm"},
             "spec.template.spec.drafters[0].method",
             "vllm cannot do lookahead",

@@ -280,7 +280,7 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
     ("uri", "said"),
     [
         ("missing.jsonl", "there is no such file"),
-        (".", "there is no such file"),
+        (".", "is a folder"),
         ("https://example.com/p.jsonl", "download the file first"),
         ("s3://bucket/p.jsonl", "S3 is not at hand here"),
     ],

@@ -34,6 +34,8 @@ class Row:
 
 def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) -> list[Row]:
     """All rows, in the file's order. The shape is the source's, else the file name's. Raises BadInput."""
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder, and this dataset is one file: give the file's path in it")
     if not path.is_file():
         remedy = "a path counts from the spec's own folder (in a pod: it lies in the client's image); or give s3://BUCKET/KEY"
         raise BadInput(f"{path}: there is no such file: {remedy}")

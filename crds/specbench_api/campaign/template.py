@@ -24,6 +24,7 @@ def template_problems(spec: CampaignSpec) -> list[Problem]:
         *_of_keys(spec.template.metadata),
         *_of_values(spec),
         *_of_schedule(spec),
+        *_of_adoption(spec),
     ]
 
 
@@ -52,6 +53,13 @@ def _of_values(spec: CampaignSpec) -> Iterator[Problem]:
             if (size := len(canonical_json(value).encode())) > VALUE_BYTES_MAX:
                 message = f"has {size} bytes, and a value {VALUE_BYTES_MAX} at most"
                 yield Problem(f"spec.axes[{at}].values[{row}]", message, "vary the fields that differ, one axis each")
+
+
+def _of_adoption(spec: CampaignSpec) -> Iterator[Problem]:
+    if spec.template.spec.results.adopt and (spec.axes or spec.include):
+        message = "results are those of one run, and every run of the matrix would take them for its own"
+        remedy = "give them to the one run whose they are: a row of include with `set: {results.adopt: UID}`"
+        yield Problem("spec.template.spec.results.adopt", message, remedy)
 
 
 def _of_schedule(spec: CampaignSpec) -> Iterator[Problem]:

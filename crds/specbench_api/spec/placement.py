@@ -133,6 +133,11 @@ class Placement(ApiModel):
             " out, or set nodes: 1",
         ),
         Rule(
+            "!has(self.queueName) || !has(self.pinNode) || self.pinNode != 'Require'",
+            "a queue may start an engine over on any node, so pinNode: Require cannot be kept: use Prefer, or leave"
+            " queueName out",
+        ),
+        Rule(
             "!has(self.claimedGpus) || self.claimedGpus == 0 || has(self.resourceClaimTemplateName)",
             "claimedGpus are those of a resource claim: give resourceClaimTemplateName, or ask the device plugin by"
             " gpus",
@@ -218,6 +223,7 @@ class Placement(ApiModel):
             "kubernetes.io/" not in name and not name.startswith("requests."),
             not self.queue_priority_class or bool(self.queue_name),
             not self.queue_name or self.nodes == 1,
+            not self.queue_name or self.pin_node is not PinNode.REQUIRE,
             not self.claimed_gpus or claim is not None,
             not self.claimed_gpus or not self.gpus,
             claim is None or bool(self.devices),

@@ -377,6 +377,18 @@ REFUSALS = (
         "give queueName too",
     ),
     Refusal(
+        "a queue for engines on several nodes",
+        {"spec.placement": {"queueName": "gpus", "nodes": 2}},
+        "spec.placement",
+        "set nodes: 1",
+    ),
+    Refusal(
+        "a queue for engines that must stay on a node",
+        {"spec.placement": {"queueName": "gpus", "pinNode": "Require"}},
+        "spec.placement",
+        "cannot be kept",
+    ),
+    Refusal(
         "a preemption budget below none",
         {"spec.placement": {"preemptionBudget": -1}},
         "spec.placement.preemptionBudget",
