@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -
         "apiVersion": "specbench.io/v1alpha1",
         "kind": "SpecBenchCampaign",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {"template": {"spec": resource()["spec"]}, "axes": [dict(ENGINE), dict(TEMPERATURE)]},
+        "spec": {"template": {"spec": resource()["spec"]}, "axes": copy.deepcopy([ENGINE, TEMPERATURE])},
     }
     for path, value in (edits or {}).items():
         edit(made, path, value)
