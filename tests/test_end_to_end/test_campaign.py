@@ -86,10 +86,10 @@ def matrix(site: PlayedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
     }
 
 
-def comes_to_its_end(site: PlayedSite, sides: Sides, kills: int) -> None:
+def comes_to_its_end(site: PlayedSite, sides: Sides, kills: int, longest_life_s: float = 3.0) -> None:
     """Suspended in the middle and resumed, while the operator is killed."""
     total = prod(sides) - sides[-1] + FAILING
-    with OperatorKills(site.operator, kills, drawn_seed()) as killing:
+    with OperatorKills(site.operator, kills, drawn_seed(), (0.5, longest_life_s)) as killing:
         campaign = Campaign(site, matrix(site, sides))
         eventually(lambda: campaign.counted("succeeded") >= total // 4, f"{campaign.status()}", WITHIN_S)
         campaign.suspend(suspended=True)
@@ -119,7 +119,7 @@ def test_a_campaign_comes_to_its_end_although_the_operator_is_killed(site: Playe
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_sixty_runs_come_to_their_end_although_the_operator_is_killed_twenty_times(site: PlayedSite) -> None:
-    comes_to_its_end(site, (4, 4, 4), kills=20)
+    comes_to_its_end(site, (4, 4, 4), kills=20, longest_life_s=6.0)
 
 
 @pytest.mark.timeout(600)

@@ -29,11 +29,12 @@ class OperatorKills:
     """So many kills in the background, for the time of a `with`, after which the operator is alive.
 
     `lives_s`: how long it lives each time, drawn between the two; a start takes about two seconds, so that some lives
-    end in it. What is still to be killed when the `with` ends is left alive.
+    end in it. All of them together, and AWAY_S, must be shorter than what is done meanwhile, on a fast machine too.
+    What is still to be killed when the `with` ends is left alive.
     """
 
     def __init__(
-        self, operator: OperatorProcess, times: int, seed: str, lives_s: tuple[float, float] = (0.5, 8.0)
+        self, operator: OperatorProcess, times: int, seed: str, lives_s: tuple[float, float] = (0.5, 3.0)
     ) -> None:
         self.at: list[datetime] = []
         """When it was killed."""
