@@ -6,7 +6,7 @@ import re
 
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, asked, text_at
+from specbench_client.workload.sources.source import Columns, Hub, Loader, always, asked, quoted, text_at
 
 _INSTRUCT = "{input}\n\n{instruction} Just output the code, do not include any explanation."
 _EDIT = (
@@ -36,14 +36,6 @@ def _filled(template: str, **texts: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], template)
 
 
-def _hub_mbpp(_: str | None) -> Hub:
-    return Hub("google-research-datasets/mbpp", "test", "full")
-
-
-def _hub_instructcoder(_: str | None) -> Hub:
-    return Hub("likaixin/InstructCoder", "train")
-
-
 def _hub_edit(config: str | None) -> Hub:
     return Hub(f"vdaita/{config}", "train")
 
@@ -54,21 +46,21 @@ MBPP = Loader(
     template="`text` alone (sanitized files: `prompt`)",
     licence="CC BY 4.0",
     convert=_mbpp,
-    hub=_hub_mbpp,
+    hub=always(Hub("google-research-datasets/mbpp", "test", "full")),
 )
 INSTRUCTCODER = Loader(
     what="InstructCoder: edits of a given piece of code (108,000)",
     columns=("input", "instruction"),
-    template=f"`{_INSTRUCT}`".replace("\n", "⏎"),
+    template=quoted(_INSTRUCT),
     licence="none is stated on the hub: do not pass it on",
     convert=_instructcoder,
-    hub=_hub_instructcoder,
+    hub=always(Hub("likaixin/InstructCoder", "train")),
     note="answers repeat the input: prompt-lookup drafters shine here",
 )
 EDIT = Loader(
     what="Blazedit: whole files with a change request, answered with the whole new file",
     columns=("code", "change_request"),
-    template=f"`{_EDIT}`".replace("\n", "⏎"),
+    template=quoted(_EDIT),
     licence="not known here: see its page on the hub",
     convert=_edit,
     hub=_hub_edit,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, asked, label_at, text_at
+from specbench_client.workload.sources.source import Columns, Hub, Loader, always, asked, label_at, quoted, text_at
 
 _BOXED = "{problem}\n\nPlease reason step by step, and put your final answer within \\boxed{}."
 
@@ -24,26 +24,14 @@ def _aime(row: Row, _: Selection) -> Columns:
     return asked(_BOXED.replace("{problem}", text_at(row, name)), row, "ID", "id", category="math")
 
 
-def _hub_gsm8k(_: str | None) -> Hub:
-    return Hub("openai/gsm8k", "test", "main")
-
-
-def _hub_math(_: str | None) -> Hub:
-    return Hub("HuggingFaceH4/MATH-500", "test")
-
-
-def _hub_aime(_: str | None) -> Hub:
-    return Hub("AI-MO/aimo-validation-aime", "train")
-
-
-_TEMPLATE = f"`{_BOXED}`".replace("\n", "⏎")
+_TEMPLATE = quoted(_BOXED)
 GSM8K = Loader(
     what="GSM8K: grade-school word problems (test: 1,319)",
     columns=("question",),
     template="`question` alone, no examples before it",
     licence="MIT",
     convert=_gsm8k,
-    hub=_hub_gsm8k,
+    hub=always(Hub("openai/gsm8k", "test", "main")),
     note="of a file with the training rows, those are measured: drafters were often trained on them",
 )
 MATH_500 = Loader(
@@ -52,7 +40,7 @@ MATH_500 = Loader(
     template=_TEMPLATE,
     licence="MIT",
     convert=_math_500,
-    hub=_hub_math,
+    hub=always(Hub("HuggingFaceH4/MATH-500", "test")),
     note="category: subject; difficulty: level, 1 to 5",
 )
 AIME = Loader(
@@ -61,6 +49,6 @@ AIME = Loader(
     template=_TEMPLATE,
     licence="Apache-2.0",
     convert=_aime,
-    hub=_hub_aime,
+    hub=always(Hub("AI-MO/aimo-validation-aime", "train")),
     note="Maxwell-Jia/AIME_2024 (ID, Problem) is read as well",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.reading import BadRow
 from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, key_at
+from specbench_client.workload.sources.source import Columns, Hub, Loader, always, key_at
 
 TURNS = 2
 
@@ -20,16 +20,12 @@ def _convert(row: Row, _: Selection) -> Columns:
     return {"id": key_at(row, "prompt_id", "question_id"), "category": columns.get("category"), "turns": turns}
 
 
-def _hub(_: str | None) -> Hub:
-    return Hub("HuggingFaceH4/mt_bench_prompts", "train")
-
-
 LOADER = Loader(
     what="MT-Bench: 80 questions of eight categories, two turns each",
     columns=("prompt | turns", "category"),
     template="both turns as they are; the model's own answer stands between them",
     licence="Apache-2.0",
     convert=_convert,
-    hub=_hub,
+    hub=always(Hub("HuggingFaceH4/mt_bench_prompts", "train")),
     note="FastChat's question.jsonl is read as well. vLLM's benchmark of this name sends the first turn alone",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.reading import BadRow
 from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, LeftOut, Loader, asked
+from specbench_client.workload.sources.source import Columns, Hub, LeftOut, Loader, always, asked
 
 LEAST_TURNS = 2
 _HUMAN = ("human", "user")
@@ -28,17 +28,13 @@ def _convert(row: Row, _: Selection) -> Columns:
     return asked(first["value"], row, "id", category="chat")
 
 
-def _hub(_: str | None) -> Hub:
-    return Hub("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE)
-
-
 LOADER = Loader(
     what="ShareGPT: first messages of real conversations (about 94,000)",
     columns=("id", "conversations"),
     template="`conversations[0].value` alone",
     licence="Apache-2.0 by its uploader; the text is its users'",
     convert=_convert,
-    hub=_hub,
+    hub=always(Hub("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE)),
     note="rows of fewer than two messages, and those that do not begin with a person's, are left out and counted; for"
     " the field's lengths add `inputTokens: {min: 4, max: 1024}`. EAGLE heads were trained on it: acceptance is"
     " flattered",

@@ -52,6 +52,16 @@ class Loader:
     """Whether its rows tell themselves apart; else they are told by their place."""
 
 
+def always(hub: Hub) -> Callable[[str | None], Hub]:
+    """A source that the hub has in one place, whatever the config."""
+    return lambda _: hub
+
+
+def quoted(template: str) -> str:
+    """A template in one line of a table."""
+    return f"`{template}`".replace("\n", "⏎")
+
+
 class LeftOut(SpecbenchError):
     """The source's own rule leaves this row out; the message says which, in a few words, the same for all of a kind."""
 
