@@ -212,6 +212,7 @@ BUSY = {
 """What befalls an engine that is queued, at one moment: the fates of which that consists."""
 
 
+@pytest.mark.draws
 @given(st.lists(st.tuples(st.sampled_from(sorted(BUSY)), st.booleans()), max_size=25))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_queue_that_takes_and_gives_brings_no_client_before_another_pod(fates: list[tuple[str, bool]]) -> None:
@@ -233,6 +234,7 @@ def test_a_queue_that_takes_and_gives_brings_no_client_before_another_pod(fates:
     assert world.status.completion_time is not None, "something is waited for that will not come"
 
 
+@pytest.mark.draws
 @example([*("start", "ready", "start", "finish", "reap") * 2, "start", "report fails"], False)
 @given(st.lists(st.sampled_from(FATES), max_size=25), st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
