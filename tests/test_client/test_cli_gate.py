@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,13 @@ TRUSTING = "--allow-untrustworthy"
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two finished runs: main, and one whose drafter is slower."""
+    """Finished runs: main, one with the very same records, and one whose drafter is slower."""
     root = tmp_path_factory.mktemp("results")
     worlds = {"main": WORLD, "slow": replace(WORLD, step_ms={"ngram": 18.0})}
     for name, world in worlds.items():
         plan = keep(world, root / name, UIDS[name])
         conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
+    shutil.copytree(root / "main", root / "again")
     return root
 
 
@@ -46,7 +48,7 @@ def gate(results: Path, after: str, *more: str) -> int:
     return exit_code(["gate", str(results / after), *more])
 
 
-@pytest.mark.parametrize(("after", "code"), [("main", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
+@pytest.mark.parametrize(("after", "code"), [("again", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
 def test_the_exit_code_is_the_verdict(
     results: Path, after: str, code: Exit, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -82,12 +84,12 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
 ) -> None:
     asked = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
     file = write_run(tmp_path, simulated_run(gate=asked))
-    assert gate(results, "main", "--from", str(file)) == Exit.OK
+    assert gate(results, "again", "--from", str(file)) == Exit.OK
     file.write_text(yaml.safe_dump(simulated_run(gate={**asked, "baselineRef": {"run": "main"}})))
     capsys.readouterr()
     assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
     assert "the run 'main', which only a cluster can find" in capsys.readouterr().err
-    assert gate(results, "main", "--from", str(file), "--baseline", str(results / "main")) == Exit.OK
+    assert gate(results, "again", "--from", str(file), "--baseline", str(results / "main")) == Exit.OK
 
 
 @pytest.mark.parametrize(
@@ -95,6 +97,8 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
     [
         ((), "give --baseline RESULT, or --from FILE"),
         (("--baseline", "nowhere"), "no run lies here"),
+        (("--baseline", "ITSELF"), "is both the result and its baseline"),
+        (("--baseline", __file__), "is a file: results lie in a folder"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
         (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile goes with"),
         (
@@ -111,8 +115,8 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
 def test_bad_input_is_named_with_what_instead(
     results: Path, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [word.replace("MAIN", str(results / "main")) for word in more]
-    assert gate(results, "main", *words) == Exit.BAD_INPUT
+    words = [word.replace("MAIN", str(results / "main")).replace("ITSELF", str(results / "again")) for word in more]
+    assert gate(results, "again", *words) == Exit.BAD_INPUT
     assert said in capsys.readouterr().err
 
 

@@ -12,6 +12,7 @@ from specbench_client.errors import BadInput
 from specbench_client.workload.guess import guess_dataset
 
 OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
+HUMANEVAL = json.dumps({"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "x"}).encode()
 SPEC_BENCH = json.dumps({"question_id": 1, "turns": ["x"]}).encode()
 
 
@@ -22,6 +23,7 @@ SPEC_BENCH = json.dumps({"question_id": 1, "turns": ["x"]}).encode()
         ("p.jsonl.gz", gzip.compress(OURS, mtime=0), "jsonl"),
         ("q.jsonl", SPEC_BENCH, "spec-bench"),
         ("q.jsonl.gz", gzip.compress(SPEC_BENCH, mtime=0), "spec-bench"),
+        ("h.jsonl.gz", gzip.compress(HUMANEVAL, mtime=0), "humaneval"),
         ("p.csv", b"id,prompt\n", "csv"),
         ("p.csv.gz", b"", "csv"),
         ("p.parquet", b"", "parquet"),

@@ -76,6 +76,8 @@ def gate(result: str, **given: Any) -> int:
 
     places = (wanted.baseline_ref.uri, result)
     before, after = (run_store(open_results(where), where, latest=given["latest"]) for where in places)
+    if before.uri() == after.uri():
+        raise BadInput(f"{before.uri()} is both the result and its baseline: give an earlier result as --baseline")
     asked = AskedGate(asked=asked_digest(wanted), gate=wanted, baseline=before.uri())
     report = gate_stores(asked, before, after)
     _deliver(report, given)

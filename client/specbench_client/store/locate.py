@@ -68,4 +68,7 @@ def _folder(location: str) -> FolderStore:
         raise BadInput(f"{location}: results cannot be kept at {scheme}://: give a folder, or s3://BUCKET/PREFIX")
     if not location:
         raise BadInput("no place for the results: give a folder, or s3://BUCKET/PREFIX")
-    return FolderStore(Path(location).expanduser())
+    folder = Path(location).expanduser()
+    if folder.is_file():
+        raise BadInput(f"{location}: is a file: results lie in a folder, the one that `specbench run --results` wrote to")
+    return FolderStore(folder)

@@ -45,5 +45,13 @@ def guess_source(uri: str) -> Source:
         row = json.loads(first)
     except ValueError:
         return Source.JSONL  # whoever reads it says what is wrong with the row
-    is_spec_bench = isinstance(row, dict) and "id" not in row and "question_id" in row and "turns" in row
-    return Source.SPEC_BENCH if is_spec_bench else Source.JSONL
+    return _shape(set(row)) if isinstance(row, dict) else Source.JSONL
+
+
+def _shape(columns: set[str]) -> Source:
+    """Published sets that are told by their columns; a row with an id is one of a file of one's own."""
+    if "id" in columns:
+        return Source.JSONL
+    if {"question_id", "turns"} <= columns:
+        return Source.SPEC_BENCH
+    return Source.HUMANEVAL if {"task_id", "prompt", "entry_point"} <= columns else Source.JSONL
