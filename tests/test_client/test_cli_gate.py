@@ -98,7 +98,7 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
         ((), "give --baseline RESULT, or --from FILE"),
         (("--baseline", "nowhere"), "no run lies here"),
         (("--baseline", "ITSELF"), "is both the result and its baseline"),
-        (("--baseline", __file__), "is a file: results lie in a folder"),
+        (("--baseline", __file__), "is a file: give the folder"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
         (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile goes with"),
         (

@@ -70,5 +70,5 @@ def _folder(location: str) -> FolderStore:
         raise BadInput("no place for the results: give a folder, or s3://BUCKET/PREFIX")
     folder = Path(location).expanduser()
     if folder.is_file():
-        raise BadInput(f"{location}: is a file: results lie in a folder, the one that `specbench run --results` wrote to")
+        raise BadInput(f"{location}: is a file: give the folder that `specbench run --results` wrote to")
     return FolderStore(folder)
