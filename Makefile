@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help install demo test test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: help install demo test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,14 @@ test: $(STAMP) ## everything: contracts, unit, real engine, real S3, real cluste
 	@# The programs of the test cluster, once, and those beside it: no test waits for a compiler. S3 tests need one of them too.
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/cluster/cluster binaries >/dev/null
 	[ "$$SPECBENCH_NO_CLUSTER" = 1 ] || $(BIN)/python hack/peer kwok kstatus >/dev/null
-	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist loadgroup
+	@# What waits for runs on the cluster, and what computes, side by side: each is shown when it has ended.
+	$(MAKE) --no-print-directory -j2 --output-sync=target test-computing test-alone
 	$(BIN)/pytest -m "cluster and not alone and not chaos and not peers" -n $(WORKERS) --dist loadgroup
+
+test-computing: $(STAMP)
+	$(BIN)/pytest -m "not cluster and not chaos and not real and not peers" -n $(WORKERS) --dist loadgroup
+
+test-alone: $(STAMP)
 	$(BIN)/pytest -m "cluster and alone and not chaos and not peers"
 
 test-quick: $(STAMP) ## contracts and the rules: no engine, no S3, no cluster, no long draws; under a minute
