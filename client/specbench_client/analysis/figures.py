@@ -15,12 +15,10 @@ from specbench_client.analysis.bootstrap import (
     Bounds,
     Codes,
     Layout,
-    expanded,
     layout_of,
-    resampled_sums,
     t_bounds,
-    wider,
 )
+from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.analysis.quantile import percentile_intervals
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
@@ -113,7 +111,7 @@ def _ratio_intervals(
 ) -> dict[str, FigureInterval]:
     told = [parts[ratio.name] for ratio in ratios]
     matrices = [layout.matrix(part) for each in told for part in (each.over, each.under)]
-    sums = resampled_sums(matrices, layout, seed)
+    sums = resampled(matrices, layout, seed)
     found: dict[str, FigureInterval] = {}
     for index, ratio in enumerate(ratios):
         value, (over, under) = told[index].value, matrices[2 * index : 2 * index + 2]
@@ -122,7 +120,7 @@ def _ratio_intervals(
         with np.errstate(divide="ignore", invalid="ignore"):
             samples = sums[:, 2 * index] / sums[:, 2 * index + 1]
             repeats = over.sum(axis=1) / under.sum(axis=1)
-        chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
+        chosen = interval(Levels(value, samples, ratio_influence(over, under), repeats), layout)
         if chosen:
             found[ratio.name] = _within(_interval(chosen.bounds, chosen.method), value, ratio)
     return found

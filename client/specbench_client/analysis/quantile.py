@@ -1,8 +1,7 @@
 """Intervals of percentiles: that of a share, turned round.
 
 The p-th percentile is the value below which a share p of the requests lies. So the interval is made for that share, as
-for any other ratio (repeats are drawn, then prompts; or a t interval over the repeats' own shares, where it is wider),
-and its two ends are looked up among the values (Woodruff 1952, "Confidence Intervals for Medians and Other Position
+for any other ratio (`analysis.levels`), and its two ends are looked up among the values (Woodruff 1952, "Confidence Intervals for Medians and Other Position
 Measures"). Drawing values anew instead, as is usual, cannot see beyond the largest of them: of 20 prompts, its 95 %
 intervals of a 95th percentile hold the truth in three of four experiments.
 
@@ -24,16 +23,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from specbench_client.analysis.bootstrap import (
-    LEVEL,
-    Bounds,
-    Chosen,
-    Layout,
-    expanded,
-    resampled_sums,
-    t_bounds,
-    wider,
-)
+from specbench_client.analysis.bootstrap import LEVEL, Bounds, Chosen, Layout
+from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2
@@ -47,14 +38,15 @@ def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int]
     found = [float(np.percentile(values, percent)) for percent in percents]
     below = [(values <= each).astype(np.float64) for each in found]
     matrices = [layout.matrix(each) for each in (*below, np.ones_like(values))]
-    sums = resampled_sums(matrices, layout, seed)
+    sums = resampled(matrices, layout, seed)
     asked = matrices[-1].sum(axis=1)
     intervals: list[Chosen | None] = []
     for index, percent in enumerate(percents):
         share = float(below[index].mean())
         with np.errstate(divide="ignore", invalid="ignore"):
             samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / asked
-        chosen = wider(expanded(share, samples, layout), t_bounds(share, repeats), layout)
+        levels = Levels(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
+        chosen = interval(levels, layout)
         intervals.append(None if chosen is None else _looked_up(values, percent / 100, chosen))
     return intervals
 
