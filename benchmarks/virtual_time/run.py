@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import count
 from typing import Any
 
 import pandas as pd
@@ -31,6 +31,7 @@ from specbench_client.load.turns import Manner, TurnContext
 from specbench_client.load.watch import Tally, WarmUp, self_watch
 from specbench_client.metrics.frame import COLUMNS
 from specbench_client.simulator import Engine, choose_dialect
+from specbench_client.simulator.ask import Ask, Kind, Prompt
 from specbench_client.store.columns import to_frame, to_parquet
 from virtual_time.answer import Between
 from virtual_time.clock import VirtualClock, in_virtual_time
@@ -72,6 +73,15 @@ def _frames(part: bytes) -> list[pd.DataFrame]:
     return [to_frame(part, COLUMNS)]
 
 
+async def _somebody_else(engine: Engine) -> None:
+    """Asks one thing after the other, past our client."""
+    for number in count():
+        prompt = Prompt(f"foreign-{number}", (), tokens=50)
+        ask = Ask(f"foreign-{number}", engine.clock(), Kind.CHAT, "simulated", prompt, max_tokens=64)
+        async for _ in engine.submit(ask):
+            pass
+
+
 Measured = tuple[Point, PointSummary, bytes]
 
 
@@ -99,11 +109,14 @@ class _Launch:
         between = self.world.between.get(self.arm.name, Between())
         transport = VirtualTransport(self.engine, self.writes, clock, Network(self.world.noise, rng), between)
         hand = Hand(clock)
-        running = asyncio.create_task(self.engine.run())
+        running = [asyncio.create_task(self.engine.run())]
+        if self.world.foreign:
+            running.append(asyncio.create_task(_somebody_else(self.engine)))
         try:
             return [await self._point(point, transport, hand) for point in self.group.points]
         finally:
-            running.cancel()
+            for task in running:
+                task.cancel()
 
     def seen(self) -> Launched:
         """What the engine tells of itself."""

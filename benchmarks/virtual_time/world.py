@@ -46,6 +46,8 @@ class World:
     repeats: int = 3
     order: str = "Interleaved"
     prompts: int = 40
+    different: int | None = None
+    """Of the prompts, how many differ; the others repeat them under names of their own."""
     turns: int = 1
     categories: tuple[str, ...] = ("code", "chat", "math", "news")
     acceptance: float = 0.65
@@ -57,6 +59,8 @@ class World:
     faults: Mapping[str, Mapping[Fault, float]] = field(default_factory=dict)
     between: Mapping[str, Between] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    foreign: bool = False
+    """Whether somebody else uses the engine too, one request after the other."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -66,8 +70,12 @@ class World:
     @cached_property
     def rows(self) -> tuple[Prompt, ...]:
         """The prompts: words of the vocabulary, 20 to 200 of them a turn."""
-        rng = self.rng("prompts")
-        return tuple(self._prompt(rng, number) for number in range(self.prompts))
+        rng, different = self.rng("prompts"), self.different or self.prompts
+        texts = [self._turns(rng) for _ in range(different)]
+        return tuple(
+            Prompt(f"p{number}", self.categories[number % len(self.categories)], texts[number % different])
+            for number in range(self.prompts)
+        )
 
     @cached_property
     def known(self) -> Categories:
@@ -102,11 +110,9 @@ class World:
         told = {name: (float(np.clip(self.acceptance + shift, 0.05, 0.95)),) for name, shift in shifts.items()}
         return Acceptance({"default": (self.acceptance,), **told})
 
-    def _prompt(self, rng: np.random.Generator, number: int) -> Prompt:
-        turns = tuple(
-            (Message("user", " ".join(rng.choice(VOCABULARY, int(rng.integers(20, 200))))),) for _ in range(self.turns)
-        )
-        return Prompt(f"p{number}", self.categories[number % len(self.categories)], turns)
+    def _turns(self, rng: np.random.Generator) -> tuple[tuple[Message, ...], ...]:
+        words = (rng.choice(VOCABULARY, int(rng.integers(20, 200))) for _ in range(self.turns))
+        return tuple((Message("user", " ".join(each)),) for each in words)
 
     @property
     def _resource(self) -> dict[str, Any]:
