@@ -134,7 +134,7 @@ class Chosen:
 
     bounds: Bounds
     method: str
-    freedom: int
+    freedom: float
 
 
 def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen | None:

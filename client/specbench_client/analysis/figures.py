@@ -11,30 +11,21 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.bootstrap import (
-    BLOCK_VALUES,
     LEVEL,
     Bounds,
     Codes,
     Layout,
-    describe,
-    draws,
-    expanded,
     layout_of,
-    resampled_sums,
     t_bounds,
-    wider,
 )
+from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
+from specbench_client.analysis.quantile import percentile_intervals
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
 from specbench_client.metrics.metric import Measure, Origin, Parts, Percentile, Ratio
 from specbench_client.metrics.positions import by_position
 from specbench_client.metrics.table import MEASURES, RATIOS
-
-PERCENTILE_RESAMPLES = 1000
-PERCENTILE_RESAMPLES_MIN = 200
-BEYOND_MIN = 5
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -77,7 +68,7 @@ def figures_of(sample: Sample, drafts: int) -> dict[str, Figure]:
     return {
         window.OUTPUT_TPS: output_tps(sample.rows, intervals=sample.seed is not None),
         **ratio_figures(inside, ratios),
-        **_percentile_figures(inside),
+        **percentile_figures(inside, MEASURES),
     }
 
 
@@ -100,6 +91,11 @@ def ratio_figures(sample: Sample, ratios: Sequence[Ratio]) -> dict[str, Figure]:
     }
 
 
+def percentile_figures(sample: Sample, measures: Sequence[Measure]) -> dict[str, Figure]:
+    """Return the percentiles of steady rows that are shown of each measure."""
+    return {name: figure for measure in measures for name, figure in _percentiles_of(measure, sample).items()}
+
+
 def output_tps(rows: pd.DataFrame, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = window.deliveries(rows)
@@ -115,7 +111,7 @@ def _ratio_intervals(
 ) -> dict[str, FigureInterval]:
     told = [parts[ratio.name] for ratio in ratios]
     matrices = [layout.matrix(part) for each in told for part in (each.over, each.under)]
-    sums = resampled_sums(matrices, layout, seed)
+    sums = resampled(matrices, layout, seed)
     found: dict[str, FigureInterval] = {}
     for index, ratio in enumerate(ratios):
         value, (over, under) = told[index].value, matrices[2 * index : 2 * index + 2]
@@ -124,14 +120,10 @@ def _ratio_intervals(
         with np.errstate(divide="ignore", invalid="ignore"):
             samples = sums[:, 2 * index] / sums[:, 2 * index + 1]
             repeats = over.sum(axis=1) / under.sum(axis=1)
-        chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
+        chosen = interval(Levels(value, samples, ratio_influence(over, under), repeats), layout)
         if chosen:
             found[ratio.name] = _within(_interval(chosen.bounds, chosen.method), value, ratio)
     return found
-
-
-def _percentile_figures(sample: Sample) -> dict[str, Figure]:
-    return {name: figure for measure in MEASURES for name, figure in _percentiles_of(measure, sample).items()}
 
 
 def _percentiles_of(measure: Measure, sample: Sample) -> dict[str, Figure]:
@@ -153,45 +145,13 @@ def _percentiles_of(measure: Measure, sample: Sample) -> dict[str, Figure]:
 def _percentile_intervals(
     told: Mapping[Percentile, float | None], values: Values, known: Mask, sample: Sample
 ) -> dict[Percentile, FigureInterval]:
-    """Intervals of one measure's percentiles: every request weighs as often as its repeat and its prompt were drawn.
-
-    A percentile with fewer than `BEYOND_MIN` requests beyond it is nearly the extreme value, and resampling cannot tell
-    how far the next one would lie: it has no interval.
-    """
-    count = int(known.sum())
-    beyond = {each: count * min(each.percent, 100 - each.percent) / 100 for each in told}
-    if sample.seed is None or max(beyond.values()) < BEYOND_MIN:
+    """Intervals of one measure's percentiles, see `analysis.quantile`."""
+    if sample.seed is None or not known.any():
         return {}
     layout = sample.layout if known.all() else layout_of(sample.rows[known])
-    resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // count))
-    percents = tuple(each.percent for each in told)
-    samples = _weighted_percentiles(values[known], layout, percents, (sample.seed, resamples))
-    found: dict[Percentile, FigureInterval] = {}
-    for index, (each, value) in enumerate(told.items()):
-        enough = value is not None and beyond[each] >= BEYOND_MIN
-        bounds = expanded(value, samples[:, index], layout) if enough and value is not None else None
-        if bounds:
-            found[each] = _interval(bounds, describe(layout, resamples))
-    return found
-
-
-def _weighted_percentiles(values: Values, layout: Layout, percents: tuple[int, ...], chance: tuple[int, int]) -> Values:
-    """Resamples × percentiles; `chance`: the seed and how many resamples."""
-    order = np.argsort(values, kind="stable")
-    at_once = max(1, BLOCK_VALUES // values.size)  # a weight a request and resample: memory must not grow with requests
-    blocks = (
-        (repeats[begun : begun + at_once], prompts[begun : begun + at_once])
-        for repeats, prompts in draws(layout, *chance)
-        for begun in range(0, len(repeats), at_once)
-    )
-    found = []
-    for repeats, prompts in blocks:
-        weights = np.cumsum(repeats[:, layout.repeat_of[order]] * prompts[:, layout.prompt_of[order]], axis=1)
-        wanted = weights[:, -1:] * (np.array(percents) / 100)
-        places = np.stack([(weights < wanted[:, [each]]).sum(axis=1) for each in range(len(percents))], axis=1)
-        drawn = values[order][np.minimum(places, values.size - 1)]
-        found.append(np.where(weights[:, -1:] > 0, drawn, np.nan))
-    return np.concatenate(found)
+    chosen = percentile_intervals(values[known], layout, [each.percent for each in told], sample.seed)
+    found = zip(told, chosen, strict=True)
+    return {each: _interval(bounds.bounds, bounds.method) for each, bounds in found if bounds is not None}
 
 
 def _interval(bounds: Bounds, method: str) -> FigureInterval:

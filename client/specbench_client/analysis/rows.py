@@ -9,6 +9,7 @@ import pandas as pd
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
 from specbench_client.metrics.frame import tidy
+from specbench_client.metrics.lists import POINT_ALONE
 from specbench_client.trust.drafting import believed
 from specbench_client.trust.evidence import PointEvidence
 
@@ -17,7 +18,10 @@ Parts = Iterable[pd.DataFrame]
 
 
 def rows_of(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, Parts]) -> pd.DataFrame:
-    """Tidy rows of these points, in their order. `records`: the point's hash → its records."""
+    """Tidy rows of these points, in their order, without what a single point's checks ask for.
+
+    `records`: the point's hash → its records.
+    """
     return pd.concat([_rows(plan, point, records[point.hash]) for point in points], ignore_index=True)
 
 
@@ -26,4 +30,5 @@ def _rows(plan: Plan, summary: PointSummary, parts: Parts) -> pd.DataFrame:
     point = Point(
         hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
     )
-    return believed(PointEvidence(plan, point, tidy(parts, point.hash), summary.self_watch, summary.counters))
+    rows = believed(PointEvidence(plan, point, tidy(parts, point.hash), summary.self_watch, summary.counters))
+    return rows.drop(columns=list(POINT_ALONE))

@@ -1,8 +1,8 @@
 """The paired speed-up: ratio of sums over pairs, with an interval that holds prompts and runs.
 
-Two intervals on the log ratio: the bootstrap over repeats and prompts (which prompts were asked), and, from three
-repeats on, a t interval over the repeats' own log ratios (what the machine did: requests that run together share steps,
-so prompts alone understate the noise). The wider one is reported and named.
+The interval is made on the log ratio and holds both levels of chance, see `analysis.levels`: which prompts were asked,
+and, from three repeats on, what the machine did in whole runs (requests that run together share steps, so prompts alone
+understate the noise). A t interval over the repeats' own log ratios is taken where it is wider.
 """
 
 from __future__ import annotations
@@ -16,15 +16,8 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.bootstrap import (
-    LEVEL,
-    Chosen,
-    expanded,
-    layout_of,
-    resampled_sums,
-    t_bounds,
-    wider,
-)
+from specbench_client.analysis.bootstrap import LEVEL, Chosen, layout_of
+from specbench_client.analysis.levels import Levels, interval, resampled
 from specbench_client.metrics import pace
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Ratio
@@ -92,11 +85,11 @@ def speedup(name: str, pairs: Pairs, seed: int) -> Compared:
     laid = [layout.matrix(values) for values in matrices]
     value = float(_log_ratio(sums))
     repeats = _log_ratio(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1))
-    resampled = expanded(value, _log_ratio(resampled_sums(laid, layout, seed)), layout)
+    levels = Levels(value, _log_ratio(resampled(laid, layout, seed)), _influence(laid), repeats)
     definition = f"{QUOTIENTS[name].definition}; {len(rows)} pairs"
     if pairs.unpaired_later:
         definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
-    chosen = wider(resampled, t_bounds(value, repeats), layout)
+    chosen = interval(levels, layout)
     figure = Figure(
         value=float(np.exp(value)),
         unit="ratio",
@@ -130,6 +123,12 @@ def _log_ratio(sums: Values) -> Values:
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.log(sums)
         return np.asarray(logs[..., 0] - logs[..., 1] - logs[..., 2] + logs[..., 3], dtype=np.float64)
+
+
+def _influence(matrices: list[Values]) -> Values:
+    """How much each repeat × prompt moves the log ratio; each part alone moves its own logarithm."""
+    arm_over, arm_under, over, under = (matrix / matrix.sum() for matrix in matrices)
+    return np.asarray(arm_over - arm_under - over + under, dtype=np.float64)
 
 
 def _ratios(chosen: Chosen) -> FigureInterval:

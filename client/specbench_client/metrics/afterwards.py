@@ -13,14 +13,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, flags, numbers, sent, tallies
+from specbench_client.metrics.frame import Values, flags, numbers, sent
 
 _STREAM = ["point", "stream"]
+_READ = [*_STREAM, "intended_ns", "first_token_ns", "last_token_ns", "chunks", "chunks_told", "ok", "error_class"]
 
 
 def afterwards_ns(rows: pd.DataFrame) -> tuple[Values, Values]:
     """Return, for each answer that another request of its stream follows, the time after it and the stream's in all."""
-    ordered = sent(rows).sort_values([*_STREAM, "intended_ns"], kind="stable").reset_index(drop=True)
+    ordered = sent(rows[_READ]).sort_values([*_STREAM, "intended_ns"], kind="stable").reset_index(drop=True)
     ended = ordered.groupby(_STREAM, sort=False)["intended_ns"].shift(-1).to_numpy(np.float64)
     after = ended - numbers(ordered, "last_token_ns") - _step_ns(ordered)
     whole = ended - numbers(ordered, "intended_ns")
@@ -37,6 +38,5 @@ def afterwards_share(rows: pd.DataFrame) -> float | None:
 def _step_ns(rows: pd.DataFrame) -> Values:
     """The mean gap between chunks of answers that do not tell their chunks' tokens; 0 for the others."""
     span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
-    untold = np.array([each is None for each in tallies(rows, "tokens_of_chunks")], dtype=np.bool_)
-    gaps = np.where(untold, np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
+    gaps = np.where(~flags(rows, "chunks_told"), np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
     return np.where(gaps > 0, span / np.maximum(gaps, 1.0), 0.0)

@@ -7,6 +7,7 @@ integers with nulls have become floats. Here, once: numbers are float64 with NaN
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import fields
 
@@ -60,8 +61,8 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     given = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
     data: dict[str, object] = {}
     data |= {name: pd.to_numeric(given[name]).to_numpy(np.float64, na_value=np.nan) for name in NUMBERS}
-    data |= {name: objects([_text(value) for value in given[name]]) for name in TEXTS}
-    data["point"] = objects([_text(value) or point for value in given["point"]])
+    data |= {name: objects([_shared(value) for value in given[name]]) for name in TEXTS}
+    data["point"] = objects([_shared(value) or point for value in given["point"]])
     data["text_bytes"] = np.array([_bytes(_text(value)) for value in given["output_text"]], dtype=np.float64)
     rows = pd.DataFrame(data)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
@@ -110,6 +111,12 @@ def total(values: Values) -> float | None:
 
 def _text(value: object) -> str | None:
     return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else str(value)
+
+
+def _shared(value: object) -> str | None:
+    """Each text once, however many rows have it: prompts, categories and hashes come back in every repeat."""
+    text = _text(value)
+    return None if text is None else sys.intern(text)
 
 
 def _bytes(text: str | None) -> float:

@@ -24,7 +24,10 @@ Mask = NDArray[np.bool_]
 Places = NDArray[np.intp]
 Tally = NDArray[np.float64]
 """Two rows: values in order, and how often each is there."""
+_EMPTY: Tally = np.empty((2, 0))
 
+POINT_ALONE = ("tokens_of_chunks", "gathered", "burst_chunks", "burst_tokens")
+"""What only the checks of a single point ask for: where points are put together it is dropped, most of a row's size."""
 TOGETHER_NS = 100_000.0
 """Chunks that are no further apart came in one write: its segments are hardly apart."""
 
@@ -44,7 +47,7 @@ def condensed(given: pd.DataFrame, tokens: Values, edges: Mask) -> dict[str, pd.
 
     `tokens`: output tokens of each row. `edges`: which rows are kept chunk by chunk.
 
-    `chunks`: number of chunks. `tokens_of_chunks`: tally of their tokens. `gathered`: tally of the tokens that arrived
+    `chunks`: number of chunks. `chunks_told`: whether they tell their tokens. `tokens_of_chunks`: tally of them. `gathered`: tally of the tokens that arrived
     at one time, each as often as chunks were gathered with a later one. `burst_chunks`, `burst_tokens`: of the largest
     number of chunks that came together, within `TOGETHER_NS` of one another. `accepted_of_steps`: tally of accepted
     drafts. `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges.
@@ -55,6 +58,7 @@ def condensed(given: pd.DataFrame, tokens: Values, edges: Mask) -> dict[str, pd.
     bursts = stamps.pieces(weights, apart_ns=TOGETHER_NS).largest()
     return {
         "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float64),
+        "chunks_told": pd.Series([one is not None for one in told], dtype=np.bool_),
         "tokens_of_chunks": objects(_Flat.of(told).tallies()),
         "gathered": objects(stamps.pieces(weights, apart_ns=0.0).gathered()),
         "burst_chunks": pd.Series(bursts[0]),
@@ -137,7 +141,12 @@ def _tallies(owner: Places, values: Values, amounts: Values, known: Mask) -> lis
     ends = np.searchsorted(owner[starts], np.arange(known.size), side="right")
     begins = np.searchsorted(owner[starts], np.arange(known.size), side="left")
     spans = zip(begins, ends, known, strict=True)
-    return [both[:, begin:end].copy() if there else None for begin, end, there in spans]
+    return [_piece(both, begin, end) if there else None for begin, end, there in spans]
+
+
+def _piece(both: Tally, begin: int, end: int) -> Tally:
+    """A copy, since a view would keep all rows' alive; what is empty is one and the same."""
+    return both[:, begin:end].copy() if end > begin else _EMPTY
 
 
 def _listed(column: pd.Series) -> list[Values | None]:

@@ -17,6 +17,8 @@ from specbench_client.metrics.frame import flags, numbers
 KEY = ["repeat", "prompt_id", "pass", "turn"]
 SIDE = ["category", "tokens", "intended_ns", "first_token_ns", "last_token_ns", "finish_reason", "output_sha256"]
 ARM, BASELINE = "_arm", "_baseline"
+_READ = dict.fromkeys(("repeat", "prompt_id", "turn", *SIDE, "point", "conversation_id", "steady"))
+"""All that pairing asks of a row: a copy of it is made, and rows may be a million."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def pair(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
 
 def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
     """Steady rows with their pass over the prompts and the replies that stand before them."""
-    numbered = with_pass(rows)
+    numbered = with_pass(rows[list(_READ)])
     numbered["history"] = histories(numbered)
     return numbered[flags(numbered, "steady")][[*KEY, *SIDE, "history"]]
 

@@ -85,9 +85,9 @@ What *measure again* means:
 
 _UNSEEN = """## What no check can see
 
-A temperature other than the one that was asked for: nothing on the wire tells with which one an answer was sampled. The
-client sends temperature, top_p and seed with every request; that the engine obeys them is the engine's word. Where 0
-was asked for, sampled answers show as GreedyDivergence, as far as the baseline's own do not differ as often.
+A temperature that is a little off: nothing on the wire tells with which one an answer was sampled, and OtherTemperature
+only tells greedy from sampled. top_p, and a system prompt that a proxy puts in front of every question, show nowhere.
+More of this, and how each check was tried, stands in [trust.md](trust.md).
 """
 
 

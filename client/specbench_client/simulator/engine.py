@@ -79,6 +79,7 @@ class Engine:
         self._streams: dict[Sequence, Stream] = {}
         self._work = asyncio.Event()
         self._arrived = 0
+        self._asked: set[str] = set()
         self.counters = self._fresh_counters()
         self.iterations = Iterations()
 
@@ -103,7 +104,7 @@ class Engine:
         """Queue a request; BadRequest where it does not fit the context."""
         answer = self._answer(ask)
         category = self._categories.of(ask.prompt)
-        conditional = self.config.acceptance.positions(category, self.drafter.num_speculative_tokens)
+        conditional = self._conditional(answer, category)
         rng = Random(f"accept:{answer.identity}:{self.drafter.method}")  # noqa: S311 -- a simulation
         generation = Generation(len(answer.words), self.drafter, conditional, rng)
         cached = self.config.faults.cached_tokens(ask.prompt.tokens)
@@ -146,6 +147,12 @@ class Engine:
             return now_ns
         return due_ns
 
+    def _conditional(self, answer: Answer, category: str) -> tuple[float, ...]:
+        conditional = self.config.acceptance.positions(category, self.drafter.num_speculative_tokens)
+        asked_before = answer.identity in self._asked
+        self._asked.add(answer.identity)
+        return self.config.faults.acceptance(conditional, asked_before=asked_before)
+
     def _answer(self, ask: Ask) -> Answer:
         room = self.config.max_model_len - ask.prompt.tokens
         if room < 1 or (ask.max_tokens or 0) > room:
@@ -156,7 +163,8 @@ class Engine:
                 param="max_tokens" if room > 0 else "input_tokens",
             )
         self._arrived += 1
-        sample = None if ask.temperature == 0 else f"{ask.seed if ask.seed is not None else f'#{self._arrived}'}"
+        greedy = self.config.faults.temperature(ask.temperature) == 0
+        sample = None if greedy else f"{ask.seed if ask.seed is not None else f'#{self._arrived}'}"
         wanted = Wanted(
             model=ask.model,
             prompt=ask.prompt.identity,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from math import exp
 from random import Random
 
 from specbench_client.simulator.drafters import Drafter
@@ -18,6 +19,8 @@ from specbench_client.simulator.text import Answer, reworded
 
 # A throttled engine gets slower, it does not stop: without a bound a long test would never end.
 MAX_SLOWDOWN = 10.0
+# After so long a cold engine has lost two thirds of what it was slower by.
+WARM_UP_S = 20.0
 
 
 class Fault(StrEnum):
@@ -38,6 +41,10 @@ class Fault(StrEnum):
     MALFORMED_SSE = "malformed-sse"
     RESTART_COUNTERS = "restart-counters"
     THROTTLE = "throttle"
+    COLD = "cold"
+    OWN_LIMIT = "own-limit"
+    TEMPERATURE = "temperature"
+    DRAFTER_MEMORY = "drafter-memory"
     OOM = "oom"
 
 
@@ -67,6 +74,10 @@ FAULTS: dict[Fault, FaultHelp] = {
     Fault.MALFORMED_SSE: FaultHelp(2, "chunk", "this content chunk (counted from 1) is cut in the middle of its JSON"),
     Fault.RESTART_COUNTERS: FaultHelp(1, "requests", "counters start again from 0 when this many were answered"),
     Fault.THROTTLE: FaultHelp(0.2, "per second", "steps get slower by this share for every second of engine time"),
+    Fault.COLD: FaultHelp(2, "times", "steps begin so many times as slow, and warm up over a minute of engine time"),
+    Fault.OWN_LIMIT: FaultHelp(32, "tokens", "answers are cut after so many tokens; finish_reason says length"),
+    Fault.TEMPERATURE: FaultHelp(1, "temperature", "answers are sampled at this one, whatever is asked; 0: greedy"),
+    Fault.DRAFTER_MEMORY: FaultHelp(0.95, "probability", "drafts of prompts asked before are accepted with this one", 1),
     Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) while serving the request after this many"),
 }
 
@@ -87,7 +98,19 @@ class Faults:
         if Fault.TRUNCATE in self.values:
             kept = max(1, int(len(answer.words) * self.values[Fault.TRUNCATE]))
             answer = replace(answer, words=answer.words[:kept], finish_reason="stop")
+        limit = self.values.get(Fault.OWN_LIMIT, float("inf"))
+        if len(answer.words) > limit:
+            answer = replace(answer, words=answer.words[: int(limit)], finish_reason="length")
         return answer
+
+    def temperature(self, asked: float) -> float:
+        """Return the temperature with which the answer is made."""
+        return self.values.get(Fault.TEMPERATURE, asked)
+
+    def acceptance(self, conditional: tuple[float, ...], *, asked_before: bool) -> tuple[float, ...]:
+        """Return the conditional acceptance by position."""
+        remembered = self.values.get(Fault.DRAFTER_MEMORY)
+        return conditional if remembered is None or not asked_before else (remembered,) * len(conditional)
 
     def drafter(self, asked: Drafter) -> Drafter:
         """Return the drafter that really runs."""
@@ -105,7 +128,9 @@ class Faults:
         return Fault.NEVER_READY not in self.values and seconds_since_start >= self.values.get(Fault.SLOW_START, 0.0)
 
     def slowdown(self, engine_seconds: float) -> float:
-        return min(MAX_SLOWDOWN, 1.0 + self.values.get(Fault.THROTTLE, 0.0) * engine_seconds)
+        throttled = 1.0 + self.values.get(Fault.THROTTLE, 0.0) * engine_seconds
+        cold = 1.0 + (self.values.get(Fault.COLD, 1.0) - 1.0) * exp(-engine_seconds / WARM_UP_S)
+        return min(MAX_SLOWDOWN, throttled * cold)
 
     # -- the wire ----------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
     acceptance_mismatch,
+    alike_prompts,
     arms_differ,
     chunks_gathered,
     chunks_merged,
@@ -26,6 +27,7 @@ from specbench_client.trust.checks import (
     no_steady_state,
     noisy_baseline,
     not_interleaved,
+    other_temperature,
     overloaded,
     partial_coverage,
     prompt_cache_hit,
@@ -45,6 +47,7 @@ from specbench_client.trust.checks import (
     unexpected_lengths,
     unlike_log,
     unpaired_requests,
+    warmed_drafter,
     warmup_not_steady,
 )
 from specbench_client.trust.evidence import CellEvidence, PointEvidence, RunEvidence
@@ -57,6 +60,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     token_count_mismatch.CHECK,
     cut_answers.CHECK,
     same_text.CHECK,
+    alike_prompts.CHECK,
     prompt_cache_hit.CHECK,
     concurrency_not_reached.CHECK,
     rate_not_reached.CHECK,
@@ -77,6 +81,7 @@ CELL_CHECKS: tuple[Check[CellEvidence], ...] = (
     same_text_other_count.CHECK,
     text_per_token.CHECK,
     greedy_divergence.CHECK,
+    other_temperature.CHECK,
     noisy_baseline.CHECK,
     unpaired_requests.CHECK,
     late_end.CHECK,
@@ -91,6 +96,7 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     partial_coverage.CHECK,
     unlike_log.CHECK,
     too_few_repeats.CHECK,
+    warmed_drafter.CHECK,
     not_interleaved.CHECK,
     ignore_eos.CHECK,
     hidden_difference.CHECK,

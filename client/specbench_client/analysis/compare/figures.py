@@ -11,13 +11,16 @@ import pandas as pd
 from specbench_client.analysis.bootstrap import BLOCK_VALUES
 from specbench_client.analysis.compare.estimate import Estimate, over_prompts, over_repeats, wider
 from specbench_client.analysis.compare.shared import Half, Shared, answered, answered_pairs, shared
-from specbench_client.analysis.figures import BEYOND_MIN, PERCENTILE_RESAMPLES, PERCENTILE_RESAMPLES_MIN
 from specbench_client.metrics import pace, window
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 
 IN_COMMON = "over the requests that both results answered in the steady state"
+PERCENTILE_RESAMPLES = 1000
+PERCENTILE_RESAMPLES_MIN = 200
+BEYOND_MIN = 5
+"""With fewer requests beyond it a percentile is nearly the extreme value, and resampling tells nothing of the next."""
 ROUNDING = 1e-9
 """Share of a weight that a sum of thirds may miss: half of the weight is reached in spite of it."""
 

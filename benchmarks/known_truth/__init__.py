@@ -1,0 +1,1 @@
+"""Experiments whose truth is known: is what specbench says of them as sure as it says?"""

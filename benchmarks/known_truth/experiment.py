@@ -1,0 +1,121 @@
+"""A two-level experiment: prompts drawn from a population, and repeats that are faster or slower as a whole.
+
+The population is everything that one could have asked: prompts of four categories, each with its own length, its own
+acceptance and its own prefill. An experiment draws some of them and asks each arm the same ones in every repeat. What
+differs from request to request is drawn anew each time; what differs from run to run is one factor for all requests of
+an arm in a repeat. Decoding is greedy: a prompt's steps are the same in every repeat, its times are not.
+
+Truths are those of the population and of many runs. They have no closed form where lengths and acceptances are
+clipped, so they are computed from `POPULATION` prompts, each in a run of its own: their error is a hundredth of an
+interval's width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+
+CATEGORIES = ("code", "chat", "math", "news")
+ALPHAS = (0.75, 0.55, 0.7, 0.5)
+"""Middle of the chance that one more draft is accepted, by category."""
+POPULATION = 400_000
+NS_PER_MS = 1e6
+MOST_STEPS = 400
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """`run_noise`: standard deviation of the log of a run's factor; `request_noise`: of the log of a request's."""
+
+    prompts: int = 20
+    repeats: int = 3
+    run_noise: float = 0.02
+    request_noise: float = 0.05
+    drafts: int = 3
+    base_step_ms: float = 10.0
+    arm_step_ms: float = 13.0
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.prompts} prompts, {self.repeats} repeats, run noise {self.run_noise:.1%}"
+
+    def arms(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Tidy rows of the arm with a drafter, and of its baseline."""
+        rng = np.random.default_rng((seed, self.prompts, self.repeats, round(self.run_noise * 1e4)))
+        asked = _Asked.drawn(rng, self.prompts, self.drafts)
+        return self._rows(rng, asked, drafting=True), self._rows(rng, asked, drafting=False)
+
+    def population(self, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The same of very many prompts, each in a run of its own."""
+        rng = np.random.default_rng((seed, 0xA11))
+        parts = [_Asked.drawn(rng, POPULATION // 20, self.drafts) for _ in range(20)]
+        sides = [
+            [self._times(rng, asked, drafting=drafting, runs=self._factors(rng, asked.size)) for asked in parts]
+            for drafting in (True, False)
+        ]
+        arm, baseline = (pd.concat(side, ignore_index=True) for side in sides)
+        return arm, baseline
+
+    def _rows(self, rng: np.random.Generator, asked: _Asked, *, drafting: bool) -> pd.DataFrame:
+        factors = self._factors(rng, self.repeats)
+        parts = [
+            self._times(rng, asked, drafting=drafting, runs=np.full(asked.size, factors[repeat])).assign(repeat=repeat)
+            for repeat in range(self.repeats)
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def _factors(self, rng: np.random.Generator, runs: int) -> Values:
+        return np.exp(rng.normal(0.0, self.run_noise, runs))
+
+    def _times(self, rng: np.random.Generator, asked: _Asked, *, drafting: bool, runs: Values) -> pd.DataFrame:
+        """One pass over the prompts. `runs`: the factor of each request's run."""
+        noise = np.exp(rng.normal(0.0, self.request_noise, (2, asked.size)))
+        steps = asked.steps if drafting else asked.tokens - 1
+        prefill = asked.prefill_ms * noise[0] * runs * NS_PER_MS
+        flow = steps * (self.arm_step_ms if drafting else self.base_step_ms) * noise[1] * runs * NS_PER_MS
+        told = steps if drafting else np.full(asked.size, np.nan)
+        return pd.DataFrame({
+            "repeat": 0.0, "prompt_id": asked.names, "category": asked.categories, "pass": 0, "turn": 0.0,
+            "intended_ns": 0.0, "sent_ns": 0.0, "first_token_ns": prefill, "last_token_ns": prefill + flow,
+            "tokens": asked.tokens, "steps": steps, "draft_steps": told, "drafted_tokens": told * self.drafts,
+            "accepted_tokens": asked.tokens - 1 - steps if drafting else told, "acceptance_source": "per_step",
+            "finish_reason": "stop", "output_sha256": "x",
+        })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Prompts and what is true of each on the target: tokens, steps with the drafter, prefill."""
+
+    names: list[str]
+    categories: list[str]
+    tokens: Values
+    steps: Values
+    prefill_ms: Values
+
+    @property
+    def size(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def drawn(cls, rng: np.random.Generator, prompts: int, drafts: int) -> _Asked:
+        kind = np.arange(prompts) % len(CATEGORIES)
+        tokens = np.clip(np.round(np.exp(rng.normal(np.log(80), 0.5, prompts))), 8, MOST_STEPS)
+        alphas = np.clip(np.array(ALPHAS)[kind] + rng.normal(0, 0.08, prompts), 0.05, 0.95)
+        prefill = np.exp(rng.normal(np.log(40), 0.4, prompts))
+        categories = [CATEGORIES[each] for each in kind]
+        steps = _steps(rng, tokens - 1, alphas, drafts)
+        return cls([f"p{each}" for each in range(prompts)], categories, tokens, steps, prefill)
+
+
+def _steps(rng: np.random.Generator, later: Values, alphas: Values, drafts: int) -> Values:
+    """Steps until all later tokens are there: each emits one token more than it accepts of so many drafts."""
+    tried = rng.random((later.size, MOST_STEPS, drafts), dtype=np.float32) < alphas[:, np.newaxis, np.newaxis]
+    emitted = np.cumsum(np.cumprod(tried, axis=2, dtype=np.int32).sum(axis=2) + 1, axis=1)
+    return (emitted < later[:, np.newaxis]).sum(axis=1) + 1.0

@@ -1,0 +1,118 @@
+"""One world a lie: what is put in, into which arm, and which checks must speak of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_client.simulator import Fault, StepCost
+from virtual_time.answer import Between
+from virtual_time.world import World
+
+ARM, BASELINE = "eagle3", "none"
+SMALL: Mapping[str, Any] = {"concurrency": [4]}
+OPEN: Mapping[str, Any] = {"rate": [4.0], "slots": 64}
+
+
+@dataclass(frozen=True)
+class Lie:
+    """`checks`: all that must be among the findings above a note; others may follow from them."""
+
+    words: str
+    checks: tuple[str, ...]
+    world: World
+
+
+def _faulty(fault: Fault, value: float, *arms: str) -> Mapping[str, Mapping[Fault, float]]:
+    return {arm: {fault: value} for arm in arms or (ARM, BASELINE)}
+
+
+def _at(**changes: Any) -> World:
+    return World(seed=7, prompts=32, load=changes.pop("load", SMALL), **changes)
+
+
+LIES: Mapping[str, Lie] = {
+    "late-client": Lie(
+        "the client begins conversations 60 ms late", ("ClientSaturated",),
+        _at(load=OPEN, between=dict.fromkeys((ARM, BASELINE), Between(dawdling_ns=60_000_000))),
+    ),
+    "merged-chunks": Lie(
+        "the engine sends a chunk every four steps", ("ChunksMerged",),
+        _at(faults=_faulty(Fault.MERGE_CHUNKS, 4)),
+    ),
+    "buffering-proxy": Lie(
+        "a proxy hands over eight chunks in one write", ("ChunksGathered",),
+        _at(between=dict.fromkeys((ARM, BASELINE), Between(chunks_at_once=8))),
+    ),
+    "late-end": Lie(
+        "the drafter's arm ends its streams 60 ms after the last token", ("LateEnd",),
+        _at(between={ARM: Between(late_end_ns=60_000_000)}),
+    ),
+    "miscounted": Lie(
+        "usage counts three tokens more than were sent", ("TokenCountMismatch",),
+        _at(faults=_faulty(Fault.MISCOUNT, 3)),
+    ),
+    "truncated": Lie(
+        "the drafter's arm sends 70 % of each answer and says stop", ("TruncatedOutput",),
+        _at(faults=_faulty(Fault.TRUNCATE, 0.7, ARM)),
+    ),
+    "own-limit": Lie(
+        "the engine cuts all answers after 32 tokens", ("CutAnswers",),
+        _at(faults=_faulty(Fault.OWN_LIMIT, 32)),
+    ),
+    "diverging": Lie(
+        "with a drafter, every second prompt gets another text", ("GreedyDivergence",),
+        _at(faults=_faulty(Fault.DIVERGE, 0.5, ARM)),
+    ),
+    "sampled": Lie(
+        "the engine samples although temperature 0 is asked for", ("OtherTemperature",),
+        _at(faults=_faulty(Fault.TEMPERATURE, 1.0), max_tokens=96),
+    ),
+    "not-sampled": Lie(
+        "the engine is greedy although temperature 1 is asked for", ("OtherTemperature",),
+        _at(faults=_faulty(Fault.TEMPERATURE, 0.0), temperature=1.0),
+    ),
+    "prompt-cache": Lie(
+        "nine tenths of each prompt come from a cache", ("PromptCacheHit",),
+        _at(faults=_faulty(Fault.PROMPT_CACHE, 0.9)),
+    ),
+    "never-drafting": Lie(
+        "the drafter starts and never drafts", ("NeverDrafted",),
+        _at(faults=_faulty(Fault.NEVER_DRAFT, 1, ARM)),
+    ),
+    "remembering": Lie(
+        "the drafter remembers answers, and a launch asks each prompt at two loads", ("WarmedDrafter",),
+        _at(faults=_faulty(Fault.DRAFTER_MEMORY, 0.95, ARM), load={"concurrency": [2, 4]}),
+    ),
+    "cold": Lie(
+        "steps begin six times as slow and warm up over a minute", ("WarmupNotSteady", "Drift"),
+        _at(faults=_faulty(Fault.COLD, 6)),
+    ),
+    "throttled": Lie(
+        "steps get slower by 5 % for each second of engine time", ("Drift",),
+        _at(faults=_faulty(Fault.THROTTLE, 0.05)),
+    ),
+    "restarted": Lie(
+        "the engine restarts behind the client's back after 30 answers", ("EngineRestarted",),
+        _at(faults=_faulty(Fault.RESTART_COUNTERS, 30)),
+    ),
+    "foreign-traffic": Lie(
+        "somebody else asks the engine too, one request after the other", ("ForeignTraffic",),
+        _at(foreign=True),
+    ),
+    "failing": Lie(
+        "one request in ten is answered by 500", ("RequestsFailed",),
+        _at(faults=_faulty(Fault.HTTP_500, 0.1, ARM)),
+    ),
+    "smaller-context": Lie(
+        "the drafter's engine has a smaller context and refuses the longer prompts", ("RequestsFailed", "ArmsDiffer"),
+        _at(limits={ARM: 260}),
+    ),
+    "overloaded": Lie(
+        "more arrives than the engine can do", ("Overloaded",),
+        _at(load={"rate": [12.0], "slots": 64, "requests": 400}, cost=StepCost(base_ms=60.0, per_token_ms=2.0)),
+    ),
+    "few-prompts": Lie("four prompts", ("FewPrompts",), World(seed=7, prompts=4, load={"concurrency": [1]})),
+    "alike-prompts": Lie("32 prompts of which 16 repeat the others", ("AlikePrompts",), _at(different=16)),
+}  # fmt: skip

@@ -1,0 +1,78 @@
+"""In place of sockets: a request's bytes go to the engine's dialect, and the bytes that it writes come back, stamped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from specbench_client.simulator.ask import Arrival as Incoming
+from specbench_client.simulator.dialect import Dialect, Wire
+from specbench_client.simulator.engine import Engine, Stream
+from specbench_client.simulator.errors import EngineBroken, RequestError
+from specbench_client.transport.exchange import Clock, ErrorClass, Exchange, HttpRequest
+from specbench_client.transport.exchange import Arrival as Incame
+from specbench_client.transport.status import refusal
+from virtual_time.answer import Answer, Between
+from virtual_time.clock import NS_PER_S, VirtualClock
+from virtual_time.noise import Network
+
+
+@dataclass
+class VirtualTransport:
+    """See `Transport`. What fails, fails as it would on a socket."""
+
+    engine: Engine
+    dialect: Dialect
+    clock: VirtualClock
+    network: Network
+    between: Between = Between()
+    arrived: int = 0
+    answered: int = 0
+
+    async def exchange(self, request: HttpRequest) -> Exchange:
+        """Never raises because of what the engine does."""
+        await asyncio.sleep(self.between.dawdling_ns / NS_PER_S)
+        connect_ns = self.clock()
+        await self._travel()
+        sent_ns = self.clock()
+        await self._travel()
+        try:
+            stream, wire = self._submitted(request)
+        except RequestError as refused:
+            return await self._refused(refused, connect_ns, sent_ns)
+        answer = Answer(stream, wire, self.engine.config.faults, self.clock, self.network, self.between)
+        failed = await answer.come()
+        await asyncio.sleep(max(0, answer.ended_ns - self.clock()) / NS_PER_S)
+        self._count(stream, failed)
+        first_ns = answer.arrivals[0].ns if answer.arrivals else None
+        arrivals, ended_ns = tuple(answer.arrivals), answer.ended_ns
+        error = None if failed is None else str(failed)
+        return Exchange(sent_ns, arrivals, 200, {}, ended_ns, connect_ns, first_ns, Clock.KERNEL, failed, error)
+
+    def _submitted(self, request: HttpRequest) -> tuple[Stream, Wire]:
+        self.arrived += 1
+        kind = self.dialect.paths[urlsplit(request.url).path]
+        ask = self.dialect.read(Incoming(kind, request.body, request.headers["X-Request-Id"], self.clock()))
+        if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
+            raise EngineBroken("EngineCore encountered an issue.")
+        return self.engine.submit(ask), self.dialect.wire(ask)
+
+    async def _refused(self, refused: RequestError, connect_ns: int, sent_ns: int) -> Exchange:
+        body = json.dumps(self.dialect.error(refused)).encode()
+        await self._travel()
+        ns, told = self.clock(), refusal(refused.status, body)
+        assert told is not None, "an engine's refusal has a status of its own"
+        return Exchange(sent_ns, (Incame(ns, body),), refused.status, {}, ns, connect_ns, ns, Clock.KERNEL, *told)
+
+    def _count(self, stream: Stream, failed: ErrorClass | None) -> None:
+        if failed is not None:
+            self.engine.cancel(stream)
+            return
+        self.answered += 1
+        if self.engine.config.faults.restarts_counters(self.answered):
+            self.engine.restart_counters()
+
+    async def _travel(self) -> None:
+        await asyncio.sleep(self.network.delay_ns() / NS_PER_S)

@@ -1,0 +1,151 @@
+"""A world: a run as a user would write it, the engine that serves it, and what is true of both."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from specbench_api.plan.expand import expand
+from specbench_api.plan.plan import Arm, Plan
+from specbench_api.spec.reading import parse_run
+from specbench_client.chat import Message
+from specbench_client.simulator import (
+    Acceptance,
+    Categories,
+    Drafter,
+    Fault,
+    Method,
+    SimulatorConfig,
+    StepCost,
+    drafter,
+)
+from specbench_client.simulator.drafters import HABITS
+from specbench_client.simulator.text import VOCABULARY
+from specbench_client.workload.reading import Prompt
+from virtual_time.answer import Between
+from virtual_time.noise import Machine, Noise
+
+WORKLOAD = "chat"
+NO_FAULTS: Mapping[Fault, float] = {}
+
+
+@dataclass(frozen=True)
+class World:
+    """`faults`, `between`, `limits` (most tokens of the context): by the arm's name, for an honest run empty."""
+
+    seed: int = 0
+    dialect: str = "vllm"
+    methods: tuple[str, ...] = ("eagle3",)
+    drafts: int = 3
+    load: Mapping[str, Any] = field(default_factory=lambda: {"concurrency": [4]})
+    repeats: int = 3
+    order: str = "Interleaved"
+    prompts: int = 40
+    different: int | None = None
+    """Of the prompts, how many differ; the others repeat them under names of their own."""
+    turns: int = 1
+    categories: tuple[str, ...] = ("code", "chat", "math", "news")
+    acceptance: float = 0.65
+    temperature: float = 0.0
+    output_mean: float = 60.0
+    max_tokens: int = 160
+    cost: StepCost = field(default_factory=StepCost)
+    noise: Noise = field(default_factory=Noise)
+    faults: Mapping[str, Mapping[Fault, float]] = field(default_factory=dict)
+    between: Mapping[str, Between] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+    foreign: bool = False
+    """Whether somebody else uses the engine too, one request after the other."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """As `specbench plan` makes it."""
+        return expand(parse_run(self._resource))
+
+    @cached_property
+    def rows(self) -> tuple[Prompt, ...]:
+        """The prompts: words of the vocabulary, 20 to 200 of them a turn."""
+        rng, different = self.rng("prompts"), self.different or self.prompts
+        texts = [self._turns(rng) for _ in range(different)]
+        return tuple(
+            Prompt(f"p{number}", self.categories[number % len(self.categories)], texts[number % different])
+            for number in range(self.prompts)
+        )
+
+    @cached_property
+    def known(self) -> Categories:
+        """Which category a prompt is of: acceptance differs by it."""
+        texts = {message.content: row.category or "" for row in self.rows for turn in row.turns for message in turn}
+        return Categories(texts)
+
+    def config(self, arm: Arm, launch: int) -> SimulatorConfig:
+        """The engine of one launch: the arm's drafter, on a machine of its own pace."""
+        running = _drafter(arm)
+        per_draft_ms = HABITS[running.method].per_draft_ms
+        cost = self.cost
+        return SimulatorConfig(
+            seed=self.seed,
+            drafter=running,
+            acceptance=self._acceptance(running),
+            cost=StepCost(cost.base_ms, cost.per_token_ms, cost.per_kv_ms, per_draft_ms, cost.per_prefill_ms),
+            faults=Machine(self.faults.get(arm.name, NO_FAULTS), self.noise, self.rng("machine", arm.name, launch)),
+            max_model_len=self.limits.get(arm.name, 32768),
+            output_mean_tokens=self.output_mean,
+        )
+
+    def rng(self, *purpose: object) -> np.random.Generator:
+        """A stream of its own for each purpose."""
+        digest = hashlib.sha256(repr((self.seed, *purpose)).encode()).digest()
+        return np.random.default_rng(int.from_bytes(digest[:8], "little"))
+
+    def _acceptance(self, running: Drafter) -> Acceptance:
+        """Each category has its own, and each drafter is a little better or worse at each."""
+        rng = self.rng("acceptance", running.method)
+        shifts = {name: float(rng.uniform(-0.15, 0.15)) for name in self.categories}
+        told = {name: (float(np.clip(self.acceptance + shift, 0.05, 0.95)),) for name, shift in shifts.items()}
+        return Acceptance({"default": (self.acceptance,), **told})
+
+    def _turns(self, rng: np.random.Generator) -> tuple[tuple[Message, ...], ...]:
+        words = (rng.choice(VOCABULARY, int(rng.integers(20, 200))) for _ in range(self.turns))
+        return tuple((Message("user", " ".join(each)),) for each in words)
+
+    @property
+    def _resource(self) -> dict[str, Any]:
+        drafters = [
+            {"name": method.replace("_", "-"), "method": method, "numSpeculativeTokens": self.drafts, **_needs(method)}
+            for method in self.methods
+        ]
+        workload = {
+            "name": WORKLOAD,
+            "dataset": {"source": "jsonl", "uri": "prompts.jsonl"},
+            "sampling": {"temperature": self.temperature, "seed": self.seed},
+            "output": {"maxTokens": self.max_tokens},
+        }
+        spec = {
+            "model": {"name": "simulated"},
+            "engine": {"kind": "simulator", "dialect": self.dialect},
+            "drafters": drafters,
+            "workloads": [workload],
+            "load": {**self.load, "repeats": self.repeats, "order": self.order},
+            "results": {"s3": {"bucket": "results"}},
+        }
+        names = {"name": f"world-{self.seed}", "namespace": "default"}
+        return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": names, "spec": spec}
+
+
+def _drafter(arm: Arm) -> Drafter:
+    if arm.drafter is None:
+        return drafter(Method.NONE, 0)
+    return drafter(Method(arm.drafter.method), arm.drafter.num_speculative_tokens)
+
+
+def _needs(method: str) -> dict[str, Any]:
+    """What the API asks of a method beside its length."""
+    if method == Method.NGRAM:
+        return {"promptLookupMax": 4}
+    return {"model": "acme/drafter"} if method in (Method.EAGLE3, Method.DRAFT_MODEL, Method.EAGLE) else {}

@@ -1,0 +1,80 @@
+"""Intervals of percentiles: that of a share, turned round.
+
+The p-th percentile is the value below which a share p of the requests lies. So the interval is made for that share, as
+for any other ratio (`analysis.levels`), and its two ends are looked up among the values (Woodruff 1952, "Confidence Intervals for Medians and Other Position
+Measures"). Drawing values anew instead, as is usual, cannot see beyond the largest of them: of 20 prompts, its 95 %
+intervals of a 95th percentile hold the truth in three of four experiments.
+
+A share near 0 or 1 is no normal variable. Its uncertainty is told as that of so many independent requests, the
+effective number n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions with Small
+Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's where fewer than five
+of them lie beyond the percentile. Requests of one prompt are hardly independent, so n* lies near the number of prompts
+where prompts differ much, and near the number of requests where they do not.
+
+Where even the largest value is below the percentile with a chance of more than 2.5 % (p to the power of n*), there is
+no upper bound among the values, and no interval is given: a median needs 6 effective requests, a 95th percentile 73,
+a 99th 368.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+from specbench_client.analysis.bootstrap import LEVEL, Bounds, Chosen, Layout
+from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
+from specbench_client.metrics.frame import Values
+
+TAIL = (1 - LEVEL) / 2
+Z = float(special.ndtri(1 - TAIL))
+EXACT_BELOW = 5
+"""Of the effective requests on the smaller side: with fewer the exact bounds are taken, which are never too narrow."""
+
+
+def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int], seed: int) -> list[Chosen | None]:
+    """Return an interval for each percentile of the values, or None where nothing can be said. One draw serves all."""
+    found = [float(np.percentile(values, percent)) for percent in percents]
+    below = [(values <= each).astype(np.float64) for each in found]
+    matrices = [layout.matrix(each) for each in (*below, np.ones_like(values))]
+    sums = resampled(matrices, layout, seed)
+    asked = matrices[-1].sum(axis=1)
+    intervals: list[Chosen | None] = []
+    for index, percent in enumerate(percents):
+        share = float(below[index].mean())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / asked
+        levels = Levels(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
+        chosen = interval(levels, layout)
+        intervals.append(None if chosen is None else _looked_up(values, percent / 100, chosen))
+    return intervals
+
+
+def effective(share: float, chosen: Chosen, requests: int) -> float:
+    """Return the number of independent requests whose share would be as uncertain; never more than there are."""
+    half = (chosen.bounds.high - chosen.bounds.low) / 2
+    return float(requests) if half <= 0 else min(float(requests), share * (1 - share) * (Z / half) ** 2)
+
+
+def share_bounds(share: float, independent: float) -> Bounds | None:
+    """Return the bounds of a share of so many; None where all of them may lie on one side of it."""
+    if max(share, 1 - share) ** independent > TAIL:
+        return None
+    below, above = share * independent, (1 - share) * independent
+    if min(below, above) < EXACT_BELOW:
+        return Bounds(_beta(below, above + 1, TAIL), _beta(below + 1, above, 1 - TAIL))
+    return Bounds(_beta(below + 0.5, above + 0.5, TAIL), _beta(below + 0.5, above + 0.5, 1 - TAIL))
+
+
+def _beta(below: float, above: float, tail: float) -> float:
+    return float(special.betaincinv(below, above, tail))
+
+
+def _looked_up(values: Values, share: float, chosen: Chosen) -> Chosen | None:
+    bounds = share_bounds(share, effective(share, chosen, values.size))
+    if bounds is None:
+        return None
+    low, high = np.percentile(values, [100 * bounds.low, 100 * bounds.high])
+    method = f"share below it, looked up among the values (Woodruff; Korn and Graubard); {chosen.method}"
+    return Chosen(Bounds(float(low), float(high)), method, chosen.freedom)
