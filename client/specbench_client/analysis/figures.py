@@ -165,7 +165,7 @@ def _percentile_intervals(
     layout = sample.layout if known.all() else layout_of(sample.rows[known])
     resamples = max(PERCENTILE_RESAMPLES_MIN, min(PERCENTILE_RESAMPLES, BLOCK_VALUES // count))
     percents = tuple(each.percent for each in told)
-    samples = _weighted_percentiles(values[known], layout, percents, (sample.seed, resamples))
+    samples = weighted_percentiles(values[known], layout, percents, (sample.seed, resamples))
     found: dict[Percentile, FigureInterval] = {}
     for index, (each, value) in enumerate(told.items()):
         enough = value is not None and beyond[each] >= BEYOND_MIN
@@ -175,7 +175,7 @@ def _percentile_intervals(
     return found
 
 
-def _weighted_percentiles(values: Values, layout: Layout, percents: tuple[int, ...], chance: tuple[int, int]) -> Values:
+def weighted_percentiles(values: Values, layout: Layout, percents: tuple[int, ...], chance: tuple[int, int]) -> Values:
     """Resamples × percentiles; `chance`: the seed and how many resamples."""
     order = np.argsort(values, kind="stable")
     at_once = max(1, BLOCK_VALUES // values.size)  # a weight a request and resample: memory must not grow with requests

@@ -15,7 +15,17 @@ import pandas as pd
 from specbench_client.metrics.frame import flags, numbers
 
 KEY = ["repeat", "prompt_id", "pass", "turn"]
-SIDE = ["category", "tokens", "intended_ns", "first_token_ns", "last_token_ns", "finish_reason", "output_sha256"]
+SIDE = [
+    "category",
+    "input_tokens",
+    "tokens",
+    "steps",
+    "intended_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "finish_reason",
+    "output_sha256",
+]
 ARM, BASELINE = "_arm", "_baseline"
 
 
