@@ -13,7 +13,7 @@ import numpy as np
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell
-from specbench_client.analysis.log_ratio import log_ratio
+from specbench_client.analysis.log_ratio import LogRatio, log_ratio
 from specbench_client.analysis.speedup import PAIRED, complete
 from specbench_client.metrics.frame import Values, numbers
 from specbench_client.metrics.metric import Origin
@@ -56,18 +56,17 @@ def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
         workload=cell.workload,
         load=cell.level.label,
         needed=needed.figure(NEEDED, UNIT) if needed else _missing(NEEDED, UNIT),
-        measured=_within(measured.figure(MEASURED, UNIT), drafts) if measured else _missing(MEASURED, UNIT),
+        measured=length_figure(measured, MEASURED, drafts),
         margin=margin.figure(MARGIN) if margin else _missing(MARGIN, "ratio"),
     )
 
 
-def _missing(definition: str, unit: str) -> Figure:
-    return Figure(unit=unit, definition=definition, n=0, source=Origin.BOTH.value)
-
-
-def _within(figure: Figure, drafts: int) -> Figure:
-    """An acceptance length lies from 1 to one more than a step's drafts; an interval beyond is cut and says so."""
-    bounds, highest = figure.interval, drafts + 1.0 if drafts else float("inf")
+def length_figure(length: LogRatio | None, definition: str, drafts: int) -> Figure:
+    """An acceptance length: from 1 to one more than a step's drafts; an interval beyond is cut and says so."""
+    if length is None:
+        return _missing(definition, UNIT)
+    figure, highest = length.figure(definition, UNIT), drafts + 1.0 if drafts else float("inf")
+    bounds = figure.interval
     if bounds is None or figure.value is None or not 1 <= figure.value <= highest:
         return figure
     low, high = max(bounds.low, 1.0), min(bounds.high, highest)
@@ -75,3 +74,7 @@ def _within(figure: Figure, drafts: int) -> Figure:
         return figure
     method = f"{bounds.method}; cut to what is possible"
     return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
+
+
+def _missing(definition: str, unit: str) -> Figure:
+    return Figure(unit=unit, definition=definition, n=0, source=Origin.BOTH.value)

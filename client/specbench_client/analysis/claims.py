@@ -35,7 +35,7 @@ def with_claims(judged: Sequence[Judged]) -> list[Judged]:
     category_count = sum(each.category_p_values[name] is not None for each in compared for name in _told(each))
     found = (
         Claims(
-            overall=standing(each.cell, each.cell.speedup, p_values[index], clear=clear[index]),
+            overall=_of_cell(each.cell, each.cell.speedup, p_values[index], clear=clear[index]),
             comparisons=count,
             by_category=by_category[index],
             category_comparisons=category_count,
@@ -45,19 +45,26 @@ def with_claims(judged: Sequence[Judged]) -> list[Judged]:
     return [each if each.cell.arm == BASELINE_NAME else _claiming(each, next(found)) for each in judged]
 
 
-def standing(cell: Cell, figure: Figure | None, p_value: float | None, *, clear: bool) -> Standing:
-    """What can be said of a speed-up of the cell. `clear`: whether it holds after the correction."""
-    if not cell.valid or figure is None or figure.value is None:
+def standing(figure: Figure | None, p_value: float | None, *, clear: bool) -> Standing:
+    """What can be said of a speed-up that no check broke. `clear`: whether it holds after the correction."""
+    if figure is None or figure.value is None:
         return Standing.NOT_COMPARABLE
-    if cell.too_few_repeats:
+    if figure.interval is None:
+        return Standing.NO_INTERVAL
+    if p_value is None:
         return Standing.TOO_FEW_REPEATS
-    if figure.interval is None or p_value is None:  # with one alone: a category met in fewer repeats than its cell
-        return Standing.NO_INTERVAL if figure.interval is None else Standing.TOO_FEW_REPEATS
     if figure.interval.low <= 1 <= figure.interval.high:
         return Standing.INDISTINGUISHABLE
     if not clear:
         return Standing.UNCLEAR
     return Standing.FASTER if figure.value > 1 else Standing.SLOWER
+
+
+def _of_cell(cell: Cell, figure: Figure | None, p_value: float | None, *, clear: bool) -> Standing:
+    """The same of a cell, or of one of its categories."""
+    if not cell.valid or figure is None or figure.value is None:
+        return Standing.NOT_COMPARABLE
+    return Standing.TOO_FEW_REPEATS if cell.too_few_repeats else standing(figure, p_value, clear=clear)
 
 
 def _of_categories(compared: Sequence[Judged]) -> list[dict[str, Standing]]:
@@ -70,7 +77,7 @@ def _of_categories(compared: Sequence[Judged]) -> list[dict[str, Standing]]:
     found: list[dict[str, Standing]] = [{} for _ in compared]
     for (index, name), p_value, is_clear in zip(places, p_values, clear, strict=True):
         cell = compared[index].cell
-        found[index][name] = standing(cell, cell.by_category[name][SPEEDUP], p_value, clear=is_clear)
+        found[index][name] = _of_cell(cell, cell.by_category[name][SPEEDUP], p_value, clear=is_clear)
     return found
 
 

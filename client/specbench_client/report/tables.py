@@ -13,6 +13,7 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, steady_share, terminal_columns
 from specbench_client.report.coverage import left_out_lines
+from specbench_client.report.crossover import crossover_markdown
 from specbench_client.report.findings import grouped, measure_again
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
@@ -42,6 +43,7 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     lines = [f"# {summary.name}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
+    lines += crossover_markdown(summary)
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)

@@ -38,9 +38,11 @@ class PlaceInterval(ApiModel):
     """Where the place lies, with ends that may lie outside of what was measured."""
 
     low: float | None = None
-    """Lower end, in the axis's unit; None: below the smallest measured place."""
+    """Lower end, in the axis's unit; None: below the smallest measured place. Where all of it lies beyond the largest
+    measured place, that place."""
     high: float | None = None
-    """Upper end, in the axis's unit; None: beyond the largest measured place."""
+    """Upper end, in the axis's unit; None: beyond the largest measured place. Where all of it lies below the smallest
+    measured place, that place."""
     level: float = 0.95
     """Confidence level."""
     method: str

@@ -20,8 +20,6 @@ class Axis:
     """Whether twice as much is one step, as of loads and lengths."""
     falling: bool = False
     """Whether a speed-up may be taken to fall along it, where the intervals allow that."""
-    whole: bool = False
-    """Whether there is nothing between two neighbouring whole numbers."""
 
     def scaled(self, places: Values) -> Values:
         """On the scale on which lines are straight."""
@@ -36,10 +34,14 @@ class Axis:
         name = self.name.replace("-", " ")
         if place is None:
             return name
-        number = f"{place:.3g}" if abs(place) < 1000 else f"{place:,.0f}"
-        return f"{number}/s" if self.name == RATE_NAME else f"{name} {number}"
+        return self.number(place) if self.name == RATE_NAME else f"{name} {self.number(place)}"
+
+    def number(self, place: float) -> str:
+        """Where the axis is said already: `40`, `2.5/s`, `1,024`."""
+        text = f"{place:.3g}" if abs(place) < 1000 else f"{place:,.0f}"
+        return f"{text}/s" if self.name == RATE_NAME else text
 
 
 RATE_NAME = "rate"
-CONCURRENCY = Axis("concurrency", "streams", logarithmic=True, falling=True, whole=True)
+CONCURRENCY = Axis("concurrency", "streams", logarithmic=True, falling=True)
 RATE = Axis(RATE_NAME, "conversations/s", logarithmic=True, falling=True)

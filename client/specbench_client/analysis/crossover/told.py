@@ -47,7 +47,9 @@ def not_told(axis: Axis, places: Sequence[float], left_out: Sequence[str]) -> Cr
 
 
 def _interval(curve: Curve, place: Place) -> PlaceInterval:
-    low, high = (curve.axis.unscaled(end) if np.isfinite(end) else None for end in (place.low, place.high))
+    ends = {-np.inf: curve.rungs[0].place, np.inf: curve.rungs[-1].place}
+    low = None if place.low == -np.inf else ends.get(place.low, curve.axis.unscaled(place.low))
+    high = None if place.high == np.inf else ends.get(place.high, curve.axis.unscaled(place.high))
     shape = "each brought to the nearest curve that never rises (isotonic regression)" if curve.falls else "as they are"
     method = (
         f"percentiles over {len(curve.samples)} joint replicates of the speed-ups at {curve.x.size} places, {shape};"
@@ -94,15 +96,15 @@ def _passages(curve: Curve) -> list[str]:
 
 
 def _ends(curve: Curve, interval: PlaceInterval) -> str:
-    smallest, largest = _edges(curve)
-    low, high = (None if end is None else curve.axis.words(end) for end in (interval.low, interval.high))
-    if low is None and high is None:
-        return f"{_LEVEL_WORDS}: anywhere"
-    if low is None:
-        return f"{_LEVEL_WORDS}: {high} or less, perhaps below {smallest}"
-    if high is None:
-        return f"{_LEVEL_WORDS}: {low} or more, perhaps beyond {largest}"
-    return f"{_LEVEL_WORDS}: {low} to {high}"
+    smallest, largest = curve.rungs[0].place, curve.rungs[-1].place
+    number = curve.axis.number
+    if interval.low is None:
+        high = smallest if interval.high is None else interval.high
+        return f"{_LEVEL_WORDS}: below {number(smallest)}" + (f", or up to {number(high)}" if high > smallest else "")
+    if interval.high is None:
+        low = f"{number(interval.low)} or more, perhaps " if interval.low < largest else ""
+        return f"{_LEVEL_WORDS}: {low}beyond {number(largest)}"
+    return f"{_LEVEL_WORDS}: {number(interval.low)} to {number(interval.high)}"
 
 
 def _edges(curve: Curve) -> tuple[str, str]:
