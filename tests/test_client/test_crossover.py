@@ -102,7 +102,7 @@ def test_a_slow_arm_lies_below_the_smallest_load() -> None:
 def test_an_arm_that_is_like_the_baseline_everywhere_is_indistinguishable() -> None:
     found = answer(Falling({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03))
     assert (found.kind, found.at.value, found.interval) == (CrossoverKind.INDISTINGUISHABLE, None, None)
-    assert "indistinguishable from 1 from concurrency 1 to concurrency 64" in found.message
+    assert "indistinguishable from 1 between concurrency 1 and concurrency 64" in found.message
 
 
 def test_several_crossings_are_all_told_and_given_no_one_place() -> None:
@@ -124,6 +124,16 @@ def test_along_another_axis_one_rise_is_an_answer() -> None:
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(256, rel=0.2)
     assert found.message.startswith("rises to 1 at output tokens ")
+
+
+@pytest.mark.parametrize(("speedup", "side"), [(1.4, "above"), (0.7, "below")])
+def test_along_another_axis_nothing_is_said_of_what_lies_outside(speedup: float, side: str) -> None:
+    lengths = Axis("output-tokens", "tokens", logarithmic=True)
+    found = crossover(lengths, Falling({64.0: speedup, 1024.0: speedup}).rungs(1), (), 0)
+    assert (found.kind, found.interval) == (CrossoverKind.NOT_REACHED, None)
+    assert found.message == f"not reached from output tokens 64 to output tokens 1,024: {side} 1 all the way"
+    near = crossover(lengths, Falling({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05).rungs(1), (), 0)
+    assert near.kind is CrossoverKind.INDISTINGUISHABLE
 
 
 def test_noise_about_1_does_not_pass_for_several_crossings() -> None:

@@ -99,8 +99,8 @@ def test_another_engine_or_other_prompts_make_a_curve_of_their_own_which_says_wh
     found = drawn("temperature", *by_temperature, other, prompts)
     assert [len(curve.points) for curve in found.curves] == [4, 1, 1]
     assert found.curves[0].differs == []
-    assert [difference.partition(":")[0] for difference in found.curves[1].differs] == ["engine"]
-    assert [difference.partition(":")[0] for difference in found.curves[2].differs] == ["engine", "dataset"]
+    assert [difference.partition(":")[0] for difference in found.curves[1].differs] == ["engine.args"]
+    assert sorted(difference.partition(":")[0] for difference in found.curves[2].differs) == ["dataset", "engine.args"]
     assert "another curve: ngram on chat at concurrency 1: dataset: f → g" in lines_below(found)
     assert found.curves[1].crossover.kind is CrossoverKind.NOT_TOLD
 
@@ -137,6 +137,14 @@ def test_draft_lengths_of_one_run_and_of_several_join() -> None:
     assert found.left_out == []
     assert [(point.place, point.arm) for point in curve.points] == [(3, "k3"), (4, "k4"), (8, "x")]
     assert curve.predictions[0].between == [4, 8]
+
+
+def test_arms_and_loads_of_one_run_are_curves_that_need_no_explanation() -> None:
+    found = drawn("temperature", result(drafters=("ngram", "suffix"), concurrency=(1, 2)))
+    assert sorted(curve.title for curve in found.curves) == [
+        f"{arm} on chat at concurrency {load}" for arm in ("ngram", "suffix") for load in (1, 2)
+    ]
+    assert [curve.differs for curve in found.curves] == [[]] * 4
 
 
 def test_loads_of_one_run_give_the_very_crossover_of_its_summary() -> None:

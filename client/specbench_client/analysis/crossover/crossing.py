@@ -33,6 +33,9 @@ def crossover(axis: Axis, rungs: Sequence[Rung], left_out: Sequence[str], seed: 
     curve = Curve(axis, ordered, seed)
     if curve.tangled:
         return told(curve, CrossoverKind.NOT_MONOTONE, None, left_out)
+    if not axis.falling and not curve.passages:  # on which side of the measured places it might be, nothing tells
+        kind = CrossoverKind.NOT_REACHED if curve.one_sided else CrossoverKind.INDISTINGUISHABLE
+        return told(curve, kind, None, left_out)
     place = curve.crossing()
     return told(curve, _kind(place), place, left_out)
 

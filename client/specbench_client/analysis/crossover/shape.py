@@ -90,6 +90,12 @@ class Curve:
         """Whether there is no one place to speak of: several passages, or one upwards where it should fall."""
         return not self.falls and (len(self.passages) > 1 or (self.axis.falling and self.rises))
 
+    @property
+    def one_sided(self) -> bool:
+        """Whether it lies on one side of 1 at all its places, by more than noise explains."""
+        same = (np.sign(self.samples) == np.sign(self.y[0])).all(axis=1)
+        return bool(same.mean() >= (1 + LEVEL) / 2)
+
     def crossing(self) -> Place:
         """The place, with the percentiles of the replicates' places."""
         curves = np.concatenate([self.y[np.newaxis], self.samples]) * (-1.0 if self.rises else 1.0)

@@ -78,14 +78,17 @@ def _sentence(curve: Curve, kind: CrossoverKind, value: float | None) -> str:
     if value is not None:
         return f"{'rises' if curve.rises else 'falls'} to 1 at {curve.axis.words(value)}"
     match kind:
-        case CrossoverKind.NOT_REACHED:
+        case CrossoverKind.NOT_REACHED if curve.axis.falling:
             return f"not reached up to {largest}: above 1 all the way"
+        case CrossoverKind.NOT_REACHED:
+            side = "above" if curve.y[0] > 0 else "below"
+            return f"not reached from {smallest} to {largest}: {side} 1 all the way"
         case CrossoverKind.BELOW_SMALLEST:
             return f"at 1 or below from {smallest} on, the smallest that was measured"
         case CrossoverKind.NOT_MONOTONE:
             return f"no one place: {', '.join(_passages(curve))}"
         case _:
-            return f"indistinguishable from 1 from {smallest} to {largest}: it may be anywhere, or nowhere"
+            return f"indistinguishable from 1 between {smallest} and {largest}: it may be anywhere, or nowhere"
 
 
 def _passages(curve: Curve) -> list[str]:

@@ -44,9 +44,13 @@ def grouped(against: Against, results: Sequence[Result]) -> tuple[list[Group], l
 
 
 def differences(first: Group, other: Group) -> list[str]:
-    """In what the other's cells are not the first's."""
-    names = [name for name in first.same if first.same[name] != other.same[name]]
-    return [f"{name}: {_short(first.same[name])} → {_short(other.same[name])}" for name in names]
+    """In what the other's cells are not the first's. What the title says is left out: the load, and arms of one run."""
+    told = dict.fromkeys([*first.same, *other.same])
+    unequal = [name for name in told if name != "load" and first.same.get(name) != other.same.get(name)]
+    runs = [{cell.result.uri for cell in group.cells} for group in (first, other)]
+    if runs[0] & runs[1]:
+        unequal = [name for name in unequal if not name.startswith(("drafter.", "draft tokens"))]
+    return [f"{name}: {_short(first.same.get(name, '–'))} → {_short(other.same.get(name, '–'))}" for name in unequal]
 
 
 def _compared(result: Result) -> list[Cell]:

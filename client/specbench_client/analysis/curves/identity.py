@@ -6,7 +6,7 @@ number formats, the prompts' fingerprint). What nobody saw is alike with what no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,21 +51,26 @@ def identity(cell: Cell) -> dict[str, str]:
     placement = plan.placement.to_dict()
     return {
         "simulated": _text(cell.result.summary.simulated),
-        "model": _text(plan.target.to_dict()),
-        "engine": _text(plan.engine.to_dict()),
+        **_fields("model", plan.target.to_dict()),
+        **_fields("engine", plan.engine.to_dict()),
         **_seen(cell),
-        "placement": _text({key: placement[key] for key in _PLACE if key in placement}),
-        "drafter": _text({key: drafter[key] for key in drafter if key not in ("name", "numSpeculativeTokens")}),
+        **_fields("placement", {key: placement[key] for key in _PLACE if key in placement}),
+        **_fields("drafter", {key: drafter[key] for key in drafter if key not in ("name", "numSpeculativeTokens")}),
         "draft tokens": _text(drafter.get("numSpeculativeTokens")),
         "dataset": dataset_of(cell),
         "temperature": _text(sampling.get("temperature", 0)),
-        "sampling": _text({key: value for key, value in sampling.items() if key != "temperature"}),
+        **_fields("sampling", {key: value for key, value in sampling.items() if key != "temperature"}),
         "limits of the answers": _text(workload.output.to_dict()),
         "fields of the requests": _text(workload.extra_body),
         "arrivals": Arrivals.of(plan.load).words,
         "load": cell.level.label,
         "slots": _text(plan.slots),
     }
+
+
+def _fields(of: str, data: Mapping[str, Any]) -> dict[str, str]:
+    """Each field by a name of its own; what is empty is as if it were not there."""
+    return {f"{of}.{name}": _text(value) for name, value in data.items() if value not in ([], {}, None)}
 
 
 def dataset_of(cell: Cell) -> str:
