@@ -6,7 +6,7 @@ import pytest
 
 from specbench_api.outcome.crossover import BreakEven, CrossoverKind
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report.crossover import break_even_rows, crossover_markdown, crossover_rows
+from specbench_client.report.crossover import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
 from specbench_testing.records import Lies, World, run_of_world
 
 WORLD = World(prompts=24)
@@ -61,6 +61,7 @@ def test_one_load_is_no_curve_and_the_report_says_so(summary: RunSummary) -> Non
     (row,) = crossover_rows(summary)
     assert row.answer == "not told: one place alone (concurrency 1) has a speed-up that can be used"
     assert "## Up to which load it pays" in crossover_markdown(summary)
+    assert crossover_lines(summary) == []
     old = summary.model_copy(update={"crossover": None})
     assert (crossover_rows(old), break_even_rows(old), crossover_markdown(old)) == ([], [], [])
 
@@ -68,10 +69,12 @@ def test_one_load_is_no_curve_and_the_report_says_so(summary: RunSummary) -> Non
 def test_invalid_loads_and_too_few_repeats_are_left_out_with_the_reason() -> None:
     world = World(prompts=14, concurrency=(1, 2, 4))
     failing = Lies(records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame)
-    found = run_of_world(world, failing).crossover
+    spoilt = run_of_world(world, failing)
+    found = spoilt.crossover
     assert found is not None
     (told,) = found.by_load
     assert told.crossover.places == [1.0, 4.0]
+    assert crossover_lines(spoilt) == [f"ngram on chat: {told.crossover.message}"]
     assert [line.partition(":")[0] for line in told.crossover.left_out] == ["concurrency 2"]
     few = run_of_world(World(prompts=14, concurrency=(1, 2), repeats=2)).crossover
     assert few is not None

@@ -48,6 +48,14 @@ def crossover_rows(summary: RunSummary) -> list[CrossoverRow]:
     ]
 
 
+def crossover_lines(summary: RunSummary) -> list[str]:
+    """One line an arm and workload that was measured at several loads, for a terminal."""
+    told = [] if summary.crossover is None else summary.crossover.by_load
+    return [
+        f"{each.arm} on {each.workload}: {each.crossover.message}" for each in told if len(each.crossover.places) > 1
+    ]
+
+
 def break_even_rows(summary: RunSummary) -> list[BreakEvenRow]:
     """One row an arm, workload and load of which the engine tells its steps."""
     told = [] if summary.crossover is None else summary.crossover.break_even
@@ -61,11 +69,10 @@ def crossover_markdown(summary: RunSummary) -> list[str]:
     lines += [f"- **{row.arm}** on {row.workload}, over {row.axis}: {row.answer}" for row in answers]
     lines += [""] if answers else []
     if needed:
-        lines += ["Acceptance length (emitted, pooled) that decoding needs to break even, and has:", ""]
-        lines += ["| Arm | Workload | Load | Needed [95 %] | Measured [95 %] | Measured / needed [95 %] |"]
-        lines += ["|---|---|---:|---:|---:|---:|"]
+        lines += ["Acceptance length (emitted, pooled) that decoding needs to break even:", ""]
         lines += [
-            f"| {row.arm} | {row.workload} | {row.load} | {row.needed} | {row.measured} | {row.margin} |"
+            f"- **{row.arm}** on {row.workload} at {row.load}: needs {row.needed}, has {row.measured}:"
+            f" measured / needed {row.margin}"
             for row in needed
         ]
         lines += [""]
