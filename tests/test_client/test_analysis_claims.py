@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from specbench_api.outcome.best import best_of
@@ -22,7 +24,7 @@ def figure(value: float, half: float | None = 0.1) -> Figure:
 
 def judged(
     load: int,
-    categories: dict[str, tuple[Figure, float | None]],
+    categories: Mapping[str, tuple[Figure, float | None]],
     *,
     p: float | None = 0.9,
     valid: bool = True,

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from specbench_api.campaign.expand import expand_campaign
 from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.crossover import CrossoverKind
 from specbench_api.outcome.curves import Basis, Curves
 from specbench_api.plan.plan import Point
+from specbench_api.spec.reading import parse_campaign, read_yaml
 from specbench_client.analysis.compare.result import Result
 from specbench_client.analysis.curves.against import AGAINST
 from specbench_client.analysis.curves.draw import curves
+from specbench_client.analysis.curves.identity import Cell, identity
 from specbench_client.report.curves import curves_csv, curves_markdown, lines_below, prediction_lines
 from specbench_testing.records import HONEST, Lies, World, run_of_world
 from specbench_testing.two_results import result_of, without_records
 
-PROMPTS = 12
+PROMPTS = 8
+
+
+_MADE: dict[str, Result] = {}
+"""Runs by what is true of their worlds: most tests ask for the same few."""
 
 
 def result(uri: str = "results/a", lies: Lies = HONEST, created: str = "", **world: Any) -> Result:
     """A run; its root tells it apart."""
-    told = World(**{"prompts": PROMPTS, "categories": ("code",), **world})
-    found = replace(result_of(told, lies), uri=uri)
+    told = {"prompts": PROMPTS, "categories": ("code",), "tokens": (16, 32), **world}
+    found = _MADE.get(f"{told}") if lies is HONEST else None
+    if found is None:
+        found = result_of(World(**told), lies)
+        if lies is HONEST:
+            _MADE[f"{told}"] = found
     summary = found.summary.model_copy(update={"created": created or found.summary.created})
-    return replace(found, summary=summary)
+    return replace(found, uri=uri, summary=summary)
 
 
 def drawn(by: str, *results: Result, at: tuple[float, ...] = ()) -> Curves:
@@ -82,7 +95,8 @@ def test_between_places_it_is_interpolated_and_outside_refused(by_temperature: l
     assert (between.basis, between.between) == (Basis.INTERPOLATED, [0.5, 1.0])
     assert between.speedup is not None
     assert between.speedup.interval is not None
-    assert between.speedup.value == pytest.approx(np.sqrt(points[1].speedup.value * points[2].speedup.value))  # type: ignore[operator]
+    ends = [point.speedup.value for point in points[1:3] if point.speedup.value is not None]
+    assert between.speedup.value == pytest.approx(np.sqrt(np.prod(ends)))
     assert between.acceptance_length is not None
     assert "interpolated" in between.speedup.definition
     assert (outside.basis, outside.speedup, outside.acceptance_length) == (Basis.REFUSED, None, None)
@@ -155,6 +169,40 @@ def test_loads_of_one_run_give_the_very_crossover_of_its_summary() -> None:
     assert curve.title == "ngram on chat"
 
 
+@pytest.mark.parametrize(
+    ("by", "seed", "curves_of_it", "places"),
+    [
+        ("temperature", "temperature", 2 * 2, 7),
+        ("draft-tokens", "draft-length", 2 * 4, 6),
+        ("output-tokens", "output-length", 2 * 2, 5),
+        ("input-tokens", "throughput-isl-entropy", 2 * 3, 5),
+        ("concurrency", "batch", 4 * 6, 10),
+    ],
+)
+def test_the_literatures_campaigns_make_one_curve_of_each_question(
+    by: str, seed: str, curves_of_it: int, places: int
+) -> None:
+    """Arms × what else is varied; every run of the campaign is a place of each."""
+    file = Path(__file__).resolve().parents[2] / f"examples/seeds/{seed}.yaml"
+    runs = expand_campaign(parse_campaign(read_yaml(file.read_text(encoding="utf-8")))).runs
+    known = result(prompts=4, repeats=1)
+    found: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for plan in (run.plan for run in runs):
+        one = replace(known, plan=plan, observed={}, points={}, launches=())
+        cells = [
+            Cell(one, arm, workload, level)
+            for arm in plan.arms
+            for workload in plan.workloads
+            for level in plan.load.levels
+            if not arm.is_baseline
+        ]
+        found.update(
+            tuple((name, value) for name, value in identity(cell).items() if name not in AGAINST[by].free)
+            for cell in cells
+        )
+    assert list(found.values()) == [places] * curves_of_it
+
+
 def stretched(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
     """Every other prompt is long."""
     long = [int(prompt[1:]) % 2 == 1 if prompt.startswith("p") else False for prompt in frame["prompt_id"]]
@@ -184,7 +232,12 @@ def test_output_lengths_are_the_baselines() -> None:
 
 
 def test_words_are_corrected_over_every_place_of_every_curve() -> None:
-    equal = {"alpha": {"ngram": 0.0}, "alpha_spread": 0.0, "step_ms": {"ngram": 10.0}, "run_noise": 0.02}
+    equal: dict[str, Any] = {
+        "alpha": {"ngram": 0.0},
+        "alpha_spread": 0.0,
+        "step_ms": {"ngram": 10.0},
+        "run_noise": 0.02,
+    }
     runs = [result(f"results/{heat}", temperature=heat, **equal) for heat in (0.0, 0.5)]
     found = drawn("temperature", *runs)
     assert [point.standing for point in found.curves[0].points] == [Standing.INDISTINGUISHABLE] * 2
@@ -196,8 +249,8 @@ def test_words_are_corrected_over_every_place_of_every_curve() -> None:
 
 def test_a_table_shows_no_interval_that_does_not_hold_what_runs_do() -> None:
     found = drawn("temperature", result(repeats=2), at=(0.0,))
-    assert "| 0 | ngram | a | 24 |" in curves_markdown(found)
-    row = curves_markdown(found).split("| 24 |")[1].splitlines()[0]
+    assert "| 0 | ngram | a | 16 |" in curves_markdown(found)
+    row = curves_markdown(found).split("| 16 |")[1].splitlines()[0]
     assert "[" not in row
     assert "too few repeats" in row
     first, asked = curves_csv(found).splitlines()[1:]

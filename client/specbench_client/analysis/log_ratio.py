@@ -19,7 +19,6 @@ from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.analysis.bootstrap import (
     LEVEL,
     Chosen,
-    Layout,
     expanded,
     expansion,
     layout_of,
@@ -35,9 +34,10 @@ class LogRatio:
     """A log ratio and what its uncertainty was made of."""
 
     value: float
-    layout: Layout
+    prompts: int
+    """Different prompts that it rests on."""
     samples: Values
-    """Of each resample; not expanded, and not finite where a resample drew nothing."""
+    """Of each resample, widened about the value as the interval over prompts is; not finite where one drew nothing."""
     repeats: Values
     """Which repeats there are."""
     runs: Values
@@ -48,12 +48,7 @@ class LogRatio:
     @property
     def told(self) -> bool:
         """Whether the interval holds what runs do, so that something may be claimed."""
-        return self.chosen is not None and self.layout.repeats >= REPEATS_TO_TELL
-
-    @property
-    def expanded(self) -> Values:
-        """The resamples, widened about the value as the interval over prompts is."""
-        return self.value + (self.samples - self.value) * expansion(self.layout)
+        return self.chosen is not None and self.repeats.size >= REPEATS_TO_TELL
 
     @property
     def p_value(self) -> float | None:
@@ -72,7 +67,7 @@ class LogRatio:
             value=float(np.exp(self.value)) * scale,
             unit=unit,
             definition=definition,
-            n=self.layout.prompts,
+            n=self.prompts,
             interval=self._interval(scale),
             source="both",
         )
@@ -98,7 +93,8 @@ def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int],
     samples = _log(resampled_sums(laid, layout, seed), signs)
     runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signs)
     chosen = wider(expanded(value, samples, layout), t_bounds(value, runs), layout)
-    return LogRatio(value, layout, samples, np.unique(rows["repeat"].to_numpy(np.float64)), runs, chosen)
+    widened = value + (samples - value) * expansion(layout) if chosen else samples
+    return LogRatio(value, layout.prompts, widened, np.unique(rows["repeat"].to_numpy(np.float64)), runs, chosen)
 
 
 def _log(sums: Values, signs: Sequence[int]) -> Values:

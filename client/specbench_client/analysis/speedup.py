@@ -82,7 +82,7 @@ class Compared:
     @property
     def repeats(self) -> int:
         """Repeats in which there are pairs."""
-        return self.ratio.layout.repeats if self.ratio else 0
+        return int(self.ratio.repeats.size) if self.ratio else 0
 
 
 def speedup(name: str, pairs: Pairs, seed: int) -> Compared:

@@ -32,7 +32,7 @@ def replicates(ratios: Sequence[LogRatio], seed: int) -> Values:
 
 def _of(ratio: LogRatio, normals: Values, uniform: Values) -> Values:
     assert ratio.chosen is not None
-    return _over_repeats(ratio, normals, uniform) if ratio.chosen.over_repeats else ratio.expanded
+    return _over_repeats(ratio, normals, uniform) if ratio.chosen.over_repeats else ratio.samples
 
 
 def _over_repeats(ratio: LogRatio, normals: Values, uniform: Values) -> Values:

@@ -24,7 +24,7 @@ def told(curve: Curve, kind: CrossoverKind, place: Place | None, left_out: Seque
     return Crossover(
         axis=axis.name,
         kind=kind,
-        at=_figure(axis, value, min(rung.ratio.layout.prompts for rung in curve.rungs), interval),
+        at=_figure(axis, value, min(rung.ratio.prompts for rung in curve.rungs), interval),
         interval=interval,
         places=[rung.place for rung in curve.rungs],
         crossings=[Crossing(at=axis.unscaled(each.at), falls=each.falls) for each in curve.passages],

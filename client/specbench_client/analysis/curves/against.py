@@ -18,8 +18,9 @@ Place = Callable[[Arm, Workload, Level], float | None]
 class Against:
     """One axis: what stands still for it, and where a cell lies on it.
 
-    `free`: names of `identity` that vary with it, so that they may differ along a curve. `place`: of a declared axis.
-    `column`: of a measured one, the baseline's column of the pairs whose requests are sorted into classes.
+    `free`: names of `identity` that may differ along a curve. The selection of prompts is among them where their
+    fingerprint tells them. `place`: of a declared axis. `column`: of a measured one, the baseline's column of the pairs
+    whose requests are sorted into classes.
     """
 
     axis: Axis
@@ -45,13 +46,13 @@ def _concurrency(_arm: Arm, _workload: Workload, level: Level) -> float | None:
 AGAINST = {
     "temperature": Against(
         Axis("temperature", "", logarithmic=False),
-        ("temperature",),
+        ("temperature", "selection of prompts"),
         "At a temperature above 0 the answers of both arms differ by design: pairs share a prompt, not an answer.",
         place=_temperature,
     ),
     "draft-tokens": Against(
         Axis("draft-tokens", "tokens", logarithmic=True),
-        ("draft tokens",),
+        ("draft tokens", "selection of prompts"),
         "A speed-up rises with the draft length before it falls: it may pass through 1 twice.",
         place=_draft_tokens,
     ),
@@ -64,14 +65,14 @@ AGAINST = {
     ),
     "output-tokens": Against(
         Axis("output-tokens", "tokens", logarithmic=True),
-        ("limits of the answers",),
+        ("limits of the answers", "selection of prompts"),
         "Requests are sorted by the length of the baseline's answer, which comes with their content: it is no"
         " experiment in which only the length was changed.",
         column="tokens",
     ),
     "concurrency": Against(
         CONCURRENCY,
-        ("load", "slots", "max_running_requests"),
+        ("load", "slots", "max_running_requests", "selection of prompts"),
         "The speed-up is taken to fall with the load wherever the intervals allow it.",
         place=_concurrency,
     ),

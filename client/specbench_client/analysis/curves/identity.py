@@ -20,6 +20,8 @@ from specbench_client.analysis.compare.result import Result
 
 UNSEEN = "not known"
 _PLACE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources", "nodes")
+_WHICH_FILE = ("config", "uri", "pvc", "revision", "inputTokens", "count", "seed")
+"""Of a data set: what says where its prompts are, how many and how long, and not which kind they are of."""
 _FACTS = tuple(name for name, about in FACTS.items() if about.alike is Alike.MUST and name is not FactName.IMAGE)
 
 
@@ -48,7 +50,7 @@ def identity(cell: Cell) -> dict[str, str]:
     plan, workload = cell.result.plan, cell.workload
     sampling = workload.sampling.to_dict()
     drafter = cell.arm.drafter.to_dict() if cell.arm.drafter else {}
-    placement = plan.placement.to_dict()
+    placement, dataset = plan.placement.to_dict(), workload.dataset.to_dict()
     return {
         "simulated": _text(cell.result.summary.simulated),
         **_fields("model", plan.target.to_dict()),
@@ -58,6 +60,7 @@ def identity(cell: Cell) -> dict[str, str]:
         **_fields("drafter", {key: drafter[key] for key in drafter if key not in ("name", "numSpeculativeTokens")}),
         "draft tokens": _text(drafter.get("numSpeculativeTokens")),
         "dataset": dataset_of(cell),
+        "selection of prompts": _text({key: value for key, value in dataset.items() if key not in _WHICH_FILE}),
         "temperature": _text(sampling.get("temperature", 0)),
         **_fields("sampling", {key: value for key, value in sampling.items() if key != "temperature"}),
         "limits of the answers": _text(workload.output.to_dict()),

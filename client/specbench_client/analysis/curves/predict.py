@@ -68,7 +68,7 @@ def _interpolated(ends: Sequence[LogRatio | None], share: float, seed: int, what
         value=float(np.exp(value)),
         unit=unit,
         definition=f"{words}, interpolated: its log on the straight line between the two measured neighbours",
-        n=min(each.layout.prompts for each in known),
+        n=min(each.prompts for each in known),
         interval=interval,
         source="both",
     )
