@@ -48,7 +48,14 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray]
     columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
     columns |= {"pass": 0, "turn": 0.0}
     for side, ms in pace.items():
-        told = {"category": category, "tokens": float(TOKENS), "intended_ns": 0.0, "first_token_ns": ms * 1e6}
+        told = {
+            "category": category,
+            "input_tokens": 100.0,
+            "tokens": float(TOKENS),
+            "steps": float(TOKENS - 1),
+            "intended_ns": 0.0,
+            "first_token_ns": ms * 1e6,
+        }
         told |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x"}
         columns |= {f"{name}{side}": value for name, value in told.items()}
     rows = pd.DataFrame(columns)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell, Counts
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
 from specbench_client.analysis.cell import Judged
-from specbench_client.analysis.verdict import Standing, Verdict, standings, verdict_of
+from specbench_client.analysis.claims import with_claims
+from specbench_client.analysis.verdict import Verdict, standings, verdict_of
 from specbench_testing.records import Lies, World, run_of_world
 
 PLAN = World().plan
@@ -44,7 +46,7 @@ def judged(
 
 def said(*cells: Judged, findings: tuple[Finding, ...] = (), simulated: bool = False) -> str:
     trustworthy = all(finding.severity is Severity.NOTE for finding in findings)
-    return verdict_of(Verdict(PLAN, cells, findings, trustworthy, simulated))
+    return verdict_of(Verdict(PLAN, with_claims(cells), findings, trustworthy, simulated))
 
 
 def test_faster_here_and_indistinguishable_there() -> None:
@@ -107,13 +109,13 @@ def test_a_run_of_two_repeats_says_neither_faster_nor_slower() -> None:
 
 def test_one_bare_exclusion_among_many_comparisons_is_no_claim() -> None:
     cells = [judged("ngram", 1, 1.12, p=0.03), *(judged("ngram", load, 1.0, p=0.8) for load in range(2, 12))]
-    assert standings(cells)[0][1] is Standing.UNCLEAR
-    assert standings(cells[:1])[0][1] is Standing.FASTER
+    assert standings(with_claims(cells))[0][1] is Standing.UNCLEAR
+    assert standings(with_claims(cells[:1]))[0][1] is Standing.FASTER
 
 
 def test_invalid_cells_do_not_count_among_the_comparisons() -> None:
     cells = [judged("ngram", 1, 1.12, p=0.03), judged("ngram", 2, 9.0, valid=False)]
-    assert [standing for _, standing in standings(cells)] == [Standing.FASTER, Standing.NOT_COMPARABLE]
+    assert [standing for _, standing in standings(with_claims(cells))] == [Standing.FASTER, Standing.NOT_COMPARABLE]
 
 
 def test_the_best_arm_comes_first_and_a_crowd_is_cut() -> None:
@@ -143,7 +145,9 @@ def test_a_simulation_says_so_first() -> None:
 def test_a_research_runtime_says_so_first() -> None:
     plan = PLAN.model_copy(update={"engine": PLAN.engine.model_copy(update={"kind": EngineKind.TRANSFORMERS})})
     cells = (judged("ngram", 1, 1.5),)
-    assert verdict_of(Verdict(plan, cells, (), True, False)).startswith("on a research runtime: ngram is 1.50x")
+    assert verdict_of(Verdict(plan, with_claims(cells), (), True, False)).startswith(
+        "on a research runtime: ngram is 1.50x"
+    )
 
 
 def test_a_baseline_alone_makes_no_claim() -> None:

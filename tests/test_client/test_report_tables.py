@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import EngineKind
+from specbench_client.report.columns import speedup_text
 from specbench_client.report.tables import csv, markdown, rich_table
 from specbench_testing.records import Lies, World, run_of_world
 
@@ -136,6 +138,25 @@ def test_too_few_repeats_are_said_in_the_place_of_an_interval() -> None:
 def test_what_holds_one_is_called_indistinguishable() -> None:
     equal = World(prompts=20, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02)
     assert "indistinguishable" in page(run_of_world(equal)).split("|", 1)[1]
+
+
+def test_what_does_not_hold_among_so_many_comparisons_is_called_unclear() -> None:
+    cell = plain().cells[1]
+    assert cell.claims is not None
+    lucky = cell.model_copy(update={"claims": cell.claims.model_copy(update={"overall": Standing.UNCLEAR})})
+    assert speedup_text(lucky, lucky.speedup).endswith("] unclear")
+    assert speedup_text(lucky, lucky.tpot_speedup).endswith("]"), "the word is of the speed-up alone"
+    assert speedup_text(cell, cell.speedup).endswith("]")
+
+
+def test_whole_requests_and_the_word_are_in_the_spreadsheet() -> None:
+    row = table(plain()).iloc[1]
+    assert row["claim"] == "faster"
+    assert row["e2e_speedup_low"] < row["e2e_speedup"] < row["e2e_speedup_high"]
+    assert row["requests_per_hour"] / row["baseline_requests_per_hour"] == pytest.approx(row["e2e_speedup"])
+    baseline = table(plain()).iloc[0]
+    assert pd.isna(baseline["claim"])
+    assert pd.isna(baseline["e2e_speedup"])
 
 
 def test_a_simulation_says_so_in_every_form() -> None:

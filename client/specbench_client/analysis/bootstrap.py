@@ -110,14 +110,24 @@ def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int, resamp
 
 def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
     """Return the expanded percentile interval about the value, or None where nothing can be said."""
-    freedom = layout.prompts - layout.strata
     finite = samples[np.isfinite(samples)]
     if layout.prompts < PROMPTS_MIN or finite.size < FINITE_SHARE * samples.size:
         return None
     tail = (1 - LEVEL) / 2
     low, high = np.percentile(finite, [100 * tail, 100 * (1 - tail)])
-    stretch = special.stdtrit(freedom, 1 - tail) / special.ndtri(1 - tail) * np.sqrt(layout.prompts / freedom)
+    stretch = expansion(layout)
     return Bounds(float(value + (low - value) * stretch), float(value + (high - value) * stretch))
+
+
+def expansion(layout: Layout) -> float:
+    """Return by how much a percentile interval of so few prompts is to be widened; there must be more than strata."""
+    freedom, upper = layout.prompts - layout.strata, 1 - (1 - LEVEL) / 2
+    return float(special.stdtrit(freedom, upper) / special.ndtri(upper)) * inflation(layout)
+
+
+def inflation(layout: Layout) -> float:
+    """Return by how much the standard deviation of resamples is too small: they know each stratum's mean exactly."""
+    return float(np.sqrt(layout.prompts / (layout.prompts - layout.strata)))
 
 
 def t_bounds(value: float, repeats: Values) -> Bounds | None:
@@ -135,6 +145,10 @@ class Chosen:
     bounds: Bounds
     method: str
     freedom: float
+    over_repeats: bool = False
+    """Whether it is the t interval over repeats, and not the bootstrap."""
+    runs_error: float = 0.0
+    """Standard error through whole repeats, where it was added to that through prompts."""
 
 
 def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen | None:
@@ -144,7 +158,7 @@ def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen
     if runs is None or runs.high - runs.low <= prompts.high - prompts.low:
         return Chosen(prompts, describe(layout), layout.prompts - layout.strata)
     method = f"t, unit: repeat; over the values of {layout.repeats} repeats; wider than the bootstrap over prompts"
-    return Chosen(runs, method, layout.repeats - 1)
+    return Chosen(runs, method, layout.repeats - 1, over_repeats=True)
 
 
 def describe(layout: Layout, resamples: int = RESAMPLES) -> str:

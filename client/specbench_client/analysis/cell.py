@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
+from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Arrivals, Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
+from specbench_client.analysis.break_even import break_even
 from specbench_client.analysis.counts import counts_of
+from specbench_client.analysis.end_to_end import end_to_end, named
 from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
+from specbench_client.analysis.log_ratio import LogRatio
 from specbench_client.analysis.point import most_drafts
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.metrics.acceptance import limited
@@ -56,6 +61,12 @@ class Judged:
     p_value: float | None
     prompts: int
     """Different prompts of its steady rows."""
+    category_p_values: Mapping[str, float | None] = field(default_factory=dict)
+    """Of the speed-up within each category."""
+    ratio: LogRatio | None = None
+    """Of the speed-up, with its resamples; None where nothing was compared."""
+    break_even: BreakEven | None = None
+    """None where nothing was compared."""
 
 
 def judge(measured: Measured, baseline: Measured | None) -> Judged:
@@ -64,6 +75,8 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
     compared = speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     found = _findings(measured, baseline, pairs, compared)
     on_points = [finding for point in measured.points for finding in point.findings]
+    valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
+    by_category = _by_category(measured, pairs)
     cell = Cell(
         arm=measured.arm.name,
         workload=measured.workload.name,
@@ -75,13 +88,22 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         figures=figures_of(Sample(measured.rows, measured.seed), most_drafts(measured.arm)),
         speedup=compared.figure if compared else None,
         tpot_speedup=speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
+        end_to_end=end_to_end(pairs, measured.level.concurrency, measured.seed) if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,
-        by_category=_by_category(measured, pairs),
-        valid=not any(finding.severity is Severity.INVALID for finding in (*on_points, *found)),
+        by_category={name: each.figures for name, each in by_category.items()},
+        valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = int(steady(measured.rows)["prompt_id"].nunique())
-    return Judged(cell, tuple(found), compared.p_value if compared else None, prompts)
+    return Judged(
+        cell=cell,
+        findings=tuple(found),
+        p_value=compared.p_value if compared else None,
+        prompts=prompts,
+        category_p_values={name: each.p_value for name, each in by_category.items()} if pairs else {},
+        ratio=compared.ratio if compared else None,
+        break_even=break_even(cell, pairs, most_drafts(measured.arm), measured.seed) if pairs else None,
+    )
 
 
 def _findings(
@@ -109,8 +131,16 @@ def _repeats(baseline: Measured | None) -> Values:
     return np.array([rate for rate in rates if rate], dtype=np.float64)
 
 
-def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, dict[str, Figure]]:
-    """Figures by category. With one category they would say the cell's own again, and are left out."""
+@dataclass(frozen=True)
+class _OfCategory:
+    """Figures of one category of a cell, and the p-value of its speed-up."""
+
+    figures: dict[str, Figure]
+    p_value: float | None
+
+
+def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, _OfCategory]:
+    """By category. With one category they would say the cell's own again, and are left out."""
     rows = steady(measured.rows)
     names = sorted({str(name) for name in rows["category"] if name is not None})
     if len(names) < 2:
@@ -118,10 +148,13 @@ def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, dict[str,
     return {name: _of_category(name, measured, rows, pairs) for name in names}
 
 
-def _of_category(name: str, measured: Measured, rows: pd.DataFrame, pairs: Pairs | None) -> dict[str, Figure]:
+def _of_category(name: str, measured: Measured, rows: pd.DataFrame, pairs: Pairs | None) -> _OfCategory:
     mine, seed = rows[(rows["category"] == name).to_numpy(bool)].reset_index(drop=True), measured.seed
     figures = ratio_figures(Sample(mine, seed), limited(CATEGORY_RATIOS, most_drafts(measured.arm)))
-    if pairs is not None:
-        inside = pairs.of_category(name)
-        figures |= {each: speedup(each, inside, seed).figure for each in (SPEEDUP, TPOT_SPEEDUP)}
-    return figures
+    if pairs is None:
+        return _OfCategory(figures, None)
+    inside = pairs.of_category(name)
+    compared = speedup(SPEEDUP, inside, seed)
+    figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: speedup(TPOT_SPEEDUP, inside, seed).figure}
+    figures |= named(end_to_end(inside, measured.level.concurrency, seed))
+    return _OfCategory(figures, compared.p_value)

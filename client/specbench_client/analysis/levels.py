@@ -88,7 +88,7 @@ def _both(levels: Levels, prompts: Bounds, layout: Layout) -> Chosen:
         f"bootstrap, unit: prompt; {RESAMPLES} resamples of {layout.prompts} prompts{within}, expanded percentiles;"
         f" the variance of {layout.repeats} repeats added"
     )
-    return Chosen(Bounds(float(low), float(high)), method, freedom)
+    return Chosen(Bounds(float(low), float(high)), method, freedom, runs_error=runs)
 
 
 def _of_runs(influence: Values) -> float:

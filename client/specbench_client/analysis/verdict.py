@@ -1,47 +1,26 @@
-"""The verdict in one sentence, for a person.
-
-`faster` and `slower` are said only where the interval excludes 1, and where this still holds after Holm's correction
-for the number of comparisons of the run: among twenty cells, one excludes 1 by chance. Where the interval holds 1, the
-word is `indistinguishable`; an invalid cell is not compared at all. From fewer than three repeats none of these words
-is said, only the ratio and how few they were: under a run noise of 3 % the interval of one run excludes 1 in two of
-three runs without any difference.
-"""
+"""The verdict in one sentence, for a person. Which word a comparison gets is decided in `analysis.claims`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
+from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.cell import Judged
-from specbench_client.analysis.holm import rejected
 from specbench_client.trust.checks import research_runtime
 
 CLAUSES = 4
 """Arms that one sentence can name; the others stand in the table."""
 
 
-class Standing(Enum):
-    """What can be said of a cell against its baseline."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    INDISTINGUISHABLE = "indistinguishable"
-    UNCLEAR = "unclear"
-    TOO_FEW_REPEATS = "too few repeats"
-    NO_INTERVAL = "no interval"
-    NOT_COMPARABLE = "not comparable"
-
-
 @dataclass(frozen=True)
 class Verdict:
-    """What a verdict speaks of."""
+    """What a verdict speaks of. `judged`: with their claims."""
 
     plan: Plan
     judged: Sequence[Judged]
@@ -56,10 +35,8 @@ def verdict_of(facts: Verdict) -> str:
 
 
 def standings(judged: Sequence[Judged]) -> list[tuple[Cell, Standing]]:
-    """Say how each cell but the baselines' stands."""
-    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
-    clear = rejected([each.p_value if each.cell.valid else None for each in compared], 1 - LEVEL)
-    return [(each.cell, _standing(each.cell, clear=is_clear)) for each, is_clear in zip(compared, clear, strict=True)]
+    """How each cell but the baselines' stands."""
+    return [(each.cell, each.cell.claims.overall) for each in judged if each.cell.claims is not None]
 
 
 def _head(facts: Verdict) -> str:
@@ -137,21 +114,6 @@ def _ratio(cell: Cell) -> str:
     assert cell.speedup.interval is not None
     interval = cell.speedup.interval
     return f"{_value(cell)} [{interval.low:.2f}, {interval.high:.2f}]"
-
-
-def _standing(cell: Cell, *, clear: bool) -> Standing:
-    if not cell.valid or cell.speedup is None or cell.speedup.value is None:
-        return Standing.NOT_COMPARABLE
-    if cell.too_few_repeats:
-        return Standing.TOO_FEW_REPEATS
-    interval = cell.speedup.interval
-    if interval is None:
-        return Standing.NO_INTERVAL
-    if interval.low <= 1 <= interval.high:
-        return Standing.INDISTINGUISHABLE
-    if not clear:
-        return Standing.UNCLEAR
-    return Standing.FASTER if cell.speedup.value > 1 else Standing.SLOWER
 
 
 def _trust(facts: Verdict) -> str:

@@ -8,6 +8,7 @@ from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.cli.consoles import Page
+from specbench_client.report.crossover import crossover_lines
 from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.tables import rich_table
 
@@ -26,6 +27,8 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
         console.print(rich_table(summary))
     else:
         console.print(f"{summary.name}: {summary.verdict}", highlight=False, markup=False, soft_wrap=True)
+    for line in crossover_lines(summary):
+        console.print(f"   pays   {line}", highlight=False, markup=False)
     for group in grouped(summary.findings):
         said = f"{group.severity:>8}  {group.check}: {group.messages[0]}{group.more}"
         console.print(said, highlight=False, markup=False)

@@ -15,7 +15,17 @@ import pandas as pd
 from specbench_client.metrics.frame import flags, numbers
 
 KEY = ["repeat", "prompt_id", "pass", "turn"]
-SIDE = ["category", "tokens", "intended_ns", "first_token_ns", "last_token_ns", "finish_reason", "output_sha256"]
+SIDE = [
+    "category",
+    "input_tokens",
+    "tokens",
+    "steps",
+    "intended_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "finish_reason",
+    "output_sha256",
+]
 ARM, BASELINE = "_arm", "_baseline"
 _READ = dict.fromkeys(("repeat", "prompt_id", "turn", *SIDE, "point", "conversation_id", "steady"))
 """All that pairing asks of a row: a copy of it is made, and rows may be a million."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
@@ -72,14 +73,20 @@ def _why_bare(figure: Figure) -> str:
 
 
 def speedup_text(cell: Cell, figure: Figure | None) -> str:
-    """Return a speed-up with its interval and, where it cannot be told from 1, with the word."""
+    """Return a speed-up with its interval and, where it cannot be told from 1, with the word.
+
+    `unclear`: it can, but not after the correction for the number of comparisons.
+    """
     if cell.arm == BASELINE_NAME:
         return "baseline"
     text = compared_text(cell, figure)
     if not cell.valid:
         return f"{text} invalid" if text != DASH else "invalid"
     bounds = figure.interval if figure and not cell.too_few_repeats else None
-    return f"{text} indistinguishable" if bounds and bounds.low <= 1 <= bounds.high else text
+    if bounds and bounds.low <= 1 <= bounds.high:
+        return f"{text} {Standing.INDISTINGUISHABLE}"
+    claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
+    return f"{text} {claimed}" if claimed is Standing.UNCLEAR else text
 
 
 def value_of(cell: Cell, name: str) -> float | None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis import bootstrap, speedup
+from specbench_client.analysis import bootstrap, end_to_end, speedup
 from specbench_client.metrics import window
 from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.positions import conditional, joint
@@ -48,8 +48,9 @@ Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats
 A speed-up is called faster or slower only from {REPEATS_TO_TELL} repeats on, where its interval excludes 1, and where
 this still holds after Holm's correction for the number of comparisons of the run: the smallest p-value is held against
 5 % divided by their number, the next one against 5 % by one fewer, and so on, because of twenty comparisons without any
-difference one excludes 1 by chance. Where the interval holds 1, the word is *indistinguishable*; of fewer repeats only
-the ratio is told, and how few they were.
+difference one excludes 1 by chance. The speed-ups within categories are a family of their own, corrected alike over the
+categories of all cells. Where the interval holds 1, the word is *indistinguishable*; of fewer repeats only the ratio is
+told, and how few they were. `summary.json` keeps the words in `cells[].claims`, with the number of comparisons.
 """
 
 _WINDOW = """## The steady window
@@ -96,7 +97,8 @@ def render() -> str:
     parts = [
         _HEAD,
         "## Comparison with the baseline\n",
-        _table([_speedup_row(name) for name in speedup.QUOTIENTS]),
+        _table([*(_speedup_row(name) for name in speedup.QUOTIENTS), *map(_whole_row, end_to_end.DEFINITIONS)]),
+        "\nWhere a speed-up falls to 1, and the acceptance length that this needs: [crossover.md](crossover.md).",
         "\n## Sums and means\n",
         _table([_tps_row(), *(_ratio_row(ratio) for ratio in RATIOS)]),
         "\n## By position of the draft\n",
@@ -125,6 +127,11 @@ def _table(rows: Sequence[tuple[str, str, str, str, str]]) -> str:
 
 def _speedup_row(name: str) -> tuple[str, str, str, str, str]:
     return f"`{name}`", "ratio", speedup.QUOTIENTS[name].definition, speedup.MISSING, "both"
+
+
+def _whole_row(name: str) -> tuple[str, str, str, str, str]:
+    unit = end_to_end.UNITS.get(name, "ratio")
+    return f"`{name}`", unit, end_to_end.DEFINITIONS[name], end_to_end.MISSING[name], "both"
 
 
 def _tps_row() -> tuple[str, str, str, str, str]:

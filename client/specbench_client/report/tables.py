@@ -11,8 +11,11 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_client.analysis.end_to_end import NAMES as END_TO_END
+from specbench_client.analysis.end_to_end import named
 from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, steady_share, terminal_columns
 from specbench_client.report.coverage import left_out_lines
+from specbench_client.report.crossover import crossover_markdown
 from specbench_client.report.findings import grouped, measure_again
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
@@ -42,6 +45,7 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     lines = [f"# {summary.name}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
+    lines += crossover_markdown(summary)
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)
@@ -91,9 +95,13 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
         "valid": cell.valid,
         "findings": ";".join(cell.findings),
         "compared_repeats": cell.compared_repeats,
+        "claim": str(cell.claims.overall) if cell.claims else None,
         **counts,
     }
     for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}.items():
+        row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+    whole = named(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
+    for name, figure in whole.items():
         row |= _fields(name, figure, bounded=not cell.too_few_repeats)
     for name, figure in cell.figures.items():
         row |= _fields(name, figure)

@@ -1,4 +1,7 @@
-"""A run's answer in a few words, for columns and tables: the largest speed-up that is distinguishable from 1."""
+"""A run's answer in a few words, for columns and tables: the largest speed-up that is distinguishable from 1.
+
+Where the summary says what may be claimed after the correction for many comparisons, nothing else is called one here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ NONE_FASTER = "none faster"
 
 
 def best_of(summary: RunSummary) -> str:
-    """The largest speed-up whose interval lies above 1, with where it was found; else that there is none.
+    """The largest speed-up that is claimed, with where it was found; else that there is none.
 
     Then the largest loss that is one is told beside it. Empty where nothing could be compared.
     """
@@ -18,7 +21,7 @@ def best_of(summary: RunSummary) -> str:
     told = [
         (value, f"{cell.arm} {value:.2f}x at {cell.level.words}{f' {cell.workload}' if several else ''}")
         for (value, low, high), cell in compared
-        if low > 1 or high < 1
+        if (low > 1 or high < 1) and (cell.claims is None or cell.claims.overall.is_claim)
     ]
     if told and max(told)[0] > 1:
         return max(told)[1][:BEST_MAX]

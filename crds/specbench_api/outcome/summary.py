@@ -7,7 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.model import ApiModel
+from specbench_api.outcome.claims import Claims
 from specbench_api.outcome.coverage import Coverage
+from specbench_api.outcome.crossover import Crossovers
+from specbench_api.outcome.end_to_end import EndToEnd
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
@@ -196,6 +199,11 @@ class Cell(ApiModel):
     """Output tokens a second of stream time over the paired baseline's."""
     tpot_speedup: Figure | None = None
     """The baseline's time per output token over this arm's."""
+    end_to_end: EndToEnd | None = None
+    """Whole requests against the paired baseline's. None: the baseline's own cell, nothing paired, or written before
+    this was kept."""
+    claims: Claims | None = None
+    """What the speed-up allows to be said. None: the baseline's own cell, or written before this was kept."""
     compared_repeats: int | None = None
     """Repeats in which it was compared with the baseline; None where it was not."""
     by_category: dict[str, dict[str, Figure]] = {}
@@ -256,6 +264,8 @@ class RunSummary(ApiModel):
     """What the arms ran on, and what their drafters cost of it."""
     coverage: dict[str, Coverage] = {}
     """By workload: which of the rows that were asked for its prompts are. Empty: written before this was kept."""
+    crossover: Crossovers | None = None
+    """Up to which load each arm pays, and which acceptance it needs. None: written before this was kept."""
     findings: list[Finding]
     """Everything the checks found."""
     trustworthy: bool

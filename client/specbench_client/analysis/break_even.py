@@ -1,0 +1,80 @@
+"""The acceptance length at which decoding with a drafter is as fast as without one.
+
+A step of the arm takes t_sd and emits AL tokens, a step of the baseline takes t_ar and emits one: the speed-up of
+decoding is AL · t_ar / t_sd, and it is 1 at AL = t_sd / t_ar. Both step times are means over the steps of the very same
+requests at the very same load, so the identity is exact there. It leaves out the prefill, which a drafter rarely makes
+faster: over whole requests an arm breaks even later than here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specbench_api.outcome.crossover import BreakEven
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import Cell
+from specbench_client.analysis.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.speedup import PAIRED, complete
+from specbench_client.metrics.frame import Values, numbers
+from specbench_client.metrics.metric import Origin
+from specbench_client.metrics.pace import flow_ms, later_tokens
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+
+_OVER = f"flow = last_token_ns − first_token_ns > 0 on both sides, {PAIRED}"
+NEEDED = (
+    "Acceptance length at which decoding is as fast as the paired baseline's: t_sd / t_ar ="
+    f" (Σ flow / Σ steps) of the arm ÷ (Σ flow / Σ(tokens − 1)) of the baseline, {_OVER}"
+)
+MEASURED = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {_OVER}"
+MARGIN = (
+    "Measured acceptance length over the one that is needed, which is the speed-up of decoding:"
+    f" (Σ flow / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
+)
+UNIT = "tokens/step"
+
+
+def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
+    """Return what the cell's arm needs and has. `drafts`: most draft tokens a step, 0 where that is not known.
+
+    Whether the cell is valid is not known here.
+    """
+    sides = {side: pairs.side(side) for side in (ARM, BASELINE)}
+    steps = numbers(sides[ARM], "steps")
+    parts: list[Values] = [
+        flow_ms(sides[ARM]),
+        np.where(steps >= 1, steps, np.nan),
+        later_tokens(sides[ARM]),
+        flow_ms(sides[BASELINE]),
+        later_tokens(sides[BASELINE]),
+    ]
+    rows, (arm_ms, arm_steps, arm_tokens, baseline_ms, baseline_tokens) = complete(pairs, parts)
+    needed = log_ratio(rows, [arm_ms, arm_steps, baseline_ms, baseline_tokens], (1, -1, -1, 1), seed)
+    measured = log_ratio(rows, [arm_tokens, arm_steps], (1, -1), seed)
+    margin = log_ratio(rows, [arm_tokens, arm_ms, baseline_tokens, baseline_ms], (1, -1, -1, 1), seed)
+    return BreakEven(
+        arm=cell.arm,
+        workload=cell.workload,
+        load=cell.level.label,
+        needed=needed.figure(NEEDED, UNIT) if needed else _missing(NEEDED, UNIT),
+        measured=length_figure(measured, MEASURED, drafts),
+        margin=margin.figure(MARGIN) if margin else _missing(MARGIN, "ratio"),
+    )
+
+
+def length_figure(length: LogRatio | None, definition: str, drafts: int) -> Figure:
+    """An acceptance length: from 1 to one more than a step's drafts; an interval beyond is cut and says so."""
+    if length is None:
+        return _missing(definition, UNIT)
+    figure, highest = length.figure(definition, UNIT), drafts + 1.0 if drafts else float("inf")
+    bounds = figure.interval
+    if bounds is None or figure.value is None or not 1 <= figure.value <= highest:
+        return figure
+    low, high = max(bounds.low, 1.0), min(bounds.high, highest)
+    if (low, high) == (bounds.low, bounds.high):
+        return figure
+    method = f"{bounds.method}; cut to what is possible"
+    return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
+
+
+def _missing(definition: str, unit: str) -> Figure:
+    return Figure(unit=unit, definition=definition, n=0, source=Origin.BOTH.value)

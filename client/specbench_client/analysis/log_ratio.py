@@ -1,0 +1,100 @@
+"""The log of a product of sums, each to the power of +1 or −1, with an interval that holds prompts and runs.
+
+The interval holds both levels of chance, see `analysis.levels`: which prompts were asked, and, from three repeats on,
+what the machine did in whole runs (requests that run together share steps, so prompts alone understate the noise). A t
+interval over the repeats' own logs is taken where it is wider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import special
+
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import REPEATS_TO_TELL
+from specbench_client.analysis.bootstrap import LEVEL, Chosen, inflation, layout_of
+from specbench_client.analysis.levels import Levels, interval, resampled
+from specbench_client.metrics.frame import Values
+
+
+@dataclass(frozen=True)
+class LogRatio:
+    """A log ratio and what its uncertainty was made of."""
+
+    value: float
+    prompts: int
+    """Different prompts that it rests on."""
+    samples: Values
+    """Of each resample, spread about the value as chance in prompts is; not finite where one drew nothing."""
+    repeats: Values
+    """Which repeats there are."""
+    runs: Values
+    """Of each of these repeats alone."""
+    chosen: Chosen | None
+    """The interval that is reported, on the log; None where none can be given."""
+
+    @property
+    def told(self) -> bool:
+        """Whether the interval holds what runs do, so that something may be claimed."""
+        return self.chosen is not None and self.repeats.size >= REPEATS_TO_TELL
+
+    @property
+    def p_value(self) -> float | None:
+        """Two-sided p-value of `the ratio is 1`, that belongs to the interval; None where nothing may be claimed."""
+        if self.chosen is None or not self.told:
+            return None
+        reach = self.value - self.chosen.bounds.low if self.value > 0 else self.chosen.bounds.high - self.value
+        if reach <= 0:
+            return 1.0 if self.value == 0 else 0.0
+        critical = special.stdtrit(self.chosen.freedom, 1 - (1 - LEVEL) / 2)
+        return float(2 * special.stdtr(self.chosen.freedom, -critical * abs(self.value) / reach))
+
+    def figure(self, definition: str, unit: str = "ratio", scale: float = 1.0) -> Figure:
+        """As a figure on its own scale: scale × exp(log)."""
+        return Figure(
+            value=float(np.exp(self.value)) * scale,
+            unit=unit,
+            definition=definition,
+            n=self.prompts,
+            interval=self._interval(scale),
+            source="both",
+        )
+
+    def _interval(self, scale: float) -> FigureInterval | None:
+        if self.chosen is None:
+            return None
+        low, high = (float(np.exp(bound)) * scale for bound in (self.chosen.bounds.low, self.chosen.bounds.high))
+        return FigureInterval(low=low, high=high, level=LEVEL, method=f"{self.chosen.method}, on the log ratio")
+
+
+def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int], seed: int) -> LogRatio | None:
+    """Return Σ sign × log(Σ part) over the rows; None without rows, or where a sum is not positive.
+
+    `rows`: repeat, prompt_id, category. `parts`: one number a row each, complete.
+    """
+    sums = np.array([values.sum() for values in parts])
+    if not len(rows) or (sums <= 0).any():
+        return None
+    layout = layout_of(rows)
+    laid = [layout.matrix(values) for values in parts]
+    value = float(_log(sums, signs))
+    samples = _log(resampled(laid, layout, seed), signs)
+    runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signs)
+    chosen = interval(Levels(value, samples, _influence(laid, signs), runs), layout)
+    spread = value + (samples - value) * inflation(layout) if chosen else samples
+    return LogRatio(value, layout.prompts, spread, np.unique(rows["repeat"].to_numpy(np.float64)), runs, chosen)
+
+
+def _influence(laid: Sequence[Values], signs: Sequence[int]) -> Values:
+    """How much each repeat × prompt moves the log; each part alone moves its own logarithm."""
+    return np.sum([sign * matrix / matrix.sum() for sign, matrix in zip(signs, laid, strict=True)], axis=0)
+
+
+def _log(sums: Values, signs: Sequence[int]) -> Values:
+    """Over the last axis."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((np.log(sums) * np.array(signs)).sum(axis=-1), dtype=np.float64)

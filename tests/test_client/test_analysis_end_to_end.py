@@ -1,0 +1,93 @@
+"""Whole requests: closed-form values of both speed-ups, of requests an hour and of what they cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.analysis.end_to_end import end_to_end, named
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.falling import TOKENS, pairs_of
+from specbench_testing.records import World, run_of_world
+
+PROMPTS = 40
+
+
+def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
+    """One repeat; milliseconds of the whole request."""
+    prompt = np.arange(len(arm_ms))
+    pace = {ARM: np.array(arm_ms) / TOKENS, BASELINE: np.array(baseline_ms) / TOKENS}
+    return pairs_of(prompt, np.zeros_like(prompt), pace)
+
+
+def test_the_ratio_of_means_and_the_median_of_ratios_are_two_things() -> None:
+    found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
+    assert found.speedup.value == pytest.approx(1500 / 1200)
+    assert found.median_speedup.value == pytest.approx(2.0)
+
+
+def test_requests_an_hour_are_streams_over_the_mean_time_and_go_as_the_speedup_does() -> None:
+    found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
+    assert found.requests_per_hour.value == pytest.approx(4 * 3600 / 0.4)
+    assert found.baseline_requests_per_hour.value == pytest.approx(4 * 3600 / 0.5)
+    assert found.cost_saved.value == pytest.approx(1 - 0.4 / 0.5)
+    assert found.requests_per_hour.unit == "requests/h"
+
+
+def test_bounds_of_the_cost_are_those_of_the_speedup_turned_round() -> None:
+    rng = np.random.default_rng(1)
+    baseline = rng.uniform(200, 400, PROMPTS)
+    found = end_to_end(pairs(list(baseline / rng.uniform(1.2, 1.6, PROMPTS)), list(baseline)), 1, seed=0)
+    speedup, cost = found.speedup.interval, found.cost_saved.interval
+    assert speedup is not None
+    assert cost is not None
+    assert (cost.low, cost.high) == pytest.approx((1 - 1 / speedup.low, 1 - 1 / speedup.high))
+    assert cost.low < 1 - 1 / 1.4 < cost.high
+    assert found.median_speedup.interval is not None
+    assert found.median_speedup.interval.low < 1.4 < found.median_speedup.interval.high
+
+
+def test_an_open_loop_has_speedups_and_no_requests_an_hour() -> None:
+    found = end_to_end(pairs([100] * 5, [200] * 5), None, seed=0)
+    assert found.speedup.value == pytest.approx(2)
+    for figure in (found.requests_per_hour, found.baseline_requests_per_hour, found.cost_saved):
+        assert (figure.value, figure.interval, figure.n) == (None, None, 0)
+
+
+def test_without_a_pair_everything_is_missing_and_nothing_is_0() -> None:
+    empty = pairs([100], [200])
+    found = end_to_end(Pairs(empty.rows[:0], 3, 0), 4, seed=0)
+    assert {figure.value for figure in named(found).values()} == {None}
+
+
+def test_a_median_of_few_pairs_has_no_interval() -> None:
+    assert end_to_end(pairs([100] * 9, [200] * 9), 1, seed=0).median_speedup.interval is None
+
+
+@pytest.fixture(scope="module")
+def drafted() -> Cell:
+    summary = run_of_world(World(prompts=PROMPTS))
+    return next(cell for cell in summary.cells if cell.arm == "ngram")
+
+
+def test_a_cell_and_its_categories_have_them_and_a_baseline_has_none(drafted: Cell) -> None:
+    assert drafted.end_to_end is not None
+    assert drafted.speedup is not None
+    assert drafted.end_to_end.speedup.value == pytest.approx(drafted.speedup.value), "its answers are as long"
+    for figures in drafted.by_category.values():
+        assert figures.keys() >= named(drafted.end_to_end).keys()
+        assert figures["e2e_speedup"].interval is not None
+    hours = [figures["requests_per_hour"].value for figures in drafted.by_category.values()]
+    assert drafted.end_to_end.requests_per_hour.value is not None
+    assert min(hour for hour in hours if hour) <= drafted.end_to_end.requests_per_hour.value
+
+
+def test_a_summary_from_before_is_still_read() -> None:
+    summary = run_of_world(World(prompts=8, repeats=1)).to_dict()
+    for cell in summary["cells"]:
+        for name in ("endToEnd", "claims"):
+            cell.pop(name, None)
+    summary.pop("crossover")
+    read = RunSummary.model_validate(summary)
+    assert (read.crossover, read.cells[1].end_to_end, read.cells[1].claims) == (None, None, None)

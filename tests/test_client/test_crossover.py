@@ -1,0 +1,200 @@
+"""Where a speed-up falls to 1: a known place is found and held by its interval, and what cannot be said is not said."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.outcome.crossover import Crossover, CrossoverKind
+from specbench_client.analysis.crossover.axis import CONCURRENCY, Axis
+from specbench_client.analysis.crossover.crossing import crossover
+from specbench_client.analysis.crossover.curve import fallen, first_fall, passages
+from specbench_client.analysis.crossover.replicates import replicates
+from specbench_testing.falling import Falling
+
+TRUTH = 20.0
+LOADS = (1.0, 4.0, 16.0, 64.0)
+
+
+def straight(slope: float = -0.12, truth: float = TRUTH) -> dict[float, float]:
+    """Speed-ups whose log is straight in the log of the load, and 0 at the truth."""
+    return {load: float(np.exp(slope * np.log(load / truth))) for load in LOADS}
+
+
+def answer(world: Falling, seed: int = 1) -> Crossover:
+    return crossover(CONCURRENCY, world.rungs(seed), (), 0)
+
+
+def test_a_known_crossover_is_found_with_its_interval() -> None:
+    found = answer(Falling(straight(), prompts=200))
+    assert found.kind is CrossoverKind.REACHED
+    assert found.at.value == pytest.approx(TRUTH, rel=0.2)
+    assert found.interval is not None
+    assert found.interval.low is not None
+    assert found.interval.high is not None
+    assert found.interval.low < TRUTH < found.interval.high
+    assert found.at.interval is not None
+    assert [each.falls for each in found.crossings] == [True]
+    assert found.message.startswith("falls to 1 at concurrency ")
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize(
+    "world",
+    [
+        Falling(straight()),
+        Falling(straight(), launch_noise=0.03),
+        Falling(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
+        Falling(straight(), repeats=5, run_noise=0.04),
+        Falling(straight(), prompts=30, spread=0.25, run_noise=0.002),
+    ],
+    ids=["quiet", "noisy launches", "both", "noisy runs", "prompts of many kinds"],
+)
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(world: Falling) -> None:
+    held = 0
+    for seed in range(200):
+        interval = answer(world, seed).interval
+        assert interval is not None
+        held += (interval.low or 0) <= TRUTH <= (interval.high or np.inf)
+    assert 0.90 <= held / 200 <= 0.99
+
+
+@pytest.mark.draws
+def test_launches_that_are_slow_at_all_loads_alike_are_no_independent_noise() -> None:
+    """Between two loads independent noise would average out; that of one launch does not."""
+    noisy = Falling({10.0: 1.1, 40.0: 1 / 1.1}, repeats=5, spread=0.0, launch_noise=0.05, run_noise=0.0, jitter=0.0)
+    widths = []
+    for seed in range(40):
+        drawn = replicates([rung.ratio for rung in noisy.rungs(seed)], seed=0)
+        widths.append(drawn.mean(axis=1).std() / drawn[:, 0].std())
+    assert np.mean(widths) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
+    found = answer(Falling({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
+    assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (64.0, None)
+    assert found.message == "not reached up to concurrency 64: above 1 all the way (95%: beyond 64)"
+
+
+def test_a_speedup_that_is_only_just_above_1_may_have_been_reached() -> None:
+    found = answer(Falling({1.0: 1.6, 8.0: 1.3, 64.0: 1.01}, run_noise=0.03))
+    assert found.interval is not None
+    assert found.interval.low is not None
+    assert 8 < found.interval.low < 64
+    assert found.interval.high is None
+    assert "or more, perhaps beyond 64" in found.message
+
+
+def test_a_slow_arm_lies_below_the_smallest_load() -> None:
+    found = answer(Falling({1.0: 0.8, 8.0: 0.6}))
+    assert found.kind is CrossoverKind.BELOW_SMALLEST
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (None, 1.0)
+    assert found.message.endswith("(95%: below 1)")
+
+
+def test_an_arm_that_is_like_the_baseline_everywhere_is_indistinguishable() -> None:
+    found = answer(Falling({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03))
+    assert (found.kind, found.at.value, found.interval) == (CrossoverKind.INDISTINGUISHABLE, None, None)
+    assert "indistinguishable from 1 between concurrency 1 and concurrency 64" in found.message
+
+
+def test_several_crossings_are_all_told_and_given_no_one_place() -> None:
+    found = answer(Falling({1.0: 1.4, 4.0: 0.7, 16.0: 1.4, 64.0: 0.7}))
+    assert (found.kind, found.at.value, found.interval) == (CrossoverKind.NOT_MONOTONE, None, None)
+    assert [each.falls for each in found.crossings] == [True, False, True]
+    assert found.message.count("through 1 at concurrency") == 3
+
+
+def test_a_speedup_that_rises_with_the_load_is_no_crossover_of_a_falling_one() -> None:
+    found = answer(Falling({1.0: 0.7, 64.0: 1.4}))
+    assert found.kind is CrossoverKind.NOT_MONOTONE
+    assert [each.falls for each in found.crossings] == [False]
+
+
+def test_along_another_axis_one_rise_is_an_answer() -> None:
+    lengths = Axis("output-tokens", "tokens", logarithmic=True)
+    found = crossover(lengths, Falling({64.0: 0.8, 1024.0: 1.25}, prompts=100).rungs(1), (), 0)
+    assert found.kind is CrossoverKind.REACHED
+    assert found.at.value == pytest.approx(256, rel=0.2)
+    assert found.message.startswith("rises to 1 at output tokens ")
+
+
+@pytest.mark.parametrize(("speedup", "side"), [(1.4, "above"), (0.7, "below")])
+def test_along_another_axis_nothing_is_said_of_what_lies_outside(speedup: float, side: str) -> None:
+    lengths = Axis("output-tokens", "tokens", logarithmic=True)
+    found = crossover(lengths, Falling({64.0: speedup, 1024.0: speedup}).rungs(1), (), 0)
+    assert (found.kind, found.interval) == (CrossoverKind.NOT_REACHED, None)
+    assert found.message == f"not reached from output tokens 64 to output tokens 1,024: {side} 1 all the way"
+    near = crossover(lengths, Falling({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05).rungs(1), (), 0)
+    assert near.kind is CrossoverKind.INDISTINGUISHABLE
+
+
+def test_noise_about_1_does_not_pass_for_several_crossings() -> None:
+    world = Falling({1.0: 1.5, 4.0: 1.0, 8.0: 1.0, 16.0: 1.0, 64.0: 0.7}, run_noise=0.02)
+    answers = [answer(world, seed) for seed in range(5)]
+    assert {each.kind for each in answers} == {CrossoverKind.REACHED}
+    assert max(len(each.crossings) for each in answers) > 1, "the measured curve itself does cross several times"
+
+
+def test_a_hump_above_1_does_not_hide_where_the_curve_comes_down() -> None:
+    found = answer(Falling({1.0: 1.1, 4.0: 2.0, 16.0: 1.2, 64.0: 0.8}, prompts=100))
+    assert found.kind is CrossoverKind.REACHED
+    assert found.at.value == pytest.approx(16 * 4 ** (np.log(1.2) / np.log(1.2 / 0.8)), rel=0.2)
+
+
+@pytest.mark.parametrize(("loads", "words"), [({8.0: 1.4}, "one place alone (concurrency 8)"), ({}, "no place")])
+def test_one_place_or_none_tells_nothing_and_says_why(loads: dict[float, float], words: str) -> None:
+    found = crossover(CONCURRENCY, Falling(loads).rungs(1), ["concurrency 16: invalid (ServerSaturated)"], 0)
+    assert (found.kind, found.at.value) == (CrossoverKind.NOT_TOLD, None)
+    assert words in found.message
+    assert found.message.endswith("concurrency 16: invalid (ServerSaturated)")
+
+
+def test_the_same_seed_gives_the_same_answer_to_the_byte() -> None:
+    world = Falling(straight())
+    assert answer(world).to_json() == answer(world).to_json()
+    assert Crossover.from_json(answer(world).to_json()) == answer(world)
+
+
+@pytest.mark.parametrize(("seed", "over_repeats"), [(1, {True}), (2, {True, False}), (3, {False})])
+def test_each_place_is_spread_as_its_own_interval_is(seed: int, over_repeats: set[bool]) -> None:
+    rungs = Falling(straight(), run_noise=0.05, repeats=4).rungs(seed)
+    drawn = replicates([rung.ratio for rung in rungs], seed=0)
+    assert {rung.ratio.chosen.over_repeats for rung in rungs if rung.ratio.chosen} == over_repeats
+    for column, rung in zip(drawn.T, rungs, strict=True):
+        assert rung.ratio.chosen is not None
+        low, high = np.quantile(column, [0.025, 0.975])
+        width = rung.ratio.chosen.bounds.high - rung.ratio.chosen.bounds.low
+        assert low == pytest.approx(rung.ratio.chosen.bounds.low, abs=0.1 * width)
+        assert high == pytest.approx(rung.ratio.chosen.bounds.high, abs=0.1 * width)
+
+
+curves = st.lists(st.floats(-1, 1).filter(lambda value: abs(value) > 1e-6), min_size=2, max_size=8)
+
+
+@given(curves)
+def test_passages_are_where_the_joined_curve_is_0_and_take_turns(values: list[float]) -> None:
+    x, y = np.arange(len(values), dtype=float), np.array(values)
+    found = passages(x, y)
+    assert all(np.interp(each.at, x, y) == pytest.approx(0, abs=1e-9) for each in found)
+    assert all(one.falls != other.falls for one, other in pairwise(found))
+    assert len(found) % 2 == (np.sign(y[0]) != np.sign(y[-1]))
+    first = next((each.at for each in found if each.falls), np.inf)
+    assert first_fall(x, y[np.newaxis])[0] == pytest.approx(-np.inf if y[0] < 0 else first)
+
+
+@given(curves)
+def test_the_nearest_falling_curve_never_rises_and_keeps_the_mean(values: list[float]) -> None:
+    y = np.array([values])
+    found = fallen(y, np.ones(len(values)))[0]
+    assert (np.diff(found) <= 1e-12).all()
+    assert found.sum() == pytest.approx(y.sum(), abs=1e-9)
+    if (np.diff(y[0]) <= 0).all():
+        assert found == pytest.approx(y[0])

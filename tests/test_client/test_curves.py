@@ -1,0 +1,275 @@
+"""Curves over several runs: what joins one, what does not and why, and what they say between measured places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench_api.campaign.expand import expand_campaign
+from specbench_api.outcome.claims import Standing
+from specbench_api.outcome.crossover import CrossoverKind
+from specbench_api.outcome.curves import Basis, Curves
+from specbench_api.plan.plan import Point
+from specbench_api.spec.reading import parse_campaign, read_yaml
+from specbench_client.analysis.compare.result import Result
+from specbench_client.analysis.curves.against import AGAINST
+from specbench_client.analysis.curves.draw import curves
+from specbench_client.analysis.curves.identity import Cell, identity
+from specbench_client.report.curves import curves_csv, curves_markdown, lines_below, prediction_lines
+from specbench_testing.records import HONEST, Lies, World, run_of_world
+from specbench_testing.two_results import result_of, without_records
+
+PROMPTS = 8
+
+
+_MADE: dict[str, Result] = {}
+"""Runs by what is true of their worlds: most tests ask for the same few."""
+
+
+def result(uri: str = "results/a", lies: Lies = HONEST, created: str = "", **world: Any) -> Result:
+    """A run; its root tells it apart."""
+    told = {"prompts": PROMPTS, "categories": ("code",), "tokens": (16, 32), **world}
+    found = _MADE.get(f"{told}") if lies is HONEST else None
+    if found is None:
+        found = result_of(World(**told), lies)
+        if lies is HONEST:
+            _MADE[f"{told}"] = found
+    summary = found.summary.model_copy(update={"created": created or found.summary.created})
+    return replace(found, uri=uri, summary=summary)
+
+
+def drawn(by: str, *results: Result, at: tuple[float, ...] = ()) -> Curves:
+    return curves(by, results, [], "2026-01-01T00:00:00Z", at)
+
+
+@pytest.fixture(scope="module")
+def by_temperature() -> list[Result]:
+    """The hotter, the less is accepted; at 1.5 steps are so slow that the arm loses."""
+    hot = {0.0: (0.8, 12.0), 0.5: (0.6, 12.0), 1.0: (0.4, 12.0), 1.5: (0.1, 14.0)}
+    return [
+        result(f"results/t{heat}", temperature=heat, alpha={"ngram": alpha}, step_ms={"ngram": step_ms})
+        for heat, (alpha, step_ms) in hot.items()
+    ]
+
+
+def test_runs_that_differ_in_the_axis_alone_are_one_curve(by_temperature: list[Result]) -> None:
+    found = drawn("temperature", *reversed(by_temperature))
+    (curve,) = found.curves
+    assert [point.place for point in curve.points] == [0, 0.5, 1, 1.5]
+    assert curve.title == "ngram on chat at concurrency 1"
+    assert "temperature" not in curve.same
+    assert (found.left_out, found.comparisons, found.simulated) == ([], 4, False)
+    lengths = [point.acceptance_length.value for point in curve.points]
+    assert lengths == sorted(lengths, key=lambda value: -(value or 0))
+
+
+def test_each_point_is_the_runs_own_speedup(by_temperature: list[Result]) -> None:
+    for point, run in zip(drawn("temperature", *by_temperature).curves[0].points, by_temperature, strict=True):
+        cell = next(cell for cell in run.summary.cells if cell.arm == "ngram")
+        assert cell.speedup == point.speedup
+        assert point.runs == [run.uri]
+        assert point.acceptance_length.value == pytest.approx(
+            cell.figures["acceptance_length_emitted_pooled"].value, rel=1e-9
+        )
+
+
+def test_the_place_at_which_it_stops_to_pay_lies_between_the_right_two(by_temperature: list[Result]) -> None:
+    found = drawn("temperature", *by_temperature).curves[0].crossover
+    assert found.kind is CrossoverKind.REACHED
+    assert found.at.value is not None
+    assert 1 < found.at.value < 1.5
+
+
+def test_between_places_it_is_interpolated_and_outside_refused(by_temperature: list[Result]) -> None:
+    found = drawn("temperature", *by_temperature, at=(0.5, 0.75, 2.0))
+    measured, between, outside = found.curves[0].predictions
+    points = found.curves[0].points
+    assert (measured.basis, measured.speedup) == (Basis.MEASURED, points[1].speedup)
+    assert (between.basis, between.between) == (Basis.INTERPOLATED, [0.5, 1.0])
+    assert between.speedup is not None
+    assert between.speedup.interval is not None
+    ends = [point.speedup.value for point in points[1:3] if point.speedup.value is not None]
+    assert between.speedup.value == pytest.approx(np.sqrt(np.prod(ends)))
+    assert between.acceptance_length is not None
+    assert "interpolated" in between.speedup.definition
+    assert (outside.basis, outside.speedup, outside.acceptance_length) == (Basis.REFUSED, None, None)
+    assert "outside of what was measured (temperature 0 to temperature 1.5)" in outside.message
+    assert [line.count("interpolated") for line in prediction_lines(found)] == [0, 1, 0]
+
+
+def test_another_engine_or_other_prompts_make_a_curve_of_their_own_which_says_why(by_temperature: list[Result]) -> None:
+    other = result("results/other", temperature=0.2, edits={"spec.engine.args": ["--seed=7"]})
+    prompts = replace(
+        other,
+        observed={key: seen.model_copy(update={"dataset_fingerprint": "g"}) for key, seen in other.observed.items()},
+    )
+    found = drawn("temperature", *by_temperature, other, prompts)
+    assert [len(curve.points) for curve in found.curves] == [4, 1, 1]
+    assert found.curves[0].differs == []
+    assert [difference.partition(":")[0] for difference in found.curves[1].differs] == ["engine.args"]
+    assert sorted(difference.partition(":")[0] for difference in found.curves[2].differs) == ["dataset", "engine.args"]
+    assert "another curve: ngram on chat at concurrency 1: dataset: f → g" in lines_below(found)
+    assert found.curves[1].crossover.kind is CrossoverKind.NOT_TOLD
+
+
+def test_of_two_runs_that_are_the_same_the_newest_counts() -> None:
+    older, newer = (result(f"results/{day}", created=f"2026-01-0{day}T00:00:00Z") for day in (1, 2))
+    for order in ((older, newer), (newer, older)):
+        found = drawn("temperature", *order)
+        assert [point.runs for point in found.curves[0].points] == [["results/2"]]
+        (left_out,) = found.left_out
+        assert left_out.what == "results/1: ngram on chat at concurrency 1"
+        assert "measured again by ngram of results/2" in left_out.reason
+
+
+def test_what_is_invalid_or_has_no_records_is_left_out_with_the_reason() -> None:
+    failing = Lies(records=lambda point, frame: frame.assign(error_class="x") if point.arm == "ngram" else frame)
+    skipped = result("results/skipped", edits={"spec.baseline": "Skip"})
+    found = drawn("temperature", result("results/bad", failing), without_records(result("results/gone")), skipped)
+    assert found.curves == []
+    reasons = {each.what.partition(":")[0]: each.reason for each in found.left_out}
+    assert reasons["results/bad"].startswith("invalid (")
+    assert reasons["results/gone"] == "its records are gone"
+    assert reasons["results/skipped"] == "not compared with a baseline"
+
+
+def test_draft_lengths_of_one_run_and_of_several_join() -> None:
+    def arm(name: str, k: int) -> dict[str, object]:
+        return {"name": name, "method": "ngram", "numSpeculativeTokens": k, "promptLookupMax": 4}
+
+    both = result("results/a", drafters=("k3", "k4"), edits={"spec.drafters": [arm("k3", 3), arm("k4", 4)]})
+    third = result("results/b", drafters=("x",), edits={"spec.drafters": [arm("x", 8)]})
+    found = drawn("draft-tokens", both, third, at=(6,))
+    (curve,) = found.curves
+    assert found.left_out == []
+    assert [(point.place, point.arm) for point in curve.points] == [(3, "k3"), (4, "k4"), (8, "x")]
+    assert curve.predictions[0].between == [4, 8]
+
+
+def test_arms_and_loads_of_one_run_are_curves_that_need_no_explanation() -> None:
+    found = drawn("temperature", result(drafters=("ngram", "suffix"), concurrency=(1, 2)))
+    assert sorted(curve.title for curve in found.curves) == [
+        f"{arm} on chat at concurrency {load}" for arm in ("ngram", "suffix") for load in (1, 2)
+    ]
+    assert [curve.differs for curve in found.curves] == [[]] * 4
+
+
+def test_loads_of_one_run_give_the_very_crossover_of_its_summary() -> None:
+    run = result(concurrency=(1, 2, 3), prompts=16)
+    (curve,) = drawn("concurrency", run).curves
+    assert run.summary.crossover is not None
+    assert curve.crossover == run.summary.crossover.by_load[0].crossover
+    assert curve.title == "ngram on chat"
+
+
+@pytest.mark.parametrize(
+    ("by", "seed", "curves_of_it", "places"),
+    [
+        ("temperature", "temperature", 2 * 2, 7),
+        ("draft-tokens", "draft-length", 2 * 4, 6),
+        ("output-tokens", "output-length", 2 * 2, 5),
+        ("input-tokens", "throughput-isl-entropy", 2 * 3, 5),
+        ("concurrency", "batch", 4 * 6, 10),
+    ],
+)
+def test_the_literatures_campaigns_make_one_curve_of_each_question(
+    by: str, seed: str, curves_of_it: int, places: int
+) -> None:
+    """Arms × what else is varied; every run of the campaign is a place of each."""
+    file = Path(__file__).resolve().parents[2] / f"examples/seeds/{seed}.yaml"
+    runs = expand_campaign(parse_campaign(read_yaml(file.read_text(encoding="utf-8")))).runs
+    known = result(prompts=4, repeats=1)
+    found: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for plan in (run.plan for run in runs):
+        one = replace(known, plan=plan, observed={}, points={}, launches=())
+        cells = [
+            Cell(one, arm, workload, level)
+            for arm in plan.arms
+            for workload in plan.workloads
+            for level in plan.load.levels
+            if not arm.is_baseline
+        ]
+        found.update(
+            tuple((name, value) for name, value in identity(cell).items() if name not in AGAINST[by].free)
+            for cell in cells
+        )
+    assert list(found.values()) == [places] * curves_of_it
+
+
+def stretched(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    """Every other prompt is long."""
+    long = [int(prompt[1:]) % 2 == 1 if prompt.startswith("p") else False for prompt in frame["prompt_id"]]
+    return frame.assign(input_tokens=[2000 if each else 130 for each in long])
+
+
+def test_requests_are_sorted_by_their_measured_length_and_pooled_over_runs() -> None:
+    lies = Lies(records=stretched)
+    first = result("results/a", lies)
+    told = next(iter(first.observed.values())).model_copy(update={"dataset_fingerprint": "g"})
+    second = replace(first, uri="results/b", observed=dict.fromkeys(first.points, told))
+    (curve,) = drawn("input-tokens", first, second).curves
+    assert [(point.label, round(point.place)) for point in curve.points] == [("about 128", 130), ("about 2,048", 2000)]
+    assert [point.speedup.n for point in curve.points] == [PROMPTS, PROMPTS], "half of the prompts of each of two runs"
+    assert [point.runs for point in curve.points] == [["results/a", "results/b"]] * 2
+    assert sum(point.pairs for point in curve.points) == 2 * 3 * PROMPTS
+    alone = drawn("input-tokens", first).curves[0]
+    assert [point.speedup.n for point in alone.points] == [PROMPTS // 2] * 2
+
+
+def test_output_lengths_are_the_baselines() -> None:
+    (curve,) = drawn("output-tokens", result(tokens=(20, 200), prompts=24)).curves
+    labels = [point.label for point in curve.points]
+    assert labels == [f"about {2**power}" for power in (4, 5, 6, 7, 8)][-len(labels) :]
+    assert all(low.place < high.place for low, high in pairwise(curve.points))
+    assert sum(point.pairs for point in curve.points) == 3 * 24
+
+
+def test_words_are_corrected_over_every_place_of_every_curve() -> None:
+    equal: dict[str, Any] = {
+        "alpha": {"ngram": 0.0},
+        "alpha_spread": 0.0,
+        "step_ms": {"ngram": 10.0},
+        "run_noise": 0.02,
+    }
+    runs = [result(f"results/{heat}", temperature=heat, **equal) for heat in (0.0, 0.5)]
+    found = drawn("temperature", *runs)
+    assert [point.standing for point in found.curves[0].points] == [Standing.INDISTINGUISHABLE] * 2
+    assert found.curves[0].crossover.kind is CrossoverKind.INDISTINGUISHABLE
+    few = drawn("temperature", result(repeats=2))
+    assert few.curves[0].points[0].standing is Standing.TOO_FEW_REPEATS
+    assert few.comparisons == 0
+
+
+def test_a_table_shows_no_interval_that_does_not_hold_what_runs_do() -> None:
+    found = drawn("temperature", result(repeats=2), at=(0.0,))
+    assert "| 0 | ngram | a | 16 |" in curves_markdown(found)
+    row = curves_markdown(found).split("| 16 |")[1].splitlines()[0]
+    assert "[" not in row
+    assert "too few repeats" in row
+    first, asked = curves_csv(found).splitlines()[1:]
+    assert ",,," in first
+    assert ",measured," in asked
+
+
+@pytest.mark.parametrize("by", AGAINST)
+def test_every_axis_has_its_own_warning_and_is_read_back(by: str) -> None:
+    found = drawn(by, result(prompts=6, repeats=1))
+    assert found.limits[-1] == AGAINST[by].limit
+    assert Curves.from_json(found.to_json()) == found
+    assert found.axis == by
+
+
+def test_a_simulation_never_joins_a_measurement() -> None:
+    simulated = result("results/s", Lies(simulated=True), temperature=0.5)
+    found = drawn("temperature", result(), simulated)
+    assert len(found.curves) == 2
+    assert found.simulated
+    assert "Simulated." in curves_markdown(found)
+    assert run_of_world(World(prompts=6, repeats=1)).simulated is False
