@@ -182,7 +182,7 @@ def _method(plan: Plan, arm: str) -> str:
 
 
 def _same_name(one: str, other: str) -> bool:
-    """Whether the shorter one's words all stand in the longer one: `Llama-3.1-8B`, `meta-llama/Llama-3.1-8B-Instruct`."""
+    """Whether the shorter one's words all stand in the longer one: `GSM8K` and `openai/gsm8k`."""
     words = sorted((set(_ALIKE.split(each.lower())) - {""} for each in (one, other)), key=len)
     return NOT_KNOWN not in (one, other) and bool(words[0]) and words[0] <= words[1]
 
