@@ -106,6 +106,16 @@ def test_cost_is_compared_only_where_both_meet_the_targets() -> None:
     assert found.choices[0].arm == "eagle3", "it alone meets them"
 
 
+def test_arms_that_are_cheapest_at_different_loads_are_compared_by_their_own_costs() -> None:
+    """Both at their best load within the targets: a third of the cost, whichever way the ratio is written."""
+    cells = [Given("none", 8, tps=300, tpot=20), Given("none", 32, tps=700, tpot=50)]
+    cells += [Given("eagle3", load, tps=tps, gain=1.5, tpot=20) for load, tps in ((8, 450), (32, 900))]
+    (choice,) = decide(*cells, targets=(SloTarget(metric="tpot_ms", limit_ms=30),)).choices
+    assert (choice.arm, choice.load, choice.baseline_load) == ("eagle3", "32", "8")
+    assert choice.gain is not None
+    assert choice.gain.value == pytest.approx(3)
+
+
 def test_a_price_is_looked_up_by_the_product_that_was_seen() -> None:
     facts = {FactName.GPU: Fact.seen("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.seen(2, "s")}
     seen = [ArmSeen(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
