@@ -231,7 +231,9 @@ def test_the_answer_at_each_load_is_its_own() -> None:
     gains = ((1, 100, 2.0), (32, 650, 0.93))
     cells = [*(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700)))]
     cells += [Given("ngram", load, tps=tps, gain=gain) for load, tps, gain in gains]
-    (choice,) = decide(*cells).choices
+    found = decide(*cells)
+    assert found.sentence == "for throughput: no drafter pays; the baseline, at concurrency 32 (but ngram pays at 1)"
+    (choice,) = found.choices
     assert (choice.answer, choice.arm, choice.load) == (Answer.NO_DRAFTER, "none", "32")
     assert [(each.load, each.arm) for each in choice.at_each_load] == [("1", "ngram"), ("32", "none")]
     (alone,) = decide(*cells, asked=Asked(load="1")).choices

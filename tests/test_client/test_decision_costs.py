@@ -76,6 +76,7 @@ def test_cost_identities(hour: float, tps: float, training: float, requests: int
         per_million = value(each, "cost_per_million_output_tokens")
         assert per_million == pytest.approx(value(each, "cost_per_request") / TOKENS * 1e6)
     assert arm.gain is not None
+    assert arm.gain.value is not None
     assert arm.gain.value == pytest.approx(value(base, "cost_per_request") / value(arm, "cost_per_request"))
     assert value(arm, "cost_saved") == pytest.approx(1 - 1 / arm.gain.value)
     if spread == 0:

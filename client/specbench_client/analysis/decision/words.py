@@ -36,7 +36,10 @@ def sentence_of(summary: RunSummary, asked: Asked, choices: Sequence[WorkloadCho
     where = f" with {' and '.join(target.words for target in asked.targets)}" if asked.targets else ""
     several = len(choices) > 1
     words = {cell.level.label: cell.level.words for cell in summary.cells}
-    told = [f"{f'on {each.workload} ' if several else ''}{_clause(each, asked, words)}" for each in choices]
+    told = [
+        f"{f'on {each.workload} ' if several else ''}{_clause(each, asked, words)}{_elsewhere(each)}"
+        for each in choices
+    ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
     return f"{head}for {asked.objective}{where}: {'; '.join(told) or 'nothing was measured'}{trust}"
 
@@ -69,6 +72,14 @@ def _clause(choice: WorkloadChoice, asked: Asked, words: dict[str, str]) -> str:
             return "nothing that was measured meets the targets"
         case Answer.CANNOT_TELL:
             return f"it cannot be told: {choice.reason}"
+
+
+def _elsewhere(choice: WorkloadChoice) -> str:
+    """Other drafters that pay at loads of their own: who runs at such a load wants to know."""
+    paying = [each for each in choice.at_each_load if each.answer is Answer.DRAFTER and each.arm != choice.arm]
+    loads = {arm: [each.load for each in paying if each.arm == arm] for arm in dict.fromkeys(e.arm for e in paying)}
+    told = [f"{arm} pays at {', '.join(each)}" for arm, each in loads.items()]
+    return f" (but {'; '.join(told)})" if told else ""
 
 
 def _gain(choice: WorkloadChoice, asked: Asked, words: dict[str, str]) -> str:
