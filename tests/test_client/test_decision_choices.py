@@ -207,6 +207,12 @@ def test_a_larger_load_after_a_missed_one_does_not_count_as_sustained() -> None:
     assert (row.load, row.missed_at) == ("1", "8")
 
 
+def test_a_load_that_is_invalid_is_not_missed_but_not_known() -> None:
+    cells = [Given("none", 1), Given("none", 8, valid=False, findings=["ClientSaturated"]), Given("none", 32)]
+    (row,) = decide(*cells, asked=tpot(30)).choices[0].sustained
+    assert (row.load, row.missed_at, row.reason) == ("1", None, "not known from 8 on: invalid (ClientSaturated)")
+
+
 # Several loads
 
 

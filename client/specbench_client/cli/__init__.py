@@ -48,7 +48,7 @@ COMMANDS = {
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
-    "compare": "Show two stored results beside each other, cell by cell.",
+    "compare": "Show two stored results beside each other, cell by cell; or one beside published tables.",
     "decide": "Recommend an arm and a load, under latency targets and at your prices.",
     "gate": "Pass or fail a result against an earlier one.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",

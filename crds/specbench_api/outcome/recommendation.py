@@ -131,7 +131,7 @@ class Sustained(ApiModel):
     shown: str | None = None
     """The same by the upper bounds of the intervals."""
     missed_at: str | None = None
-    """The first load that does not meet them; None where every measured one does: the limit lies beyond."""
+    """The first load that does not meet them; None where every measured one does, or where it cannot be judged."""
     reason: str = ""
     """What is missed there, with the figure; or why nothing can be said."""
 

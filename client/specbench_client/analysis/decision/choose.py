@@ -61,7 +61,8 @@ def _nothing(entrants: Sequence[Entrant]) -> Choice:
     judged = [each for each in entrants if not each.entry.candidate.excluded]
     if judged and all(_missed(each) for each in judged):
         return Choice(Answer.NOTHING_MEETS, None, "no arm meets the targets here")
-    told = [f"{each.arm} {_why_not(each)}" for each in entrants]
+    reasons = dict.fromkeys(_why_not(each) for each in entrants)
+    told = [f"{', '.join(each.arm for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
     return Choice(Answer.CANNOT_TELL, None, "; ".join(told) or "nothing was measured")
 
 

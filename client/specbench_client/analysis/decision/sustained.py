@@ -16,12 +16,13 @@ def sustained(entries: Sequence[Entry], targets: Sequence[SloTarget]) -> Sustain
     by_value = _prefix(ordered, (Attainment.MET, Attainment.MET_BY_VALUE))
     shown = _prefix(ordered, (Attainment.MET,))
     beyond = ordered[len(by_value)] if len(by_value) < len(ordered) else None
+    judged = beyond is not None and beyond.cell.valid and beyond.candidate.attainment is not Attainment.UNKNOWN
     return Sustained(
         workload=first.workload,
         arm=first.arm,
         load=by_value[-1].cell.level.label if by_value else None,
         shown=shown[-1].cell.level.label if shown else None,
-        missed_at=beyond.cell.level.label if beyond else None,
+        missed_at=beyond.cell.level.label if beyond and judged else None,
         reason=_reason(beyond, targets) if beyond else "no measured load misses them: the limit lies beyond",
     )
 
@@ -36,6 +37,7 @@ def _prefix(ordered: Sequence[Entry], wanted: Sequence[Attainment]) -> list[Entr
 
 
 def _reason(beyond: Entry, targets: Sequence[SloTarget]) -> str:
-    return (
-        missed(beyond.cell, targets) if beyond.cell.valid else f"{beyond.candidate.excluded}: not known from there on"
-    )
+    if beyond.cell.valid:
+        return missed(beyond.cell, targets)
+    why = f"invalid ({', '.join(beyond.cell.findings)})"
+    return f"not known from {beyond.cell.level.label} on: {why}"

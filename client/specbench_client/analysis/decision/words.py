@@ -18,8 +18,8 @@ PERCENTILES = (
     " can be smaller. A target counts as met by value where its interval does not show it."
 )
 ACROSS = (
-    "An arm and the baseline that are best at different loads are compared by their own figures: not paired, and not"
-    " measured in turn."
+    "An arm and the baseline that are best at different loads are compared by their own figures: not paired, and each"
+    " at the load where those figures look best."
 )
 COST = (
     "Cost is compared at the same load and where both meet the same targets. Prices are yours, lengths those of these"
