@@ -16,6 +16,8 @@ from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
 from specbench_client.analysis.claims import with_claims
 from specbench_client.analysis.crossover.answers import crossovers
+from specbench_client.analysis.decision.asked import Asked
+from specbench_client.analysis.decision.recommend import recommend
 from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.verdict import Verdict, verdict_of
@@ -48,7 +50,7 @@ def summarise_run(
     evidence = RunEvidence(plan, measured, missing, _prompts(plan, judged), simulated, launches, coverage or {})
     findings = [*_run_findings(evidence), *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
-    return RunSummary(
+    summary = RunSummary(
         namespace=plan.namespace,
         name=plan.name,
         uid=plan.uid,
@@ -66,6 +68,7 @@ def summarise_run(
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
     )
+    return summary.model_copy(update={"recommendation": recommend(plan, summary, Asked())})
 
 
 @dataclass(frozen=True)

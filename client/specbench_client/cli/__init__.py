@@ -30,6 +30,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
   specbench compare BEFORE AFTER                  two stored results beside each other
   specbench curve results --by temperature        speed-up and acceptance of several runs against one axis
+  specbench decide specbench-results --latest     which arm at which load, and what it costs
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
@@ -48,8 +49,9 @@ COMMANDS = {
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
-    "compare": "Show two stored results beside each other, cell by cell.",
     "curve": "Draw speed-up and acceptance of stored runs against temperature, draft length, lengths or load.",
+    "compare": "Show two stored results beside each other, cell by cell; or one beside published tables.",
+    "decide": "Recommend an arm and a load, under latency targets and at your prices.",
     "gate": "Pass or fail a result against an earlier one.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",

@@ -27,8 +27,8 @@ UNFINISHED = "BaselineNotFinished"
 """Reason where a run lies there, and no answer yet."""
 
 
-def read_result(store: Store) -> Result:
-    """The result whose root the store is; records are read when asked for.
+def read_answer(store: Store) -> tuple[Plan, RunSummary]:
+    """Plan and summary of the result whose root the store is; nothing else of it is read.
 
     Raises BadInput where there is none or it has no answer yet, NotDurable(Damaged) where it cannot be read.
     """
@@ -39,10 +39,15 @@ def read_result(store: Store) -> Result:
         remedy = "wait until it is finished, or make its answer with `specbench report`"
         raise BadInput(f"{store.uri()}: this run has no answer yet (no {SUMMARY}): {remedy}", UNFINISHED)
     try:
-        plan, summary = Plan.from_json(plan_text), RunSummary.from_json(summary_text)
+        return Plan.from_json(plan_text), RunSummary.from_json(summary_text)
     except ValidationError as error:
         what = "it was written by another version of specbench, or damaged"
         raise NotDurable(f"{store.uri()}: its plan or its summary cannot be read: {what}", Refusal.DAMAGED) from error
+
+
+def read_result(store: Store) -> Result:
+    """The result whose root the store is; records are read when asked for. Raises as `read_answer` does."""
+    plan, summary = read_answer(store)
     points = PointStore(store, Path())
     manifests = points.manifests([point.hash for point in plan.points])
     return Result(

@@ -15,6 +15,7 @@ from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.spec.load import Arrival, Level, Load, Process
 
 REPEATS_TO_TELL = 3
@@ -272,3 +273,5 @@ class RunSummary(ApiModel):
     """Whether no check found a reason to doubt."""
     verdict: str
     """The verdict in one sentence."""
+    recommendation: Recommendation | None = None
+    """Which arm at which load, for most throughput and without prices. None: written before this was told."""

@@ -1,0 +1,29 @@
+"""What is asked of a recommendation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specbench_api.outcome.recommendation import Objective, SloTarget
+from specbench_api.outcome.summary import Cell
+from specbench_api.spec.prices import Prices
+
+WORTH = 1.05
+"""A drafter is a further model, its memory and its upkeep: a gain that is shown to be below 5 % is not worth it."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The question. Without targets every load may be chosen; without prices nothing is said of cost."""
+
+    objective: Objective = Objective.THROUGHPUT
+    targets: tuple[SloTarget, ...] = ()
+    prices: Prices | None = None
+    worth: float = WORTH
+    """Gains that are shown to be below this ratio are not worth while."""
+    load: str | None = None
+    """One load by its label, where only that one may be chosen."""
+
+    def takes(self, cell: Cell) -> bool:
+        """Whether the cell is at a load that may be chosen."""
+        return self.load in (None, cell.level.label)

@@ -1,0 +1,160 @@
+"""What it costs: identities that hold for any prices, and refusals where a price is lacking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.recommendation import Answer, Candidate, Objective, Recommendation, SloTarget
+from specbench_api.outcome.summary import ArmSeen
+from specbench_api.spec.prices import Prices
+from specbench_client.analysis.decision.asked import Asked
+from specbench_client.analysis.decision.recommend import recommend
+from specbench_testing.decisions import TOKENS, Given, plan_of, summary_of
+
+ON_GPUS = plan_of(placement={"gpus": 4})
+PRICE = Prices(gpu_hour={"*": 2.5})
+CELLS = (Given("none", tps=100), Given("eagle3", tps=160, gain=1.6))
+
+
+def decide(*cells: Given, prices: Prices = PRICE, **asked: Any) -> Recommendation:
+    return recommend(ON_GPUS, summary_of(*cells), Asked(Objective.COST, prices=prices, **asked))
+
+
+def of(found: Recommendation, arm: str) -> Candidate:
+    return next(each for each in found.candidates if each.arm == arm)
+
+
+def value(candidate: Candidate, name: str) -> float:
+    figure = candidate.figures[name]
+    assert figure.value is not None
+    return figure.value
+
+
+def test_cost_is_the_hours_price_over_what_an_hour_gives() -> None:
+    """By hand: 4 GPUs at 2.50 are 10 an hour; 100 tokens a second are 3,600 requests of 100 tokens, or 0.36M tokens."""
+    found = decide(*CELLS)
+    base = of(found, "none")
+    assert value(base, "requests_per_hour") == pytest.approx(3600)
+    assert value(base, "cost_per_request") == pytest.approx(10 / 3600)
+    assert value(base, "cost_per_million_output_tokens") == pytest.approx(10 / 0.36)
+    assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
+    assert value(of(found, "eagle3"), "requests_per_hour_gained") == pytest.approx(3600 * 0.6)
+    assert (found.choices[0].answer, found.choices[0].arm) == (Answer.DRAFTER, "eagle3")
+    assert found.prices == "2.5 USD a GPU-hour x 4 GPUs"
+    assert base.figures["cost_per_request"].unit == "USD"
+
+
+def test_the_interval_of_a_cost_is_the_throughputs_turned_around() -> None:
+    rate = of(decide(*CELLS), "none").figures["cost_per_request"]
+    assert rate.interval is not None
+    assert rate.value is not None
+    assert rate.interval.low < rate.value < rate.interval.high
+    assert rate.interval.high == pytest.approx(10 / (3600 * 0.97), rel=0.001)
+
+
+HOURS = st.floats(0.01, 1000)
+TPS = st.floats(1, 1e5)
+
+
+@settings(max_examples=40)
+@given(HOURS, TPS, st.floats(0, 1e6), st.integers(1, 10**9), st.floats(0.3, 4))
+def test_cost_identities(hour: float, tps: float, training: float, requests: int, gain: float) -> None:
+    prices = Prices(machine_hour=hour, training={"eagle3": training}, requests_until_retrain=requests)
+    found = decide(Given("none", tps=tps), Given("eagle3", tps=tps * gain, gain=gain), prices=prices)
+    base, arm = of(found, "none"), of(found, "eagle3")
+    spread = training / requests
+    assert value(base, "cost_per_request") * value(base, "requests_per_hour") == pytest.approx(hour)
+    assert value(arm, "cost_per_request") == pytest.approx(hour / value(arm, "requests_per_hour") + spread)
+    for each in (base, arm):
+        per_million = value(each, "cost_per_million_output_tokens")
+        assert per_million == pytest.approx(value(each, "cost_per_request") / TOKENS * 1e6)
+    assert arm.gain is not None
+    assert arm.gain.value is not None
+    assert arm.gain.value == pytest.approx(value(base, "cost_per_request") / value(arm, "cost_per_request"))
+    assert value(arm, "cost_saved") == pytest.approx(1 - 1 / arm.gain.value)
+    if spread == 0:
+        assert arm.gain.value == pytest.approx(gain), "at one price, cheaper is faster"
+
+
+def test_training_pays_from_so_many_requests_on() -> None:
+    """It saves 10/3600 x (1 - 1/1.6) a request: 1,000 are won back after 960,000 of them."""
+
+    def gain(requests: int) -> float:
+        prices = PRICE.model_copy(update={"training": {"eagle3": 1000.0}, "requests_until_retrain": requests})
+        found = of(decide(*CELLS, prices=prices), "eagle3").gain
+        assert found is not None
+        assert found.value is not None
+        return found.value
+
+    assert gain(960_000) == pytest.approx(1)
+    assert gain(900_000) < 1 < gain(1_100_000)
+
+
+def test_cost_is_compared_only_where_both_meet_the_targets() -> None:
+    target = SloTarget(metric="tpot_ms", limit_ms=30)
+    slow = Given("none", tps=100, tpot=40)
+    found = decide(slow, Given("eagle3", tps=160, gain=1.6, tpot=20), targets=(target,))
+    arm = of(found, "eagle3")
+    assert arm.gain is None
+    assert "cost_saved" not in arm.figures
+    assert found.choices[0].arm == "eagle3", "it alone meets them"
+
+
+def test_arms_that_are_cheapest_at_different_loads_are_compared_by_their_own_costs() -> None:
+    """Both at their best load within the targets: a third of the cost, whichever way the ratio is written."""
+    cells = [Given("none", 8, tps=300, tpot=20), Given("none", 32, tps=700, tpot=50)]
+    cells += [Given("eagle3", load, tps=tps, gain=1.5, tpot=20) for load, tps in ((8, 450), (32, 900))]
+    (choice,) = decide(*cells, targets=(SloTarget(metric="tpot_ms", limit_ms=30),)).choices
+    assert (choice.arm, choice.load, choice.baseline_load) == ("eagle3", "32", "8")
+    assert choice.gain is not None
+    assert choice.gain.value == pytest.approx(3)
+
+
+def test_a_price_is_looked_up_by_the_product_that_was_seen() -> None:
+    facts = {FactName.GPU: Fact.seen("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.seen(2, "s")}
+    seen = [ArmSeen(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
+    summary = summary_of(*CELLS).model_copy(update={"arms_seen": seen})
+
+    def priced(prices: Prices) -> str:
+        return recommend(plan_of(drafters=[DRAFTER]), summary, Asked(prices=prices)).prices
+
+    assert priced(Prices(gpu_hour={"NVIDIA H100": 3.0, "*": 1.0})) == "3 USD a GPU-hour x 2 GPU NVIDIA H100"
+    with pytest.raises(InvalidSpec, match=r"has no price of NVIDIA H100 .*'NVIDIA H100'"):
+        priced(Prices(gpu_hour={"NVIDIA A100": 1.0}))
+
+
+DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
+
+
+@pytest.mark.parametrize(
+    ("prices", "said"),
+    [
+        (Prices(), r"prices.gpuHour: has no price of a GPU"),
+        (Prices(gpu_hour={"*": 1.0}, training={"medusa": 5}), r"prices.training.medusa: the run has no such arm"),
+        (Prices(gpu_hour={"*": 1.0}, training={"eagle3": 5}), r"prices.requestsUntilRetrain: needed for the training"),
+    ],
+)
+def test_what_is_lacking_is_named(prices: Prices, said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        decide(*CELLS, prices=prices)
+
+
+def test_cost_without_prices_and_gpus_without_a_number_are_refused() -> None:
+    with pytest.raises(InvalidSpec, match="none are shipped"):
+        recommend(ON_GPUS, summary_of(*CELLS), Asked(Objective.COST))
+    with pytest.raises(InvalidSpec, match="nobody told how many GPUs"):
+        recommend(plan_of(), summary_of(*CELLS), Asked(prices=PRICE))
+    told = PRICE.model_copy(update={"gpus": 8})
+    assert recommend(plan_of(), summary_of(*CELLS), Asked(prices=told)).prices == "2.5 USD a GPU-hour x 8 GPUs"
+
+
+def test_prices_say_what_was_saved_whatever_the_objective() -> None:
+    found = recommend(ON_GPUS, summary_of(*CELLS), Asked(prices=PRICE))
+    assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
