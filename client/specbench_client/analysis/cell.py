@@ -72,7 +72,11 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         points=[point.hash for point in measured.points],
         windows=[point.window for point in measured.points],
         counts=counts_of(measured.rows),
-        figures=figures_of(Sample(measured.rows, measured.seed), most_drafts(measured.arm)),
+        figures=figures_of(
+            Sample(measured.rows, measured.seed),
+            most_drafts(measured.arm),
+            measured.plan.placement.engine_devices,
+        ),
         speedup=compared.figure if compared else None,
         tpot_speedup=speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,

@@ -27,8 +27,9 @@ from specbench_client.analysis.bootstrap import (
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
+from specbench_client.metrics.histogram import histogram
 from specbench_client.metrics.metric import Measure, Origin, Parts, Percentile, Ratio
-from specbench_client.metrics.positions import by_position
+from specbench_client.metrics.positions import by_position, deepest
 from specbench_client.metrics.table import MEASURES, RATIOS
 
 PERCENTILE_RESAMPLES = 1000
@@ -70,12 +71,19 @@ class Sample:
         return f"engine ({', '.join(told)})" if told else "engine"
 
 
-def figures_of(sample: Sample, drafts: int) -> dict[str, Figure]:
-    """Return every figure by name; what was not to be had has no value. `drafts`: most draft tokens a step."""
+def figures_of(sample: Sample, drafts: int, gpus: int) -> dict[str, Figure]:
+    """Return every figure by name; what was not to be had has no value.
+
+    `drafts`: most draft tokens a step; 0: none, or not known, as of an endpoint that somebody else started, and then as
+    many positions are told as its steps ever accepted. `gpus`: of one engine; 0: not known.
+    """
     inside = Sample(steady(sample.rows), sample.seed)
-    ratios = (*limited(RATIOS, drafts), *by_position(inside.rows, drafts))
+    positions = drafts or deepest(inside.rows)
+    ratios = (*limited(RATIOS, drafts), *by_position(inside.rows, positions), *histogram(inside.rows, positions))
+    tps = output_tps(sample.rows, intervals=sample.seed is not None)
     return {
-        window.OUTPUT_TPS: output_tps(sample.rows, intervals=sample.seed is not None),
+        window.OUTPUT_TPS: tps,
+        window.OUTPUT_TPS_PER_GPU: _per_gpu(tps, gpus),
         **ratio_figures(inside, ratios),
         **_percentile_figures(inside),
     }
@@ -108,6 +116,16 @@ def output_tps(rows: pd.DataFrame, *, intervals: bool) -> Figure:
     interval = _interval(bounds, f"t over {seconds.size} repeats, unit: repeat") if bounds else None
     definition, unit = window.OUTPUT_TPS_DEFINITION, window.OUTPUT_TPS_UNIT
     return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
+
+
+def _per_gpu(tps: Figure, gpus: int) -> Figure:
+    told = {"unit": window.OUTPUT_TPS_PER_GPU_UNIT, "definition": window.OUTPUT_TPS_PER_GPU_DEFINITION}
+    if not gpus or tps.value is None:
+        return tps.model_copy(update={**told, "value": None, "interval": None})
+    interval = tps.interval and tps.interval.model_copy(
+        update={"low": tps.interval.low / gpus, "high": tps.interval.high / gpus}
+    )
+    return tps.model_copy(update={**told, "value": tps.value / gpus, "interval": interval})
 
 
 def _ratio_intervals(
