@@ -12,10 +12,13 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Arrivals, Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
+from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.counts import counts_of
 from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
+from specbench_client.analysis.goodput import goodput_of
 from specbench_client.analysis.point import most_drafts
+from specbench_client.analysis.slices.cell import slices_of
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Values, steady
@@ -36,6 +39,7 @@ class Measured:
     level: Level
     rows: pd.DataFrame
     points: tuple[PointSummary, ...]
+    slo: Slo | None = None
 
     @property
     def seed(self) -> int:
@@ -81,6 +85,8 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         tpot_speedup=speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,
         by_category=_by_category(measured, pairs),
+        goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
+        slices=slices_of(measured.rows, measured.seed, most_drafts(measured.arm)),
         valid=not any(finding.severity is Severity.INVALID for finding in (*on_points, *found)),
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )

@@ -14,6 +14,7 @@ from specbench_client.analysis.bootstrap import (
     BLOCK_VALUES,
     LEVEL,
     Bounds,
+    Chosen,
     Codes,
     Layout,
     describe,
@@ -144,7 +145,7 @@ def _ratio_intervals(
             repeats = over.sum(axis=1) / under.sum(axis=1)
         chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
         if chosen:
-            found[ratio.name] = _within(_interval(chosen.bounds, chosen.method), value, ratio)
+            found[ratio.name] = within(chosen, value, ratio)
     return found
 
 
@@ -217,8 +218,12 @@ def _interval(bounds: Bounds, method: str) -> FigureInterval:
     return FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method)
 
 
-def _within(interval: FigureInterval, value: float, ratio: Ratio) -> FigureInterval:
-    """Cut to what the ratio can be, and say so; where the value itself is impossible nothing is made up about it."""
+def within(chosen: Chosen, value: float, ratio: Ratio) -> FigureInterval:
+    """Return the interval cut to what the ratio can be, and say so.
+
+    Where the value itself is impossible nothing is made up about it.
+    """
+    interval = _interval(chosen.bounds, chosen.method)
     low, high = max(interval.low, ratio.lowest), min(interval.high, ratio.highest)
     if (low, high) == (interval.low, interval.high) or not ratio.lowest <= value <= ratio.highest:
         return interval

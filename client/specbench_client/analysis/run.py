@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.finding import Finding, Severity
@@ -12,6 +12,7 @@ from specbench_api.outcome.summary import PointSummary, RunSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
+from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
 from specbench_client.analysis.rows import Parts, rows_of
@@ -29,17 +30,19 @@ def summarise_run(
     launches: Sequence[Launched] = (),
     *,
     coverage: Mapping[str, Coverage] | None = None,
+    slo: Slo | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
     `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
     asked for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
+    `slo`: by which goodput is judged.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
     missing = [point.hash for point in plan.points if point.hash not in by_hash]
-    judged = [each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records)]
+    judged = [each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records, slo)]
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
@@ -59,6 +62,7 @@ def summarise_run(
         cells=[each.cell for each in judged],
         arms_seen=arms_seen(plan, launches),
         coverage=dict(coverage or {}),
+        slo=slo,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
@@ -87,9 +91,11 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
     return summary.workload, summary.level
 
 
-def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts]) -> list[Judged]:
+def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts], slo: Slo | None) -> list[Judged]:
     """Judge the baseline first; where it is invalid, no comparison with it is valid."""
-    cells = {arm.name: _measured(plan, arm, slot, records) for arm in plan.arms if _points_of(arm, slot)}
+    cells = {
+        arm.name: replace(_measured(plan, arm, slot, records), slo=slo) for arm in plan.arms if _points_of(arm, slot)
+    }
     baseline = cells.get(BASELINE_NAME)
     judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)

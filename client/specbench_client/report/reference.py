@@ -105,7 +105,7 @@ def render() -> str:
         "\nA step that drafted fewer than k tokens counts as not accepted beyond its end.",
         "\n## Histogram of accepted drafts\n",
         _table([_histogram_row()]),
-        "\nThe shares of 0 to k add up to 1, and Σ i × `accepted_exactly_i` + 1 is the acceptance length of draft steps.",
+        "\nThe shares of 0 to k add up to 1; 1 + Σ i × `accepted_exactly_i` is the acceptance length of draft steps.",
         "\n## Percentiles\n",
         "By linear interpolation between neighbours. For speeds the small ones are the bad ones.\n",
         _table([_percentile_row(measure) for measure in MEASURES]),
