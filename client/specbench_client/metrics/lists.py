@@ -19,8 +19,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.walk import Answers, Mask, Values, walks
+from specbench_client.metrics.walk import Answers, walks
 
+Values = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 Places = NDArray[np.intp]
 Tally = NDArray[np.float64]
 """Two rows: values in order, and how often each is there."""

@@ -32,7 +32,7 @@ class Slo(ApiModel):
     """Longest time to the first token, from the moment at which the request should have been sent."""
     tpot_ms: Target | None = None
     """Longest time per output token after the first."""
-    e2e_ms: Target | None = None
+    e2e_ms: Annotated[Target | None, Field(alias="e2eMs")] = None
     """Longest time to the last token, from the moment at which the request should have been sent."""
     percentile: Literal[50, 95, 99] = 95
     """Which percentile of the requests must meet them where one load or drafter is recommended over another."""
