@@ -20,6 +20,8 @@ from specbench_client.analysis.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.metrics.frame import tidy
 from specbench_client.metrics.goodput import good_of_points, judged, met
+from specbench_client.report.columns import terminal_columns
+from specbench_client.report.tables import csv, markdown
 from specbench_testing.kept import keep
 from specbench_testing.records import CREATED, NS_PER_MS, World, frame_of, point_of, record
 
@@ -121,6 +123,21 @@ def test_a_run_with_targets_tells_goodput_of_every_cell_with_intervals() -> None
     assert ngram.share.interval is not None
     assert RunSummary.from_json(summary.to_json()) == summary
     assert {cell.goodput for cell in summary_of(None).cells} == {None}
+
+
+def test_tables_of_a_run_with_targets_tell_them_and_what_was_in_time() -> None:
+    summary = summary_of(Slo(tpot_ms=9.0))
+    goodput = summary.cells[1].goodput
+    assert goodput is not None
+    text = markdown(WORLD.plan, summary)
+    assert "In time: TPOT ≤ 9 ms." in text
+    assert "| Goodput req/s [95 %] | In time |" in text
+    assert f" | {goodput.rate.value:.2f} [" in text
+    row = csv(summary).splitlines()
+    at = row[0].split(",").index("slo_met_share")
+    assert [float(line.split(",")[at]) for line in row[1:]] == [0, pytest.approx(goodput.share.value)]
+    columns = terminal_columns(summary)
+    assert [column.title for column in columns][-2:] == ["In time\nreq/s", "Findings"]
 
 
 def test_without_targets_nothing_is_judged_and_none_is_refused_as_targets() -> None:

@@ -73,7 +73,8 @@ def _answers(accepted: Sequence[Values | None], told: Sequence[Values | None], r
     """Steady rows alone enter figures, and without a drafter there is nothing to be told of a step."""
     wanted = rows["steady"].to_numpy(np.bool_) & rows["acceptance_source"].notna().to_numpy(np.bool_)
     columns = ("steps", "tokens", "input_tokens", "thought_tokens")
-    return Answers(accepted, told, *(rows[name].to_numpy(np.float64) for name in columns), wanted)
+    steps, tokens, inputs, thoughts = (rows[name].to_numpy(np.float64) for name in columns)
+    return Answers(accepted, told, steps, tokens, inputs, thoughts, wanted)
 
 
 def objects(values: Sequence[object]) -> pd.Series:

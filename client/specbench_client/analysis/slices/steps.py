@@ -73,8 +73,10 @@ class _Sums:
     @classmethod
     def of(cls, layout: Layout, places: Places, mine: Mask) -> _Sums:
         rows = places.row[mine]
-        of_row = [np.bincount(rows, column[mine], layout.prompt_of.size) for column in (places.tokens, places.steps)]
-        tokens, steps = (layout.matrix(values) for values in of_row)
+        tokens, steps = (
+            layout.matrix(np.bincount(rows, column[mine], layout.prompt_of.size).astype(np.float64))
+            for column in (places.tokens, places.steps)
+        )
         return cls(tokens, steps, int(np.unique(rows).size))
 
     @property
