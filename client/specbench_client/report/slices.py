@@ -32,6 +32,10 @@ _FIGURES = {
 }
 
 
+Line = tuple[str, ...]
+"""The texts of one row, or the titles above them."""
+
+
 @dataclass(frozen=True)
 class SlicesTable:
     """One dimension of all cells that have it: titles, rows, and why other cells lack it."""
@@ -66,19 +70,24 @@ def slices_markdown(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMEN
 
 def _table(name: str, cells: Sequence[tuple[Cell, Slices]]) -> SlicesTable:
     """Missing dimensions are told once for all cells that lack them for one reason."""
-    if name == "request":
-        rows = [
-            (*_place(cell), *_spread(kept.acceptance_by_request)) for cell, kept in cells if kept.acceptance_by_request
-        ]
-        head = ("Requests", "Prompts", "Least", "p10", "p25", "p50", "p75", "p90", "Most")
-        figures: tuple[str, ...] = ()
-    else:
-        found = [(cell, label, each) for cell, kept in cells for label, each in _labelled(name, kept)]
-        shown = {each for _, _, one in found for each in one.figures}
-        figures = tuple(title for title, figure in _FIGURES.items() if figure in shown)
-        rows = [(*_place(cell), label, *_slice(each, figures)) for cell, label, each in found]
-        head = (_HEADS.get(name, name.capitalize()), "Steps", "Requests", "Prompts", *figures)
-    return SlicesTable(DIMENSIONS[name], ("Arm", "Workload", "Load", *head), tuple(rows), tuple(_missing(name, cells)))
+    head, rows = _spreads(cells) if name == "request" else _classes(name, cells)
+    return SlicesTable(DIMENSIONS[name], ("Arm", "Workload", "Load", *head), rows, tuple(_missing(name, cells)))
+
+
+def _spreads(cells: Sequence[tuple[Cell, Slices]]) -> tuple[Line, tuple[Line, ...]]:
+    """Titles and rows of what differs from request to request."""
+    told = [(cell, kept.acceptance_by_request) for cell, kept in cells if kept.acceptance_by_request]
+    head = ("Requests", "Prompts", "Least", "p10", "p25", "p50", "p75", "p90", "Most")
+    return head, tuple((*_place(cell), *_spread(spread)) for cell, spread in told)
+
+
+def _classes(name: str, cells: Sequence[tuple[Cell, Slices]]) -> tuple[Line, tuple[Line, ...]]:
+    """Titles and rows of the classes of a dimension, with the figures that any of them has."""
+    found = [(cell, label, each) for cell, kept in cells for label, each in _labelled(name, kept)]
+    shown = {each for _, _, one in found for each in one.figures}
+    figures = tuple(title for title, figure in _FIGURES.items() if figure in shown)
+    head = (_HEADS.get(name, name.capitalize()), "Steps", "Requests", "Prompts", *figures)
+    return head, tuple((*_place(cell), label, *_slice(each, figures)) for cell, label, each in found)
 
 
 def _labelled(name: str, kept: Slices) -> Iterator[tuple[str, Slice]]:
