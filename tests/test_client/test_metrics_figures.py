@@ -154,6 +154,14 @@ def test_the_histogram_by_hand_and_none_where_no_step_is_told() -> None:
     assert deepest(rows_of(record())) == 0
 
 
+def test_what_a_steps_drafts_allow_at_most_bounds_its_figures() -> None:
+    highest = {ratio.name: ratio.highest for ratio in acceptance.limited(acceptance.RATIOS, 3)}
+    assert {highest[ratio.name] for ratio in acceptance.LENGTHS} == {4}
+    assert highest["accepted_per_step"] == 3
+    assert {highest[name] for name in ("acceptance_rate", "target_passes_saved", "wasted_verification")} == {1}
+    assert acceptance.limited(acceptance.RATIOS, 0) == list(acceptance.RATIOS)
+
+
 def answer_of(accepted: list[int], undrafted: int = 0) -> Record:
     """An answer of these draft steps, and of so many steps without drafts."""
     tokens = 1 + sum(accepted) + len(accepted) + undrafted

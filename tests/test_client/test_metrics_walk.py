@@ -67,13 +67,14 @@ def test_all_rows_at_once_are_walked_as_each_is_alone(rows: list[tuple[list[int]
 def test_steps_without_drafts_are_placed_by_chunks_that_are_one_a_step() -> None:
     chunks = {"chunk_tokens": [1, 3, 1, 2], "chunk_ns": [NS_PER_MS * at for at in (50, 60, 70, 80)]}
     undrafted = {"output_tokens": 7, "steps": 3, "step_accepted": [2, 1]}
-    placed, merged = walks(
+    placed, merged, prefilled_with_a_step = walks(
         answer([], **undrafted, **chunks),
         answer([], **undrafted, **{**chunks, "chunk_tokens": [1, 4, 2], "chunk_ns": chunks["chunk_ns"][:3]}),
+        answer([], **undrafted, **{**chunks, "chunk_tokens": [3, 1, 1, 2]}),
     )
     assert placed is not None
     assert placed[3:].sum(axis=1).tolist() == [3, 6]
-    assert merged is None
+    assert (merged, prefilled_with_a_step) == (None, None)
 
 
 @pytest.mark.parametrize(

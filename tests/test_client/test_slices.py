@@ -114,6 +114,15 @@ def test_a_class_that_few_prompts_reach_has_the_interval_of_few_prompts() -> Non
     assert by_label["1–15"].figures[LENGTH].interval is not None
 
 
+def test_an_interval_is_as_wide_as_the_prompts_that_reach_the_class_are_few() -> None:
+    few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
+    rows = pd.concat([rows_of(30, 60, lambda _: GOOD), few], ignore_index=True)
+    by_label = {each.label: each for each in slices_of(rows, 1, 3).by_position}
+    interval = by_label["64–127"].figures[LENGTH].interval
+    assert interval is not None
+    assert "5 prompts" in interval.method
+
+
 def test_short_answers_are_grouped_by_their_own_quartiles_and_each_group_goes_on_by_position() -> None:
     rows = rows_of(40, 200, lambda _: GOOD)
     rows = pd.concat([rows, rows_of(40, 40, lambda _: BAD, prompt_id=lambda prompt: f"s{prompt}")], ignore_index=True)
