@@ -1,0 +1,52 @@
+"""Which engine's answers tell where each step stood: the table of docs/slices.md, from streams as engines send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specbench_api.spec.engine import EngineKind
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.metrics.walk import Answers, Walk, walks
+from specbench_client.slices import finish
+from specbench_testing.wires import Decoded, Step, as_events, llama, sglang, tensorrt_llm, vllm
+
+ALWAYS = Decoded((Step(3, 2), Step(3, 0), Step(3, 3), Step(3, 1)), cut=1)
+SOMETIMES = Decoded((Step(3, 2), Step(), Step(), Step(3, 3)))
+"""As a look-up drafts: two steps had no drafts."""
+
+
+def walked(kind: EngineKind, chunks: list[dict[str, Any]]) -> Walk | None:
+    answer = finish(DIALECTS[kind].read(as_events(chunks), drafting=True))
+    told, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
+    rest = [np.array([np.nan if each is None else each]) for each in (answer.acceptance.steps, answer.output_tokens)]
+    lists = Answers(
+        [None if accepted is None else np.array(accepted, dtype=np.float64)],
+        [np.array(told, dtype=np.float64)],
+        *rest,
+        np.array([7.0]),
+        np.array([0.0]),
+        np.array([True]),
+    )
+    (walk,) = walks(lists)
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream", "placed"),
+    [
+        (EngineKind.VLLM, vllm, (True, True)),
+        (EngineKind.SGLANG, sglang, (True, True)),
+        (EngineKind.TENSORRT_LLM, tensorrt_llm, (True, True)),
+        (EngineKind.LLAMA_CPP, llama, (True, False)),
+    ],
+    ids=str,
+)
+def test_steps_are_placed_where_the_page_says(kind: EngineKind, stream: Any, placed: tuple[bool, bool]) -> None:
+    for decoded, told in zip((ALWAYS, SOMETIMES), placed, strict=True):
+        walk = walked(kind, stream(decoded))
+        assert (walk is not None) is told
+        if walk is not None:
+            assert walk[3:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
