@@ -21,15 +21,12 @@ SOMETIMES = Decoded((Step(3, 2), Step(), Step(), Step(3, 3)))
 def walked(kind: EngineKind, chunks: list[dict[str, Any]]) -> Walk | None:
     answer = finish(DIALECTS[kind].read(as_events(chunks), drafting=True))
     told, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
-    rest = [np.array([np.nan if each is None else each]) for each in (answer.acceptance.steps, answer.output_tokens)]
-    lists = Answers(
-        [None if accepted is None else np.array(accepted, dtype=np.float64)],
-        [np.array(told, dtype=np.float64)],
-        *rest,
-        np.array([7.0]),
-        np.array([0.0]),
-        np.array([True]),
+    steps, tokens = (
+        np.array([np.nan if one is None else one]) for one in (answer.acceptance.steps, answer.output_tokens)
     )
+    listed = None if accepted is None else np.array(accepted, dtype=np.float64)
+    chunks_told = np.array(told, dtype=np.float64)
+    lists = Answers([listed], [chunks_told], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
     (walk,) = walks(lists)
     return walk
 

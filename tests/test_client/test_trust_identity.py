@@ -55,4 +55,5 @@ def test_a_point_whose_engine_lists_more_than_it_counts_is_doubted() -> None:
 
 def _answer(accepted: list[int], undrafted: int, extra: int) -> dict[str, Any]:
     tokens = 1 + sum(accepted) + len(accepted) + undrafted + extra
-    return {"output_tokens": tokens, "steps": len(accepted) + undrafted, "step_accepted": accepted}
+    told = {"output_tokens": tokens, "output_tokens_client": tokens}
+    return {**told, "steps": len(accepted) + undrafted, "step_accepted": accepted}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import Values, numbers, tallies
@@ -26,7 +27,7 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     listed = tallies(rows, "accepted_of_steps")
     drafting = np.array([np.nan if each is None else each[1].sum() for each in listed], dtype=np.float64)
     accepted = np.array([np.nan if each is None else (each[0] * each[1]).sum() for each in listed], dtype=np.float64)
-    later, emitted = numbers(rows, "tokens") - 1, drafting + accepted
+    later, emitted = _delivered(rows) - 1, drafting + accepted
     beyond = np.maximum(_gaps(later, emitted, numbers(rows, "steps") - drafting) - PER_ANSWER, 0.0)
     known = ~np.isnan(beyond) & (later >= 1)
     made, unexplained = float(later[known].sum()), float(beyond[known].sum())
@@ -38,6 +39,15 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
         f" answers hold {int(np.sum(beyond[known] > 0))} of {int(known.sum())} times something else"
     )
     return [Seen(Severity.DOUBT, message, value=unexplained / made, threshold=SHARE)]
+
+
+def _delivered(rows: pd.DataFrame) -> Values:
+    """Tokens of each answer as its chunks told them, else as its usage.
+
+    Of a usage that counts others than came, TokenCountMismatch speaks.
+    """
+    told = numbers(rows, "output_tokens_client")
+    return np.where(np.isnan(told), numbers(rows, "tokens"), told)
 
 
 def _gaps(later: Values, emitted: Values, undrafted: Values) -> Values:
