@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
@@ -115,6 +115,7 @@ def test_what_was_saved_and_what_was_thrown_away() -> None:
     assert acceptance.WASTED.value(rows) == pytest.approx((24 - 6) / (24 + 8))
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(0, 4)), min_size=1))
 def test_passes_saved_and_accepted_a_step_follow_from_the_acceptance_length(answers: list[Any]) -> None:
     """`answers`: accepted drafts of each draft step, and how many steps had no drafts."""
@@ -127,6 +128,7 @@ def test_passes_saved_and_accepted_a_step_follow_from_the_acceptance_length(answ
     assert acceptance.ACCEPTED_PER_STEP.value(rows) == pytest.approx(length - 1)
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
 def test_the_acceptance_length_is_one_more_than_the_sum_of_the_products_of_the_conditional_rates(
     answers: list[list[int]],
@@ -137,6 +139,7 @@ def test_the_acceptance_length_is_one_more_than_the_sum_of_the_products_of_the_c
     assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(1 + products.sum())
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
 def test_the_histogram_adds_up_to_one_and_its_mean_to_what_a_step_accepts(answers: list[list[int]]) -> None:
     rows = rows_of(*(answer_of(accepted) for accepted in answers))
