@@ -114,10 +114,11 @@ def test_a_field_of_the_extra_body_cannot_change_its_name_or_its_depth(runs: Run
         {"spec.ttlSecondsAfterFinished": 0},
         {"metadata.labels": {"team": "a"}},
         {"spec.gate": {"baselineRef": {"run": "main"}}},
+        {"spec.slo": {"tpotMs": 35}},
     ],
     ids=lambda edits: next(iter(edits)),
 )
-def test_suspension_gate_and_deadlines_may_change(edits: Mapping[str, Any], runs: Runs) -> None:
+def test_suspension_gate_targets_and_deadlines_may_change(edits: Mapping[str, Any], runs: Runs) -> None:
     runs.apply(resource(name="living"))
     assert runs.apply(resource(edits, name="living"))["metadata"]["name"] == "living"
 

@@ -99,6 +99,7 @@ def test_a_point_says_all_that_was_declared_and_no_more() -> None:
         {"spec.activeDeadlineSeconds": 60},
         {"spec.startupDeadlineSeconds": 60},
         {"spec.ttlSecondsAfterFinished": 0},
+        {"spec.slo": {"ttftMs": 500, "tpotMs": 35}},
         {"spec.placement.tolerations": [{"key": "gpu", "operator": "Exists"}]},
         {"spec.placement.priorityClassName": "high"},
         {"spec.placement.queueName": "bench"},

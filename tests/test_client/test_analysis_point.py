@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import SelfWatch
+from specbench_client.analysis.figures import Sample, figures_of
 from specbench_client.analysis.point import summarise_point
 from specbench_client.metrics.frame import steady, tidy
 from specbench_testing.records import Lies, World, frame_of, point_of, record
@@ -33,6 +34,23 @@ def test_step_time_and_throughput_are_near_the_worlds() -> None:
     assert tpot is not None
     assert flowing is not None
     assert summary.figures["output_tps"].value == pytest.approx(3 * flowing, rel=0.1)
+
+
+def test_throughput_is_told_by_gpu_where_the_run_asks_for_any() -> None:
+    assert point_of(WORLD, NGRAM)[0].figures["output_tps_per_gpu"].value is None
+    world = World(prompts=30, concurrency=(3,), repeats=1, edits={"spec.placement": {"gpus": 4}})
+    figures = point_of(world, world.plan.points[1])[0].figures
+    assert figures["output_tps"].value is not None
+    assert figures["output_tps_per_gpu"].value == pytest.approx(figures["output_tps"].value / 4)
+
+
+def test_acceptance_of_an_endpoint_is_told_by_as_many_positions_as_its_steps_ever_accepted() -> None:
+    frame = WORLD.records(NGRAM)
+    figures = figures_of(Sample(tidy([frame], NGRAM.hash)), drafts=0, gpus=0)
+    assert {name for name in figures if name.startswith("accepted_joint_")} == {
+        f"accepted_joint_{at}" for at in (1, 2, 3)
+    }
+    assert {f"accepted_exactly_{count}" for count in range(4)} <= set(figures)
 
 
 def test_counts_leave_out_warm_up_and_tell_steady_from_all() -> None:

@@ -106,12 +106,16 @@ def equals_the_truth(measured: pd.DataFrame, truth_file: Path) -> None:
 
 def test_what_it_counts_is_what_the_server_did(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
-        done = measure(tmp_path, "--endpoint", endpoint, "--dialect", "vllm", "-c", "1,4", "--output", "json")
+        fixed = ("--endpoint", endpoint, "--dialect", "vllm", "-c", "1,4", "--slo-e2e-ms", "600000")
+        done = measure(tmp_path, *fixed, "--output", "json")
     assert done.returncode in (0, 3), done.stderr
     summary = json.loads(done.stdout)
     assert [cell["level"] for cell in summary["cells"]] == [{"concurrency": 1}, {"concurrency": 4}]
+    assert [cell["goodput"]["share"]["value"] for cell in summary["cells"]] == [1, 1]
+    slices = summary["cells"][0]["slices"]
     measured = records(tmp_path)
     assert len(measured) == 2 * 12
+    assert sum(each["steps"] for each in slices["byPosition"]) == measured[measured.phase == "steady"].steps[:12].sum()
     assert set(measured.clock) == {"kernel"}
     equals_the_truth(measured, tmp_path / "truth.jsonl")
 

@@ -96,6 +96,17 @@ def test_a_second_run_measures_nothing_again_and_says_the_same(tmp_path: Path) -
     assert {**first, "created": ""} == {**second, "created": ""}
 
 
+def test_targets_that_come_later_judge_what_was_measured_and_measure_nothing(tmp_path: Path) -> None:
+    file = write_run(tmp_path, simulated_run())
+    told = ("run", str(file), "--results", "out", "--output", "json")
+    first = answer(specbench(*told, cwd=tmp_path))
+    again = specbench(*told, "--set", "spec.slo.e2eMs=600000", cwd=tmp_path)
+    assert "nothing was measured now" in again.stderr
+    second = answer(again)
+    assert (second["uid"], second["slo"]) == (first["uid"], {"e2eMs": 600_000, "percentile": 95})
+    assert [cell["goodput"]["share"]["value"] for cell in second["cells"]] == [1, 1]
+
+
 def test_a_changed_spec_gets_a_place_of_its_own(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     for tokens in (16, 24):

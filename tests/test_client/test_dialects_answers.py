@@ -172,6 +172,34 @@ def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
 
 
 @ALL
+def test_thoughts_before_the_answer_are_counted_and_calls_of_tools_are_none(dialect: Dialect) -> None:
+    def thoughts(*deltas: dict[str, Any]) -> int | None:
+        chunks = chunks_of(dialect)
+        for chunk, delta in zip(chunks[1:], deltas, strict=False):
+            chunk["choices"][0]["delta"] = delta
+        return finish(dialect.read(as_events(chunks), drafting=True)).thought_tokens
+
+    def sizes(count: int) -> int:
+        """Tokens of the first chunks with text."""
+        return sum(
+            chunk.tokens or 0
+            for chunk in finish(dialect.read(as_events(chunks_of(dialect)), drafting=True)).content[:count]
+        )
+
+    assert thoughts() == 0
+    assert thoughts({"reasoning_content": "hm"}) == sizes(1)
+    assert thoughts({"reasoning": "hm"}, {"reasoning": "so"}) == sizes(2)
+    assert thoughts({"content": "Yes"}, {"reasoning_content": "hm"}) == 0, "what comes after the answer began is answer"
+    assert thoughts({"tool_calls": [{"function": {"name": "f"}}]}) == 0
+
+
+def test_thoughts_are_not_counted_where_chunks_tell_no_tokens() -> None:
+    chunks = vllm(THREE, continuous=False)
+    chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
+    assert finish(VLLM.read(as_events(chunks), drafting=True)).thought_tokens is None
+
+
+@ALL
 def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"]["content"] = "\ud83d"

@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 import pytest
 
 from specbench_api.outcome.layout import manifest_key, run_root
+from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import ProgressKeeper
 from specbench_client.errors import NotDurable
@@ -175,6 +177,20 @@ def test_a_report_of_nothing_measured_is_written_and_ends_with_0(plan: Plan, tmp
     assert (root / "summary.json").exists()
     assert ended(tmp_path)["reason"] == "Reported"
     assert ended(tmp_path)["measured"] == 0
+
+
+def test_a_report_judges_by_the_targets_in_its_environment_and_refuses_what_are_none(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["report", "--plan", str(tmp_path / "plan.json"), "--results", str(tmp_path / "results")]
+    monkeypatch.setenv(SLO_VARIABLE, Slo(tpot_ms=35).to_line())
+    assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 0
+    root = tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
+    assert RunSummary.from_json((root / "summary.json").read_bytes()).slo == Slo(tpot_ms=35)
+
+    monkeypatch.setenv(SLO_VARIABLE, '{"fast": true}')
+    assert run_program([*arguments, "--termination-log", str(tmp_path / "ended")]) == 2
+    assert "client and operator must be of one version" in ended(tmp_path)["message"]
 
 
 # -- how many points are stored ----------------------------------------------------------------------------------------

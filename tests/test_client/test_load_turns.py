@@ -48,7 +48,7 @@ async def test_a_record_holds_what_came_with_times_from_the_points_start() -> No
         clock="kernel", input_tokens=7, output_tokens=5,
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
         acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None, error=None,
-        output_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        output_sha256=hashlib.sha256(text.encode()).hexdigest(), thought_tokens=0,
     )  # fmt: skip
 
 

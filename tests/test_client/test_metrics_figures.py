@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
 from specbench_client.metrics import acceptance, latency, length, pace
 from specbench_client.metrics.frame import tidy
+from specbench_client.metrics.histogram import histogram
 from specbench_client.metrics.metric import Measure, Percentile, Ratio
-from specbench_client.metrics.positions import by_position, conditional, joint
+from specbench_client.metrics.positions import by_position, conditional, deepest, joint
 from specbench_client.metrics.table import MEASURES, PERCENTILE_FIGURES, RATIOS
 from specbench_client.metrics.window import in_flight, steady_window, window_tokens
 from specbench_testing.records import NS_PER_MS, frame_of, record
@@ -90,11 +95,82 @@ def test_acceptance_lengths_in_both_definitions_and_both_weightings() -> None:
 
 def test_without_steps_there_is_no_acceptance_length_not_even_for_a_baseline() -> None:
     rows = rows_of(record(steps=None))
-    assert [ratio.value(rows) for ratio in acceptance.RATIOS] == [None] * 5
+    assert [ratio.value(rows) for ratio in acceptance.RATIOS] == [None] * 9
 
 
 def test_a_baseline_that_tells_its_steps_has_length_one() -> None:
-    assert [ratio.value(rows_of(record())) for ratio in acceptance.RATIOS] == [1.0, 1.0, 1.0, 1.0, None]
+    assert [ratio.value(rows_of(record())) for ratio in acceptance.LENGTHS] == [1.0, 1.0, 1.0, 1.0]
+    saved = (acceptance.ACCEPTED_PER_STEP, acceptance.PASSES_SAVED, acceptance.PASSES_PER_TOKEN)
+    assert [ratio.value(rows_of(record())) for ratio in saved] == [0.0, 0.0, 1.0]
+    assert [ratio.value(rows_of(record())) for ratio in (acceptance.RATE, acceptance.WASTED)] == [None, None]
+
+
+def test_what_was_saved_and_what_was_thrown_away() -> None:
+    first = record(output_tokens=11, steps=4, accepted_tokens=6, drafted_tokens=12)
+    second = record(output_tokens=5, steps=4, accepted_tokens=0, drafted_tokens=12)
+    rows = rows_of(first, second)
+    assert acceptance.ACCEPTED_PER_STEP.value(rows) == pytest.approx(6 / 8)
+    assert acceptance.PASSES_SAVED.value(rows) == pytest.approx(1 - 8 / 14)
+    assert acceptance.PASSES_PER_TOKEN.value(rows) == pytest.approx(8 / 14)
+    assert acceptance.WASTED.value(rows) == pytest.approx((24 - 6) / (24 + 8))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(0, 4)), min_size=1))
+def test_passes_saved_and_accepted_a_step_follow_from_the_acceptance_length(answers: list[Any]) -> None:
+    """`answers`: accepted drafts of each draft step, and how many steps had no drafts."""
+    rows = rows_of(*(answer_of(accepted, undrafted) for accepted, undrafted in answers))
+    length, verified = acceptance.EMITTED_POOLED.value(rows), acceptance.VERIFIED_POOLED.value(rows)
+    assert length is not None
+    assert verified == pytest.approx(length)
+    assert acceptance.PASSES_SAVED.value(rows) == pytest.approx(1 - 1 / length)
+    assert acceptance.PASSES_PER_TOKEN.value(rows) == pytest.approx(1 / length)
+    assert acceptance.ACCEPTED_PER_STEP.value(rows) == pytest.approx(length - 1)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
+def test_the_acceptance_length_is_one_more_than_the_sum_of_the_products_of_the_conditional_rates(
+    answers: list[list[int]],
+) -> None:
+    rows = rows_of(*(answer_of(accepted) for accepted in answers))
+    rates = [conditional(at).value(rows) for at in range(1, 6)]
+    products = np.cumprod([rate or 0.0 for rate in rates])
+    assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(1 + products.sum())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
+def test_the_histogram_adds_up_to_one_and_its_mean_to_what_a_step_accepts(answers: list[list[int]]) -> None:
+    rows = rows_of(*(answer_of(accepted) for accepted in answers))
+    shares = [each.value(rows) or 0.0 for each in histogram(rows, 5)]
+    assert sum(shares) == pytest.approx(1)
+    mean = sum(count * share for count, share in enumerate(shares))
+    assert mean == pytest.approx(acceptance.ACCEPTED_PER_STEP.value(rows))
+
+
+def test_the_histogram_by_hand_and_none_where_no_step_is_told() -> None:
+    rows = rows_of(record(step_accepted=[3, 1, 0]), record(step_accepted=[1]), record(step_accepted=None))
+    assert [each.value(rows) for each in histogram(rows, 3)] == pytest.approx([1 / 4, 2 / 4, 0, 1 / 4])
+    assert histogram(rows_of(record()), 3) == ()
+    assert deepest(rows) == 3
+    assert deepest(rows_of(record())) == 0
+
+
+def test_what_a_steps_drafts_allow_at_most_bounds_its_figures() -> None:
+    highest = {ratio.name: ratio.highest for ratio in acceptance.limited(acceptance.RATIOS, 3)}
+    assert {highest[ratio.name] for ratio in acceptance.LENGTHS} == {4}
+    assert highest["accepted_per_step"] == 3
+    assert {highest[name] for name in ("acceptance_rate", "target_passes_saved", "wasted_verification")} == {1}
+    assert acceptance.limited(acceptance.RATIOS, 0) == list(acceptance.RATIOS)
+
+
+def answer_of(accepted: list[int], undrafted: int = 0) -> Record:
+    """An answer of these draft steps, and of so many steps without drafts."""
+    tokens = 1 + sum(accepted) + len(accepted) + undrafted
+    told = {"steps": len(accepted) + undrafted, "draft_steps": len(accepted), "step_accepted": accepted}
+    drafted = {"drafted_tokens": 5 * len(accepted), "accepted_tokens": sum(accepted)}
+    return record(output_tokens=tokens, output_tokens_client=tokens, **told, **drafted)
 
 
 def test_draft_counts_left_out_because_nothing_was_drafted_do_not_raise_the_verified_length() -> None:

@@ -69,7 +69,10 @@ def test_a_handful_of_prompts_may_have_one_answer() -> None:
 
 
 def kept(*, counted_more: float = 0.0, spread: float = 0.03) -> Lies:
-    """Texts were kept, of about four bytes a token; the drafter's usage counts more tokens than there are."""
+    """Texts were kept, of about four bytes a token; the drafter's usage counts more tokens than there are.
+
+    Neither chunks nor a list of steps deny it: else TokenCountMismatch and AcceptanceIdentity would speak first.
+    """
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         rng = np.random.default_rng([point.repeat, len(point.arm)])
@@ -79,7 +82,7 @@ def kept(*, counted_more: float = 0.0, spread: float = 0.03) -> Lies:
         texts = ["ä" * round(2 * count * by) for count, by in zip(tokens, noise, strict=True)]
         counts = (tokens * factor).round().astype(int)
         shas = [sha(f"{point.arm}{text}{index}") for index, text in enumerate(texts)]
-        told = {"output_tokens": counts, "output_tokens_client": None, "chunk_tokens": None}
+        told = {"output_tokens": counts, "output_tokens_client": None, "chunk_tokens": None, "step_accepted": None}
         return frame.assign(output_text=texts, output_sha256=shas, **told)
 
     return Lies(records=edit, counters=lambda *_: None)

@@ -150,7 +150,7 @@ def test_a_baseline_that_drafts_behind_our_back_has_no_acceptance_length_of_1() 
         ({"drafted_tokens": 1}, "more tokens accepted than drafted"),
         ({"accepted_tokens": -5}, "a count below 0"),
         ({"step_accepted": [4]}, "a step with more than 3 drafts accepted"),
-        ({"steps": 1, "draft_steps": 1}, "more than 4 tokens a step"),
+        ({"steps": 1, "draft_steps": 1, "step_accepted": None}, "more than 4 tokens a step"),
     ],
 )
 def test_one_answer_that_no_drafter_can_give_is_enough(edit: dict[str, Any], words: str) -> None:

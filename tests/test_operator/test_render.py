@@ -216,6 +216,7 @@ MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] 
     "client-full": (_client, FULL),
     "report-small": (_report, SMALL),
     "report-full": (_report, FULL),
+    "report-with-targets": (_report, {**SMALL, "spec.slo": {"ttftMs": 500, "tpotMs": 35}}),
     "gate-full": (_gate, FULL),
     "plan": (_plan, SMALL),
 }

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.metrics.frame import Values
+from specbench_client.metrics.frame import Mask, Values
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -73,6 +73,12 @@ class Layout:
         sums = np.bincount(cells, weights=values, minlength=self.repeats * self.prompts)
         return np.asarray(sums, dtype=np.float64).reshape(self.repeats, self.prompts)
 
+    def among(self, prompts: Mask) -> Layout:
+        """Return the layout of these prompts and their rows alone, with as many repeats as before."""
+        rows, numbered = prompts[self.prompt_of], np.cumsum(prompts) - 1
+        strata = _told_apart(self.stratum_of[prompts])
+        return Layout(self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, int(prompts.sum()))
+
 
 def layout_of(rows: pd.DataFrame) -> Layout:
     """Read the layout from the columns repeat, prompt_id and category."""
@@ -80,10 +86,16 @@ def layout_of(rows: pd.DataFrame) -> Layout:
     prompt_of, prompts = pd.factorize(rows["prompt_id"], sort=True)
     firsts = pd.Series(rows["category"].to_numpy(), index=prompt_of).groupby(level=0).first()
     strata, _ = pd.factorize(firsts, use_na_sentinel=False)
-    stratum_of = np.asarray(strata, dtype=np.intp)
-    if stratum_of.size and np.bincount(stratum_of).min() < STRATUM_MIN:
-        stratum_of = np.zeros(len(prompts), dtype=np.intp)
+    stratum_of = _told_apart(np.asarray(strata, dtype=np.intp))
     return Layout(np.asarray(repeat_of), np.asarray(prompt_of), stratum_of, len(repeats), len(prompts))
+
+
+def _told_apart(strata: Codes) -> Codes:
+    """The strata, numbered without gaps; one for all where one of them is too small to be drawn within."""
+    _, numbered = np.unique(strata, return_inverse=True)
+    if strata.size and np.bincount(numbered).min() < STRATUM_MIN:
+        return np.zeros(strata.size, dtype=np.intp)
+    return np.asarray(numbered, dtype=np.intp)
 
 
 def draws(layout: Layout, seed: int, resamples: int) -> Iterator[tuple[Values, Values]]:

@@ -14,13 +14,16 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Arrivals, Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
+from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.break_even import break_even
 from specbench_client.analysis.counts import counts_of
 from specbench_client.analysis.end_to_end import end_to_end, named
 from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
 from specbench_client.analysis.log_ratio import LogRatio
+from specbench_client.analysis.goodput import goodput_of
 from specbench_client.analysis.point import most_drafts
+from specbench_client.analysis.slices.cell import slices_of
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Values, steady
@@ -41,6 +44,7 @@ class Measured:
     level: Level
     rows: pd.DataFrame
     points: tuple[PointSummary, ...]
+    slo: Slo | None = None
 
     @property
     def seed(self) -> int:
@@ -85,12 +89,18 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         points=[point.hash for point in measured.points],
         windows=[point.window for point in measured.points],
         counts=counts_of(measured.rows),
-        figures=figures_of(Sample(measured.rows, measured.seed), most_drafts(measured.arm)),
+        figures=figures_of(
+            Sample(measured.rows, measured.seed),
+            most_drafts(measured.arm),
+            measured.plan.placement.engine_devices,
+        ),
         speedup=compared.figure if compared else None,
         tpot_speedup=speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
         end_to_end=end_to_end(pairs, measured.level.concurrency, measured.seed) if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,
         by_category={name: each.figures for name, each in by_category.items()},
+        goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
+        slices=slices_of(measured.rows, measured.seed, most_drafts(measured.arm)),
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )

@@ -13,6 +13,7 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.bootstrap import (
     LEVEL,
     Bounds,
+    Chosen,
     Codes,
     Layout,
     layout_of,
@@ -23,8 +24,9 @@ from specbench_client.analysis.quantile import percentile_intervals
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
+from specbench_client.metrics.histogram import histogram
 from specbench_client.metrics.metric import Measure, Origin, Parts, Percentile, Ratio
-from specbench_client.metrics.positions import by_position
+from specbench_client.metrics.positions import by_position, deepest
 from specbench_client.metrics.table import MEASURES, RATIOS
 
 @dataclass(frozen=True)
@@ -61,12 +63,19 @@ class Sample:
         return f"engine ({', '.join(told)})" if told else "engine"
 
 
-def figures_of(sample: Sample, drafts: int) -> dict[str, Figure]:
-    """Return every figure by name; what was not to be had has no value. `drafts`: most draft tokens a step."""
+def figures_of(sample: Sample, drafts: int, gpus: int) -> dict[str, Figure]:
+    """Return every figure by name; what was not to be had has no value.
+
+    `drafts`: most draft tokens a step; 0: none, or not known, as of an endpoint that somebody else started, and then as
+    many positions are told as its steps ever accepted. `gpus`: of one engine; 0: not known.
+    """
     inside = Sample(steady(sample.rows), sample.seed)
-    ratios = (*limited(RATIOS, drafts), *by_position(inside.rows, drafts))
+    positions = drafts or deepest(inside.rows)
+    ratios = (*limited(RATIOS, drafts), *by_position(inside.rows, positions), *histogram(inside.rows, positions))
+    tps = output_tps(sample.rows, intervals=sample.seed is not None)
     return {
-        window.OUTPUT_TPS: output_tps(sample.rows, intervals=sample.seed is not None),
+        window.OUTPUT_TPS: tps,
+        window.OUTPUT_TPS_PER_GPU: _per_gpu(tps, gpus),
         **ratio_figures(inside, ratios),
         **percentile_figures(inside, MEASURES),
     }
@@ -106,6 +115,16 @@ def output_tps(rows: pd.DataFrame, *, intervals: bool) -> Figure:
     return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
 
 
+def _per_gpu(tps: Figure, gpus: int) -> Figure:
+    told = {"unit": window.OUTPUT_TPS_PER_GPU_UNIT, "definition": window.OUTPUT_TPS_PER_GPU_DEFINITION}
+    if not gpus or tps.value is None:
+        return tps.model_copy(update={**told, "value": None, "interval": None})
+    interval = tps.interval and tps.interval.model_copy(
+        update={"low": tps.interval.low / gpus, "high": tps.interval.high / gpus}
+    )
+    return tps.model_copy(update={**told, "value": tps.value / gpus, "interval": interval})
+
+
 def _ratio_intervals(
     layout: Layout, ratios: Sequence[Ratio], parts: Mapping[str, Parts], seed: int
 ) -> dict[str, FigureInterval]:
@@ -122,7 +141,7 @@ def _ratio_intervals(
             repeats = over.sum(axis=1) / under.sum(axis=1)
         chosen = interval(Levels(value, samples, ratio_influence(over, under), repeats), layout)
         if chosen:
-            found[ratio.name] = _within(_interval(chosen.bounds, chosen.method), value, ratio)
+            found[ratio.name] = within(chosen, value, ratio)
     return found
 
 
@@ -159,8 +178,12 @@ def _interval(bounds: Bounds, method: str) -> FigureInterval:
     return FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method)
 
 
-def _within(interval: FigureInterval, value: float, ratio: Ratio) -> FigureInterval:
-    """Cut to what the ratio can be, and say so; where the value itself is impossible nothing is made up about it."""
+def within(chosen: Chosen, value: float, ratio: Ratio) -> FigureInterval:
+    """Return the interval cut to what the ratio can be, and say so.
+
+    Where the value itself is impossible nothing is made up about it.
+    """
+    interval = _interval(chosen.bounds, chosen.method)
     low, high = max(interval.low, ratio.lowest), min(interval.high, ratio.highest)
     if (low, high) == (interval.low, interval.high) or not ratio.lowest <= value <= ratio.highest:
         return interval

@@ -49,7 +49,7 @@ def summarise_point(
         simulated=simulated,
         counts=counts_of(rows),
         window=_window(rows),
-        figures=figures_of(Sample(believed(evidence)), most_drafts(plan.arm(point.arm))),
+        figures=figures_of(Sample(believed(evidence)), most_drafts(plan.arm(point.arm)), plan.placement.engine_devices),
         self_watch=seen,
         counters=counters,
         findings=_findings(evidence),

@@ -12,11 +12,12 @@ from specbench_api.outcome.summary import PointSummary, RunSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
+from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
 from specbench_client.analysis.claims import with_claims
 from specbench_client.analysis.crossover.answers import crossovers
-from specbench_client.analysis.decision.asked import Asked
+from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
 from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
@@ -33,17 +34,19 @@ def summarise_run(
     launches: Sequence[Launched] = (),
     *,
     coverage: Mapping[str, Coverage] | None = None,
+    slo: Slo | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
     `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
     asked for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
+    `slo`: by which goodput is judged.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
     missing = [point.hash for point in plan.points if point.hash not in by_hash]
-    judged = with_claims([each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records)])
+    judged = with_claims([each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records, slo)])
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
@@ -64,11 +67,12 @@ def summarise_run(
         arms_seen=arms_seen(plan, launches),
         coverage=dict(coverage or {}),
         crossover=crossovers(plan, judged),
+        slo=slo,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
     )
-    return summary.model_copy(update={"recommendation": recommend(plan, summary, Asked())})
+    return summary.model_copy(update={"recommendation": recommend(plan, summary, Asked(targets=targets_of(slo)))})
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,11 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
     return summary.workload, summary.level
 
 
-def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts]) -> list[Judged]:
+def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts], slo: Slo | None) -> list[Judged]:
     """Judge the baseline first; where it is invalid, no comparison with it is valid."""
-    cells = {arm.name: _measured(plan, arm, slot, records) for arm in plan.arms if _points_of(arm, slot)}
+    cells = {
+        arm.name: replace(_measured(plan, arm, slot, records), slo=slo) for arm in plan.arms if _points_of(arm, slot)
+    }
     baseline = cells.get(BASELINE_NAME)
     judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)

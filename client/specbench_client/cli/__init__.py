@@ -27,6 +27,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench run run.yaml                          measure it on this machine; run.yaml may be a campaign of runs
   specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
   specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML, PNG or Parquet
+  specbench slices specbench-results --latest     where a drafter accepts much: by position, context, length, turn
   specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
   specbench compare BEFORE AFTER                  two stored results beside each other
   specbench curve results --by temperature        speed-up and acceptance of several runs against one axis
@@ -48,6 +49,7 @@ COMMANDS = {
     "run": "Measure on this machine: engines as processes, results in a folder or S3.",
     "measure": "Measure an OpenAI-compatible endpoint that already runs.",
     "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
+    "slices": "Show where a drafter accepts much and where little: by position, context, length, turn, thought.",
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
     "curve": "Draw speed-up and acceptance of stored runs against temperature, draft length, lengths or load.",
     "compare": "Show two stored results beside each other, cell by cell; or one beside published tables.",

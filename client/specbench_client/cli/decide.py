@@ -76,7 +76,7 @@ def decide(where: str, output: str, *, latest: bool, **given: Any) -> None:
       specbench decide specbench-results --latest --objective cost --gpu-price 2.50
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
     """
-    from specbench_client.analysis.decision.asked import Asked  # noqa: PLC0415  statistics: seconds of imports
+    from specbench_client.analysis.decision.asked import Asked, targets_of  # noqa: PLC0415  statistics: seconds of imports
     from specbench_client.analysis.decision.recommend import recommend  # noqa: PLC0415
     from specbench_client.drive.compared import read_answer  # noqa: PLC0415
 
@@ -89,7 +89,7 @@ def decide(where: str, output: str, *, latest: bool, **given: Any) -> None:
     }
     asked = Asked(
         objective=Objective(given["objective"]),
-        targets=_targets(given),
+        targets=_targets(given) or targets_of(summary.slo),
         prices=prices_of(given["file"], flags, given["training"]),
         worth=1 + given["worth"] / 100,
         load=given["load"],

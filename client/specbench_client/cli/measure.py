@@ -22,6 +22,7 @@ from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_api.spec.workload import Output, Sampling
 from specbench_client.cli.flags import Number, Numbers, base_url, in_flags, levels
 from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
+from specbench_client.cli.slo import asked_slo, slo_options
 from specbench_client.errors import BadInput
 from specbench_client.load.cores import most_workers, usable_cores
 from specbench_client.transport.managed import refuse_managed
@@ -138,6 +139,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 @click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: from the model's]")
 @NEW
 @click.option("--keep-text", is_flag=True, help="Keep the answers' texts in the records.")
+@slo_options
 @OUTPUT
 def measure(**given: Any) -> int:
     """Measure an engine that already runs: real prompts, true times, every request's record kept.
@@ -149,6 +151,7 @@ def measure(**given: Any) -> int:
       specbench measure … --rate 2,4 --duration 60                        in the place of --concurrency: an open loop
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
       specbench measure … --arrival Trace --trace arrivals.csv            as recorded
+      specbench measure … --slo-ttft-ms 500 --slo-tpot-ms 35              and how many requests a second were in time
 
     A run that was interrupted goes on; a finished one is measured again, beside the old one.
     The key of the endpoint is taken from OPENAI_API_KEY. To compare drafters, use `specbench run`: it launches every
@@ -171,6 +174,7 @@ def measure(**given: Any) -> int:
         workers=wanted.workers,
         new=wanted.new,
         kept=False,
+        slo=asked_slo(wanted.slo_ttft_ms, wanted.slo_tpot_ms, wanted.slo_e2e_ms),
     )
     try:
         return measured(plan, wish)
@@ -208,6 +212,9 @@ class Asked:
     name: str | None
     new: bool
     keep_text: bool
+    slo_ttft_ms: float | None
+    slo_tpot_ms: float | None
+    slo_e2e_ms: float | None
     output: str
 
 

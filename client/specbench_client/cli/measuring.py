@@ -17,6 +17,7 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.slo import Slo
 from specbench_client.cli.live import Live
 from specbench_client.cli.show import show
 from specbench_client.drive.conclude import conclude
@@ -43,6 +44,8 @@ class Wish:
     """Beside what was measured already, instead of going on with it."""
     kept: bool = True
     """Whether a run that is finished is shown again. Not of an endpoint: nobody knows what runs behind it by now."""
+    slo: Slo | None = None
+    """By which goodput is judged."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def carried_out(plan: Plan, wish: Wish) -> Outcome:
         click.echo(f"results: {place.store.uri()}", err=True)
         finished = place.finished
         failed = _measure(place, wish)
-        summary = conclude(place.plan, place.store)
+        summary = conclude(place.plan, place.store, slo=wish.slo)
     return Outcome(place.plan, summary, failed, place.store.uri(), finished)
 
 

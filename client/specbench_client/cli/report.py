@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.slo import Slo
 from specbench_client.cli.runs import run_store
 from specbench_client.cli.show import show
+from specbench_client.cli.slo import asked_slo, overridden, slo_options
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local.place import open_results
 from specbench_client.report.tables import csv, markdown
@@ -48,14 +50,19 @@ class Format(click.Choice[str]):
 @click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
 @click.option("--latest", is_flag=True, help="Of several runs, the newest.")
 @click.option("--recompute", is_flag=True, help="Analyse the records again, and replace summary and report.")
-def report(where: str, output: str, to: Path | None, *, latest: bool, recompute: bool) -> None:
+@slo_options
+def report(where: str, output: str, to: Path | None, *, latest: bool, recompute: bool, **targets: float | None) -> None:
     """Show the run whose results lie at DIR-or-URI: a run's own root, or a results root. Several runs are listed.
 
     \b
       specbench report specbench-results --latest
       specbench report specbench-results --latest --output html --to report.html
       specbench report specbench-results --latest --output parquet --to records.parquet     one row a request
+      specbench report specbench-results --latest --output json --slo-tpot-ms 35                by other targets
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
+
+    With --slo-… the records are analysed again and goodput is judged by these targets; only with --recompute is that
+    kept.
 
     What the figures are stands in docs/metrics.md, what the records hold in docs/records.md.
 
@@ -68,8 +75,8 @@ def report(where: str, output: str, to: Path | None, *, latest: bool, recompute:
     if output == "parquet":
         _deliver(_records(plan, store), to)
         return
-    stale = recompute or store.get(SUMMARY) is None
-    summary = _recomputed(plan, store) if stale else _read(RunSummary, store, SUMMARY)
+    asked = asked_slo(targets["slo_ttft_ms"], targets["slo_tpot_ms"], targets["slo_e2e_ms"])
+    summary = _summary(plan, store, asked, recompute=recompute)
     if output in ("text", "json") and to is None:
         show(plan, summary, output, store.uri())
     else:
@@ -96,10 +103,23 @@ def _read(kind: type[Kept], store: Store, key: str) -> Kept:
         raise NotDurable(f"{store.uri(key)}: {what}: {remedy}", Refusal.DAMAGED) from error
 
 
-def _recomputed(plan: Plan, store: Store) -> RunSummary:
-    from specbench_client.drive.conclude import conclude  # noqa: PLC0415  takes seconds, and is seldom wanted
+def _summary(plan: Plan, store: Store, asked: Slo | None, *, recompute: bool) -> RunSummary:
+    """As it is kept, or made anew: kept where that was asked for or none was, and shown alone for other targets."""
+    there = store.get(SUMMARY) is not None
+    if there and not recompute and asked is None:
+        return _read(RunSummary, store, SUMMARY)
+    from specbench_client.drive.conclude import conclude, summarised  # noqa: PLC0415  seconds, and seldom wanted
 
-    return conclude(plan, store)
+    slo = overridden(_kept_slo(store), asked)
+    return conclude(plan, store, slo=slo) if recompute or not there else summarised(plan, store, slo)
+
+
+def _kept_slo(store: Store) -> Slo | None:
+    """The targets of the answer that is there; a damaged one is replaced, and has none."""
+    try:
+        return RunSummary.from_json(store.get(SUMMARY) or b"").slo
+    except ValidationError:
+        return None
 
 
 def _records(plan: Plan, store: Store) -> bytes:

@@ -49,7 +49,7 @@ def run(file: Path, settings: tuple[str, ...], output: str, results: str, *, new
     from specbench_client.cli.run_campaign import measure_campaign  # noqa: PLC0415
 
     spec = wanted.spec.template.spec if isinstance(wanted, SpecBenchCampaign) else wanted.spec
-    wish = Wish(base_dir, spec.startup_deadline_seconds, results, output, keep_text=keep_text, new=new)
+    wish = Wish(base_dir, spec.startup_deadline_seconds, results, output, keep_text=keep_text, new=new, slo=spec.slo)
     return (
         measure_campaign(wanted, planned.runs, wish) if isinstance(wanted, SpecBenchCampaign) else measured(plan, wish)
     )

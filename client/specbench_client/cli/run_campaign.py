@@ -90,9 +90,9 @@ def _refuse_unusable(runs: Sequence[PlannedRun], wish: Wish) -> None:
 
 
 def _ended(run: PlannedRun, wish: Wish) -> Ended:
-    deadline_s = run.run.spec.startup_deadline_seconds
+    spec = run.run.spec
     try:
-        outcome = carried_out(run.plan, replace(wish, startup_deadline_s=deadline_s))
+        outcome = carried_out(run.plan, replace(wish, startup_deadline_s=spec.startup_deadline_seconds, slo=spec.slo))
     except (BadInput, NotDurable) as error:
         click.echo(f"error: {run.name}: {error.reason}: {error}", err=True)
         return Ended(run, error.exit, error=f"{error.reason}: {error}")

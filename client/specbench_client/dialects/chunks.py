@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_client.dialects.dialect import Acceptance, Answer, BadAnswer, Chunk
 from specbench_client.dialects.stream import Stream, count_in, tokens_told
+from specbench_client.dialects.thoughts import by_usage, thought_tokens
 from specbench_client.transport.exchange import ErrorClass
 
 
@@ -26,6 +27,7 @@ def answer_of(stream: Stream, content: tuple[Chunk, ...], acceptance: Acceptance
         cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
         finish_reason=stream.finish_reason,
         fingerprint=stream.fingerprint,
+        thought_tokens=thought_tokens(stream, by_usage),
     )
 
 

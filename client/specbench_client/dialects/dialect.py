@@ -97,6 +97,8 @@ class Answer:
     cached_tokens: int | None = None
     finish_reason: str | None = None
     fingerprint: str | None = None
+    thought_tokens: int | None = None
+    """Of its tokens, those of the thoughts before the answer, as far as its chunks tell."""
 
 
 @dataclass(frozen=True, slots=True)

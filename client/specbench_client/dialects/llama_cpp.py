@@ -27,6 +27,7 @@ from specbench_client.dialects.stream import (
     tokens_told,
     whole_answer,
 )
+from specbench_client.dialects.thoughts import thought_tokens
 from specbench_client.slices import Slices
 from specbench_client.transport.exchange import ErrorClass
 from specbench_client.transport.sse import Event
@@ -129,7 +130,12 @@ def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> An
         cached_tokens=count_in(stream.last, "timings", "cache_n") if cached is None else cached,
         finish_reason=stream.finish_reason,
         fingerprint=stream.fingerprint,
+        thought_tokens=thought_tokens(stream, _tokens_so_far),
     )
+
+
+def _tokens_so_far(delta: Delta) -> int | None:
+    return count_in(delta.document, "timings", "predicted_n")
 
 
 def _timed(delta: Delta | Mapping[str, Any]) -> _Totals | None:

@@ -22,6 +22,7 @@ from specbench_api.outcome.layout import PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.slo import Slo
 from specbench_client.analysis.run import summarise_run
 from specbench_client.drive.options import Clock
 from specbench_client.drive.provenance import provenance, read_launches
@@ -62,7 +63,9 @@ class Kept(Mapping[str, Iterator[pd.DataFrame]]):
             deque(self._points.read_parts(self._manifests[point]), maxlen=0)
 
 
-def conclude(plan: Plan, store: Store, clock: Clock | None = None, patience_s: float = 600.0) -> RunSummary:
+def conclude(
+    plan: Plan, store: Store, clock: Clock | None = None, patience_s: float = 600.0, *, slo: Slo | None = None
+) -> RunSummary:
     """Write the answer from what is stored. `store`: the run's root. Blocks. Raises BadInput, NotDurable."""
     clock = clock or Clock()
     patient = PatientStore(store, Patience(deadline_s=patience_s))
@@ -71,12 +74,17 @@ def conclude(plan: Plan, store: Store, clock: Clock | None = None, patience_s: f
     rounds = 0
     while True:
         rounds += 1
-        answer = _answer(plan, points, clock)
+        answer = _answer(plan, points, clock, slo)
         if answer.stands(plan, points, rounds):
             for key, text in answer.files.items():
                 patient.replace(key, text.encode())
             if answer.stands(plan, points, rounds):
                 return answer.summary
+
+
+def summarised(plan: Plan, store: Store, slo: Slo | None) -> RunSummary:
+    """The answer by other targets, made from what is stored and kept nowhere. Raises NotDurable."""
+    return _answer(plan, PointStore(store, Path()), Clock(), slo).summary
 
 
 @dataclass(frozen=True)
@@ -93,14 +101,15 @@ class _Answer:
         return now <= self.measured or (rounds >= ROUNDS and now < len(plan.points))
 
 
-def _answer(plan: Plan, points: PointStore, clock: Clock) -> _Answer:
+def _answer(plan: Plan, points: PointStore, clock: Clock, slo: Slo | None) -> _Answer:
     """From the points that have a manifest now."""
     manifests = points.manifests([point.hash for point in plan.points])
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
     records = Kept(points, manifests)
     created = clock.wall_text()
     launches = read_launches(points.store, manifests.values())
-    summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=_coverage(plan, manifests))
+    covered = _coverage(plan, manifests)
+    summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=covered, slo=slo)
     records.verify_the_rest()
     files = {
         PROVENANCE: provenance(plan, list(manifests.values()), launches, summary),

@@ -27,6 +27,7 @@ from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
 from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
 from specbench_api.outcome.layout import run_root
 from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.errors import BadInput, ClientError, Interrupted
@@ -125,9 +126,16 @@ def drive(site: Site, /, **given: Any) -> Termination:
 @program.command(short_help="Make the run's answer from what is stored.")
 @PLAN
 @RESULTS
+@click.option(
+    "--slo",
+    metavar="JSON",
+    envvar=SLO_VARIABLE,
+    show_envvar=True,
+    help="The run's spec.slo, by which goodput is judged.",
+)
 @LOG
 @click.pass_obj
-def report(site: Site, /, plan_file: Path, results: str) -> Termination:
+def report(site: Site, /, plan_file: Path, results: str, slo: str | None) -> Termination:
     """Write summary.json, report.html and results.csv from the points that have manifests.
 
     \b
@@ -135,10 +143,10 @@ def report(site: Site, /, plan_file: Path, results: str) -> Termination:
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
-    plan = read_plan(plan_file)
+    plan, targets = read_plan(plan_file), _slo(slo)
     store = _run_store(plan, results)
     site.account.follow(store, [point.hash for point in plan.points])
-    summary = conclude(plan, store)
+    summary = conclude(plan, store, slo=targets)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.verdict}"
     return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
 
@@ -175,6 +183,14 @@ def _asked(given: str) -> AskedGate:
     except ValidationError as error:
         remedy = "client and operator must be of one version"
         raise BadInput(f"--asked: not a gate: {error}: {remedy}") from error
+
+
+def _slo(given: str | None) -> Slo | None:
+    try:
+        return None if given is None else Slo.from_json(given)
+    except ValidationError as error:
+        remedy = "client and operator must be of one version"
+        raise BadInput(f"--slo: not targets: {error}: {remedy}") from error
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,7 @@ def _answered(record: Record, answer: Answer, exchange: Exchange, manner: Manner
         finish_reason=answer.finish_reason,
         output_sha256=hashlib.sha256(said.encode()).hexdigest(),
         output_text=said if manner.keep_text else None,
+        thought_tokens=answer.thought_tokens if manner.output.stream else None,
     )
 
 

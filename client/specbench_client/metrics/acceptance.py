@@ -1,4 +1,4 @@
-"""How much of what was drafted is used: acceptance lengths in both definitions and both weightings, and the rate.
+"""How much of what was drafted is used: acceptance lengths in both definitions and weightings, rates, and passes.
 
 Emitted and verified differ on the last step (cut by the end of the answer) and nowhere else, once steps without drafts
 are counted. Pooled is what throughput sees; the mean of requests is what a user sees. Requests whose steps are not
@@ -46,6 +46,26 @@ def _emitted_each(rows: pd.DataFrame) -> tuple[Values, Values]:
 def _verified_each(rows: pd.DataFrame) -> tuple[Values, Values]:
     over, under = _verified(rows)
     return over / under, np.ones_like(under)
+
+
+def _accepted_a_step(rows: pd.DataFrame) -> tuple[Values, Values]:
+    emitted, steps = _verified(rows)
+    return emitted - steps, steps
+
+
+def _passes_saved(rows: pd.DataFrame) -> tuple[Values, Values]:
+    later, steps = _emitted(rows)
+    return later - steps, np.where(np.isnan(steps), np.nan, later)
+
+
+def _passes(rows: pd.DataFrame) -> tuple[Values, Values]:
+    later, steps = _emitted(rows)
+    return steps, later
+
+
+def _wasted(rows: pd.DataFrame) -> tuple[Values, Values]:
+    drafted = numbers(rows, "drafted_tokens")
+    return drafted - numbers(rows, "accepted_tokens"), drafted + _steps(rows)
 
 
 def _rate(rows: pd.DataFrame) -> tuple[Values, Values]:
@@ -97,11 +117,55 @@ RATE = Ratio(
     _rate,
     highest=1.0,
 )
+ACCEPTED_PER_STEP = Ratio(
+    "accepted_per_step",
+    "tokens/step",
+    "Accepted drafts a step, pooled, without the bonus token: Σ accepted / Σ steps; what some papers call the mean"
+    " accepted length, one less than the acceptance length",
+    f"{_NO_STEPS} or what it accepted",
+    Origin.ACCEPTANCE,
+    _accepted_a_step,
+)
+PASSES_SAVED = Ratio(
+    "target_passes_saved",
+    "ratio",
+    "Share of the target's decode passes saved: 1 − Σ steps / Σ(tokens − 1), which is 1 − 1 / AL; the pass that reads"
+    " the prompt is left out on both sides",
+    _NO_STEPS,
+    Origin.ACCEPTANCE,
+    _passes_saved,
+    highest=1.0,
+)
+PASSES_PER_TOKEN = Ratio(
+    "target_passes_per_token",
+    "passes/token",
+    "Decode passes of the target a token: Σ steps / Σ(tokens − 1), which is 1 / AL",
+    _NO_STEPS,
+    Origin.ACCEPTANCE,
+    _passes,
+    highest=1.0,
+)
+WASTED = Ratio(
+    "wasted_verification",
+    "ratio",
+    "Share of the verified positions that were thrown away: Σ(drafted − accepted) / Σ(drafted + steps); drafts that"
+    " were accepted and then cut off at the end of the answer are thrown away too",
+    f"{_NO_STEPS}, or what it drafted",
+    Origin.ACCEPTANCE,
+    _wasted,
+    highest=1.0,
+)
 
 LENGTHS = (EMITTED_POOLED, EMITTED_MEAN, VERIFIED_POOLED, VERIFIED_MEAN)
-RATIOS = (EMITTED_POOLED, EMITTED_MEAN, VERIFIED_POOLED, VERIFIED_MEAN, RATE)
+RATIOS = (*LENGTHS, RATE, ACCEPTED_PER_STEP, PASSES_SAVED, PASSES_PER_TOKEN, WASTED)
 
 
 def limited(ratios: Sequence[Ratio], drafts: int) -> list[Ratio]:
-    """The same, where acceptance lengths end at one more than a step's most draft tokens; 0: not known, or none."""
-    return [replace(ratio, highest=drafts + 1.0) if drafts and ratio in LENGTHS else ratio for ratio in ratios]
+    """The same with what a step's most draft tokens allow at most; 0: not known, or none.
+
+    An acceptance length then ends at one more than the drafts, and the drafts accepted a step at the drafts.
+    """
+    if not drafts:
+        return list(ratios)
+    highest = dict.fromkeys(LENGTHS, drafts + 1.0) | {ACCEPTED_PER_STEP: float(drafts)}
+    return [replace(ratio, highest=highest[ratio]) if ratio in highest else ratio for ratio in ratios]

@@ -70,7 +70,7 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     rows["ok"] = rows["error_class"].isna().to_numpy(bool)
     rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)
     edges = flags(rows, "ok") & ~flags(rows, "steady")
-    return rows.assign(**condensed(given, numbers(rows, "tokens"), edges))
+    return rows.assign(**condensed(given, rows, edges))
 
 
 def numbers(rows: pd.DataFrame, name: str) -> Values:

@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from specbench_client.metrics.walk import Answers, walks
+
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Places = NDArray[np.intp]
@@ -42,19 +44,20 @@ def at_least(tally: Tally, value: float) -> float:
     return float(tally[1, tally[0] >= value].sum())
 
 
-def condensed(given: pd.DataFrame, tokens: Values, edges: Mask) -> dict[str, pd.Series]:
+def condensed(given: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str, pd.Series]:
     """Return the columns that stand for the lists; missing where the list is.
 
-    `tokens`: output tokens of each row. `edges`: which rows are kept chunk by chunk.
+    `rows`: what is known of each row beside its lists. `edges`: which rows are kept chunk by chunk.
 
     `chunks`: number of chunks. `chunks_told`: whether they tell their tokens. `tokens_of_chunks`: tally of them. `gathered`: tally of the tokens that arrived
     at one time, each as often as chunks were gathered with a later one. `burst_chunks`, `burst_tokens`: of the largest
     number of chunks that came together, within `TOGETHER_NS` of one another. `accepted_of_steps`: tally of accepted
-    drafts. `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges.
+    drafts. `walk`: where the steps stood, of steady rows (`metrics.walk`). `edge_ns`, `edge_tokens`: the chunks
+    themselves, of the rows at the edges.
     """
     at, told, accepted = (_listed(given[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     stamps = _Flat.of(at)
-    weights = _weights(at, told, tokens)
+    weights = _weights(at, told, rows["tokens"].to_numpy(np.float64))
     bursts = stamps.pieces(weights, apart_ns=TOGETHER_NS).largest()
     return {
         "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float64),
@@ -64,9 +67,18 @@ def condensed(given: pd.DataFrame, tokens: Values, edges: Mask) -> dict[str, pd.
         "burst_chunks": pd.Series(bursts[0]),
         "burst_tokens": pd.Series(bursts[1]),
         "accepted_of_steps": objects(_Flat.of(accepted).tallies()),
+        "walk": objects(walks(_answers(accepted, told, rows))),
         "edge_ns": objects([one if edge else None for one, edge in zip(at, edges, strict=True)]),
         "edge_tokens": objects([one if edge else None for one, edge in zip(told, edges, strict=True)]),
     }
+
+
+def _answers(accepted: Sequence[Values | None], told: Sequence[Values | None], rows: pd.DataFrame) -> Answers:
+    """Steady rows alone enter figures, and without a drafter there is nothing to be told of a step."""
+    wanted = rows["steady"].to_numpy(np.bool_) & rows["acceptance_source"].notna().to_numpy(np.bool_)
+    columns = ("steps", "tokens", "input_tokens", "thought_tokens")
+    steps, tokens, inputs, thoughts = (rows[name].to_numpy(np.float64) for name in columns)
+    return Answers(accepted, told, steps, tokens, inputs, thoughts, wanted)
 
 
 def objects(values: Sequence[object]) -> pd.Series:

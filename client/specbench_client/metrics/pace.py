@@ -77,7 +77,7 @@ USER_TPS = Measure(
     _SHORT,
     Origin.BOTH,
     _user_tps,
-    percents=(5, 50),
+    percents=(1, 5, 50),
 )
 TPOT_MS_POOLED = Ratio(
     "tpot_ms_pooled",

@@ -48,6 +48,12 @@ def conditional(position: int) -> Ratio:
     )
 
 
+def deepest(rows: pd.DataFrame) -> int:
+    """Return the most drafts that any step accepted; 0 where no request tells its steps."""
+    told = (each[0] for each in tallies(rows, "accepted_of_steps") if each is not None)
+    return int(max((values.max(initial=0) for values in told), default=0))
+
+
 def by_position(rows: pd.DataFrame, drafts: int) -> tuple[Ratio, ...]:
     """Return the ratios for positions 1 to `drafts`, or none where no request tells its steps."""
     if all(each is None for each in tallies(rows, "accepted_of_steps")):

@@ -25,6 +25,13 @@ OUTPUT_TPS_DEFINITION = (
     " came whole counts when it came"
 )
 OUTPUT_TPS_MISSING = "no request lies in the steady state"
+OUTPUT_TPS_PER_GPU = "output_tps_per_gpu"
+OUTPUT_TPS_PER_GPU_UNIT = "tokens/s/GPU"
+OUTPUT_TPS_PER_GPU_DEFINITION = (
+    "output_tps / the GPUs that an engine of this run is given: placement.gpus or claimedGpus, times nodes; those that"
+    " a drafter runs on are among them"
+)
+OUTPUT_TPS_PER_GPU_MISSING = "no request lies in the steady state, or the run asks for no GPU"
 
 
 @dataclass(frozen=True)

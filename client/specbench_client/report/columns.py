@@ -32,14 +32,17 @@ def columns_of(summary: RunSummary) -> list[Column]:
     """Return the columns; the workload's only where there are several."""
     several = len({cell.workload for cell in summary.cells}) > 1
     workload = [Column("Workload", lambda cell: cell.workload, numeric=False)] if several else []
-    return [Column("Arm", lambda cell: cell.arm, numeric=False), *workload, *_COLUMNS]
+    *columns, findings = _COLUMNS
+    goodput = [_GOODPUT, _MET] if summary.slo else []
+    return [Column("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, findings]
 
 
 def terminal_columns(summary: RunSummary) -> list[Column]:
     """Return fewer and narrower columns: a terminal has a hundred characters or so."""
     arm, *others = columns_of(summary)
     workload = [column for column in others if column.title == "Workload"]
-    return [arm, *workload, *_NARROW]
+    *narrow, findings = _NARROW
+    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), findings]
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -136,6 +139,17 @@ def _two(name: str) -> Callable[[Cell], str]:
 
     return text
 
+
+def _met(cell: Cell) -> str:
+    share = cell.goodput.share.value if cell.goodput else None
+    return DASH if share is None else f"{share:.0%}"
+
+
+_GOODPUT = Column("Goodput req/s [95 %]", lambda cell: with_interval(cell.goodput.rate if cell.goodput else None))
+_MET = Column("In time", _met)
+_GOOD = Column(
+    "In time\nreq/s", lambda cell: number(cell.goodput.rate.value if cell.goodput else None) + f" ({_met(cell)})"
+)
 
 _NARROW = (
     Column("Load", lambda cell: cell.level.label),

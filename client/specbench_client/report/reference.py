@@ -12,10 +12,12 @@ from typing import Any
 from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.analysis import bootstrap, end_to_end, speedup
 from specbench_client.metrics import window
+from specbench_client.metrics.histogram import exactly
 from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.positions import conditional, joint
 from specbench_client.metrics.table import MEASURES, RATIOS
 from specbench_client.report.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
+from specbench_client.report.reference_slices import GOODPUT, goodput_rows, slices_section
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 
@@ -100,14 +102,21 @@ def render() -> str:
         _table([*(_speedup_row(name) for name in speedup.QUOTIENTS), *map(_whole_row, end_to_end.DEFINITIONS)]),
         "\nWhere a speed-up falls to 1, and the acceptance length that this needs: [crossover.md](crossover.md).",
         "\n## Sums and means\n",
-        _table([_tps_row(), *(_ratio_row(ratio) for ratio in RATIOS)]),
+        _table([*_tps_rows(), *(_ratio_row(ratio) for ratio in RATIOS)]),
         "\n## By position of the draft\n",
         _table([_position_row(make(1), make(2)) for make in (joint, conditional)]),
         "\nA step that drafted fewer than k tokens counts as not accepted beyond its end.",
+        "\n## Histogram of accepted drafts\n",
+        _table([_histogram_row()]),
+        "\nThe shares of 0 to k add up to 1; 1 + Σ i × `accepted_exactly_i` is the acceptance length of draft steps.",
         "\n## Percentiles\n",
         "By linear interpolation between neighbours. For speeds the small ones are the bad ones.\n",
         _table([_percentile_row(measure) for measure in MEASURES]),
+        "\n## Within targets\n",
+        GOODPUT,
+        _table(goodput_rows()),
         "",
+        slices_section(),
         _WINDOW,
         _INTERVALS,
         _CHECKS,
@@ -134,9 +143,10 @@ def _whole_row(name: str) -> tuple[str, str, str, str, str]:
     return f"`{name}`", unit, end_to_end.DEFINITIONS[name], end_to_end.MISSING[name], "both"
 
 
-def _tps_row() -> tuple[str, str, str, str, str]:
-    definition, missing = window.OUTPUT_TPS_DEFINITION, window.OUTPUT_TPS_MISSING
-    return f"`{window.OUTPUT_TPS}`", window.OUTPUT_TPS_UNIT, definition, missing, "both"
+def _tps_rows() -> list[tuple[str, str, str, str, str]]:
+    whole = (window.OUTPUT_TPS_UNIT, window.OUTPUT_TPS_DEFINITION, window.OUTPUT_TPS_MISSING)
+    each = (window.OUTPUT_TPS_PER_GPU_UNIT, window.OUTPUT_TPS_PER_GPU_DEFINITION, window.OUTPUT_TPS_PER_GPU_MISSING)
+    return [(f"`{window.OUTPUT_TPS}`", *whole, "both"), (f"`{window.OUTPUT_TPS_PER_GPU}`", *each, "both")]
 
 
 def _ratio_row(ratio: Ratio) -> tuple[str, str, str, str, str]:
@@ -146,6 +156,12 @@ def _ratio_row(ratio: Ratio) -> tuple[str, str, str, str, str]:
 def _position_row(first: Ratio, second: Ratio) -> tuple[str, str, str, str, str]:
     names = f"`{first.name}`, `{second.name}`, …"
     return names, first.unit, f"{second.definition} (here for position 2)", first.missing, first.origin.told
+
+
+def _histogram_row() -> tuple[str, str, str, str, str]:
+    first, second = exactly(0), exactly(1)
+    definition = f"{second.definition} (here 1)"
+    return f"`{first.name}`, `{second.name}`, …", first.unit, definition, first.missing, first.origin.told
 
 
 def _percentile_row(measure: Measure) -> tuple[str, str, str, str, str]:

@@ -24,7 +24,8 @@ _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "di
 def rich_table(summary: RunSummary) -> Table:
     """Return the cells for a terminal, one line each."""
     named = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
-    title = ": ".join(part for part in (named, arrivals_of(summary)) if part)
+    targets = f"in time: {summary.slo.words}" if summary.slo else ""
+    title = ": ".join(part for part in (named, arrivals_of(summary), targets) if part)
     table = Table(title=title, caption=summary.verdict, caption_justify="left")
     columns = terminal_columns(summary)
     for column in columns:
@@ -46,6 +47,7 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
     lines += crossover_markdown(summary)
+    lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)
@@ -103,6 +105,8 @@ def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
     whole = named(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
     for name, figure in whole.items():
         row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+    if cell.goodput:
+        row |= _fields("slo_goodput", cell.goodput.rate) | _fields("slo_met_share", cell.goodput.share)
     for name, figure in cell.figures.items():
         row |= _fields(name, figure)
     return row

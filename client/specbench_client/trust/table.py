@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
+    acceptance_identity,
     acceptance_mismatch,
     alike_prompts,
     arms_differ,
@@ -57,6 +58,7 @@ POINT_CHECKS: tuple[Check[PointEvidence], ...] = (
     undrafted_steps.CHECK,
     impossible_acceptance.CHECK,
     acceptance_mismatch.CHECK,
+    acceptance_identity.CHECK,
     token_count_mismatch.CHECK,
     cut_answers.CHECK,
     same_text.CHECK,

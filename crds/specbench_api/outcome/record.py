@@ -114,3 +114,6 @@ class Record:
     """That text. Null unless the run keeps it (`--keep-text`)."""
     output_token_ids: list[int] | None = None
     """Token ids of the answer. No engine of this version tells them: always null."""
+    thought_tokens: int | None = None
+    """Tokens of the thoughts before the answer, where the engine marks them: 0 where it marks none. Null: its chunks
+    tell no tokens, or the request failed."""

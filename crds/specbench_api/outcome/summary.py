@@ -14,9 +14,12 @@ from specbench_api.outcome.end_to_end import EndToEnd
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
+from specbench_api.outcome.goodput import Goodput
 from specbench_api.outcome.launched import Fact
 from specbench_api.outcome.recommendation import Recommendation
+from specbench_api.outcome.slices import Slices
 from specbench_api.spec.load import Arrival, Level, Load, Process
+from specbench_api.spec.slo import Slo
 
 REPEATS_TO_TELL = 3
 """Of fewer repeats no interval holds what runs do: the words faster and slower are not said."""
@@ -209,6 +212,10 @@ class Cell(ApiModel):
     """Repeats in which it was compared with the baseline; None where it was not."""
     by_category: dict[str, dict[str, Figure]] = {}
     """Category → figure's name → figure."""
+    goodput: Goodput | None = None
+    """What was within the targets; None where the run has none, or where it was written before this was kept."""
+    slices: Slices | None = None
+    """The same requests and steps by where they stand; None where it was written before this was kept."""
     valid: bool = True
     """False when a check broke the comparison."""
     findings: list[str] = []
@@ -267,6 +274,8 @@ class RunSummary(ApiModel):
     """By workload: which of the rows that were asked for its prompts are. Empty: written before this was kept."""
     crossover: Crossovers | None = None
     """Up to which load each arm pays, and which acceptance it needs. None: written before this was kept."""
+    slo: Slo | None = None
+    """The targets by which goodput was judged; None where the run has none."""
     findings: list[Finding]
     """Everything the checks found."""
     trustworthy: bool

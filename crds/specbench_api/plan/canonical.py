@@ -24,7 +24,7 @@ HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
 LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes")
 """More of the same that came after v3: it stands in a point only where it is used: older points keep theirs."""
 NOT_MEASURED = (
-    "suspend", "gate", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results",
+    "suspend", "gate", "slo", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results",
     "placement",
 )  # fmt: skip
 """Fields of a run's spec that change nothing of what is measured; placement, of which HARDWARE counts."""

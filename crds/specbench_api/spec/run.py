@@ -15,6 +15,7 @@ from specbench_api.spec.kubernetes import DNS_LABEL
 from specbench_api.spec.load import Load
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.results import Results
+from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import RunStatus
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
@@ -34,7 +35,7 @@ NOTHING_CHANGES = Rule(
     " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
     " && self.placement == oldSelf.placement && self.results == oldSelf.results",
     "what is measured cannot change under a run: create a new SpecBenchRun"
-    " (only suspend, the gate and the deadlines may change)",
+    " (only suspend, the gate, the slo and the deadlines may change)",
 )
 SPLIT_TOO_FAR = Rule(
     "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
@@ -67,6 +68,8 @@ class RunSpec(ApiModel):
     """Where results are kept."""
     gate: Gate | None = None
     """What must not be worse than in an earlier result. Not part of what is measured: it may change under a run."""
+    slo: Slo | None = None
+    """How fast an answer must be. Not part of what is measured: it may change under a run."""
     suspend: bool = False
     """True gives the GPUs back and keeps what is finished; false goes on."""
     active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400

@@ -6,6 +6,7 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.names import ROLE_REPORT, report_name
 from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.slo import SLO_VARIABLE
 from specbench_operator.render.child import Manifest, labels, metadata
 from specbench_operator.render.client_job import IGNORE_DISRUPTION, fail_on
 from specbench_operator.render.client_pod import PLAN_DIR, RETRIES, client_pod, results_root
@@ -17,8 +18,9 @@ DEADLINE_S = 3600
 
 
 def report_job(run: SpecBenchRun, settings: Settings) -> Manifest:
-    """`specbench-client report`."""
+    """`specbench-client report`, with the targets as they stand now: no plan holds them, because they may change."""
     place = Place(ROLE_REPORT)
+    slo = run.spec.slo
     args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", results_root(run))
     return {
         "apiVersion": "batch/v1",
@@ -30,7 +32,7 @@ def report_job(run: SpecBenchRun, settings: Settings) -> Manifest:
             "podFailurePolicy": {"rules": [IGNORE_DISRUPTION, fail_on(Exit.BAD_INPUT)]},
             "template": {
                 "metadata": {"labels": labels(run, place)},
-                "spec": client_pod(run, args, settings),
+                "spec": client_pod(run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}),
             },
         },
     }

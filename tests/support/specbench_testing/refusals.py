@@ -605,12 +605,33 @@ REFUSALS = (
         "should be greater than 0",
         "greater than 0",
     ),
+    Refusal(
+        "targets without a target",
+        {"spec.slo": {"percentile": 99}},
+        "spec.slo",
+        "give at least one of slo.ttftMs, slo.tpotMs and slo.e2eMs",
+    ),
+    Refusal(
+        "a target that nothing meets",
+        {"spec.slo": {"tpotMs": 0}},
+        "spec.slo.tpotMs",
+        "should be greater than 0",
+        "greater than 0",
+    ),
+    Refusal(
+        "a percentile that is not told",
+        {"spec.slo": {"tpotMs": 35, "percentile": 90}},
+        "spec.slo.percentile",
+        "supported values: 50, 95, 99",
+        "50, 95 or 99",
+    ),
 )
 
 
 ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("the smallest run", {}),
     ("the baseline alone", {"spec.drafters": []}),
+    ("targets", {"spec.slo": {"ttftMs": 500, "tpotMs": 35.5, "e2eMs": 60_000, "percentile": 99}}),
     ("a drafter alone", {"spec.baseline": "Skip"}),
     ("two arms, two workloads", {"spec.drafters[1]": DRAFTER, "spec.workloads[1]": {**WORKLOAD, "name": "code"}}),
     (

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from specbench_api.outcome.recommendation import Objective, SloTarget
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.prices import Prices
+from specbench_api.spec.slo import Slo
 
 WORTH = 1.05
 """A drafter is a further model, its memory and its upkeep: a gain that is shown to be below 5 % is not worth it."""
@@ -27,3 +28,11 @@ class Asked:
     def takes(self, cell: Cell) -> bool:
         """Whether the cell is at a load that may be chosen."""
         return self.load in (None, cell.level.label)
+
+
+def targets_of(slo: Slo | None) -> tuple[SloTarget, ...]:
+    """Return a run's own targets, in the form of a question."""
+    if slo is None:
+        return ()
+    told = [{"metric": name, "percentile": f"p{slo.percentile}", "limit_ms": ms} for name, ms in slo.targets.items()]
+    return tuple(SloTarget.model_validate(each) for each in told)

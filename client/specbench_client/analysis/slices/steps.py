@@ -1,0 +1,113 @@
+"""Slices of steps: acceptance length by class of place, with intervals by the prompt.
+
+One draw of prompts serves all classes of a dimension. Prompts that have no step in a class are part of the draw and of
+no sum: how many of the drawn prompts reach a class is chance, too. The interval is expanded by the number of prompts
+that do reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.slices import Slice
+from specbench_client.analysis.bootstrap import Layout, expanded, resampled_sums, t_bounds, wider
+from specbench_client.analysis.figures import Sample, within
+from specbench_client.analysis.slices.places import Codes, Places
+from specbench_client.metrics.acceptance import EMITTED_POOLED, limited
+from specbench_client.metrics.frame import Mask, Values
+
+DEFINITION = "Acceptance length of the steps of this class: tokens that they emitted / these steps"
+
+
+@dataclass(frozen=True)
+class Class:
+    """One class of a dimension: its label, its bounds where it is a range of tokens, and its number in `Places`."""
+
+    code: int
+    label: str
+    low: int | None = None
+    high: int | None = None
+
+
+def ranges(lows: Sequence[int]) -> list[Class]:
+    """Return the classes that begin at these numbers, each up to the next."""
+    highs = [low - 1 for low in lows[1:]]
+    closed = [
+        Class(code, span(low, high), low, high) for code, (low, high) in enumerate(zip(lows, highs, strict=False))
+    ]
+    return [*closed, Class(len(lows) - 1, span(lows[-1], None), lows[-1])]
+
+
+def span(low: int, high: int | None) -> str:
+    """Return a range of tokens in words: `64–127`, `13,000 and more`."""
+    return f"{low:,} and more" if high is None else f"{low:,}–{high:,}" if high > low else f"{low:,}"
+
+
+def by_place(sample: Sample, places: Places, codes: Codes, classes: Sequence[Class], drafts: int) -> list[Slice]:
+    """Return the slice of every class that any step is in. `codes`: the class of each entry of `places`."""
+    found = [each for each in classes if (codes == each.code).any()]
+    sums = [_Sums.of(sample.layout, places, codes == each.code) for each in found]
+    if not found:
+        return []
+    samples: Sequence[Values] = [np.empty((0, 2))] * len(found)
+    if sample.seed is not None:
+        matrices = [matrix for each in sums for matrix in (each.tokens, each.steps)]
+        drawn = resampled_sums(matrices, sample.layout, sample.seed)
+        samples = [drawn[:, 2 * index : 2 * index + 2] for index in range(len(found))]
+    together = zip(found, sums, samples, strict=True)
+    return [_slice(sample, each, summed, draws, drafts) for each, summed, draws in together]
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Tokens and steps of one class by repeat × prompt, and how many requests have any."""
+
+    tokens: Values
+    steps: Values
+    requests: int
+
+    @classmethod
+    def of(cls, layout: Layout, places: Places, mine: Mask) -> _Sums:
+        rows = places.row[mine]
+        tokens, steps = (
+            layout.matrix(np.bincount(rows, column[mine], layout.prompt_of.size).astype(np.float64))
+            for column in (places.tokens, places.steps)
+        )
+        return cls(tokens, steps, int(np.unique(rows).size))
+
+    @property
+    def prompts(self) -> Mask:
+        reached: Mask = self.steps.sum(axis=0) > 0
+        return reached
+
+
+def _slice(sample: Sample, each: Class, sums: _Sums, draws: Values, drafts: int) -> Slice:
+    value, prompts = float(sums.tokens.sum() / sums.steps.sum()), int(sums.prompts.sum())
+    (ratio,) = limited([EMITTED_POOLED], drafts)
+    layout, interval = sample.layout.among(sums.prompts), None
+    if draws.size:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            samples, repeats = draws[:, 0] / draws[:, 1], sums.tokens.sum(axis=1) / sums.steps.sum(axis=1)
+        chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
+        interval = within(chosen, value, ratio) if chosen else None
+    figure = Figure(
+        value=value,
+        unit=ratio.unit,
+        definition=DEFINITION,
+        n=prompts,
+        interval=interval,
+        source=sample.source(ratio.origin),
+    )
+    return Slice(
+        label=each.label,
+        low=each.low,
+        high=each.high,
+        steps=round(sums.steps.sum()),
+        requests=sums.requests,
+        prompts=prompts,
+        figures={ratio.name: figure},
+    )

@@ -1,0 +1,140 @@
+"""Slices of cells as lines of tables: where each drafter accepts much and where little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specbench_api.outcome.slices import Slice, Slices, Spread
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.report.columns import DASH, SIMULATED, number, with_interval
+
+DIMENSIONS = {
+    "position": "Steps by output position",
+    "context": "Steps by context (prompt and output so far)",
+    "part": "Steps by what they wrote",
+    "length": "Requests by length of the answer",
+    "length-position": "Steps by output position, grouped by length of the answer",
+    "turn": "Requests by turn",
+    "request": "Acceptance length from request to request",
+}
+"""Name of each dimension → title of its table."""
+
+_HEADS = {"length": "Output tokens", "length-position": "Output tokens: position"}
+_KEYS = {"request": "acceptance_by_request", "length-position": "by_length"}
+"""Under which name a dimension is told missing, where it is not its own."""
+
+_FIGURES = {
+    "AL emitted [95 %]": "acceptance_length_emitted_pooled",
+    "AL verified [95 %]": "acceptance_length_verified_pooled",
+    "Accepted [95 %]": "acceptance_rate",
+    "TPOT ms [95 %]": "tpot_ms_pooled",
+}
+
+
+Line = tuple[str, ...]
+"""The texts of one row, or the titles above them."""
+
+
+@dataclass(frozen=True)
+class SlicesTable:
+    """One dimension of all cells that have it: titles, rows, and why other cells lack it."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    missing: tuple[str, ...]
+
+    def markdown(self) -> str:
+        """Return it as Markdown, with a heading."""
+        lines = [f"## {self.title}", ""]
+        if self.rows:
+            lines += ["| " + " | ".join(self.head) + " |", "|" + "---|" * len(self.head)]
+            lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in self.rows] + [""]
+        return "\n".join([*lines, *(f"- {line}" for line in self.missing), *([""] if self.missing else [])])
+
+
+def slices_tables(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> list[SlicesTable]:
+    """Return a table a dimension, each over all cells whose slices were kept."""
+    cells = [(cell, cell.slices) for cell in summary.cells if cell.slices is not None]
+    return [_table(name, cells) for name in dimensions]
+
+
+def slices_markdown(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> str:
+    """Return all tables as Markdown; simulated numbers say so."""
+    marked = [f"> **{SIMULATED}**", ""] if summary.simulated else []
+    return "\n".join(
+        [f"# {summary.name}", "", *marked, *(each.markdown() for each in slices_tables(summary, dimensions))]
+    )
+
+
+def _table(name: str, cells: Sequence[tuple[Cell, Slices]]) -> SlicesTable:
+    """Missing dimensions are told once for all cells that lack them for one reason."""
+    head, rows = _spreads(cells) if name == "request" else _classes(name, cells)
+    return SlicesTable(DIMENSIONS[name], ("Arm", "Workload", "Load", *head), rows, tuple(_missing(name, cells)))
+
+
+def _spreads(cells: Sequence[tuple[Cell, Slices]]) -> tuple[Line, tuple[Line, ...]]:
+    """Titles and rows of what differs from request to request."""
+    told = [(cell, kept.acceptance_by_request) for cell, kept in cells if kept.acceptance_by_request]
+    head = ("Requests", "Prompts", "Least", "p10", "p25", "p50", "p75", "p90", "Most")
+    return head, tuple((*_place(cell), *_spread(spread)) for cell, spread in told)
+
+
+def _classes(name: str, cells: Sequence[tuple[Cell, Slices]]) -> tuple[Line, tuple[Line, ...]]:
+    """Titles and rows of the classes of a dimension, with the figures that any of them has."""
+    found = [(cell, label, each) for cell, kept in cells for label, each in _labelled(name, kept)]
+    shown = {each for _, _, one in found for each in one.figures}
+    figures = tuple(title for title, figure in _FIGURES.items() if figure in shown)
+    head = (_HEADS.get(name, name.capitalize()), "Steps", "Requests", "Prompts", *figures)
+    return head, tuple((*_place(cell), label, *_slice(each, figures)) for cell, label, each in found)
+
+
+def _labelled(name: str, kept: Slices) -> Iterator[tuple[str, Slice]]:
+    """The slices of a dimension, each with its label."""
+    if name == "length-position":
+        yield from (
+            (f"{group.whole.label}: {each.label}", each) for group in kept.by_length for each in group.by_position
+        )
+        return
+    by_name = {
+        "position": kept.by_position,
+        "context": kept.by_context,
+        "part": kept.by_part,
+        "length": [group.whole for group in kept.by_length],
+        "turn": kept.by_turn,
+    }
+    yield from ((each.label, each) for each in by_name[name])
+
+
+def _slice(each: Slice, figures: Sequence[str]) -> tuple[str, ...]:
+    counts = (f"{each.steps:,}", f"{each.requests:,}", f"{each.prompts:,}")
+    told = (each.figures.get(_FIGURES[title]) for title in figures)
+    return (*counts, *(with_interval(figure) for figure in told))
+
+
+def _spread(spread: Spread) -> tuple[str, ...]:
+    low, high = spread.deciles[0], spread.deciles[-1]
+    values = (spread.minimum, low, spread.lower_quartile, spread.median, spread.upper_quartile, high, spread.maximum)
+    return (f"{spread.n:,}", f"{spread.prompts:,}", *(number(value) for value in values))
+
+
+def _missing(name: str, cells: Sequence[tuple[Cell, Slices]]) -> Iterator[str]:
+    key = _KEYS.get(name, f"by_{name}")
+    whys: dict[str, list[str]] = {}
+    for cell, kept in cells:
+        if key in kept.missing:
+            whys.setdefault(kept.missing[key], []).append(f"{cell.arm} at {cell.level.label}")
+    yield from (f"Missing for {', '.join(dict.fromkeys(where))}: {why}" for why, where in whys.items())
+    if name in ("length", "length-position"):
+        yield from dict.fromkeys(f"Classes: {kept.length_classes}" for _, kept in cells if kept.length_classes)
+    if name in ("position", "context", "part"):
+        yield from (
+            f"{cell.arm} at {cell.level.label}: steps of {kept.placed_share:.0%} of the requests could be placed"
+            for cell, kept in cells
+            if kept.placed_share is not None and 0 < kept.placed_share < 1
+        )
+
+
+def _place(cell: Cell) -> tuple[str, str, str]:
+    return cell.arm or DASH, cell.workload, cell.level.label

@@ -1,0 +1,66 @@
+"""Which engine's answers tell where each step stood: the table of docs/slices.md, from streams as engines send them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from specbench_api.spec.engine import EngineKind
+from specbench_client.dialects.dialect import Answer
+from specbench_client.dialects.table import DIALECTS
+from specbench_client.metrics.walk import Answers, Walk, walks
+from specbench_client.slices import finish
+from specbench_testing.transcripts import RECORDED, Transcript
+from specbench_testing.wires import Decoded, Step, as_events, llama, sglang, tensorrt_llm, vllm
+
+ALWAYS = Decoded((Step(3, 2), Step(3, 0), Step(3, 3), Step(3, 1)), cut=1)
+SOMETIMES = Decoded((Step(3, 2), Step(), Step(), Step(3, 3)))
+"""As a look-up drafts: two steps had no drafts."""
+
+
+def walked(answer: Answer) -> Walk | None:
+    told, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
+    steps, tokens = (
+        np.array([np.nan if one is None else one]) for one in (answer.acceptance.steps, answer.output_tokens)
+    )
+    listed = None if accepted is None else np.array(accepted, dtype=np.float64)
+    chunks_told = np.array(told, dtype=np.float64)
+    lists = Answers([listed], [chunks_told], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
+    (walk,) = walks(lists)
+    return walk
+
+
+@pytest.mark.parametrize(
+    ("kind", "stream", "placed"),
+    [
+        (EngineKind.VLLM, vllm, (True, True)),
+        (EngineKind.SGLANG, sglang, (True, True)),
+        (EngineKind.TENSORRT_LLM, tensorrt_llm, (True, True)),
+        (EngineKind.LLAMA_CPP, llama, (True, False)),
+    ],
+    ids=str,
+)
+def test_steps_are_placed_where_the_page_says(kind: EngineKind, stream: Any, placed: tuple[bool, bool]) -> None:
+    for decoded, told in zip((ALWAYS, SOMETIMES), placed, strict=True):
+        walk = walked(finish(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
+        assert (walk is not None) is told
+        if walk is not None:
+            assert walk[3:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
+
+
+RECORDINGS = [path for path in sorted(RECORDED.rglob("*.json")) if Transcript.read(path).drafting]
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_step_of_a_real_engines_answer_is_placed_and_adds_up(path: Path) -> None:
+    """Of vLLM's and the research runtime's; also where an n-gram left most steps without drafts."""
+    said = Transcript.read(path)
+    answer = finish(DIALECTS[EngineKind(said.kind)].read(said.events, drafting=True))
+    walk, steps, listed = walked(answer), answer.acceptance.steps, answer.acceptance.step_accepted
+    assert walk is not None
+    assert walk[3:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]
+    assert listed is not None
+    assert sum(listed) + (steps or 0) + 1 == answer.output_tokens_client, "AL = 1 + Σ Π of the conditional rates"

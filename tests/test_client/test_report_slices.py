@@ -1,0 +1,108 @@
+"""`specbench slices`: what its tables hold, and what it says where there is nothing to show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.cli import exit_code
+from specbench_client.report.slices import DIMENSIONS, slices_markdown, slices_tables
+from specbench_client.report.tables import csv, markdown
+from specbench_testing.records import World, run_of_world
+
+WORLD = World(prompts=20, repeats=3, turns=2)
+SUMMARY_OF_IT = run_of_world(WORLD)
+UID = "0190a000-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """A results folder with the world's answer and nothing else: no records are asked for."""
+    root = tmp_path / run_root("local", "small", UID)
+    root.mkdir(parents=True)
+    (root / "plan.json").write_text(WORLD.plan.to_json())
+    (root / SUMMARY).write_text(SUMMARY_OF_IT.to_json())
+    return tmp_path
+
+
+def test_every_dimension_has_a_table_with_a_row_for_each_class_of_each_cell() -> None:
+    tables = dict(zip(DIMENSIONS, slices_tables(SUMMARY_OF_IT), strict=True))
+    baseline, ngram = (cell.slices for cell in SUMMARY_OF_IT.cells)
+    assert baseline is not None
+    assert ngram is not None
+    assert len(tables["position"].rows) == len(ngram.by_position) > 2
+    assert len(tables["turn"].rows) == 4
+    assert len(tables["length"].rows) == len(baseline.by_length) + len(ngram.by_length)
+    assert len(tables["length-position"].rows) == sum(len(group.by_position) for group in ngram.by_length)
+    assert [row[0] for row in tables["request"].rows] == ["none", "ngram"]
+    assert all(len(row) == len(table.head) for table in tables.values() for row in table.rows)
+
+
+def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
+    (table,) = slices_tables(SUMMARY_OF_IT, ["position"])
+    ngram = SUMMARY_OF_IT.cells[1].slices
+    assert ngram is not None
+    first = ngram.by_position[0]
+    figure = first.figures["acceptance_length_emitted_pooled"]
+    assert figure.interval is not None
+    shown = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
+    assert table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", shown)
+
+
+def test_why_a_dimension_is_missing_is_told_once_for_the_cells_that_lack_it() -> None:
+    position, part = slices_tables(SUMMARY_OF_IT, ["position", "part"])
+    assert [line.split(":")[0] for line in position.missing] == ["Missing for none at 1"]
+    assert [line.split(":")[0] for line in part.missing] == ["Missing for none at 1", "Missing for ngram at 1"]
+    assert part.rows == ()
+    (length,) = slices_tables(SUMMARY_OF_IT, ["length"])
+    assert [line.split(":")[0] for line in length.missing] == ["Classes"]
+
+
+def test_markdown_says_that_simulated_numbers_are_no_measurement() -> None:
+    simulated = SUMMARY_OF_IT.model_copy(update={"simulated": True})
+    assert "not a measurement" in slices_markdown(simulated, ["turn"])
+    text = slices_markdown(SUMMARY_OF_IT)
+    assert "not a measurement" not in text
+    assert [f"## {title}" in text for title in DIMENSIONS.values()] == [True] * len(DIMENSIONS)
+
+
+def test_the_command_shows_what_is_asked_for(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["slices", str(stored), "--by", "turn", "--arm", "ngram"]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "Requests by turn" in told
+    assert "turn 2" in told
+    assert "none" not in told
+    assert "position" not in told
+    assert exit_code(["slices", str(stored), "--output", "json"]) == Exit.OK
+    document = json.loads(capsys.readouterr().out)
+    assert [cell["arm"] for cell in document["cells"]] == ["none", "ngram"]
+    assert document["cells"][1]["slices"]["byTurn"][1]["label"] == "turn 2"
+    assert exit_code(["slices", str(stored), "--output", "markdown"]) == Exit.OK
+    assert capsys.readouterr().out.startswith("# ")
+
+
+def test_an_arm_that_is_not_there_and_an_answer_without_slices_are_named(
+    stored: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["slices", str(stored), "--arm", "eagle"]) == Exit.BAD_INPUT
+    assert "--arm eagle" in capsys.readouterr().err
+    kept = next(stored.rglob(SUMMARY))
+    older = json.loads(kept.read_text())
+    for cell in older["cells"]:
+        del cell["slices"]
+    kept.write_text(json.dumps(older))
+    assert RunSummary.from_json(kept.read_text()).cells[1].slices is None, "older answers are read"
+    assert exit_code(["slices", str(stored)]) == Exit.BAD_INPUT
+    assert "--recompute" in capsys.readouterr().err
+    kept.write_text("{}")
+    assert exit_code(["slices", str(stored)]) == Exit.BAD_INPUT
+
+
+def test_tables_of_a_run_without_targets_have_no_column_of_goodput() -> None:
+    assert "Goodput" not in markdown(WORLD.plan, SUMMARY_OF_IT)
+    assert "slo_goodput" not in csv(SUMMARY_OF_IT)

@@ -1,0 +1,59 @@
+"""Accepted drafts of steps that do not add up to the answer are found; variable and missing drafts are not blamed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import SelfWatch
+from specbench_client.metrics.frame import tidy
+from specbench_client.trust.checks.acceptance_identity import CHECK
+from specbench_client.trust.evidence import PointEvidence
+from specbench_testing.lies import WORLD, columns, found, names
+from specbench_testing.records import frame_of, record
+
+NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")
+ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 6)), min_size=1, max_size=8)
+"""Accepted drafts of each draft step, and how many steps had no drafts."""
+
+
+def seen(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
+    """What the check sees of these answers, each with so many tokens more than its steps emit."""
+    rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
+    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), SelfWatch(), None)
+    return [each.value for each in CHECK.look(evidence)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(ANSWERS)
+def test_the_identity_holds_whatever_each_step_drafted(answers: list[tuple[list[int], int]]) -> None:
+    assert seen(answers) == []
+    assert seen(answers, extra=1) == [], "one token an answer may be counted on one side alone"
+
+
+def test_what_is_beyond_it_is_told_as_a_share_of_the_tokens() -> None:
+    answers = [([3, 1, 0], 2)] * 4
+    assert seen(answers, extra=4) == [pytest.approx(3 / 13)]
+    assert seen(answers, extra=-3) == [pytest.approx(2 / 6)]
+
+
+def test_where_steps_are_not_known_only_a_list_that_emits_too_much_contradicts() -> None:
+    answers = [([3, 1, 0], 0)]
+    assert seen(answers, extra=5, steps=None) == [], "there may have been five steps without drafts"
+    assert seen(answers, extra=-4, steps=None) == [pytest.approx(3 / 3)]
+    assert seen(answers, extra=-4, steps=None, step_accepted=None) == []
+
+
+def test_a_point_whose_engine_lists_more_than_it_counts_is_doubted() -> None:
+    lies = columns(step_accepted=lambda _, row: row["step_accepted"] and [*row["step_accepted"][:-3], 3, 3, 3])
+    assert names(found(lies)) == [("AcceptanceIdentity", Severity.DOUBT)]
+
+
+def _answer(accepted: list[int], undrafted: int, extra: int) -> dict[str, Any]:
+    tokens = 1 + sum(accepted) + len(accepted) + undrafted + extra
+    told = {"output_tokens": tokens, "output_tokens_client": tokens}
+    return {**told, "steps": len(accepted) + undrafted, "step_accepted": accepted}
