@@ -9,6 +9,8 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.stepcost import StepObservation
 from specbench_api.outcome.summary import Arrivals, Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
@@ -16,7 +18,10 @@ from specbench_api.spec.workload import Workload
 from specbench_client.analysis.counts import counts_of
 from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
 from specbench_client.analysis.point import most_drafts
+from specbench_client.analysis.prediction.explain import prediction
+from specbench_client.analysis.prediction.independence import constant_acceptance
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Values, steady
 from specbench_client.metrics.pace import STREAM_TPS
@@ -56,6 +61,8 @@ class Judged:
     p_value: float | None
     prompts: int
     """Different prompts of its steady rows."""
+    observation: StepObservation | None = None
+    """What it tells of the time of a step; None where it is invalid by itself."""
 
 
 def judge(measured: Measured, baseline: Measured | None) -> Judged:
@@ -77,11 +84,15 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         tpot_speedup=speedup(TPOT_SPEEDUP, pairs, measured.seed).figure if pairs else None,
         compared_repeats=(compared.repeats or None) if compared else None,
         by_category=_by_category(measured, pairs),
+        prediction=_prediction(measured, pairs),
         valid=not any(finding.severity is Severity.INVALID for finding in (*on_points, *found)),
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = int(steady(measured.rows)["prompt_id"].nunique())
-    return Judged(cell, tuple(found), compared.p_value if compared else None, prompts)
+    place = Place(measured.plan.name, measured.arm, measured.workload.name, measured.level)
+    p_value = compared.p_value if compared else None
+    seen = observation(place, measured.rows) if cell.valid else None
+    return Judged(cell, tuple(found), p_value, prompts, seen)
 
 
 def _findings(
@@ -99,6 +110,15 @@ def _findings(
         baseline_repeats=_repeats(baseline),
     )
     return [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
+
+
+def _prediction(measured: Measured, pairs: Pairs | None) -> Prediction | None:
+    """Without the batch's share, which needs the step costs of the whole run."""
+    if pairs is None:
+        return None
+    drafts = most_drafts(measured.arm)
+    constant = constant_acceptance(steady(measured.rows), drafts)
+    return prediction(pairs, drafts, measured.seed, constant)
 
 
 def _repeats(baseline: Measured | None) -> Values:

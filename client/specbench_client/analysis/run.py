@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.finding import Finding, Severity
@@ -14,8 +14,10 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.cell import Judged, Measured, judge
+from specbench_client.analysis.prediction.occupancy import explained
 from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
+from specbench_client.analysis.stepcost.families import step_costs
 from specbench_client.analysis.verdict import Verdict, verdict_of
 from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
@@ -40,6 +42,7 @@ def summarise_run(
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
     missing = [point.hash for point in plan.points if point.hash not in by_hash]
     judged = [each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records)]
+    costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
@@ -56,9 +59,10 @@ def summarise_run(
         points_measured=len(measured),
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
-        cells=[each.cell for each in judged],
+        cells=explained([each.cell for each in judged], costs),
         arms_seen=arms_seen(plan, launches),
         coverage=dict(coverage or {}),
+        step_costs=costs,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
@@ -117,7 +121,8 @@ def _without_baseline(judged: Judged) -> Judged:
     )
     names = [*cell.findings, BASELINE_INVALID]
     spoilt = cell.model_copy(update={"valid": False, "findings": names})
-    return Judged(spoilt, (*judged.findings, finding), None, judged.prompts)
+    return replace(judged, cell=spoilt, findings=(*judged.findings, finding), p_value=None)
+
 
 
 def _run_findings(evidence: RunEvidence) -> list[Finding]:

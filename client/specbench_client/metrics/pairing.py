@@ -16,6 +16,8 @@ from specbench_client.metrics.frame import flags, numbers
 
 KEY = ["repeat", "prompt_id", "pass", "turn"]
 SIDE = ["category", "tokens", "intended_ns", "first_token_ns", "last_token_ns", "finish_reason", "output_sha256"]
+STEPS = "steps"
+"""Kept of each side beside its columns: what a speed-up is made of asks for it, and no comparison does."""
 ARM, BASELINE = "_arm", "_baseline"
 
 
@@ -53,7 +55,7 @@ def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
     """Steady rows with their pass over the prompts and the replies that stand before them."""
     numbered = with_pass(rows)
     numbered["history"] = histories(numbered)
-    return numbered[flags(numbered, "steady")][[*KEY, *SIDE, "history"]]
+    return numbered[flags(numbered, "steady")][[*KEY, *SIDE, STEPS, "history"]]
 
 
 def with_pass(rows: pd.DataFrame) -> pd.DataFrame:

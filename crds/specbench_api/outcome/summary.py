@@ -12,6 +12,8 @@ from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.stepcost import StepCost
 from specbench_api.spec.load import Arrival, Level, Load, Process
 
 REPEATS_TO_TELL = 3
@@ -200,6 +202,9 @@ class Cell(ApiModel):
     """Repeats in which it was compared with the baseline; None where it was not."""
     by_category: dict[str, dict[str, Figure]] = {}
     """Category → figure's name → figure."""
+    prediction: Prediction | None = None
+    """Its speed-up beside what simple formulas predict, and the factors between the two; None for the baseline, where
+    steps are not told, and in what was written before this was kept."""
     valid: bool = True
     """False when a check broke the comparison."""
     findings: list[str] = []
@@ -256,6 +261,9 @@ class RunSummary(ApiModel):
     """What the arms ran on, and what their drafters cost of it."""
     coverage: dict[str, Coverage] = {}
     """By workload: which of the rows that were asked for its prompts are. Empty: written before this was kept."""
+    step_costs: list[StepCost] = []
+    """What a step costs by batch, draft length and context: one profile a drafter. Empty: no cell tells its steps, or
+    it was written before this was kept."""
     findings: list[Finding]
     """Everything the checks found."""
     trustworthy: bool
