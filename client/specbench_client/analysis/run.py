@@ -124,7 +124,6 @@ def _without_baseline(judged: Judged) -> Judged:
     return replace(judged, cell=spoilt, findings=(*judged.findings, finding), p_value=None)
 
 
-
 def _run_findings(evidence: RunEvidence) -> list[Finding]:
     return [finding_of(check.name, seen, {}) for check in RUN_CHECKS for seen in check.look(evidence)]
 

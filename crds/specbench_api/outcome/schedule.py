@@ -59,8 +59,8 @@ class ScheduleRange(ApiModel):
     """The draft length; 0: none."""
     tied: list[int]
     """Lengths that cannot be told from it at some batch of the range."""
-    gain: float
-    """Its goodput over that without drafts, at the middle of the range."""
+    gain: float | None = None
+    """Its goodput over that without drafts, at the middle of the range; None where that was not measured there."""
     carried: bool = False
     """Begins below the smallest batch that was measured: there it is carried over, not measured."""
 

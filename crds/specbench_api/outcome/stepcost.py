@@ -13,15 +13,15 @@ class Coefficient(StrEnum):
 
     BASE = "base"
     """1: what every step costs."""
-    PER_TOKEN = "per_token"
+    VERIFIED = "per_verified_token"
     """Tokens in verification: batch × (draft tokens + 1)."""
-    PER_CONTEXT_TOKEN = "per_context_token"
+    CONTEXT = "per_context_token"
     """Tokens of all requests of the batch whose keys and values are read."""
-    PER_PREFILL_TOKEN = "per_prefill_token"
+    PREFILL = "per_prefill_token"
     """Prompt tokens of other requests that are computed in a step, on the mean."""
     DRAFTING = "drafting"
     """1 where anything is drafted: what drafting costs at any length."""
-    PER_DRAFT = "per_draft"
+    DRAFT = "per_draft"
     """Draft tokens a step."""
 
 

@@ -75,9 +75,9 @@ class _Loop:
 
     def _send(self, stream: int) -> None:
         engine, number = self.engine, self.sent
-        rng = Random(f"{engine.seed}/{number}")  # noqa: S311 -- a simulation
+        rng = Random(f"{engine.seed}/{number}")
         prompt, answer = rng.randint(*engine.input_tokens), rng.randint(*engine.output_tokens)
-        accept = Random(f"{engine.seed}/{number}/{self.draft_tokens}/{self.repeat}")  # noqa: S311
+        accept = Random(f"{engine.seed}/{number}/{self.draft_tokens}/{self.repeat}")
         generation = Generation(answer, self.drafter, engine.conditional, accept)
         sequence = Sequence(prompt, prompt, generation)
         self.flights[sequence] = _Flight(number, stream, self.now_ms, prompt)
@@ -93,8 +93,9 @@ class _Loop:
             request_id=f"{flight.number}", prompt_id=f"p{flight.number}", category=f"c{flight.number % 2}",
             conversation_id=f"{self.repeat}-{flight.number}", turn=0, repeat=self.repeat, phase=phase.value,
             stream=flight.stream, intended_ns=begun, connect_ns=begun, sent_ns=begun, first_byte_ns=at[0],
-            first_token_ns=at[0], last_token_ns=at[-1], chunk_ns=at, chunk_tokens=[count for _, count in flight.arrived],
-            chunk_gathered=[False] * len(at), clock="kernel", input_tokens=flight.prompt, output_tokens=tokens,
+            first_token_ns=at[0], last_token_ns=at[-1], chunk_ns=at,
+            chunk_tokens=[count for _, count in flight.arrived], chunk_gathered=[False] * len(at), clock="kernel",
+            input_tokens=flight.prompt, output_tokens=tokens,
             output_tokens_client=tokens, steps=len(flight.accepted),
             draft_steps=len(flight.accepted) if drafting else None, drafted_tokens=flight.drafted if drafting else None,
             accepted_tokens=sum(flight.accepted) if drafting else None,

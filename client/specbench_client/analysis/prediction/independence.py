@@ -122,7 +122,9 @@ def _varied(rows: pd.DataFrame, drafts: int) -> bool:
 def _says(test: IndependenceTest | None, error: float, drafts: int) -> str:
     """The answer: whether rates differ, and what the formula makes of it."""
     near = "meets" if abs(error) <= CLOSE else "overstates" if error > 0 else "understates"
-    formula = f"the formula {near} the measured acceptance length" + ("" if near == "meets" else f" by {abs(error):.1%}")
+    formula = f"the formula {near} the measured acceptance length" + (
+        "" if near == "meets" else f" by {abs(error):.1%}"
+    )
     if test is None:
         why = "one position alone" if drafts == 1 else "too few prompts reach the further positions"
         return f"whether acceptance differs by position is not told ({why}); {formula}"
@@ -130,4 +132,5 @@ def _says(test: IndependenceTest | None, error: float, drafts: int) -> str:
     if test.p_value >= ALPHA:
         return f"no difference of acceptance by position is found ({told}); {formula}"
     trend = "falls" if test.rates[-1] < test.rates[0] else "rises"
-    return f"acceptance differs by position ({told}): it {trend} from {test.rates[0]:.0%} to {test.rates[-1]:.0%}; {formula}"
+    rates = f"it {trend} from {test.rates[0]:.0%} to {test.rates[-1]:.0%}"
+    return f"acceptance differs by position ({told}): {rates}; {formula}"

@@ -38,8 +38,8 @@ from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 
 SPEEDUP = (
-    "Predicted for the mix: (Σ w·T / Σ w·E) of the arm ÷ (Σ w·T / Σ w·E) of the baseline, w: share of requests, T and E:"
-    " tokens and stream time of a category's mean request, over paired requests"
+    "Predicted for the mix: (Σ w·T / Σ w·E) of the arm ÷ (Σ w·T / Σ w·E) of the baseline, w: share of requests, T and"
+    " E: tokens and stream time of a category's mean request, over paired requests"
 )
 LENGTH = "Predicted for the mix: Σ w·(T − 1) / Σ w·s, w: share of requests, s: steps of a category's mean request"
 _PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "told")
@@ -68,12 +68,6 @@ def of_requests(given: Mapping[str, float], pairs: Pairs) -> dict[str, float]:
     return shares({name: share / tokens[name] for name, share in given.items()})
 
 
-def missing(given: Mapping[str, float], pairs: Pairs) -> list[str]:
-    """Categories of the mix that no pair was measured of."""
-    there = {str(name) for name in pairs.rows["category" + BASELINE] if name is not None}
-    return sorted(set(given) - there)
-
-
 def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     """Predict; None where a category has no pair with all its parts. `given`: shares of requests, summing to 1."""
     inside = _of_mix(pairs, given)
@@ -93,7 +87,9 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     value, repeats, samples = (_weighed(each, weights) for each in (sums, by_repeat, drawn))
     return Mixed(
         speedup=_figure(SPEEDUP, "ratio", [_log_speedup(each) for each in (value, repeats, samples)], layout),
-        acceptance_length=_figure(LENGTH, "tokens/step", [_log_length(each) for each in (value, repeats, samples)], layout),
+        acceptance_length=_figure(
+            LENGTH, "tokens/step", [_log_length(each) for each in (value, repeats, samples)], layout
+        ),
         categories=_told(names, weights, sums.reshape(len(names), len(_PARTS))),
     )
 

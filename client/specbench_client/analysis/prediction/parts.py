@@ -1,15 +1,15 @@
 """A paired speed-up taken apart into factors whose product it is, exactly.
 
-Of each side, over the pairs in which both sides have all parts: N tokens, n requests, W time until the first tokens, F
-time from first to last tokens, s steps. With t = F / s (time of a step), AL = (N − n) / s (tokens a step) and
-f = F / (W + F) (share of decode in stream time), stream time is F / f and F = (N − n)·t / AL, so that tokens over stream
-time of the arm, over the same of the baseline, is
+Of each side, over the pairs in which both sides have all parts: N tokens, n requests, W time until the first tokens,
+F time from first to last tokens, s steps. With t = F / s (time of a step), AL = (N − n) / s (tokens a step) and
+f = F / (W + F) (share of decode in stream time), stream time is F / f and F = (N − n)·t / AL, so that tokens over
+stream time of the arm, over the same of the baseline, is
 
     speed-up = (AL / AL₀) · (t₀ / t) · (f / f₀) · [N / (N − n)] / [N₀ / (N₀ − n)]
 
 The first two are the prediction t_ar·AL / t_sd, which is exact for decode alone (reference: Leviathan et al. 2023 for
-its form). The third is what waiting and prefill leave of it, the fourth is 1 where both sides answered alike. A baseline
-makes one token a step: AL₀ = 1.
+its form). The third is what waiting and prefill leave of it, the fourth is 1 where both sides answered alike. A
+baseline makes one token a step: AL₀ = 1.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def parted(pairs: Pairs, seed: int) -> Parted | None:
         return None
     sides = np.concatenate([_side(pairs, ARM), _side(pairs, BASELINE, baseline=True)])
     whole: Mask = np.asarray(~np.isnan(sides).any(axis=0), dtype=np.bool_)
-    rows = pairs.rows.loc[whole, ["repeat", "prompt_id"]].assign(
-        category=pairs.rows.loc[whole, "category" + BASELINE]
-    )
+    rows = pairs.rows.loc[whole, ["repeat", "prompt_id"]].assign(category=pairs.rows.loc[whole, "category" + BASELINE])
     sums = sides[:, whole].sum(axis=1)
     if not len(rows) or (sums[[0, 1, 3, 4, 5, 6, 8, 9]] <= 0).any():
         return None

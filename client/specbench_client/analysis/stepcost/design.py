@@ -23,15 +23,15 @@ BATCH_RATIO = 1.5
 FREEDOM_MIN = 2
 """Observations beyond the number of terms: without any left over, every model fits."""
 
-_ALWAYS = (Coefficient.BASE, Coefficient.PER_TOKEN, Coefficient.PER_DRAFT)
-_WHERE_TOLD = (Coefficient.PER_CONTEXT_TOKEN, Coefficient.PER_PREFILL_TOKEN, Coefficient.DRAFTING)
+_ALWAYS = (Coefficient.BASE, Coefficient.VERIFIED, Coefficient.DRAFT)
+_WHERE_TOLD = (Coefficient.CONTEXT, Coefficient.PREFILL, Coefficient.DRAFTING)
 _COLUMNS: dict[Coefficient, Callable[[StepObservation], float]] = {
     Coefficient.BASE: lambda _: 1.0,
-    Coefficient.PER_TOKEN: lambda seen: seen.batch * (seen.draft_tokens + 1),
-    Coefficient.PER_CONTEXT_TOKEN: lambda seen: seen.context_tokens,
-    Coefficient.PER_PREFILL_TOKEN: lambda seen: seen.prefill_tokens,
+    Coefficient.VERIFIED: lambda seen: seen.batch * (seen.draft_tokens + 1),
+    Coefficient.CONTEXT: lambda seen: seen.context_tokens,
+    Coefficient.PREFILL: lambda seen: seen.prefill_tokens,
     Coefficient.DRAFTING: lambda seen: float(seen.draft_tokens > 0),
-    Coefficient.PER_DRAFT: lambda seen: seen.draft_tokens,
+    Coefficient.DRAFT: lambda seen: seen.draft_tokens,
 }
 
 

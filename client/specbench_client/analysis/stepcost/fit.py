@@ -27,11 +27,11 @@ GOOD = 0.10
 CELL_UNIT = "ms"
 _MEANINGS = {
     Coefficient.BASE: "what every step costs",
-    Coefficient.PER_TOKEN: "per token in verification: batch × (draft tokens + 1)",
-    Coefficient.PER_CONTEXT_TOKEN: "per token in the cache of the batch",
-    Coefficient.PER_PREFILL_TOKEN: "per prompt token of others that is computed in a step",
+    Coefficient.VERIFIED: "per token in verification: batch × (draft tokens + 1)",
+    Coefficient.CONTEXT: "per token in the cache of the batch",
+    Coefficient.PREFILL: "per prompt token of others that is computed in a step",
     Coefficient.DRAFTING: "where anything is drafted, at any length",
-    Coefficient.PER_DRAFT: "per draft token a step",
+    Coefficient.DRAFT: "per draft token a step",
 }
 
 
@@ -162,8 +162,6 @@ def _error_figure(error: float | None, cells: int) -> Figure:
 def _judged(observations: Sequence[StepObservation], fitted: Fitted, held_out: Values) -> list[StepObservation]:
     each = zip(observations, fitted.predict(observations), held_out, strict=True)
     return [
-        seen.model_copy(
-            update={"fitted_ms": float(value), "held_out": None if np.isnan(residual) else float(residual)}
-        )
+        seen.model_copy(update={"fitted_ms": float(value), "held_out": None if np.isnan(residual) else float(residual)})
         for seen, value, residual in each
     ]

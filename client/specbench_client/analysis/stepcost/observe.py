@@ -131,4 +131,3 @@ def _by_steps(values: Values, steps: Values) -> float:
 def _mean(values: Values) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else None
-

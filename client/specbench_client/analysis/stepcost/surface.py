@@ -70,9 +70,7 @@ class Surface:
 
     def _at(self, batch: float, draft_tokens: int) -> StepObservation:
         told = {"batch": batch, "draft_tokens": draft_tokens * self._drafting_share, "asked_tokens": draft_tokens}
-        return self.cells[0].model_copy(
-            update={**told, "context_tokens": batch * self._context, "prefill_tokens": 0.0}
-        )
+        return self.cells[0].model_copy(update={**told, "context_tokens": batch * self._context, "prefill_tokens": 0.0})
 
     def _between_lengths(self, batch: float, draft_tokens: int) -> float | None:
         known = [(length, time) for length in self._lengths if (time := self._along(length, batch)) is not None]
