@@ -12,11 +12,12 @@ from random import Random
 import pandas as pd
 
 from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.plan.plan import Point
 from specbench_client.simulator.batch import Batch, Sequence
 from specbench_client.simulator.config import StepCost
 from specbench_client.simulator.drafters import Drafter, Method
 from specbench_client.simulator.process import Generation
-from specbench_testing.records import frame_of
+from specbench_testing.records import World, frame_of
 
 NS_PER_MS = 1_000_000
 
@@ -116,3 +117,18 @@ class _Flight:
     arrived: list[tuple[float, int]] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     drafted: int = 0
+
+
+@dataclass(frozen=True)
+class VirtualWorld(World):
+    """A world whose points are served by the simulator's pure core: what a run of it must find is known."""
+
+    engine: VirtualEngine = field(default_factory=VirtualEngine)
+
+    def records(self, point: Point) -> pd.DataFrame:
+        """All records of one point."""
+        if point.hash not in self._made:
+            drafter = self.plan.arm(point.arm).drafter
+            asked = drafter.num_speculative_tokens if drafter else 0
+            self._made[point.hash] = self.engine.records(point.level.concurrency or 1, asked, point.repeat)
+        return self._made[point.hash].copy()

@@ -1,8 +1,9 @@
 """One cell as an observation of the step time, with what a step had to do there.
 
 All of it is what a request in decode sees, because its own time per step is what is observed: the batch is itself and
-the mean number of the others in decode, the context is its own and theirs, and prefill is that of the others alone. A
-closed loop of n streams has n − 1 others; in an open loop the others are as many as there are on the mean.
+the mean number of the others that were in decode meanwhile, the context is its own and theirs, and prefill is the
+prompt tokens of the others whose first token came between its own. So ramp, drain and open loops need no rule of their
+own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.metrics.frame import Values, flags, numbers, steady
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS, flow_ms
-from specbench_client.metrics.window import Window, steady_window
 
 REQUESTS_MIN = 5
 """A median of fewer is no observation."""
@@ -40,17 +40,16 @@ class Place:
 
 def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
     """Return the observation of a cell's tidy rows, or None where steps, times or lengths are not told."""
-    inside = steady(rows)
-    step_ms, steps = _step_ms(inside, place.arm), _steps(inside, place.arm)
-    own, prompt = _own_context(inside), _computed_prompt(inside)
-    others, drafts = _others(rows, place.level), _draft_tokens(inside, place)
-    known = ~np.isnan(step_ms)
-    if known.sum() < REQUESTS_MIN or None in (own, prompt, others, drafts) or not np.nansum(steps):
+    told = rows.assign(_steps=_steps(rows, place.arm))
+    inside = steady(told)
+    step_ms, contexts = _step_ms(inside, place.arm), _contexts(inside)
+    known = ~(np.isnan(step_ms) | np.isnan(contexts))
+    drafts = _draft_tokens(inside, place)
+    if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    assert own is not None
-    assert prompt is not None
-    assert others is not None
-    assert drafts is not None
+    seen = [_seen_by_each(point, "_steps") for _, point in told.groupby("point", sort=True)]
+    others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
+    context = float(contexts[known].mean()) + others * _by_steps(contexts, numbers(inside, "_steps"))
     return StepObservation(
         run=place.run,
         arm=place.arm.name,
@@ -59,8 +58,8 @@ def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
         asked_tokens=place.asked,
         draft_tokens=drafts,
         batch=1 + others,
-        context_tokens=own + others * _by_steps(_contexts(inside), steps),
-        prefill_tokens=others * prompt / float(np.nanmean(steps)),
+        context_tokens=context,
+        prefill_tokens=prompts,
         step_ms=float(np.median(step_ms[known])),
         requests=int(known.sum()),
     )
@@ -82,13 +81,9 @@ def _contexts(rows: pd.DataFrame) -> Values:
     return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
 
 
-def _own_context(rows: pd.DataFrame) -> float | None:
-    return _mean(_contexts(rows))
-
-
-def _computed_prompt(rows: pd.DataFrame) -> float | None:
+def _computed(rows: pd.DataFrame) -> Values:
     """Prompt tokens that are computed; where an engine does not tell cached ones, all of them."""
-    return _mean(numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens")))
+    return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
 
 
 def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
@@ -100,34 +95,37 @@ def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
     return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(place.asked)
 
 
-def _others(rows: pd.DataFrame, level: Level) -> float | None:
-    """Requests in decode beside the one that looks, mean over the points."""
-    found = [_in_decode(point) for _, point in rows.groupby("point", sort=True)]
-    known = [each for each in found if each is not None]
-    if not known:
-        return None
-    mean = float(np.mean(known))
-    return mean if level.concurrency is None else mean * (level.concurrency - 1) / level.concurrency
+def _seen_by_each(rows: pd.DataFrame, steps: str) -> tuple[Values, Values]:
+    """Of each steady request of one point: mean others in decode while it was, and their prompt tokens a step."""
+    answered, looking = rows[flags(rows, "ok")], steady(rows)
+    first, last = numbers(looking, "first_token_ns"), numbers(looking, "last_token_ns")
+    flow = np.where(last > first, last - first, np.nan)
+    begun, ended = _sorted(answered, "first_token_ns"), _sorted(answered, "last_token_ns")
+    company = _waited(begun, last) - _waited(begun, first) - _waited(ended, last) + _waited(ended, first)
+    computed = _prompts_between(answered, first, last) / np.where(looking[steps] > 0, looking[steps], np.nan)
+    return company / flow - 1, computed
 
 
-def _in_decode(rows: pd.DataFrame) -> float | None:
-    """Mean requests between first and last token over a point's steady window."""
-    window = steady_window(rows)
-    return None if window is None else _overlap(rows[flags(rows, "ok")], window) / (window.end_ns - window.start_ns)
+def _sorted(rows: pd.DataFrame, name: str) -> Values:
+    values = numbers(rows, name)
+    return np.sort(values[~np.isnan(values)])
 
 
-def _overlap(rows: pd.DataFrame, window: Window) -> float:
-    starts = np.clip(numbers(rows, "first_token_ns"), window.start_ns, window.end_ns)
-    ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)
-    return float(np.nansum(ends - starts))
+def _waited(events: Values, until: Values) -> Values:
+    """Sum over events before each moment of the time since; `events` in order."""
+    before = np.searchsorted(events, until)
+    return before * until - np.concatenate([[0.0], np.cumsum(events)])[before]
+
+
+def _prompts_between(rows: pd.DataFrame, first: Values, last: Values) -> Values:
+    """Computed prompt tokens whose answers began in (first, last]: their prefill lay among the steps of that while."""
+    known = rows[~np.isnan(numbers(rows, "first_token_ns"))].sort_values("first_token_ns")
+    tokens = np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))])
+    at = numbers(known, "first_token_ns")
+    return tokens[np.searchsorted(at, last, side="right")] - tokens[np.searchsorted(at, first, side="right")]
 
 
 def _by_steps(values: Values, steps: Values) -> float:
     """Mean over steps: a long answer is met more often than a short one."""
     known = ~(np.isnan(values) | np.isnan(steps))
     return float((values[known] * steps[known]).sum() / steps[known].sum())
-
-
-def _mean(values: Values) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None
