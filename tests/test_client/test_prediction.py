@@ -81,7 +81,7 @@ def answers(draw: st.DrawFn) -> tuple[Side, Side]:
     return Side(tokens, steps, draw(times), draw(times)), Side(other, other - 1, draw(times), draw(times))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(answers(), min_size=1, max_size=12))
 def test_the_factors_multiply_to_the_measured_speedup_and_that_is_the_speedup_of_the_pairs(
     sides: list[tuple[Side, Side]],
@@ -223,8 +223,8 @@ def test_what_the_formula_is_no_answer_to_is_left_out_or_said() -> None:
 
 def test_a_run_tells_its_step_costs_and_each_cell_its_factors() -> None:
     world = VirtualWorld(
-        concurrency=(1, 8, 16),
-        repeats=2,
+        concurrency=(2, 12),
+        repeats=1,
         edits={
             "spec.drafters": [
                 {"name": f"e{tokens}", "method": "eagle3", "model": "m", "numSpeculativeTokens": tokens}
@@ -235,7 +235,7 @@ def test_a_run_tells_its_step_costs_and_each_cell_its_factors() -> None:
     )
     summary = run_of_world(world)
     assert [cost.arms for cost in summary.step_costs] == [["none", "e1", "e3"]]
-    assert summary.step_costs[0].coefficients[Coefficient.BASE].value == pytest.approx(4.8, rel=0.1)
+    assert summary.step_costs[0].coefficients[Coefficient.BASE].value == pytest.approx(4.8, rel=0.15)
     for cell in summary.cells:
         assert (cell.prediction is None) == (cell.arm == "none")
         if cell.prediction:

@@ -10,8 +10,8 @@ from specbench_api.outcome.summary import Cell
 from specbench_client.report.columns import DASH, number, with_interval
 
 FACTOR_TITLES = (
-    "Arm", "Workload", "Load", "Measured [95 %]", "=", "Predicted", "× Prefill", "× Length",
-    "Predicted =", "Ideal", "× Acceptance", "× Step cost", "× Occupancy",
+    "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
+    "Predicted = Ideal", "× Acceptance", "× Step cost", "× Occupancy",
 )  # fmt: skip
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "")
 CATEGORY_TITLES = ("Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
@@ -69,7 +69,7 @@ def _factors(cell: Cell, found: Prediction) -> list[str]:
     told = (found.ideal, found.acceptance, found.step_cost, found.occupancy)
     measured = with_interval(found.measured) + ("" if cell.valid else " invalid")
     outer = [_bare(found.predicted), _bare(found.prefill, 3), _bare(found.length, 3)]
-    return [cell.arm, cell.workload, cell.level.label, measured, "=", *outer, "", *(_bare(each, 3) for each in told)]
+    return [cell.arm, cell.workload, cell.level.label, measured, *outer, *(_bare(each, 3) for each in told)]
 
 
 def _bare(figure: Figure, digits: int = 2) -> str:

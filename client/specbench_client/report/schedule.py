@@ -37,7 +37,7 @@ def engine_lines(found: EngineSchedule) -> list[str]:
     """What the engine takes, and what speaks against it."""
     return [
         f"{found.engine}: {json.dumps(found.config)}",
-        f"  {shlex.join(found.arguments)}",
+        *([f"  {shlex.join(found.arguments)}"] if found.arguments else []),
         *(f"  not as it stands: {problem}" for problem in found.problems),
     ]
 

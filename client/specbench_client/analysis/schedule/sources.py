@@ -81,7 +81,8 @@ def proposals(sources: Sequence[Source], only: Sequence[int] = ()) -> list[Propo
         for workload, surface in surfaces(cost).items():
             known = _among(emitted([(arm, cell) for arm, cell in mine if cell.workload == workload]), only)
             arms = sorted({arm.name for arm, cell in mine if cell.workload == workload})
-            made = schedule(arms, workload, surface, known, _notes(known))
+            notes = [*_notes(known), *_left_out(sources, family, workload)]
+            made = schedule(arms, workload, surface, known, notes)
             if made is not None:
                 found.append(Proposed(made, max((arm for arm, _ in mine), key=length_of), cost))
     return found
@@ -97,3 +98,16 @@ def _notes(known: Sequence[Emitted]) -> list[str]:
         return []
     told = f"draft lengths {', '.join(bounded)} were not run: their tokens a step are lower bounds"
     return [f"{told}, from a longer draft cut short"]
+
+
+def _left_out(sources: Sequence[Source], family: str, workload: str) -> list[str]:
+    """Cells of the drafter and of the baseline that a check broke."""
+    broken = [
+        f"{cell.arm} at {cell.level.label}"
+        for source in sources
+        for cell in source.summary.cells
+        if not cell.valid
+        and cell.workload == workload
+        and (source.plan.arm(cell.arm).is_baseline or family_of(source.plan.arm(cell.arm)) == family)
+    ]
+    return [f"left out as invalid: {', '.join(broken)}"] if broken else []
