@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.stepcost import Coefficient, StepObservation
+from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.prediction.explain import prediction, with_occupancy
 from specbench_client.analysis.prediction.independence import constant_acceptance, equal_rates, tokens_a_step
 from specbench_client.analysis.speedup import SPEEDUP, speedup
@@ -260,3 +261,14 @@ def test_the_pairs_of_a_world_carry_their_steps() -> None:
     engine = VirtualEngine(requests_per_stream=6)
     arm, baseline = (tidy([engine.records(2, drafts)], str(drafts)) for drafts in (3, 0))
     assert prediction(pair(arm, baseline), 3, 1) is not None
+
+
+def test_a_summary_from_before_all_this_is_still_read() -> None:
+    summary = run_of_world(World(prompts=6, repeats=1))
+    told = summary.to_dict()
+    del told["stepCosts"]
+    for cell in told["cells"]:
+        cell.pop("prediction", None)
+    old = RunSummary.model_validate(told)
+    assert old.step_costs == []
+    assert all(cell.prediction is None for cell in old.cells)

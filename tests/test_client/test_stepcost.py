@@ -162,7 +162,7 @@ def test_a_term_whose_column_is_a_mixture_of_the_others_is_left_out_with_words()
 
 def staircase(batch: int, tokens: int, context: int) -> float:
     """Steps that jump where a batch needs one tile more: far from linear."""
-    return 5.0 * 2 ** np.ceil(np.log2(batch * (tokens + 1)) / 2) * (1 + (tokens == 3)) + context * 0
+    return float(5.0 * 2 ** np.ceil(np.log2(batch * (tokens + 1)) / 2) * (1 + (tokens == 3)) + context * 0)
 
 
 def test_a_poor_fit_is_said_and_interpolation_takes_its_place() -> None:
@@ -183,6 +183,19 @@ def test_nothing_is_told_beyond_the_cells(time: Callable[[int, int, int], float]
     assert surface.step_ms(0.5, 3) is None
     assert surface.step_ms(8, 6) is None
     assert surface.step_ms(8, 3) is not None
+
+
+@pytest.mark.parametrize("time", [true_ms, staircase])
+def test_a_length_is_told_only_where_lengths_around_it_were_measured(time: Callable[[int, int, int], float]) -> None:
+    """A grid with a corner missing: five drafts at small batches alone; and one without its baseline."""
+    seen = [each for each in grid(time=time, contexts=(200,)) if each.asked_tokens < 5 or each.batch <= 8]
+    (surface,) = surfaces(step_cost(["none", "e"], seen)).values()
+    assert surface.step_ms(8, 4) is not None
+    assert surface.step_ms(20, 4) is None
+    assert surface.step_ms(20, 3) is not None
+    (surface,) = surfaces(step_cost(["e"], grid(lengths=(1, 3, 5), time=time, contexts=(200,)))).values()
+    assert surface.step_ms(8, 0) is None
+    assert surface.step_ms(8, 1) is not None
 
 
 def test_between_the_cells_of_a_linear_engine_its_own_time_is_told() -> None:

@@ -126,7 +126,7 @@ def _says(test: IndependenceTest | None, error: float, drafts: int) -> str:
         "" if near == "meets" else f" by {abs(error):.1%}"
     )
     if test is None:
-        why = "one position alone" if drafts == 1 else "too few prompts reach the further positions"
+        why = "one position alone" if drafts == 1 else "too few prompts reach the further positions, or all are alike"
         return f"whether acceptance differs by position is not told ({why}); {formula}"
     told = f"p = {test.p_value:.2g}, {test.prompts} prompts"
     if test.p_value >= ALPHA:

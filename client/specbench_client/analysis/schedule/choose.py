@@ -43,8 +43,13 @@ def schedule(
         emitted=list(emitted),
         ranges=ranges,
         table={batch: told[batch] for batch in measured if batch in told},
-        notes=[*surface.cost.notes, *notes],
+        notes=[*surface.cost.notes, *_untold(surface), *notes],
     )
+
+
+def _untold(surface: Surface) -> list[str]:
+    told = "step times are taken as they were measured: how far they may be off is in none of the ties"
+    return [] if surface.error else [told]
 
 
 def options(surface: Surface, emitted: Sequence[Emitted], batch: float) -> list[Option]:

@@ -114,7 +114,7 @@ def _sorted(rows: pd.DataFrame, name: str) -> Values:
 def _waited(events: Values, until: Values) -> Values:
     """Sum over events before each moment of the time since; `events` in order."""
     before = np.searchsorted(events, until)
-    return before * until - np.concatenate([[0.0], np.cumsum(events)])[before]
+    return np.asarray(before * until - np.concatenate([[0.0], np.cumsum(events)])[before], dtype=np.float64)
 
 
 def _prompts_between(rows: pd.DataFrame, first: Values, last: Values) -> Values:
@@ -122,7 +122,8 @@ def _prompts_between(rows: pd.DataFrame, first: Values, last: Values) -> Values:
     known = rows[~np.isnan(numbers(rows, "first_token_ns"))].sort_values("first_token_ns")
     tokens = np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))])
     at = numbers(known, "first_token_ns")
-    return tokens[np.searchsorted(at, last, side="right")] - tokens[np.searchsorted(at, first, side="right")]
+    before, until = (np.searchsorted(at, moment, side="right") for moment in (first, last))
+    return np.asarray(tokens[until] - tokens[before], dtype=np.float64)
 
 
 def _by_steps(values: Values, steps: Values) -> float:

@@ -1,8 +1,8 @@
 """Step times between the cells, from the model or by interpolation, and never beyond the cells.
 
-`Surface.step_ms` knows batches from the smallest to the largest that was observed, and draft lengths likewise; outside
-there is no answer. Interpolation is bilinear where the grid is whole: along the batch within each draft length, then
-between the two nearest lengths that were measured there.
+`Surface.step_ms` knows a draft length at a batch where a length no longer and one no shorter were measured at batches
+around it; outside there is no answer, from the model neither. Interpolation is bilinear where the grid is whole: along
+the batch within each draft length, then between the two nearest lengths that were measured there.
 """
 
 from __future__ import annotations
@@ -34,11 +34,6 @@ class Surface:
         return min(found), max(found)
 
     @property
-    def longest(self) -> int:
-        """The longest draft that was measured."""
-        return max(each.asked_tokens for each in self.cells)
-
-    @property
     def error(self) -> float:
         """How far a step time may be off, relative: what held-out cells were missed by; 0 where it is not known."""
         found = self.cost.held_out_error
@@ -46,12 +41,14 @@ class Surface:
 
     def step_ms(self, batch: float, draft_tokens: int) -> float | None:
         """Step time in ms, others' prefill left out where the model tells it; None outside what was measured."""
-        low, high = self.batches
-        if not low <= batch <= high or not 0 <= draft_tokens <= self.longest:
+        around = self._around(batch, draft_tokens)
+        if around is None:
             return None
         if self._model is not None:
             return float(self._model.predict([self._at(batch, draft_tokens)])[0])
-        return self._between_lengths(batch, draft_tokens)
+        (first, low), (last, high) = around
+        share = (draft_tokens - first) / (last - first) if last > first else 0.0
+        return low + share * (high - low)
 
     @cached_property
     def _model(self) -> Fitted | None:
@@ -72,15 +69,15 @@ class Surface:
         told = {"batch": batch, "draft_tokens": draft_tokens * self._drafting_share, "asked_tokens": draft_tokens}
         return self.cells[0].model_copy(update={**told, "context_tokens": batch * self._context, "prefill_tokens": 0.0})
 
-    def _between_lengths(self, batch: float, draft_tokens: int) -> float | None:
+    def _around(self, batch: float, draft_tokens: int) -> tuple[tuple[int, float], tuple[int, float]] | None:
+        """The nearest measured lengths below and above, with their step times at this batch; None where one lacks."""
+        low, high = self.batches
+        if not low <= batch <= high:
+            return None
         known = [(length, time) for length in self._lengths if (time := self._along(length, batch)) is not None]
         below = [each for each in known if each[0] <= draft_tokens]
         above = [each for each in known if each[0] >= draft_tokens]
-        if not below or not above:
-            return None
-        (first, low), (last, high) = below[-1], above[0]
-        share = (draft_tokens - first) / (last - first) if last > first else 0.0
-        return low + share * (high - low)
+        return (below[-1], above[0]) if below and above else None
 
     @property
     def _lengths(self) -> list[int]:
