@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.stepcost import Basis, Coefficient, StepCost, StepObservation
@@ -203,6 +203,7 @@ def test_between_the_cells_of_a_linear_engine_its_own_time_is_told() -> None:
     assert surface.step_ms(20, 4) == pytest.approx(true_ms(20, 4, 2000), rel=1e-6)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.floats(1, 1000), min_size=12, max_size=12))
 def test_no_cost_is_negative_and_no_interpolation_leaves_its_cells(times: list[float]) -> None:
     plain = grid(contexts=(200,))

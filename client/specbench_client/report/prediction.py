@@ -23,15 +23,15 @@ def factor_rows(cells: Sequence[Cell]) -> list[list[str]]:
 
 
 def formula_lines(cells: Sequence[Cell]) -> list[str]:
-    """What one acceptance rate for all positions would give, and whether that holds."""
-    found = []
+    """What one acceptance rate for all positions would give, and whether that holds; loads that tell the same once."""
+    loads: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         constant = cell.prediction.constant if cell.prediction else None
         if constant is not None:
-            where = f"{cell.arm} on {cell.workload} at {cell.level.label}"
             told = f"alpha {number(constant.alpha.value)} gives {number(constant.predicted.value)} tokens a step"
-            found.append(f"{where}: {told}, measured {number(constant.measured.value)}; {constant.says}")
-    return found
+            line = f"{told}, measured {number(constant.measured.value)}; {constant.says}"
+            loads.setdefault((f"{cell.arm} on {cell.workload}", line), []).append(cell.level.label)
+    return [f"{where} at {', '.join(labels)}: {line}" for (where, line), labels in loads.items()]
 
 
 def mix_rows(mixes: Sequence[MixPrediction]) -> list[list[str]]:

@@ -8,7 +8,7 @@ import shlex
 from specbench_api.outcome.schedule import EngineSchedule, How, Option, Schedule, ScheduleRange
 from specbench_client.report.columns import DASH, number
 
-RANGE_TITLES = ("Batch", "Draft tokens", "Cannot be told from", "Over no drafts", "")
+RANGE_TITLES = ("Batch", "Draft tokens", "Cannot be told from", "Over no drafts", "Note")
 OPTION_TITLES = (
     "Batch",
     "Draft tokens: tokens/s of one request, the best first (≈ cannot be told from it, ≥ at least)",
@@ -44,9 +44,16 @@ def engine_lines(found: EngineSchedule) -> list[str]:
 
 def _range(each: ScheduleRange, schedule: Schedule) -> list[str]:
     tied = ", ".join(str(length) for length in each.tied) or DASH
-    note = f"below {schedule.batches[0]} not measured, carried over" if each.carried else ""
+    carried = f"below {schedule.batches[0]} not measured, carried over" if each.carried else ""
+    unknown = f"not known here: {', '.join(str(length) for length in each.unknown)}" if each.unknown else ""
     gain = DASH if each.gain is None else f"{number(each.gain)}x"
-    return [f"{each.first} to {each.last}", str(each.draft_tokens), tied, gain, note]
+    return [
+        f"{each.first} to {each.last}",
+        str(each.draft_tokens),
+        tied,
+        gain,
+        "; ".join(filter(None, (carried, unknown))),
+    ]
 
 
 def _option(each: Option) -> str:

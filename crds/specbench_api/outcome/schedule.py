@@ -61,6 +61,9 @@ class ScheduleRange(ApiModel):
     """Lengths that cannot be told from it at some batch of the range."""
     gain: float | None = None
     """Its goodput over that without drafts, at the middle of the range; None where that was not measured there."""
+    unknown: list[int] = []
+    """Lengths that were compared elsewhere in the schedule, and whose step time is not known at some batch of this
+    range: they may be better here."""
     carried: bool = False
     """Begins below the smallest batch that was measured: there it is carried over, not measured."""
 

@@ -78,14 +78,20 @@ def _noise(one: Emitted, other: Emitted, error: float) -> float:
 
 def _ranges(chosen: Mapping[int, Sequence[Option]]) -> list[ScheduleRange]:
     """Neighbouring batches with the same best length."""
-    found = []
+    every, found = {option.draft_tokens for options in chosen.values() for option in options}, []
     for length, group in groupby(sorted(chosen), key=lambda batch: chosen[batch][0].draft_tokens):
         batches = list(group)
         middle = chosen[batches[len(batches) // 2]]
         tied = {option.draft_tokens for batch in batches for option in chosen[batch] if option.tied}
+        known = set.intersection(*({option.draft_tokens for option in chosen[batch]} for batch in batches))
         found.append(
             ScheduleRange(
-                first=batches[0], last=batches[-1], draft_tokens=length, tied=sorted(tied), gain=_gain(middle)
+                first=batches[0],
+                last=batches[-1],
+                draft_tokens=length,
+                tied=sorted(tied),
+                gain=_gain(middle),
+                unknown=sorted(every - known),
             )
         )
     return found
