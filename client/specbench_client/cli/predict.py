@@ -144,6 +144,5 @@ def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: b
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return
     console.print(grid("", MIX_TITLES, mix_rows(mixes)))
-    for each in mixes:
-        console.print(grid(f"{each.arm} on {each.workload} at {each.load}", CATEGORY_TITLES, category_rows(each)))
+    console.print(grid("Your mix by category", CATEGORY_TITLES, category_rows(mixes)))
     console.print(PRESUMED, highlight=False, markup=False, soft_wrap=True)

@@ -14,7 +14,7 @@ FACTOR_TITLES = (
     "Predicted = Ideal", "× Acceptance", "× Step cost", "× Occupancy",
 )  # fmt: skip
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "")
-CATEGORY_TITLES = ("Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
+CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
 
 def factor_rows(cells: Sequence[Cell]) -> list[list[str]]:
@@ -50,10 +50,13 @@ def mix_rows(mixes: Sequence[MixPrediction]) -> list[list[str]]:
     ]
 
 
-def category_rows(mix: MixPrediction) -> list[list[str]]:
-    """A row for each category of one prediction."""
+def category_rows(mixes: Sequence[MixPrediction]) -> list[list[str]]:
+    """A row for each category of each prediction."""
     return [
         [
+            mix.arm,
+            mix.workload,
+            mix.load,
             each.category,
             f"{each.requests_share:.0%}",
             f"{each.tokens_share:.0%}",
@@ -61,6 +64,7 @@ def category_rows(mix: MixPrediction) -> list[list[str]]:
             number(each.acceptance_length),
             number(each.speedup),
         ]
+        for mix in mixes
         for each in mix.categories
     ]
 

@@ -20,7 +20,6 @@ from scipy import special
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, IndependenceTest
 from specbench_client.metrics.frame import Values, numbers, tallies
-from specbench_client.metrics.lists import at_least
 
 PROMPTS_PER_POSITION = 5
 """Prompts that must have reached a position for it to be compared."""
@@ -72,11 +71,15 @@ def tokens_a_step(alpha: float, drafts: int) -> float:
 def reached_by_prompt(rows: pd.DataFrame, drafts: int) -> Values:
     """Prompts × (drafts + 1): draft steps that accepted at least 0, 1, …, `drafts`."""
     codes, prompts = pd.factorize(rows["prompt_id"], sort=True)
+    told = [
+        (code, each) for code, each in zip(codes, tallies(rows, "accepted_of_steps"), strict=True) if each is not None
+    ]
     found = np.zeros((len(prompts), drafts + 1))
-    for prompt, tally in zip(codes, tallies(rows, "accepted_of_steps"), strict=True):
-        if tally is not None:
-            found[prompt] += [at_least(tally, position) for position in range(drafts + 1)]
-    return found
+    if told:
+        accepted, steps = np.concatenate([each for _, each in told], axis=1)
+        owner = np.repeat([code for code, _ in told], [each.shape[1] for _, each in told])
+        np.add.at(found, (owner, np.minimum(accepted, drafts).astype(int)), steps)
+    return np.asarray(found[:, ::-1].cumsum(axis=1)[:, ::-1], dtype=np.float64)
 
 
 def equal_rates(reached: Values) -> IndependenceTest | None:
