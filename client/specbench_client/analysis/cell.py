@@ -11,6 +11,8 @@ import pandas as pd
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.stepcost import StepObservation
 from specbench_api.outcome.summary import Arrivals, Cell, PointSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
@@ -24,7 +26,10 @@ from specbench_client.analysis.log_ratio import LogRatio
 from specbench_client.analysis.goodput import goodput_of
 from specbench_client.analysis.point import most_drafts
 from specbench_client.analysis.slices.cell import slices_of
+from specbench_client.analysis.prediction.explain import prediction
+from specbench_client.analysis.prediction.independence import constant_acceptance
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Values, steady
 from specbench_client.metrics.pace import STREAM_TPS
@@ -71,6 +76,8 @@ class Judged:
     """Of the speed-up, with its resamples; None where nothing was compared."""
     break_even: BreakEven | None = None
     """None where nothing was compared."""
+    observation: StepObservation | None = None
+    """What it tells of the time of a step; None where it is invalid by itself."""
 
 
 def judge(measured: Measured, baseline: Measured | None) -> Judged:
@@ -101,6 +108,7 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
         slices=slices_of(measured.rows, measured.seed, most_drafts(measured.arm)),
+        prediction=_prediction(measured, pairs),
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
@@ -113,7 +121,12 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         category_p_values={name: each.p_value for name, each in by_category.items()} if pairs else {},
         ratio=compared.ratio if compared else None,
         break_even=break_even(cell, pairs, most_drafts(measured.arm), measured.seed) if pairs else None,
+        observation=observation(_place(measured), measured.rows) if valid else None,
     )
+
+
+def _place(measured: Measured) -> Place:
+    return Place(measured.plan.name, measured.arm, measured.workload.name, measured.level)
 
 
 def _findings(
@@ -131,6 +144,15 @@ def _findings(
         baseline_repeats=_repeats(baseline),
     )
     return [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
+
+
+def _prediction(measured: Measured, pairs: Pairs | None) -> Prediction | None:
+    """Without the batch's share, which needs the step costs of the whole run."""
+    if pairs is None:
+        return None
+    drafts = most_drafts(measured.arm)
+    constant = constant_acceptance(steady(measured.rows), drafts)
+    return prediction(pairs, drafts, measured.seed, constant)
 
 
 def _repeats(baseline: Measured | None) -> Values:

@@ -19,8 +19,10 @@ from specbench_client.analysis.claims import with_claims
 from specbench_client.analysis.crossover.answers import crossovers
 from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
+from specbench_client.analysis.prediction.occupancy import explained
 from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
+from specbench_client.analysis.stepcost.families import step_costs
 from specbench_client.analysis.verdict import Verdict, verdict_of
 from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
@@ -47,6 +49,7 @@ def summarise_run(
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
     missing = [point.hash for point in plan.points if point.hash not in by_hash]
     judged = with_claims([each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records, slo)])
+    costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
@@ -63,11 +66,12 @@ def summarise_run(
         points_measured=len(measured),
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
-        cells=[each.cell for each in judged],
+        cells=explained([each.cell for each in judged], costs),
         arms_seen=arms_seen(plan, launches),
         coverage=dict(coverage or {}),
         crossover=crossovers(plan, judged),
         slo=slo,
+        step_costs=costs,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),

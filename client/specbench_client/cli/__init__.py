@@ -33,6 +33,8 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench curve results --by temperature        speed-up and acceptance of several runs against one axis
   specbench decide specbench-results --latest     which arm at which load, and what it costs
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
+  specbench predict specbench-results --latest    why it is not more, and what it would be for other traffic
+  specbench schedule specbench-results --latest   how many tokens to draft at which batch size
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
@@ -55,6 +57,8 @@ COMMANDS = {
     "compare": "Show two stored results beside each other, cell by cell; or one beside published tables.",
     "decide": "Recommend an arm and a load, under latency targets and at your prices.",
     "gate": "Pass or fail a result against an earlier one.",
+    "predict": "Lay speed-ups beside their prediction, factor by factor, or predict them for your mix of traffic.",
+    "schedule": "Propose draft lengths by batch size, as vLLM, SGLang and TensorRT-LLM take them.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }

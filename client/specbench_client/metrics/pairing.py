@@ -14,12 +14,13 @@ import pandas as pd
 
 from specbench_client.metrics.frame import flags, numbers
 
+STEPS = "steps"
 KEY = ["repeat", "prompt_id", "pass", "turn"]
 SIDE = [
     "category",
     "input_tokens",
     "tokens",
-    "steps",
+    STEPS,
     "intended_ns",
     "first_token_ns",
     "last_token_ns",

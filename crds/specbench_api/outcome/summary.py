@@ -18,6 +18,8 @@ from specbench_api.outcome.goodput import Goodput
 from specbench_api.outcome.launched import Fact
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.slices import Slices
+from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.stepcost import StepCost
 from specbench_api.spec.load import Arrival, Level, Load, Process
 from specbench_api.spec.slo import Slo
 
@@ -216,6 +218,9 @@ class Cell(ApiModel):
     """What was within the targets; None where the run has none, or where it was written before this was kept."""
     slices: Slices | None = None
     """The same requests and steps by where they stand; None where it was written before this was kept."""
+    prediction: Prediction | None = None
+    """Its speed-up beside what simple formulas predict, and the factors between the two; None for the baseline, where
+    steps are not told, and in what was written before this was kept."""
     valid: bool = True
     """False when a check broke the comparison."""
     findings: list[str] = []
@@ -276,6 +281,9 @@ class RunSummary(ApiModel):
     """Up to which load each arm pays, and which acceptance it needs. None: written before this was kept."""
     slo: Slo | None = None
     """The targets by which goodput was judged; None where the run has none."""
+    step_costs: list[StepCost] = []
+    """What a step costs by batch, draft length and context: one profile a drafter. Empty: no cell tells its steps, or
+    it was written before this was kept."""
     findings: list[Finding]
     """Everything the checks found."""
     trustworthy: bool

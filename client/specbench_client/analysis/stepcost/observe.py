@@ -1,0 +1,132 @@
+"""One cell as an observation of the step time, with what a step had to do there.
+
+All of it is what a request in decode sees, because its own time per step is what is observed: the batch is itself and
+the mean number of the others that were in decode meanwhile, the context is its own and theirs, and prefill is the
+prompt tokens of the others whose first token came between its own. So ramp, drain and open loops need no rule of their
+own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.stepcost import StepObservation
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.load import Level
+from specbench_client.metrics.frame import Values, flags, numbers, steady
+from specbench_client.metrics.pace import STEP_MS, TPOT_MS, flow_ms
+
+REQUESTS_MIN = 5
+"""A median of fewer is no observation."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which cell: run, arm, workload and load."""
+
+    run: str
+    arm: Arm
+    workload: str
+    level: Level
+
+    @property
+    def asked(self) -> int:
+        """Draft tokens a step that were asked for."""
+        return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
+
+
+def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
+    """Return the observation of a cell's tidy rows, or None where steps, times or lengths are not told."""
+    told = rows.assign(_steps=_steps(rows, place.arm))
+    inside = steady(told)
+    step_ms, contexts = _step_ms(inside, place.arm), _contexts(inside)
+    known = ~(np.isnan(step_ms) | np.isnan(contexts))
+    drafts = _draft_tokens(inside, place)
+    if known.sum() < REQUESTS_MIN or drafts is None:
+        return None
+    seen = [_seen_by_each(point, "_steps") for _, point in told.groupby("point", sort=True)]
+    others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
+    context = float(contexts[known].mean()) + others * _by_steps(contexts, numbers(inside, "_steps"))
+    return StepObservation(
+        run=place.run,
+        arm=place.arm.name,
+        workload=place.workload,
+        load=place.level.label,
+        asked_tokens=place.asked,
+        draft_tokens=drafts,
+        batch=1 + others,
+        context_tokens=context,
+        prefill_tokens=prompts,
+        step_ms=float(np.median(step_ms[known])),
+        requests=int(known.sum()),
+    )
+
+
+def _step_ms(rows: pd.DataFrame, arm: Arm) -> Values:
+    """Time per step; without drafts a step is a token."""
+    return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
+
+
+def _steps(rows: pd.DataFrame, arm: Arm) -> Values:
+    if arm.is_baseline:
+        return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
+    return numbers(rows, "steps")
+
+
+def _contexts(rows: pd.DataFrame) -> Values:
+    """Tokens in the cache of each request, mean over its decode."""
+    return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
+
+
+def _computed(rows: pd.DataFrame) -> Values:
+    """Prompt tokens that are computed; where an engine does not tell cached ones, all of them."""
+    return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
+
+
+def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
+    """Draft tokens a step: as counted, else as asked for."""
+    if place.arm.is_baseline:
+        return 0.0
+    drafted, steps = numbers(rows, "drafted_tokens"), numbers(rows, "steps")
+    known = ~(np.isnan(drafted) | np.isnan(steps))
+    return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(place.asked)
+
+
+def _seen_by_each(rows: pd.DataFrame, steps: str) -> tuple[Values, Values]:
+    """Of each steady request of one point: mean others in decode while it was, and their prompt tokens a step."""
+    answered, looking = rows[flags(rows, "ok")], steady(rows)
+    first, last = numbers(looking, "first_token_ns"), numbers(looking, "last_token_ns")
+    flow = np.where(last > first, last - first, np.nan)
+    begun, ended = _sorted(answered, "first_token_ns"), _sorted(answered, "last_token_ns")
+    company = _waited(begun, last) - _waited(begun, first) - _waited(ended, last) + _waited(ended, first)
+    computed = _prompts_between(answered, first, last) / np.where(looking[steps] > 0, looking[steps], np.nan)
+    return company / flow - 1, computed
+
+
+def _sorted(rows: pd.DataFrame, name: str) -> Values:
+    values = numbers(rows, name)
+    return np.sort(values[~np.isnan(values)])
+
+
+def _waited(events: Values, until: Values) -> Values:
+    """Sum over events before each moment of the time since; `events` in order."""
+    before = np.searchsorted(events, until)
+    return np.asarray(before * until - np.concatenate([[0.0], np.cumsum(events)])[before], dtype=np.float64)
+
+
+def _prompts_between(rows: pd.DataFrame, first: Values, last: Values) -> Values:
+    """Computed prompt tokens whose answers began in (first, last]: their prefill lay among the steps of that while."""
+    known = rows[~np.isnan(numbers(rows, "first_token_ns"))].sort_values("first_token_ns")
+    tokens = np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))])
+    at = numbers(known, "first_token_ns")
+    before, until = (np.searchsorted(at, moment, side="right") for moment in (first, last))
+    return np.asarray(tokens[until] - tokens[before], dtype=np.float64)
+
+
+def _by_steps(values: Values, steps: Values) -> float:
+    """Mean over steps: a long answer is met more often than a short one."""
+    known = ~(np.isnan(values) | np.isnan(steps))
+    return float((values[known] * steps[known]).sum() / steps[known].sum())

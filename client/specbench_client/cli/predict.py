@@ -1,0 +1,148 @@
+"""`specbench predict`: what formulas say beside what was measured, and what the speed-up would be on other traffic."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import yaml
+
+from specbench_api.outcome.prediction import MixPrediction
+from specbench_api.outcome.summary import Cell
+from specbench_api.spec.dataset import Dataset
+from specbench_client.analysis.prediction.mixes import Mix, cells_of, predictions
+from specbench_client.cli.grids import grid, page
+from specbench_client.cli.runs import run_store
+from specbench_client.drive.compared import read_result
+from specbench_client.errors import BadInput
+from specbench_client.local.place import open_results
+from specbench_client.report.columns import SIMULATED
+from specbench_client.report.prediction import (
+    CATEGORY_TITLES,
+    FACTOR_TITLES,
+    MIX_TITLES,
+    category_rows,
+    factor_rows,
+    formula_lines,
+    mix_rows,
+)
+from specbench_client.workload.guess import guess_dataset
+from specbench_client.workload.prompts import load_prompts
+
+PRESUMED = (
+    "Presumed: a request of a category takes the time it took beside the measured mix, and its prompts are like yours."
+)
+
+
+@click.command()
+@click.argument("where", metavar="WHERE")
+@click.option(
+    "--mix", metavar="CATEGORY=SHARE,… or FILE", help="Your traffic: shares, or your prompts with categories."
+)
+@click.option(
+    "--by", type=click.Choice(["requests", "output-tokens"]), default="requests", show_default=True,
+    help="What the shares of --mix are of.",
+)  # fmt: skip
+@click.option("--workload", metavar="NAME", help="Of this workload alone.")
+@click.option(
+    "--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True, help="Format."
+)
+@click.option("--latest", is_flag=True, help="Where a results root holds several runs, the newest.")
+def predict(where: str, mix: str | None, by: str, workload: str | None, output: str, *, latest: bool) -> None:
+    """Lay each measured speed-up of the run at WHERE beside its prediction, or predict it for your mix of traffic.
+
+    \b
+      specbench predict specbench-results --latest
+      specbench predict specbench-results --latest --mix coding=0.5,chat=0.5
+      specbench predict specbench-results --latest --mix my-prompts.jsonl
+      specbench predict specbench-results --latest --mix coding=0.8,chat=0.2 --by output-tokens --output json
+
+    Without --mix: the factors whose product the measured speed-up is, and the formula of one acceptance rate. Formulas
+    with their sources, and what they do not say, stand in docs/prediction.md.
+    """
+    result = read_result(run_store(open_results(where), where, latest=latest))
+    cells = list(cells_of(result, workload))
+    if mix is None:
+        told = [cell for cell in cells if cell.prediction]
+        if not told:
+            remedy = f"if it is older, analyse its records again: specbench report {where} --recompute"
+            raise BadInput(
+                f"{where}: no cell has a prediction: nothing was compared, or steps are not told: {remedy}",
+                "NoPrediction",
+            )
+        _show(told, [], output, simulated=result.summary.simulated)
+        return
+    mixes = predictions(result, cells, Mix(_given(mix), by_tokens=by == "output-tokens"))
+    if not mixes:
+        raise BadInput(f"{where}: the records of these cells are gone, and a mix is weighed from records", "NoRecords")
+    _show([], mixes, output, simulated=result.summary.simulated)
+
+
+def _given(text: str) -> dict[str, float]:
+    """Shares by category, from the text or from a file of prompts. Raises BadInput."""
+    if "=" not in text or Path(text).exists():
+        return _counted(text)
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = part.rpartition("=")
+        try:
+            value = float(share)
+        except ValueError:
+            value = -1.0
+        if not name.strip() or name.strip() in given or not 0 <= value < float("inf"):
+            raise BadInput(f"--mix: {part!r} is no CATEGORY=SHARE, or is given twice: --mix coding=0.5,chat=0.5", "Mix")
+        given[name.strip()] = value
+    if not sum(given.values()) > 0:
+        raise BadInput(f"--mix {text}: every share is 0: give one that is not", "Mix")
+    return given
+
+
+def _counted(file: str) -> dict[str, float]:
+    prompts = load_prompts(Dataset.model_validate(guess_dataset(file)), Path.cwd()).rows
+    bare = sum(prompt.category is None for prompt in prompts)
+    if bare:
+        raise BadInput(
+            f"--mix {file}: {bare} of {len(prompts)} prompts have no category: give each one, or shares", "Mix"
+        )
+    return {str(name): float(count) for name, count in Counter(prompt.category for prompt in prompts).items()}
+
+
+def _show(cells: Sequence[Cell], mixes: Sequence[MixPrediction], output: str, *, simulated: bool) -> None:
+    if output == "text":
+        _text(cells, mixes, simulated=simulated)
+        return
+    document = {
+        "simulated": simulated,
+        "cells": [_document(cell) for cell in cells],
+        "mixes": [each.to_dict() for each in mixes],
+    }
+    told = {name: value for name, value in document.items() if value != []}
+    text = (
+        json.dumps(told, indent=2) + "\n"
+        if output == "json"
+        else yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+    )
+    click.echo(text, nl=False)
+
+
+def _document(cell: Cell) -> dict[str, object]:
+    assert cell.prediction is not None
+    place = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label, "valid": cell.valid}
+    return {**place, "prediction": cell.prediction.to_dict()}
+
+
+def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: bool) -> None:
+    console = page()
+    if simulated:
+        console.print(SIMULATED, highlight=False, markup=False)
+    if cells:
+        console.print(grid("", FACTOR_TITLES, factor_rows(cells)))
+        for line in formula_lines(cells):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        return
+    console.print(grid("", MIX_TITLES, mix_rows(mixes)))
+    console.print(grid("Your mix by category", CATEGORY_TITLES, category_rows(mixes)))
+    console.print(PRESUMED, highlight=False, markup=False, soft_wrap=True)

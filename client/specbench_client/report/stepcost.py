@@ -1,0 +1,54 @@
+"""Step costs in words: the model's terms with their intervals, how well held-out cells are met, and each cell."""
+
+from __future__ import annotations
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.stepcost import Basis, StepCost
+from specbench_client.report.columns import DASH
+
+CELL_TITLES = ("Arm", "Workload", "Load", "k", "Batch", "Context", "Prefill", "Step ms", "Fitted", "Held out")
+TERM_TITLES = ("Term", "ms [95 %]", "What it is")
+
+
+def profile_line(cost: StepCost) -> str:
+    """`step times: linear model, held-out cells met within 2.1 %, R² 0.998`, or why there is none."""
+    if cost.basis is Basis.FIT and cost.held_out_error and cost.held_out_error.value is not None:
+        told = cost.r_squared.value if cost.r_squared else None
+        square = f", R² {told:.3f}" if told is not None else ""
+        return f"step times: linear model, held-out cells met within {cost.held_out_error.value:.1%}{square}"
+    return "step times: interpolated between cells, and nowhere else"
+
+
+def term_rows(cost: StepCost) -> list[list[str]]:
+    """A row for each term of the model."""
+    return [
+        [str(term), _small(figure), figure.definition.partition(";")[0]] for term, figure in cost.coefficients.items()
+    ]
+
+
+def cell_rows(cost: StepCost) -> list[list[str]]:
+    """A row for each cell."""
+    return [
+        [
+            each.arm,
+            each.workload,
+            each.load,
+            f"{each.draft_tokens:.2f}",
+            f"{each.batch:.1f}",
+            f"{each.context_tokens:,.0f}",
+            f"{each.prefill_tokens:.1f}",
+            f"{each.step_ms:.2f}",
+            DASH if each.fitted_ms is None else f"{each.fitted_ms:.2f}",
+            DASH if each.held_out is None else f"{each.held_out:+.1%}",
+        ]
+        for each in cost.observations
+    ]
+
+
+def _small(figure: Figure) -> str:
+    """Costs go from milliseconds down to nanoseconds a token: significant digits, not places."""
+    if figure.value is None:
+        return DASH
+    bounds = figure.interval
+    tail = f" [{bounds.low:.3g}, {bounds.high:.3g}]" if bounds else " (at its bound: no interval)"
+    return f"{figure.value:.3g}{tail}"

@@ -1,0 +1,306 @@
+"""Schedules: the best length of a known engine at every batch, ties said, and an engine's own words for it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.outcome.schedule import Emitted, How, Schedule
+from specbench_api.outcome.stepcost import StepObservation
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.schedule.choose import schedule
+from specbench_client.analysis.schedule.emit import engine_schedule, scheduled
+from specbench_client.analysis.schedule.emitted import emitted
+from specbench_client.analysis.schedule.sources import Source, apart, proposals
+from specbench_client.analysis.stepcost.fit import step_cost
+from specbench_client.analysis.stepcost.surface import Surface, surfaces
+from specbench_client.cli import exit_code
+from specbench_client.errors import BadInput
+from specbench_client.store.folder import FolderStore
+from specbench_testing.kept import keep
+from specbench_testing.records import run_of_world
+from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
+
+LENGTHS = (0, 1, 3, 6)
+UID = "0190a000-0000-7000-8000-000000000000"
+DRAFTER = Drafter(name="eagle3-k6", method="eagle3", model="m", num_speculative_tokens=6)
+
+
+def true_ms(batch: float, tokens: int, costs: tuple[float, float, float]) -> float:
+    base, verified, draft = costs
+    return base + verified * batch * (tokens + 1) + draft * tokens
+
+
+def surface_of(costs: tuple[float, float, float], batches: tuple[int, ...] = (1, 4, 16, 64)) -> Surface:
+    cells = [
+        StepObservation(
+            run="r", arm=f"e{tokens}" if tokens else "none", workload="w", load=str(batch), asked_tokens=tokens,
+            draft_tokens=tokens, batch=batch, context_tokens=batch * 100, prefill_tokens=0.0,
+            step_ms=true_ms(batch, tokens, costs), requests=9,
+        )
+        for tokens in LENGTHS
+        for batch in batches
+    ]  # fmt: skip
+    return surfaces(step_cost(["none", "e"], cells))["w"]
+
+
+def lengths_of(alpha: float, error: float = 0.0) -> list[Emitted]:
+    return [
+        Emitted(
+            draft_tokens=tokens,
+            tokens=sum(alpha**power for power in range(tokens + 1)),
+            relative_error=error,
+            how=How.MEASURED,
+            source="e",
+        )
+        for tokens in range(max(LENGTHS) + 1)
+    ]
+
+
+def made(costs: tuple[float, float, float], alpha: float, error: float = 0.0) -> Schedule:
+    found = schedule(["e"], "w", surface_of(costs), lengths_of(alpha, error))
+    assert found is not None
+    return found
+
+
+def at(found: Schedule, batch: int) -> int:
+    return next(each.draft_tokens for each in found.ranges if each.first <= batch <= each.last)
+
+
+@settings(max_examples=12)
+@given(
+    st.tuples(st.floats(1, 20), st.floats(0.001, 0.5), st.floats(0.01, 2)),
+    st.floats(0.05, 0.95),
+)
+def test_at_every_batch_the_length_with_the_largest_goodput_of_the_true_engine_is_chosen(
+    costs: tuple[float, float, float], alpha: float
+) -> None:
+    found = made(costs, alpha)
+    for batch in (1, 2, 5, 16, 33, 64):
+        goodput = {
+            each.draft_tokens: each.tokens / true_ms(batch, each.draft_tokens, costs) for each in lengths_of(alpha)
+        }
+        assert goodput[at(found, batch)] >= max(goodput.values()) * (1 - 1e-6)
+
+
+@given(st.floats(0.05, 0.95), st.floats(0.001, 0.5))
+@settings(max_examples=8)
+def test_ranges_begin_at_one_and_leave_no_gap(alpha: float, verified: float) -> None:
+    found = made((5.0, verified, 0.3), alpha)
+    assert found.ranges[0].first == 1
+    assert found.ranges[-1].last == 64
+    assert all(one.last + 1 == two.first for one, two in itertools.pairwise(found.ranges))
+    assert all(one.draft_tokens != two.draft_tokens for one, two in itertools.pairwise(found.ranges))
+
+
+def test_no_drafts_is_an_answer_where_steps_are_dear() -> None:
+    found = made((5.0, 0.3, 0.3), 0.6)
+    assert at(found, 1) > 0
+    assert found.ranges[-1].draft_tokens == 0
+    assert found.ranges[-1].gain == pytest.approx(1.0)
+    assert found.ranges[0].gain is not None
+    assert found.ranges[0].gain > 1
+
+
+def test_what_cannot_be_told_apart_is_named_and_exact_knowledge_ties_nothing() -> None:
+    costs = (5.0, 0.05, 0.3)
+    sure, unsure = made(costs, 0.7), made(costs, 0.7, error=0.2)
+    assert all(not each.tied for each in sure.ranges)
+    assert [each.draft_tokens for each in sure.ranges] == [each.draft_tokens for each in unsure.ranges]
+    assert all(each.tied for each in unsure.ranges)
+
+
+def test_where_a_length_is_not_known_its_range_says_so() -> None:
+    """Six drafts were measured at small batches alone: nobody knows whether they would be best at large ones."""
+    plain = surface_of((5.0, 0.01, 0.1))
+    cells = tuple(each for each in plain.cells if each.asked_tokens < 6 or each.batch <= 16)
+    found = schedule(["e"], "w", Surface(plain.cost, cells), lengths_of(0.9))
+    assert found is not None
+    assert [(each.first, each.draft_tokens, each.unknown) for each in found.ranges] == [(1, 6, []), (17, 3, [4, 5, 6])]
+
+
+def test_below_the_smallest_batch_its_length_is_carried_and_marked() -> None:
+    found = schedule(["e"], "w", surface_of((5.0, 0.05, 0.3), (8, 16, 64)), lengths_of(0.7))
+    assert found is not None
+    assert (found.ranges[0].first, found.ranges[0].carried) == (1, True)
+    assert found.batches == (8, 64)
+    assert set(found.table) == {8, 16, 64}
+
+
+def test_nothing_to_choose_from_is_no_schedule() -> None:
+    assert schedule(["e"], "w", surface_of((5.0, 0.05, 0.3)), lengths_of(0.7)[:1]) is None
+
+
+def ranges(*rows: tuple[int, int, int]) -> Schedule:
+    """A schedule with these ranges, its other fields of no matter here."""
+    given = [{"first": first, "last": last, "draftTokens": tokens, "tied": []} for first, last, tokens in rows]
+    return Schedule.model_validate(
+        {**made((5.0, 0.05, 0.3), 0.7).to_dict(), "ranges": given, "arms": ["eagle3-k6"], "workload": "chat"}
+    )
+
+
+def plan_of(engine: str, **drafter: Any) -> Any:
+    told = drafter or {"name": "eagle3-k6", "method": "eagle3", "model": "m", "numSpeculativeTokens": 6}
+    return VirtualWorld(edits={"spec.engine": {"kind": engine}, "spec.drafters": [told]}).plan
+
+
+def test_vllm_and_sglang_get_the_schedule_in_their_own_words() -> None:
+    told = ranges((1, 64, 3), (65, 128, 1), (129, 512, 0))
+    plan = plan_of("vllm")
+    vllm = engine_schedule(EngineKind.VLLM, plan, plan.arm("eagle3-k6"), told)
+    assert vllm.config == [[1, 64, 3], [65, 128, 1], [129, 512, 0]]
+    assert vllm.problems == []
+    config = json.loads(vllm.arguments[vllm.arguments.index("--speculative-config") + 1])
+    assert config["num_speculative_tokens"] == 3, "vLLM never drafts more than this, and reserves for it"
+    sglang = engine_schedule(EngineKind.SGLANG, plan, plan.arm("eagle3-k6"), told)
+    assert sglang.config == {
+        "1": {"candidate_steps": [3]},
+        "65": {"candidate_steps": [1]},
+        "129": {"candidate_steps": [0]},
+    }
+    assert "--speculative-adaptive" in sglang.arguments
+    assert sglang.run is None, "the run was of another engine"
+
+
+def test_what_an_engine_would_drop_in_silence_is_said() -> None:
+    plan = plan_of("sglang", name="ngram", method="ngram", numSpeculativeTokens=6)
+    told = engine_schedule(EngineKind.SGLANG, plan, plan.arms[-1], ranges((1, 8, 3), (9, 64, 1)))
+    assert any("EAGLE and EAGLE-3 chains alone" in problem for problem in told.problems)
+    assert told.run is None
+
+
+def test_where_no_length_pays_there_is_nothing_to_schedule() -> None:
+    with pytest.raises(BadInput, match="no draft length pays"):
+        scheduled(DRAFTER, ranges((1, 64, 0)))
+
+
+def test_more_ranges_than_a_spec_holds_are_refused_with_what_to_do() -> None:
+    with pytest.raises(BadInput, match="--draft-tokens"):
+        scheduled(DRAFTER, ranges(*((batch, batch, batch % 2 + 1) for batch in range(1, 18))))
+
+
+WORLD = VirtualWorld(
+    concurrency=(2, 12),
+    repeats=1,
+    edits={
+        "spec.engine": {"kind": "vllm"},
+        "spec.drafters": [
+            {"name": f"eagle3-k{tokens}", "method": "eagle3", "model": "m", "numSpeculativeTokens": tokens}
+            for tokens in (1, 5)
+        ],
+    },
+    engine=VirtualEngine(requests_per_stream=6),
+)
+
+
+@pytest.fixture(scope="module")
+def summary() -> RunSummary:
+    return run_of_world(WORLD)
+
+
+def test_shorter_lengths_are_bounded_from_below_by_a_longer_draft_cut_short(summary: RunSummary) -> None:
+    source = Source(WORLD.plan, summary)
+    cells = [(arm, cell) for arm, cell in source.cells if not arm.is_baseline]
+    known = {each.draft_tokens: each for each in emitted(cells)}
+    conditional = WORLD.engine.conditional
+    assert list(known) == [0, 1, 2, 3, 4, 5]
+    assert [known[each].how for each in (0, 1, 5)] == [How.MEASURED] * 3
+    for tokens in (2, 3, 4):
+        truth = 1 + float(np.cumprod(conditional[:tokens]).sum())
+        assert known[tokens].how is How.LOWER_BOUND
+        assert known[tokens].source == "eagle3-k5"
+        assert known[tokens].tokens == pytest.approx(truth, rel=0.1)
+    assert [known[each].tokens for each in sorted(known)] == sorted(each.tokens for each in known.values())
+
+
+def test_a_run_of_two_lengths_gives_one_schedule_with_what_was_not_run_in_its_notes(summary: RunSummary) -> None:
+    (found,) = proposals([Source(WORLD.plan, summary)])
+    assert found.schedule.arms == ["eagle3-k1", "eagle3-k5"]
+    assert found.longest.name == "eagle3-k5"
+    assert any("draft lengths 2, 3, 4 were not run" in note for note in found.schedule.notes)
+    assert found.schedule.table[2][0].draft_tokens >= found.schedule.table[12][0].draft_tokens > 0
+    (only,) = proposals([Source(WORLD.plan, summary)], only=[0, 5])
+    assert {each.draft_tokens for row in only.schedule.table.values() for each in row} == {0, 5}
+
+
+@pytest.mark.draws
+def test_runs_of_the_same_question_are_put_together_and_others_kept_apart(summary: RunSummary) -> None:
+    parts = [
+        VirtualWorld(
+            concurrency=(2, 12),
+            repeats=1,
+            edits={"spec.engine": {"kind": engine}, "spec.drafters": [WORLD.edits["spec.drafters"][row]]},
+            engine=WORLD.engine,
+        )
+        for engine, row in (("vllm", 0), ("vllm", 1), ("sglang", 1))
+    ]
+    one, two, three = (Source(world.plan, run_of_world(world)) for world in parts)
+    assert apart([one, two]) == []
+    (found,) = proposals([one, two])
+    assert found.schedule.arms == ["eagle3-k1", "eagle3-k5"]
+    assert len(found.cost.observations) == 8, "each run brings its own baseline"
+    assert apart([one, three]) == ["demo and demo differ in their engine"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory, summary: RunSummary) -> Path:
+    """The run as it lies in a folder, with the answer that was made of it already."""
+    folder = tmp_path_factory.mktemp("schedule") / "out"
+    plan = keep(WORLD, folder, UID)
+    FolderStore(folder / run_root(plan.namespace, plan.name, UID)).put(SUMMARY, summary.to_json().encode())
+    return folder
+
+
+def test_the_command_tells_the_schedule_and_prints_a_run_that_plan_takes(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["schedule", str(results)]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "vllm: [[1, " in told
+    assert "To be verified by a run" in told
+    assert exit_code(["schedule", str(results), "--output", "yaml"]) == Exit.OK
+    file = tmp_path / "verify.yaml"
+    file.write_text(capsys.readouterr().out)
+    drafters = yaml.safe_load(file.read_text())["spec"]["drafters"]
+    assert [each["name"] for each in drafters] == ["eagle3-k1", "eagle3-k5", "eagle3-k5-schedule"]
+    assert exit_code(["plan", str(file)]) == Exit.OK
+    assert "num_speculative_tokens_per_batch_size" in capsys.readouterr().out
+
+
+def test_the_command_as_json_is_one_document_for_the_engine_that_is_asked_for(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = ["schedule", str(results), "--engine", "sglang", "--draft-tokens", "0,5", "--output", "json"]
+    assert exit_code(told) == Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)["proposals"]
+    assert [each["engine"] for each in found["engines"]] == ["sglang"]
+    assert {each["draftTokens"] for each in found["schedule"]["emitted"]} == {0, 5}
+    assert found["stepCost"]["basis"] == "fit"
+
+
+def test_what_cannot_be_scheduled_is_refused_with_what_to_do(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["schedule", str(results), "--workload", "other"]) == Exit.BAD_INPUT
+    assert "no schedule can be made for workload other" in capsys.readouterr().err
+    assert exit_code(["schedule", str(results), "--draft-tokens", "0"]) == Exit.BAD_INPUT
+    assert exit_code(["schedule", str(results), "--engine", "sglang", "--output", "yaml"]) == Exit.BAD_INPUT
+    assert "no run verifies it here" in capsys.readouterr().err
+
+
+def test_a_drafter_without_steps_is_no_source() -> None:
+    assert emitted([]) == [
+        Emitted(draft_tokens=0, tokens=1.0, relative_error=0.0, how=How.MEASURED, source="no drafts")
+    ]
+    assert Arm(name="none").is_baseline
