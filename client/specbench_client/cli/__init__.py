@@ -30,6 +30,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
   specbench compare BEFORE AFTER                  two stored results beside each other
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
+  specbench audit TABLE                           do a table's own numbers agree with one another?
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
@@ -49,6 +50,7 @@ COMMANDS = {
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
     "compare": "Show two stored results beside each other, cell by cell.",
     "gate": "Pass or fail a result against an earlier one.",
+    "audit": "Ask whether a table of results, anybody's, agrees with itself.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
