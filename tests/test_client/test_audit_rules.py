@@ -209,11 +209,22 @@ def test_sums_hold_whatever_the_rounding_hid(one: float, two: float, off: float,
 
 
 TITLES = [
-    ("TPOT P50 (ms)", Name.TPOT, 1.0), ("tpot_ms", Name.TPOT, 1.0), ("TTFT (s)", Name.TTFT, 1000.0), ("Accept rate", Name.ACCEPTANCE_RATE, 1.0),
-    ("E2E speed-up", Name.E2E_SPEEDUP, 1.0), ("Speedup", Name.SPEEDUP, 1.0), ("tok/s", Name.THROUGHPUT, 1.0), ("$/h", Name.PRICE, 1.0),
-    ("Req/h", Name.REQUESTS_PER_HOUR, 1.0), ("num_speculative_tokens", Name.DRAFT_LENGTH, 1.0), ("Batch size", Name.CONCURRENCY, 1.0),
-    ("Cost per 1M tokens", Name.COST_PER_MILLION, 1.0), ("TPOT P95 (ms)", None, 1.0), ("Dataset", None, 1.0), ("τ", Name.ACCEPTANCE_LENGTH, 1.0),
-]  # fmt: skip
+    ("TPOT P50 (ms)", Name.TPOT, 1.0),
+    ("tpot_ms", Name.TPOT, 1.0),
+    ("TTFT (s)", Name.TTFT, 1000.0),
+    ("Accept rate", Name.ACCEPTANCE_RATE, 1.0),
+    ("E2E speed-up", Name.E2E_SPEEDUP, 1.0),
+    ("Speedup", Name.SPEEDUP, 1.0),
+    ("tok/s", Name.THROUGHPUT, 1.0),
+    ("$/h", Name.PRICE, 1.0),
+    ("Req/h", Name.REQUESTS_PER_HOUR, 1.0),
+    ("num_speculative_tokens", Name.DRAFT_LENGTH, 1.0),
+    ("Batch size", Name.CONCURRENCY, 1.0),
+    ("Cost per 1M tokens", Name.COST_PER_MILLION, 1.0),
+    ("TPOT P95 (ms)", None, 1.0),
+    ("Dataset", None, 1.0),
+    ("τ", Name.ACCEPTANCE_LENGTH, 1.0),
+]
 
 
 @pytest.mark.parametrize(("title", "name", "factor"), TITLES)

@@ -34,16 +34,11 @@ def rule_rows(report: AuditReport) -> list[tuple[str, str, int, int]]:
 def _summary(report: AuditReport) -> list[str]:
     asked = sum(rule.asked for rule in report.asked)
     silent = [rule.rule for rule in report.asked if not rule.asked]
-    lines = [
-        f"{_count(len(report.findings), 'finding')} in {_count(asked, 'comparison')} by {_asked(report)} of {len(report.asked)} rules"
-    ]
+    found = f"{_count(len(report.findings), 'finding')} in {_count(asked, 'comparison')}"
+    lines = [f"{found} by {len(report.asked) - len(silent)} of {len(report.asked)} rules"]
     lines += [f"not asked, for want of columns: {', '.join(silent)}"] if silent else []
     lines += [f"taken for settings: {', '.join(report.settings)}"] if report.settings else []
     return lines
-
-
-def _asked(report: AuditReport) -> int:
-    return sum(rule.asked > 0 for rule in report.asked)
 
 
 def _count(number: int, what: str) -> str:

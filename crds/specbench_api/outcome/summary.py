@@ -12,6 +12,7 @@ from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.lossless import Losslessness
 from specbench_api.spec.load import Arrival, Level, Load, Process
 
 REPEATS_TO_TELL = 3
@@ -200,6 +201,8 @@ class Cell(ApiModel):
     """Repeats in which it was compared with the baseline; None where it was not."""
     by_category: dict[str, dict[str, Figure]] = {}
     """Category → figure's name → figure."""
+    lossless: Losslessness | None = None
+    """Whether its answers are the baseline's; None for the baseline, without one, and before this was kept."""
     valid: bool = True
     """False when a check broke the comparison."""
     findings: list[str] = []

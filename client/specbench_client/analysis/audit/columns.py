@@ -67,7 +67,7 @@ _NAMES: dict[Name, str] = {
     Name.E2E_SPEEDUP: r"(?:e2e|end to end|latency) speed ?up",
     Name.TPOT_SPEEDUP: r"tpot speed ?up|tpot ratio",
     Name.THROUGHPUT_SPEEDUP: r"throughput (?:speed ?up|ratio|gain|improvement)|relative throughput",
-    Name.THROUGHPUT: r"(?:throughput|output) ?(?:tps|tok s|tokens s)|tok s|tokens s|tps|tokens per second|output throughput",
+    Name.THROUGHPUT: r"(?:(?:throughput|output) ?)?(?:tps|tok s|tokens s|tokens per second)|output throughput",
     Name.REQUESTS_PER_HOUR: r"req(?:uests)? (?:per )?h(?:our)?|requests an hour",
     Name.PRICE: r"(?:dollars|usd|price|cost|\$) (?:per )?h(?:our)?|(?:dollars|price) an hour",
     Name.COST_PER_REQUEST: r"(?:cost|\$|dollars|price) (?:per |a )?req(?:uest)?",

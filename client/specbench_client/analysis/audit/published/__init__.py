@@ -1,4 +1,4 @@
-"""Tables that others published, as data with their source: numbers are facts. None of them is a reference to calibrate on."""
+"""Tables that others published, as data with their source: numbers are facts. None is a reference to calibrate on."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from specbench_client.analysis.audit.columns import Name
 from specbench_client.analysis.audit.document import Document, Row
 from specbench_client.analysis.audit.numbers import Told, exactly
@@ -19,7 +21,8 @@ def identity(rate: Told, drafts: Told) -> Told:
 def independent(alpha: Told, drafts: Told) -> Told:
     """(1 − α^(k+1)) / (1 − α) = 1 + α + … + α^k: where each position is accepted alike and independently."""
     powers = range(int(drafts.value) + 1)
-    return Told(*(sum(bound**power for power in powers) for bound in (alpha.value, alpha.low, alpha.high)))
+    value, low, high = (float(sum(bound**power for power in powers)) for bound in (alpha.value, alpha.low, alpha.high))
+    return Told(value, low, high)
 
 
 def bound_of(row: Row) -> tuple[Told, str] | None:
@@ -91,7 +94,7 @@ def _falls(document: Document) -> Looked:
     for sweep in document.sweeps(Name.DRAFT_LENGTH):
         for name, rises in ((Name.ACCEPTANCE_RATE, True), (Name.ACCEPTANCE_LENGTH, False)):
             told = [(row, value) for row in sweep if (value := row.get(name)) is not None and not row.uneven]
-            for (fewer, first), (more, second) in zip(told, told[1:], strict=False):
+            for (fewer, first), (more, second) in pairwise(told):
                 asked += 1
                 wrong = second.above(first, TOLERANCE) if rises else first.above(second, TOLERANCE)
                 if wrong:

@@ -97,8 +97,8 @@ def _parts(document: Document) -> Looked:
 THROUGHPUT = Rule(
     "ThroughputRatio",
     "at one concurrency, throughput over the baseline's = whole-request speed-up",
-    "Little's law: in a closed loop throughput is concurrency over the mean time of a request. Compared where both are told"
-    " at the same settings, in one table or in two. A steady window of few requests may differ by some percent",
+    "Little's law: in a closed loop throughput is concurrency over the mean time of a request. Compared where both"
+    " are told at the same settings, in one table or in two. A steady window of few requests may be some percent off",
     f"{RATIO:.0%}",
     _throughput,
 )

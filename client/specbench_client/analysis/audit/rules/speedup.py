@@ -110,7 +110,7 @@ def _mixed(name: Name, alike: list[tuple[Row, Told, Told]], below: list[tuple[Ro
     sums += [f"{each.label}: {value} against TPOT ratio {pace}" for each, value, pace in below]
     sums.append(f"{row.label} as whole requests: prefill share f from 1/{told} = f + (1 − f)/{ratio}: f = {share:.1%}")
     sums += [f"with that f, {each.label} would be {expected:.2f} and not {value}" for each, value, _, expected in off]
-    return [Seen(tuple(each for each, *_ in (*off, *below)), message, tuple(sums))]
+    return [Seen((*(each[0] for each in off), *(each[0] for each in below)), message, tuple(sums))]
 
 
 def _share(whole: float, pace: float) -> float:
@@ -138,8 +138,8 @@ ABOVE_TPOT = Rule(
 MIXED = Rule(
     "SpeedupBasis",
     "one column of speed-ups has one basis",
-    "whole requests gain less than tokens do: 1/s_e2e = f + (1 − f)/s_tpot with one prefill share f. Rows that equal the"
-    " TPOT ratio to the last digit beside rows that lie below it by an f that forbids this are of two bases",
+    "whole requests gain less than tokens do: 1/s_e2e = f + (1 − f)/s_tpot with one prefill share f. Rows that equal"
+    " the TPOT ratio to the last digit beside rows that lie below it by an f that forbids this are of two bases",
     f"{BASIS:.0%}",
     _basis,
 )

@@ -74,7 +74,7 @@ STEP_TIME = Rule(
     "StepTimeByDraftLength",
     "implied step time = TPOT × acceptance length does not fall as k grows, and is not below the baseline's",
     "a step drafts k tokens and verifies k + 1: each costs some time or none. Where the table tells no acceptance"
-    " length, a fall is told only if it is one both by 1 + rate × k and by (1 − α^(k+1)) / (1 − α). Not asked of drafters"
+    " length, a fall is told only if it is one by 1 + rate × k and by (1 − α^(k+1)) / (1 − α). Not asked of drafters"
     " that look up, whose rate says nothing of steps without drafts",
     f"{TOLERANCE:.0%}",
     _look,
