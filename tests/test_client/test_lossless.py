@@ -31,7 +31,8 @@ def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataF
     told = [
         {
             "point": f"point{repeat}", "repeat": float(repeat), "prompt_id": prompt,
-            "conversation_id": f"{prompt}#{index}", "turn": float(turn), "category": None, "intended_ns": float(index), "ok": True, "filler": False,
+            "conversation_id": f"{prompt}#{index}",
+            "turn": float(turn), "category": None, "intended_ns": float(index), "ok": True, "filler": False,
             "output_sha256": text,
         }
         for index, (repeat, prompt, text) in enumerate(texts)

@@ -31,6 +31,7 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench compare BEFORE AFTER                  two stored results beside each other
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
   specbench audit TABLE                           do a table's own numbers agree with one another?
+  specbench drift REFERENCE CURRENT               has acceptance changed since, by the traffic or by the drafter?
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
@@ -51,6 +52,7 @@ COMMANDS = {
     "compare": "Show two stored results beside each other, cell by cell.",
     "gate": "Pass or fail a result against an earlier one.",
     "audit": "Ask whether a table of results, anybody's, agrees with itself.",
+    "drift": "Ask whether acceptance has changed since, and whether by the traffic or by the drafter.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }
