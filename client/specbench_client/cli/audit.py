@@ -86,7 +86,10 @@ def _of_run(where: str, *, latest: bool) -> AuditReport:
     from specbench_client.drive.compared import read_result  # noqa: PLC0415
 
     result = read_result(run_store(open_results(where), where, latest=latest))
-    return judged(document_of(result.plan, result.summary))
+    document = document_of(result.plan, result.summary)
+    if not document.rows:
+        raise BadInput(f"{where}: no cell of this run is valid: `specbench report` says why", "NothingToAudit")
+    return judged(document)
 
 
 def _text(path: Path) -> str:

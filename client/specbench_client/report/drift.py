@@ -101,8 +101,8 @@ def _value(value: float | None) -> str:
 
 def _said(report: DriftReport) -> str:
     return (
-        f"Limits: by simulation from the reference, {report.run_length:,.0f} requests between false alarms on average, a"
-        f" chance of {report.false_alarm:.1%} in a log as long as this one."
+        f"Limits: by simulation from the reference; {report.run_length:,.0f} requests between false alarms on average,"
+        f" a chance of {report.false_alarm:.1%} in a log as long as this one."
     )
 
 

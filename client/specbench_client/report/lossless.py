@@ -30,6 +30,13 @@ def lossless_rows(summary: RunSummary) -> list[LosslessRow]:
     return [_row(cell.arm, cell.workload, cell.level.label, cell.lossless) for cell in summary.cells if cell.lossless]
 
 
+def losslessness_lines(summary: RunSummary) -> list[str]:
+    """A line for each of them."""
+    return [
+        f"{row.arm} on {row.workload} at {row.load}: {row.verdict}: {row.message}" for row in lossless_rows(summary)
+    ]
+
+
 def _row(arm: str, workload: str, load: str, told: Losslessness) -> LosslessRow:
     place = told.first_difference
     return LosslessRow(

@@ -14,6 +14,7 @@ from specbench_api.plan.plan import Plan
 from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, steady_share, terminal_columns
 from specbench_client.report.coverage import left_out_lines
 from specbench_client.report.findings import grouped, measure_again
+from specbench_client.report.lossless import losslessness_lines
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
 
@@ -42,6 +43,8 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     lines = [f"# {summary.name}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
+    answers = losslessness_lines(summary)
+    lines += ["## Losslessness", "", *(f"- {_cell(line)}" for line in answers), ""] if answers else []
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)
