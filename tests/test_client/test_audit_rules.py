@@ -55,6 +55,7 @@ def lawful(
                 "speedup": f"{base_whole / whole:.2f}x", "output tokens": str(tokens), "tok/s": f"{tps:.1f}",
                 "req/h": f"{per_hour:.0f}", "$/h": f"{price:.2f}", "cost per request": f"{price / per_hour:.5f}",
                 "cost per 1M tokens": f"${price / tps / 3600 * 1e6:,.2f}", "engine": "vLLM 0.11.1",
+                "step (ms)": f"{step:.1f}",
                 "cost reduction": f"{1 - whole / base_whole:.1%}" if k else "",
             }
         )  # fmt: skip
@@ -89,6 +90,9 @@ BROKEN: tuple[tuple[int, dict[str, str], set[str]], ...] = (
     ),
     (1, {"speedup": "1.95x"}, {"SpeedupAboveTokens", "SpeedupAboveParts"}),
     (0, {"speedup": "1.20x"}, {"BaselineOfItself"}),
+    (3, {"step (ms)": "60.0"}, {"StepTime"}),
+    (3, {"accepted length": "2.29"}, set()),
+    (3, {"accepted length": "3.9"}, {"AcceptanceLength"}),
     (3, {"speedup": "3.40x"}, {"ThroughputRatio"}),
     (3, {"tok/s": "110"}, {"ThroughputRatio", "ThroughputAboveStreams", "Cost"}),
     (3, {"req/h": "800"}, {"LittlesLaw", "ThroughputRatio", "Cost"}),

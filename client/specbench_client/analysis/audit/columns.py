@@ -62,7 +62,7 @@ _NAMES: dict[Name, str] = {
     Name.TTFT: rf"ttft{_MIDDLE}|time to first token{_MIDDLE}",
     Name.E2E: r"(?:e2e|end to end)(?: latency| time)?(?: (?:p50|median))?",
     Name.E2E_MEAN: r"(?:e2e|end to end)(?: latency| time)? (?:mean|avg|average)",
-    Name.STEP: rf"step(?: time| latency){_MIDDLE}",
+    Name.STEP: rf"step(?: time| latency)?{_MIDDLE}",
     Name.SPEEDUP: r"speed ?up",
     Name.E2E_SPEEDUP: r"(?:e2e|end to end|latency) speed ?up",
     Name.TPOT_SPEEDUP: r"tpot speed ?up|tpot ratio",

@@ -62,30 +62,36 @@ def _shares(document: Document) -> Looked:
 def _lengths(document: Document) -> Looked:
     asked, seen = 0, []
     for row in document.rows:
-        length, drafts = row.get(Name.ACCEPTANCE_LENGTH), row.drafts
-        rate, alpha = row.get(Name.ACCEPTANCE_RATE), row.get(Name.ALPHA)
-        if length is None or drafts is None or drafts.value == 0:
-            continue
-        if alpha is not None:
-            asked += 1
-            seen += _against(row, length, {f"(1 − {alpha}^{drafts + ONE}) / (1 − {alpha})": independent(alpha, drafts)})
-        if rate is not None:
-            asked += 1
-            readings = {
-                f"1 + {rate} × {drafts}": identity(rate, drafts),
-                f"(1 − {rate}^{drafts + ONE}) / (1 − {rate})": independent(rate, drafts),
-            }
-            fewer = row.uneven and not length.above(identity(rate, drafts), TOLERANCE)
-            seen += [] if fewer else _against(row, length, readings)
+        for name in (Name.ACCEPTANCE_LENGTH, Name.ACCEPTED_LENGTH):
+            length, drafts = row.get(name), row.drafts
+            if length is None or drafts is None or drafts.value == 0:
+                continue
+            for readings, fewer in _readings(row, drafts):
+                asked += 1
+                most = readings[-1][1] if fewer else None
+                seen += [] if most and not length.above(most, TOLERANCE) else _against(row, length, readings)
     return Looked(asked, seen)
 
 
-def _against(row: Row, length: Told, readings: dict[str, Told]) -> list[Seen]:
+def _readings(row: Row, drafts: Told) -> list[tuple[list[tuple[str, Told]], bool]]:
+    """Formulas and their values by acceptance column; and whether less than the last, the identity, is possible too."""
+    rate, alpha = row.get(Name.ACCEPTANCE_RATE), row.get(Name.ALPHA)
+    found = []
+    for share in (alpha, rate):
+        if share is None:
+            continue
+        told = [(f"(1 − {share}^{drafts + ONE}) / (1 − {share})", independent(share, drafts))]
+        told += [(f"1 + {share} × {drafts}", identity(share, drafts))] if share is rate else []
+        found.append((told, share is rate and row.uneven))
+    return found
+
+
+def _against(row: Row, length: Told, readings: list[tuple[str, Told]]) -> list[Seen]:
     """A finding where no reading gives the length, with its bonus token or without it."""
-    fits = [value for value in readings.values() for each in (value, value - ONE) if not length.apart(each, TOLERANCE)]
+    fits = [value for _, value in readings for each in (value, value - ONE) if not length.apart(each, TOLERANCE)]
     if fits:
         return []
-    sums = tuple(f"{formula} = {value}, without the bonus token {value - ONE}" for formula, value in readings.items())
+    sums = tuple(f"{formula} = {value}, without the bonus token {value - ONE}" for formula, value in readings)
     return [Seen((row,), f"{row.label}: acceptance length {length} is not what its acceptance gives", sums)]
 
 

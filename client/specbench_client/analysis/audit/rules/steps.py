@@ -9,6 +9,7 @@ from specbench_client.analysis.audit.rule import Looked, Rule, Seen
 from specbench_client.analysis.audit.rules.acceptance import ONE, identity, independent
 
 TOLERANCE = 0.05
+STATED = 0.10
 READINGS = ("identity", "independent")
 """Of an acceptance rate. Where the table tells the acceptance length, both are that."""
 
@@ -70,6 +71,27 @@ def _named(row: Row) -> str:
     return "the baseline" if row.is_baseline else f"k={row.drafts}"
 
 
+def _stated(document: Document) -> Looked:
+    asked, seen = 0, []
+    for row in document.rows:
+        step, tpot, length = row.get(Name.STEP), row.get(Name.TPOT), row.get(Name.ACCEPTANCE_LENGTH)
+        if step and tpot and length:
+            asked += 1
+            expected = tpot * length
+            if step.apart(expected, STATED):
+                words = f"{row.label}: a step of {step} ms is not what its tokens take"
+                seen.append(Seen((row,), words, (f"{tpot} ms × {length} = {expected} ms",)))
+    return Looked(asked, seen)
+
+
+STATED_STEP = Rule(
+    "StepTime",
+    "step time = TPOT × acceptance length",
+    "a step emits so many tokens, and each takes its share. Under load a request also waits for the prefill of others,"
+    " which its TPOT holds and a step time may leave out",
+    f"{STATED:.0%}",
+    _stated,
+)
 STEP_TIME = Rule(
     "StepTimeByDraftLength",
     "implied step time = TPOT × acceptance length does not fall as k grows, and is not below the baseline's",

@@ -9,12 +9,13 @@ from specbench_client.analysis.audit.rules.money import COST
 from specbench_client.analysis.audit.rules.releases import RELEASE
 from specbench_client.analysis.audit.rules.repeats import REPEATED
 from specbench_client.analysis.audit.rules.speedup import ABOVE_TPOT, BOUNDED, MIXED, OWN
-from specbench_client.analysis.audit.rules.steps import STEP_TIME
+from specbench_client.analysis.audit.rules.steps import STATED_STEP, STEP_TIME
 
 RULES: tuple[Rule, ...] = (
     SHARES,
     LENGTHS,
     FALLS,
+    STATED_STEP,
     STEP_TIME,
     BOUNDED,
     OWN,
