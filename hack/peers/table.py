@@ -15,6 +15,7 @@ PEERS: Mapping[str, GoProgram] = {
         GoProgram("healthchecks", "health/flux", "./healthchecks", 60),
         GoProgram("argo", "health/argo", ".", 300),
         GoProgram("actionlint", "github.com/rhysd/actionlint", "cmd/actionlint", 40, "v1.7.12"),
+        GoProgram("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool", 200),
         GoProgram("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", 300),
     )
 }

@@ -20,6 +20,7 @@ from specbench_client.analysis.crossover.answers import crossovers
 from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
 from specbench_client.analysis.prediction.occupancy import explained
+from specbench_client.analysis.lossless.judge import losslessness
 from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.stepcost.families import step_costs
@@ -41,7 +42,8 @@ def summarise_run(
     """Summarise a run from its measured points.
 
     `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
-    asked for once, one workload × load after the other, so a lazy mapping keeps memory small. `created`: RFC 3339.
+    asked for once, one workload × load after the other, so a lazy mapping keeps memory small; and once more where texts
+    were kept and answers differ. `created`: RFC 3339.
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
     `slo`: by which goodput is judged.
     """
@@ -108,6 +110,8 @@ def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts], slo: Slo 
     }
     baseline = cells.get(BASELINE_NAME)
     judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
+    if baseline is not None:
+        judged = [_with_losslessness(each, cells[each.cell.arm], baseline, records) for each in judged]
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
@@ -119,6 +123,13 @@ def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, Parts]) -
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
     return tuple(point for point in slot.points if point.arm == arm.name)
+
+
+def _with_losslessness(judged: Judged, measured: Measured, baseline: Measured, records: Mapping[str, Parts]) -> Judged:
+    if measured is baseline:
+        return judged
+    told = losslessness(measured.rows, baseline.rows, records, measured.workload.sampling)
+    return replace(judged, cell=judged.cell.model_copy(update={"lossless": told}))
 
 
 def _without_baseline(judged: Judged) -> Judged:

@@ -35,6 +35,8 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
   specbench predict specbench-results --latest    why it is not more, and what it would be for other traffic
   specbench schedule specbench-results --latest   how many tokens to draft at which batch size
+  specbench audit TABLE                           do a table's own numbers agree with one another?
+  specbench drift REFERENCE CURRENT               has acceptance changed since, by the traffic or by the drafter?
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
@@ -59,6 +61,8 @@ COMMANDS = {
     "gate": "Pass or fail a result against an earlier one.",
     "predict": "Lay speed-ups beside their prediction, factor by factor, or predict them for your mix of traffic.",
     "schedule": "Propose draft lengths by batch size, as vLLM, SGLang and TensorRT-LLM take them.",
+    "audit": "Ask whether a table of results, anybody's, agrees with itself.",
+    "drift": "Ask whether acceptance has changed since, and whether by the traffic or by the drafter.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }

@@ -25,7 +25,7 @@ Mask = lists.Mask
 SKIPPED = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
 
-UNREAD = ("request_id", "clock", "error", "output_token_ids", "connect_ns", "chunk_gathered")
+UNREAD = ("request_id", "clock", "error", "connect_ns", "chunk_gathered")
 """Columns of a record that no figure and no check looks at."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in UNREAD)
 """All that is read of a record."""
@@ -40,7 +40,9 @@ TEXTS = (
     "error_class",
     "output_sha256",
 )
-NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, "output_text"))
+ANSWERS = ("output_text", "output_token_ids")
+"""Kept where a run asks for them, and no part of a tidy row: who needs an answer's words reads its records again."""
+NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, *ANSWERS))
 
 
 def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:

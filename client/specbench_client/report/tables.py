@@ -17,6 +17,7 @@ from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, 
 from specbench_client.report.coverage import left_out_lines
 from specbench_client.report.crossover import crossover_markdown
 from specbench_client.report.findings import grouped, measure_again
+from specbench_client.report.lossless import losslessness_lines
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
 
@@ -48,6 +49,8 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
     lines += crossover_markdown(summary)
     lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
+    answers = losslessness_lines(summary)
+    lines += ["## Losslessness", "", *(f"- {_cell(line)}" for line in answers), ""] if answers else []
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)

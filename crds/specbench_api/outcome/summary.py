@@ -20,6 +20,7 @@ from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.slices import Slices
 from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.stepcost import StepCost
+from specbench_api.outcome.lossless import Losslessness
 from specbench_api.spec.load import Arrival, Level, Load, Process
 from specbench_api.spec.slo import Slo
 
@@ -221,6 +222,8 @@ class Cell(ApiModel):
     prediction: Prediction | None = None
     """Its speed-up beside what simple formulas predict, and the factors between the two; None for the baseline, where
     steps are not told, and in what was written before this was kept."""
+    lossless: Losslessness | None = None
+    """Whether its answers are the baseline's; None for the baseline, without one, and before this was kept."""
     valid: bool = True
     """False when a check broke the comparison."""
     findings: list[str] = []

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pandas as pd
-
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import flags
-from specbench_client.metrics.pairing import ARM, BASELINE, KEY, with_pass
+from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -21,42 +18,22 @@ DOUBT_EXCESS = 0.2
 
 
 def _look(evidence: CellEvidence) -> Sequence[Seen]:
-    if evidence.pairs is None or evidence.baseline is None or not evidence.greedy:
+    if evidence.baseline is None or not evidence.greedy:
         return []
-    rows = evidence.pairs.rows
-    known = rows[rows["output_sha256" + ARM].notna() & rows["output_sha256" + BASELINE].notna()]
-    if known.empty:
+    found = divergence(evidence.rows, evidence.baseline)
+    rate, control = found.rate, found.control
+    if rate is None:
         return []
-    differs = known["output_sha256" + ARM] != known["output_sha256" + BASELINE]
-    rate, control = _by_prompt(differs, known["prompt_id"]), _control(evidence.baseline)
     excess = rate - (control or 0.0)
     if excess <= NOTE_EXCESS:
         return []
     against = "none, it was measured once" if control is None else f"{control:.0%}"
     message = (
-        f"{rate:.0%} of the greedy answers differ from the paired baseline's; the control, the baseline against itself"
-        f" across repeats: {against}"
+        f"{rate:.0%} of the greedy answers differ from the baseline's; the control, the baseline against itself across"
+        f" repeats: {against}"
     )
     severity = Severity.DOUBT if excess > DOUBT_EXCESS else Severity.NOTE
     return [Seen(severity, message, value=rate, threshold=(control or 0.0) + DOUBT_EXCESS)]
-
-
-def _control(baseline: pd.DataFrame) -> float | None:
-    """How often the baseline's answer to a first turn differs from its own in its first repeat."""
-    rows = with_pass(baseline)
-    told = rows[flags(rows, "ok") & (rows["turn"] == 0).to_numpy(bool) & rows["output_sha256"].notna().to_numpy(bool)]
-    key = [name for name in KEY if name != "repeat"]
-    first = told[told["repeat"] == told["repeat"].min()]
-    others = told[told["repeat"] != told["repeat"].min()]
-    both = others.merge(first, on=key, suffixes=("", "_first"))
-    if both.empty:
-        return None
-    return _by_prompt(both["output_sha256"] != both["output_sha256_first"], both["prompt_id"])
-
-
-def _by_prompt(differs: pd.Series, prompts: pd.Series) -> float:
-    """Mean over prompts of the share of their answers that differ."""
-    return float(differs.astype(float).groupby(prompts).mean().mean())
 
 
 CHECK: Check[CellEvidence] = Check(

@@ -1,0 +1,81 @@
+"""A number as it was printed: its value, and the range that its last digit leaves open.
+
+`0.81` is any number from 0.805 to 0.815. Sums over such numbers are done on both ends (interval arithmetic), so that a
+contradiction is never one of rounding. Factors and divisors are positive.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+_NUMBER = re.compile(
+    r"^[~≈$€]*\s*(?P<number>[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(?P<tail>%|x|×|ms|s|k|GB)?$", re.IGNORECASE
+)
+_MISSING = {"", "-", "–", "—", "n/a", "na", "none", "null", "nan", "err", "?"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A printed number, or one made of such: value, and the least and the most that it may be."""
+
+    value: float
+    low: float
+    high: float
+    printed: str = ""
+    """As it stood in the table; empty for what was computed."""
+
+    def __add__(self, other: Told) -> Told:
+        return Told(self.value + other.value, self.low + other.low, self.high + other.high)
+
+    def __sub__(self, other: Told) -> Told:
+        return Told(self.value - other.value, self.low - other.high, self.high - other.low)
+
+    def __mul__(self, other: Told) -> Told:
+        return Told(self.value * other.value, self.low * other.low, self.high * other.high)
+
+    def __truediv__(self, other: Told) -> Told:
+        return Told(self.value / other.value, self.low / other.high, self.high / other.low)
+
+    def scaled(self, factor: float) -> Told:
+        """The same in another unit."""
+        return self if factor == 1 else Told(self.value * factor, self.low * factor, self.high * factor)
+
+    def above(self, other: Told, tolerance: float) -> bool:
+        """Whether it is larger by more than rounding and this relative tolerance can explain."""
+        return self.low > other.high + abs(other.high) * tolerance
+
+    def apart(self, other: Told, tolerance: float) -> bool:
+        """Whether the two differ by more than rounding and this relative tolerance can explain."""
+        return self.above(other, tolerance) or other.above(self, tolerance)
+
+    def __str__(self) -> str:
+        return self.printed or f"{self.value:.4g}"
+
+
+def exactly(value: float) -> Told:
+    """A number without rounding, such as a count."""
+    return Told(value, value, value)
+
+
+def read(text: str) -> Told | None:
+    """The number in a cell: `0.81`, `81%`, `2.89x`, `1,200`, `$4.10`, `42.3 ms`; None where the cell has none.
+
+    A percentage becomes a share, and thousands by `k` become thousands. Seconds and milliseconds are not converted: the
+    column's unit says what its numbers are. Raises ValueError where there is something that is no number.
+    """
+    stripped = text.strip().strip("*").strip()
+    if stripped.lower() in _MISSING:
+        return None
+    found = _NUMBER.match(stripped)
+    if found is None:
+        raise ValueError(f"{stripped!r} is no number")
+    written = Decimal(found["number"].replace(",", ""))
+    exponent = written.as_tuple().exponent
+    assert isinstance(exponent, int)  # it is neither infinite nor NaN: the pattern has digits
+    scale = {"%": 0.01, "k": 1000.0}.get((found["tail"] or "").lower(), 1.0)
+    half = 0.5 * 10.0 ** min(exponent, 0)
+    value = float(written)
+    low = max(0.0, value - half) if value >= 0 else value - half
+    return Told(value * scale, low * scale, (value + half) * scale, found["number"] if scale == 1 else "")

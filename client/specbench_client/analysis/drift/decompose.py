@@ -1,0 +1,118 @@
+"""A change of a pooled metric as a sum of two parts: other categories (mix), and other values within them (drafter).
+
+Kitagawa 1955 ("Components of a difference between two rates"): with shares w and values r of categories c,
+
+    Σ w₁r₁ − Σ w₀r₀ = Σ (w₁ − w₀)(r₀ + r₁)/2 + Σ (r₁ − r₀)(w₀ + w₁)/2
+
+exactly, and without a rest that belongs to neither. A category that is on one side alone has no value on the other: its
+value is taken as unchanged, so that all of its coming or going is mix.
+
+Intervals: clusters (prompts; requests where none is told) are drawn with replacement on each side. Many clusters are
+first gathered into random groups, which leaves the variance of sums as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.drift import CategoryChange, DriftChange
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_client.analysis.bootstrap import LEVEL, PROMPTS_MIN, drawn
+from specbench_client.analysis.drift.ratios import Metric, told_for
+from specbench_client.metrics.frame import Values
+
+RESAMPLES = 1000
+GROUPS_MOST = 1000
+_MIX = "Mix: Σ over categories of (share now − share then) × mean of the metric then and now"
+_DRAFTER = "Drafter: Σ over categories of (metric now − metric then) × mean of the shares then and now"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """By category: shares and values then and now (NaN where a side has none), and both parts."""
+
+    shares: tuple[Values, Values]
+    levels: tuple[Values, Values]
+    mix: Values
+    drafter: Values
+
+
+def parts_of(then: tuple[Values, Values], now: tuple[Values, Values], constant: float) -> Parts:
+    """`then`, `now`: sums of accepted and of weight, categories on the first axis; further axes are resamples."""
+    shares, values = [], []
+    for over, under in (then, now):
+        shares.append(under / under.sum(axis=0))
+        values.append(constant + np.divide(over, under, out=np.full_like(over, np.nan), where=under > 0))
+    old, new = (np.where(np.isnan(mine), other, mine) for mine, other in (values, values[::-1]))
+    old, new = np.nan_to_num(old), np.nan_to_num(new)  # on neither side: a resample without that category
+    mix = (shares[1] - shares[0]) * (old + new) / 2
+    drafter = (new - old) * (shares[0] + shares[1]) / 2
+    return Parts((shares[0], shares[1]), (values[0], values[1]), mix, drafter)
+
+
+def decompose(then: pd.DataFrame, now: pd.DataFrame, metric: Metric, seed: int) -> DriftChange | None:
+    """Both: tables of `Requests`. None where a side has no request with the metric's weight."""
+    sides = [told_for(table, metric) for table in (then, now)]
+    if any(side.empty for side in sides):
+        return None
+    names = sorted({name for side in sides for name in side["category"]}, key=lambda name: (name is None, name or ""))
+    grouped = [_grouped(side, names, metric, seed) for side in sides]
+    sums = [(over.sum(axis=1), under.sum(axis=1)) for over, under in grouped]
+    whole = parts_of(sums[0], sums[1], metric.constant)
+    rng = np.random.default_rng(seed)
+    resampled = parts_of(_resampled(grouped[0], rng), _resampled(grouped[1], rng), metric.constant)
+    n = min(over.shape[1] for over, _ in grouped)
+    mix, drafter = float(whole.mix.sum()), float(whole.drafter.sum())
+    change = resampled.mix.sum(axis=0) + resampled.drafter.sum(axis=0)
+    return DriftChange(
+        metric=metric.name,
+        weight=metric.weight,
+        change=_figure(mix + drafter, change, f"Change now − then of: {metric.definition}", metric, n),
+        mix=_figure(mix, resampled.mix.sum(axis=0), _MIX, metric, n),
+        drafter=_figure(drafter, resampled.drafter.sum(axis=0), _DRAFTER, metric, n),
+        categories=[_category(name, index, whole) for index, name in enumerate(names)],
+    )
+
+
+def _grouped(table: pd.DataFrame, names: list[str | None], metric: Metric, seed: int) -> tuple[Values, Values]:
+    """Sums by category × group of clusters."""
+    clusters = pd.factorize(table["prompt_id"])[0]
+    count = int(clusters.max()) + 1
+    order = np.random.default_rng(seed).permutation(count) % min(count, GROUPS_MOST)
+    rows = np.array([names.index(name) for name in table["category"]]), order[clusters]
+    sums = []
+    for column in ("accepted_tokens", metric.weight):
+        found = np.zeros((len(names), min(count, GROUPS_MOST)))
+        np.add.at(found, rows, table[column].to_numpy(float))
+        sums.append(found)
+    return sums[0], sums[1]
+
+
+def _resampled(side: tuple[Values, Values], rng: np.random.Generator) -> tuple[Values, Values]:
+    times = drawn(rng, side[0].shape[1], RESAMPLES).T
+    return side[0] @ times, side[1] @ times
+
+
+def _figure(value: float, samples: Values, definition: str, metric: Metric, n: int) -> Figure:
+    interval = None
+    if n >= PROMPTS_MIN:
+        low, high = np.percentile(samples, [50 * (1 - LEVEL), 50 * (1 + LEVEL)])
+        method = f"bootstrap percentiles, unit: cluster; {RESAMPLES} resamples of each side"
+        interval = FigureInterval(low=float(low), high=float(high), level=LEVEL, method=method)
+    return Figure(value=value, unit=metric.unit, definition=definition, n=n, interval=interval, source="engine")
+
+
+def _category(name: str | None, index: int, parts: Parts) -> CategoryChange:
+    old, new = (float(values[index]) for values in parts.levels)
+    return CategoryChange(
+        category=name,
+        reference_share=float(parts.shares[0][index]),
+        current_share=float(parts.shares[1][index]),
+        reference=None if np.isnan(old) else old,
+        current=None if np.isnan(new) else new,
+        mix=float(parts.mix[index]),
+        drafter=float(parts.drafter[index]),
+    )

@@ -1,0 +1,80 @@
+"""Answers' words, read again from the records where a run kept them. Only what is asked for is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specbench_api.outcome.lossless import ComparedBy
+
+Key = tuple[str, str, int]
+"""Point, conversation and turn: one answer."""
+Units = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Words:
+    """One answer: its token ids, its text, or neither."""
+
+    ids: tuple[int, ...] | None
+    text: str | None
+
+    def units(self, by: ComparedBy) -> Units | None:
+        """Its tokens or its characters as numbers; None where it was not kept so."""
+        if by is ComparedBy.TOKEN_IDS:
+            return None if self.ids is None else np.array(self.ids, dtype=np.int64)
+        if by is ComparedBy.TEXT and self.text is not None:
+            return np.frombuffer(self.text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)
+        return None
+
+    def opening(self, by: ComparedBy) -> str | None:
+        """Its first token, or its first word; empty for an empty answer."""
+        if by is ComparedBy.TOKEN_IDS:
+            return None if self.ids is None else "".join(map(str, self.ids[:1]))
+        if by is ComparedBy.TEXT and self.text is not None:
+            return next(iter(self.text.split(maxsplit=1)), "")
+        return None
+
+
+def keyed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Tidy rows with their key in a column `key`."""
+    columns = (rows["point"], rows["conversation_id"], rows["turn"])
+    keys = [(str(point), str(talk), int(turn)) for point, talk, turn in zip(*columns, strict=True)]
+    return rows.assign(key=pd.Series(keys, index=rows.index, dtype=object))
+
+
+def read_words(records: Mapping[str, Iterable[pd.DataFrame]], wanted: Iterable[Key]) -> dict[Key, Words]:
+    """The words of these answers, as far as they were kept. Reads each point's records once more."""
+    asked = set(wanted)
+    found: dict[Key, Words] = {}
+    for point in sorted({key[0] for key in asked}):
+        for part in records[point]:
+            found |= _of_part(part, point, asked)
+    return found
+
+
+def kept_as(words: Iterable[Words]) -> ComparedBy:
+    """The finest form that all of them have."""
+    all_of_them = list(words)
+    for by in (ComparedBy.TOKEN_IDS, ComparedBy.TEXT):
+        if all_of_them and all(each.units(by) is not None for each in all_of_them):
+            return by
+    return ComparedBy.DIGEST
+
+
+def _of_part(part: pd.DataFrame, point: str, asked: set[Key]) -> dict[Key, Words]:
+    given = part.reindex(columns=["conversation_id", "turn", "phase", "output_token_ids", "output_text"])
+    found = {}
+    for talk, turn, phase, ids, text in given.itertuples(index=False):
+        key = (point, str(talk), int(turn))
+        if key in asked and phase != "warmup":
+            found[key] = Words(_ids(ids), text if isinstance(text, str) else None)
+    return found
+
+
+def _ids(value: object) -> tuple[int, ...] | None:
+    return tuple(int(each) for each in value) if isinstance(value, list | tuple | np.ndarray) else None

@@ -1,0 +1,63 @@
+"""Losslessness in words: a row for each arm, workload and load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.lossless import Losslessness
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.report.columns import DASH
+
+
+@dataclass(frozen=True)
+class LosslessRow:
+    """One line of the table of losslessness."""
+
+    arm: str
+    workload: str
+    load: str
+    verdict: str
+    divergence: str
+    control: str
+    excess: str
+    first_difference: str
+    message: str
+
+
+def lossless_rows(summary: RunSummary) -> list[LosslessRow]:
+    """One row a cell that was compared with the baseline."""
+    return [_row(cell.arm, cell.workload, cell.level.label, cell.lossless) for cell in summary.cells if cell.lossless]
+
+
+def losslessness_lines(summary: RunSummary) -> list[str]:
+    """A line for each of them."""
+    return [
+        f"{row.arm} on {row.workload} at {row.load}: {row.verdict}: {row.message}" for row in lossless_rows(summary)
+    ]
+
+
+def _row(arm: str, workload: str, load: str, told: Losslessness) -> LosslessRow:
+    place = told.first_difference
+    return LosslessRow(
+        arm=arm,
+        workload=workload,
+        load=load,
+        verdict=str(told.verdict),
+        divergence=_share(told.divergence),
+        control=_share(told.control),
+        excess=_share(told.excess),
+        first_difference=f"{_number(place.arm)} / {_number(place.control)} {place.unit}" if place else DASH,
+        message=told.message,
+    )
+
+
+def _share(figure: Figure | None) -> str:
+    if figure is None or figure.value is None:
+        return DASH
+    bounds = figure.interval
+    return f"{figure.value:.1%}" + (f" [{bounds.low:.1%}, {bounds.high:.1%}]" if bounds else "")
+
+
+def _number(figure: Figure | None) -> str:
+    return DASH if figure is None or figure.value is None else f"{figure.value:.0f}"

@@ -1,0 +1,261 @@
+"""The auditor: tables made by the very formulas are clean, and each law that is broken is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.audit import AuditReport
+from specbench_client.analysis.audit.columns import Name, column
+from specbench_client.analysis.audit.document import Document, labelled
+from specbench_client.analysis.audit.judge import audit
+from specbench_client.analysis.audit.numbers import Told, read
+from specbench_client.analysis.audit.of_run import document_of
+from specbench_client.analysis.audit.published import names, text_of
+from specbench_client.analysis.audit.reading import read_document
+from specbench_client.analysis.audit.rules.table import RULES
+from specbench_testing.records import World, run_of_world
+
+Rows = list[dict[str, Any]]
+
+
+def audited(*tables: Rows, **facts: str) -> AuditReport:
+    document = {"tables": [{"name": f"t{index}", "rows": rows} for index, rows in enumerate(tables)]}
+    import json
+
+    return audit(read_document(json.dumps(document), "tables.json", facts))
+
+
+def found(report: AuditReport) -> list[str]:
+    return [finding.rule for finding in report.findings]
+
+
+def lawful(
+    alpha: float = 0.75, base_ms: float = 40.0, prefill_ms: float = 300.0, drafts: tuple[int, ...] = (0, 1, 3, 5, 8)
+) -> Rows:
+    """Rows by the formulas themselves, printed to a few digits: one engine, one stream, 200 tokens a request."""
+    tokens, price = 200, 12.0
+    rows = []
+    for k in drafts:
+        length = sum(alpha**power for power in range(k + 1))
+        step = base_ms * (1 + 0.03 * k)
+        tpot = step / length
+        whole = prefill_ms + tpot * (tokens - 1)
+        base_whole = prefill_ms + base_ms * (tokens - 1)
+        per_hour, tps = 3_600_000 / whole, tokens / whole * 1000
+        rows.append(
+            {
+                "method": "eagle3" if k else "none", "k": str(k), "concurrency": "1",
+                "accept rate": f"{(length - 1) / k:.1%}" if k else "–", "AL": f"{length:.2f}",
+                "TPOT P50 (ms)": f"{tpot:.1f}", "TTFT (ms)": f"{prefill_ms:.0f}", "E2E mean (s)": f"{whole / 1000:.2f}",
+                "speedup": f"{base_whole / whole:.2f}x", "output tokens": str(tokens), "tok/s": f"{tps:.1f}",
+                "req/h": f"{per_hour:.0f}", "$/h": f"{price:.2f}", "cost per request": f"{price / per_hour:.5f}",
+                "cost per 1M tokens": f"${price / tps / 3600 * 1e6:,.2f}", "engine": "vLLM 0.11.1",
+                "step (ms)": f"{step:.1f}",
+                "cost reduction": f"{1 - whole / base_whole:.1%}" if k else "",
+            }
+        )  # fmt: skip
+    return rows
+
+
+def test_lawful_rows_ask_every_rule_and_break_none() -> None:
+    report = audited(lawful(), lawful())
+    assert found(report) == []
+    assert [rule.rule for rule in report.asked if not rule.asked] == []
+    assert (report.tables, report.rows, report.settings) == (2, 10, [])
+
+
+@given(
+    st.floats(0.3, 0.95), st.floats(5, 100), st.floats(10, 2000),
+    st.lists(st.integers(1, 16), min_size=1, max_size=5, unique=True),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_no_lawful_table_is_suspected(alpha: float, base_ms: float, prefill_ms: float, drafts: list[int]) -> None:
+    assert found(audited(lawful(alpha, base_ms, prefill_ms, (0, *sorted(drafts))))) == []
+
+
+BROKEN: tuple[tuple[int, dict[str, str], set[str]], ...] = (
+    (2, {"accept rate": "140%"}, {"PossibleAcceptance", "AcceptanceLength", "AcceptanceByDraftLength"}),
+    (2, {"AL": "4.6"}, {"PossibleAcceptance", "AcceptanceLength", "AcceptanceByDraftLength"}),
+    (3, {"AL": "3.20", "accept rate": ""}, set()),
+    (3, {"accept rate": "74%", "AL": ""}, {"AcceptanceByDraftLength"}),
+    (
+        1,
+        {"AL": "", "accept rate": "99%", "TPOT P50 (ms)": "39.9", "tok/s": "", "E2E mean (s)": ""},
+        {"StepTimeByDraftLength"},
+    ),
+    (1, {"speedup": "1.95x"}, {"SpeedupAboveTokens", "SpeedupAboveParts"}),
+    (0, {"speedup": "1.20x"}, {"BaselineOfItself"}),
+    (3, {"step (ms)": "60.0"}, {"StepTime"}),
+    (3, {"accepted length": "2.29"}, set()),
+    (3, {"accepted length": "3.9"}, {"AcceptanceLength"}),
+    (3, {"speedup": "3.40x"}, {"ThroughputRatio"}),
+    (3, {"tok/s": "110"}, {"ThroughputRatio", "ThroughputAboveStreams", "Cost"}),
+    (3, {"req/h": "800"}, {"LittlesLaw", "ThroughputRatio", "Cost"}),
+    (3, {"E2E mean (s)": "9.00"}, {"LittlesLaw", "EndToEnd"}),
+    (3, {"cost per request": "0.00400"}, {"Cost"}),
+    (3, {"cost reduction": "12.0%"}, {"Cost"}),
+    (3, {"engine": "vLLM 0.7.3"}, {"EngineRelease"}),
+    (3, {"engine": "vLLM nightly"}, set()),
+)
+
+
+@pytest.mark.parametrize(("row", "changes", "rules"), BROKEN, ids=lambda value: str(value)[:40])
+def test_each_broken_law_is_named(row: int, changes: dict[str, str], rules: set[str]) -> None:
+    rows = lawful()
+    rows[row] |= changes
+    told = set(found(audited(rows)))
+    assert rules <= told if rules else told == set()
+
+
+def test_every_rule_was_broken_by_some_test() -> None:
+    broken = {rule for _, _, rules in BROKEN for rule in rules}
+    assert {rule.name for rule in RULES} - broken == {"SpeedupBasis", "RepeatedSetting"}
+
+
+def test_one_setting_with_two_values_is_named_with_both_places() -> None:
+    other = lawful()
+    other[3]["TPOT P50 (ms)"] = "30.0"
+    (finding,) = [each for each in audited(lawful(), other).findings if each.rule == "RepeatedSetting"]
+    assert finding.arithmetic == ["t0 row 4: 14.0", "t1 row 4: 30.0"]
+
+
+def test_a_column_of_two_bases_is_named_with_the_prefill_share_that_forbids_it() -> None:
+    def bases(prefill_ms: float) -> list[str]:
+        wanted = ("method", "k", "TPOT P50 (ms)", "speedup")
+        rows = [{name: row[name] for name in wanted} for row in lawful(prefill_ms=prefill_ms)]
+        assert found(audited(rows, concurrency="8")) == []
+        rows[2]["speedup"] = f"{float(rows[0]['TPOT P50 (ms)']) / float(rows[2]['TPOT P50 (ms)']):.2f}"
+        return found(audited(rows, concurrency="8"))
+
+    assert bases(prefill_ms=1000) == ["SpeedupBasis"]
+    assert bases(prefill_ms=50) == []  # too little of a request to tell the bases apart
+
+
+def test_a_setting_that_we_do_not_know_keeps_rows_apart() -> None:
+    rows = [{**row, "dataset": "a"} for row in lawful()] + [{**row, "dataset": "b"} for row in lawful(0.4)]
+    report = audited(rows)
+    assert (found(report), report.settings) == ([], ["dataset"])
+    assert "RepeatedSetting" in found(audited([{key: row[key] for key in row if key != "dataset"} for row in rows]))
+
+
+def test_the_published_benchmark_shows_the_faults_that_are_known_of_it() -> None:
+    report = audit(read_document(text_of("production-benchmark"), "production-benchmark.json", {}))
+    messages = {finding.rule: finding.message for finding in report.findings}
+    assert messages.keys() == {"StepTimeByDraftLength", "SpeedupBasis", "ThroughputRatio", "EngineRelease"}
+    assert "k=1 implies a step of 67 ms, longer than the 60 ms of k=3" in messages["StepTimeByDraftLength"]
+    assert "it is the TPOT ratio for k=1, k=3, and less than it for k=5, k=7, k=10, k=15" in messages["SpeedupBasis"]
+    assert "2.40 disagrees with its own speedup of 1.98" in messages["ThroughputRatio"]
+    assert "vllm 0.7.3 does not have eagle3" in messages["EngineRelease"]
+
+
+def test_the_published_example_fails_its_own_formula() -> None:
+    (finding,) = audit(read_document(text_of("free-lunch"), "free-lunch.json", {})).findings
+    assert finding.rule == "AcceptanceLength"
+    assert "= 3.689" in finding.arithmetic[0]
+    assert names() == ["free-lunch", "production-benchmark"]
+
+
+@pytest.mark.draws
+def test_our_own_runs_of_a_known_truth_are_clean() -> None:
+    """One world, three draft lengths, steps that grow with them."""
+    rows = []
+    for drafts, step in ((1, 10.6), (3, 11.8), (5, 13.0)):
+        world = World(prompts=30, drafts=drafts, step_ms={"ngram": step}, concurrency=(1, 4))
+        (table,) = document_of(world.plan, run_of_world(world)).tables.values()
+        rows += [row for row in table if drafts == 1 or not row.is_baseline]
+    report = audit(Document("a world", {"chat": labelled(rows)}))
+    asked = {rule.rule for rule in report.asked if rule.asked}
+    assert found(report) == []
+    assert asked >= {
+        "PossibleAcceptance",
+        "AcceptanceLength",
+        "StepTimeByDraftLength",
+        "SpeedupAboveTokens",
+        "ThroughputRatio",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("0.81", (0.81, 0.805, 0.815)), ("81%", (0.81, 0.805, 0.815)), ("2.89x", (2.89, 2.885, 2.895)),
+        ("**2.9×**", (2.9, 2.85, 2.95)), ("$1,200", (1200, 1199.5, 1200.5)), ("42.3 ms", (42.3, 42.25, 42.35)),
+    ],
+)  # fmt: skip
+def test_a_number_keeps_what_its_rounding_hides(text: str, told: tuple[float, float, float]) -> None:
+    number = read(text)
+    assert number is not None
+    assert (number.value, number.low, number.high) == pytest.approx(told)
+
+
+@pytest.mark.parametrize("text", ["", "–", "n/a", " - "])
+def test_missing_stays_missing(text: str) -> None:
+    assert read(text) is None
+
+
+@given(st.floats(0.1, 100), st.floats(0.1, 100), st.floats(0, 0.05), st.floats(0, 0.05))
+def test_sums_hold_whatever_the_rounding_hid(one: float, two: float, off: float, away: float) -> None:
+    first, second = Told(one, one - off, one + off), Told(two, two - away, two + away)
+    for sign in (-1, 1):
+        x, y = one + sign * off, two - sign * away
+        for made, truth in (
+            (first + second, x + y),
+            (first * second, x * y),
+            (first / second, x / y),
+            (first - second, x - y),
+        ):
+            assert made.low - 1e-9 <= truth <= made.high + 1e-9
+
+
+TITLES = [
+    ("TPOT P50 (ms)", Name.TPOT, 1.0),
+    ("tpot_ms", Name.TPOT, 1.0),
+    ("TTFT (s)", Name.TTFT, 1000.0),
+    ("Accept rate", Name.ACCEPTANCE_RATE, 1.0),
+    ("E2E speed-up", Name.E2E_SPEEDUP, 1.0),
+    ("Speedup", Name.SPEEDUP, 1.0),
+    ("tok/s", Name.THROUGHPUT, 1.0),
+    ("$/h", Name.PRICE, 1.0),
+    ("Req/h", Name.REQUESTS_PER_HOUR, 1.0),
+    ("num_speculative_tokens", Name.DRAFT_LENGTH, 1.0),
+    ("Batch size", Name.CONCURRENCY, 1.0),
+    ("Cost per 1M tokens", Name.COST_PER_MILLION, 1.0),
+    ("TPOT P95 (ms)", None, 1.0),
+    ("Dataset", None, 1.0),
+    ("τ", Name.ACCEPTANCE_LENGTH, 1.0),
+]
+
+
+@pytest.mark.parametrize(("title", "name", "factor"), TITLES)
+def test_columns_go_by_their_usual_names(title: str, name: Name | None, factor: float) -> None:
+    read_as = column(title)
+    assert (read_as.name, read_as.factor) == (name, factor)
+
+
+def test_markdown_and_csv_are_read_alike() -> None:
+    titles = list(lawful()[0])
+    lines = ["# Methods", "", "| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    lines += ["| " + " | ".join(str(row[title]) for title in titles) + " |" for row in lawful()]
+    csv = "\n".join([",".join(titles), *(",".join(f'"{row[title]}"' for title in titles) for row in lawful())])
+    rows = lawful()
+    markdown_rows = read_document("\n".join(lines), "post.md", {}).rows
+    assert [row.table for row in markdown_rows] == ["Methods"] * len(rows)
+    values = [row.values for row in markdown_rows]
+    assert values == [row.values for row in read_document(csv, "table.csv", {}).rows]
+
+
+def test_every_bad_cell_is_named() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        read_document("k,TPOT (ms)\n3,fast\nmany,12\n", "t.csv", {})
+    assert [problem.path for problem in refused.value.problems] == ["t.csv, row 1, TPOT (ms)", "t.csv, row 2, k"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"tables": 1}', '{"tables": [{"rows": 1}]}', "only words\n"])
+def test_what_holds_no_table_is_refused(text: str) -> None:
+    with pytest.raises(InvalidSpec):
+        read_document(text, "t.json" if text.startswith("{") else "t.md", {})

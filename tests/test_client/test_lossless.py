@@ -1,0 +1,300 @@
+"""Losslessness: false alarms stay within their level, a known difference is found, and what cannot be told is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.outcome.lossless import ComparedBy, Losslessness, LosslessVerdict
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Point
+from specbench_client.analysis.lossless.greedy import judge_greedy
+from specbench_client.analysis.lossless.lengths import length_test
+from specbench_client.analysis.lossless.openings import opening_test
+from specbench_client.analysis.lossless.places import shared
+from specbench_client.metrics.divergence import Divergence, divergence
+from specbench_client.report.lossless import lossless_rows
+from specbench_testing.records import Lies, World, run_of_world, sha
+
+WORLD = World(prompts=24, repeats=3)
+
+
+def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataFrame:
+    """Tidy rows, as far as divergence reads them, of (repeat, prompt, text)."""
+    told = [
+        {
+            "point": f"point{repeat}", "repeat": float(repeat), "prompt_id": prompt,
+            "conversation_id": f"{prompt}#{index}",
+            "turn": float(turn), "category": None, "intended_ns": float(index), "ok": True, "filler": False,
+            "output_sha256": text,
+        }
+        for index, (repeat, prompt, text) in enumerate(texts)
+    ]  # fmt: skip
+    return pd.DataFrame(told)
+
+
+def test_divergence_is_the_share_of_pairs_that_differ() -> None:
+    """By hand: p is a, a, b on the baseline and a, b, b on the arm; q is x everywhere."""
+    base = rows_of([(0, "p", "a"), (1, "p", "a"), (2, "p", "b"), (0, "q", "x"), (1, "q", "x"), (2, "q", "x")])
+    arm = rows_of([(0, "p", "a"), (1, "p", "b"), (2, "p", "b"), (0, "q", "x"), (1, "q", "x"), (2, "q", "x")])
+    found = divergence(arm, base)
+    assert found.rate == pytest.approx((5 / 9 + 0) / 2)
+    assert found.control == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_answers_of_one_repeat_are_no_control() -> None:
+    base = rows_of([(0, "p", "a"), (0, "p", "b"), (0, "p", "c")])
+    found = divergence(base, base)
+    assert found.control is None
+    assert found.rate == pytest.approx(2 / 3)
+
+
+Texts = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("pqr"), st.sampled_from("abc")), min_size=1, max_size=20)
+
+
+@given(Texts, Texts)
+@settings(max_examples=25, deadline=None)
+def test_shares_are_those_of_counting_every_pair(
+    arm: list[tuple[int, str, str]], base: list[tuple[int, str, str]]
+) -> None:
+    def by_hand(mine: list[tuple[int, str, str]], *, others: bool) -> dict[str, float]:
+        found: dict[str, dict[int, list[float]]] = {}
+        for repeat, prompt, text in mine:
+            differs = [
+                text != other
+                for its, its_prompt, other in base
+                if its_prompt == prompt and not (others and its == repeat)
+            ]
+            if differs:
+                found.setdefault(prompt, {}).setdefault(repeat, []).append(float(np.mean(differs)))
+        return {
+            prompt: float(np.mean([np.mean(each) for each in repeats.values()])) for prompt, repeats in found.items()
+        }
+
+    found = divergence(rows_of(arm), rows_of(base))
+    rate, control = by_hand(arm, others=False), by_hand(base, others=True)
+    compared = {prompt: value for prompt, value in control.items() if prompt in rate}
+    assert found.rate == (pytest.approx(np.mean(list(rate.values()))) if rate else None)
+    if {(repeat, prompt) for repeat, prompt, _ in base} <= {(repeat, prompt) for repeat, prompt, _ in arm}:
+        assert found.control == (pytest.approx(np.mean(list(compared.values()))) if compared else None)
+
+
+def simulated(seed: int, *, prompts: int = 40, repeats: int = 3, effect: float = 0.0) -> Divergence:
+    """Answers of which each is its prompt's usual one or a rounding's; `effect`: of the arm's, so many are its own."""
+    rng = np.random.default_rng(seed)
+    chance = rng.beta(0.6, 2.4, prompts)
+    sides = []
+    for side in ("arm", "base"):
+        texts = []
+        for repeat in range(repeats):
+            rounded, own = rng.random(prompts) < chance, (rng.random(prompts) < effect) & (side == "arm")
+            texts += [
+                (repeat, f"p{index}", "own" if own[index] else "rounded" if rounded[index] else "usual")
+                for index in range(prompts)
+            ]
+        sides.append(rows_of(texts))
+    return divergence(sides[0], sides[1])
+
+
+def verdicts(effect: float, times: int = 200, **more: int) -> list[LosslessVerdict]:
+    told = [judge_greedy(simulated(seed, effect=effect, **more), seed) for seed in range(times)]
+    return [each.verdict for each in told if each is not None]
+
+
+@pytest.mark.draws
+def test_false_alarms_stay_within_their_level() -> None:
+    """One-sided 2.5 % of runs in which arm and baseline are drawn from one distribution; 200 of them, ± 3 σ."""
+    alarms = np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(0.0)])
+    assert alarms <= 0.025 + 3 * np.sqrt(0.025 * 0.975 / 200)
+
+
+@pytest.mark.draws
+def test_an_excess_as_large_as_is_called_detectable_is_found_in_about_four_runs_of_five() -> None:
+    first = judge_greedy(simulated(0), 0)
+    assert first is not None
+    assert first.detectable is not None
+    assert first.detectable.value is not None
+    alike = float(1 - np.mean([found for seed in range(20) if (found := simulated(seed).rate) is not None]))
+    effect = first.detectable.value / alike  # own answers differ always; else they would have at 1 - alike
+    found = float(np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(effect, 60)]))
+    assert 0.6 <= found <= 0.97
+    assert np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(min(1.0, 2 * effect), 30)]) > 0.95
+
+
+def told_of(summary: RunSummary) -> Losslessness:
+    (cell,) = [cell for cell in summary.cells if cell.arm == "ngram"]
+    assert cell.lossless is not None
+    return cell.lossless
+
+
+def answering(words: Any) -> Lies:
+    """`words`: (point, prompt number) → the text of its answer."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        texts = [words(point, int(str(prompt)[1:])) for prompt in frame["prompt_id"]]
+        return frame.assign(output_text=texts, output_sha256=[sha(text) for text in texts])
+
+    return Lies(records=edit)
+
+
+def test_equal_answers_are_lossless_and_the_bound_is_that_of_none_of_so_many() -> None:
+    told = told_of(run_of_world(WORLD))
+    assert told.verdict is LosslessVerdict.LOSSLESS
+    assert told.compared_by is ComparedBy.DIGEST
+    assert told.excess is not None
+    assert told.excess.interval is not None
+    assert told.excess.interval.high == pytest.approx(1 - 0.025 ** (1 / 24))
+    assert "would have been found" in told.message
+
+
+def test_other_answers_diverge_and_the_place_is_told_in_what_was_kept() -> None:
+    lies = answering(lambda point, prompt: f"{'same ' * prompt}{point.arm}")
+    told = told_of(run_of_world(WORLD, lies))
+    assert (told.verdict, told.compared_by) == (LosslessVerdict.DIVERGES, ComparedBy.TEXT)
+    assert told.first_difference is not None
+    assert told.first_difference.unit == "characters"
+    assert told.first_difference.arm is not None
+    assert told.first_difference.arm.value == pytest.approx(5 * 11.5, abs=1.5)  # "ngram" and "none" share their n
+    assert told.first_difference.control is None
+    row = lossless_rows(run_of_world(WORLD, lies))[0]
+    assert (row.divergence, row.control) == ("100.0%", "0.0%")
+
+
+def test_token_ids_are_compared_where_they_were_kept() -> None:
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        ids = pd.Series([[1, 2, 3, 4 if point.arm == "none" else 5, 6]] * len(frame), index=frame.index, dtype=object)
+        digests = [sha(f"{point.arm}{prompt}") for prompt in frame["prompt_id"]]
+        return frame.assign(output_token_ids=ids, output_text="kept", output_sha256=digests)
+
+    told = told_of(run_of_world(WORLD, Lies(records=edit)))
+    assert told.compared_by is ComparedBy.TOKEN_IDS
+    assert told.first_difference is not None
+    assert told.first_difference.arm is not None
+    assert (told.first_difference.unit, told.first_difference.arm.value) == ("tokens", 3)
+
+
+def test_a_baseline_that_differs_as_often_from_itself_is_the_control() -> None:
+    lies = answering(lambda point, prompt: f"{prompt}" if point.repeat == 0 or prompt % 2 else f"{point}")
+    told = told_of(run_of_world(WORLD, lies))
+    assert told.verdict is LosslessVerdict.LOSSLESS
+    assert told.control is not None
+    assert told.control.value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("world", "verdict"),
+    [
+        (replace(WORLD, repeats=1), LosslessVerdict.NO_CONTROL),
+        (replace(WORLD, prompts=2), LosslessVerdict.TOO_FEW),
+    ],
+)
+def test_what_cannot_be_told_is_said(world: World, verdict: LosslessVerdict) -> None:
+    assert told_of(run_of_world(world)).verdict is verdict
+
+
+def test_without_digests_and_without_a_baseline_nothing_is_said() -> None:
+    no_digest = run_of_world(WORLD, Lies(records=lambda _, frame: frame.assign(output_sha256=None)))
+    alone = run_of_world(replace(WORLD, edits={"spec.baseline": "Skip"}))
+    assert [cell.lossless for summary in (no_digest, alone) for cell in summary.cells] == [None, None, None]
+
+
+def sampled(
+    seed: int, arm: tuple[float, ...] = (0.7, 0.2, 0.1), longer: float = 1.0, repeats: int = 4, prompts: int = 60
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Sampled answers of a side each: openings from three words, lengths of a prompt's own mean."""
+    rng = np.random.default_rng(seed)
+    base = (0.7, 0.2, 0.1)
+    means = rng.uniform(50, 500, prompts)
+    made = []
+    for chances, factor in ((arm, longer), (base, 1.0)):
+        prompt = np.repeat(np.arange(prompts), repeats)
+        made.append(
+            pd.DataFrame(
+                {
+                    "prompt_id": [f"p{each}" for each in prompt],
+                    "repeat": np.tile(np.arange(repeats), prompts).astype(float),
+                    "opening": rng.choice(["The", "A", "So"], size=prompt.size, p=chances),
+                    "tokens": np.round(rng.lognormal(np.log(means[prompt] * factor), 0.25)),
+                }
+            )
+        )
+    return made[0], made[1]
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize("test", [opening_test, length_test])
+def test_permutation_tests_keep_their_level(test: Any) -> None:
+    p_values = np.array([test(*sampled(seed), seed).p_value for seed in range(100)])
+    assert np.mean(p_values <= 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)
+    assert 0.35 < p_values.mean() < 0.65
+
+
+@pytest.mark.draws
+def test_a_share_of_new_openings_as_large_as_is_called_detectable_is_found() -> None:
+    """The contamination that the detectable difference is defined by: δ of the answers begin with a new word."""
+    told = opening_test(*sampled(0), 0)
+    assert told is not None
+    found = []
+    for seed in range(100):
+        arm, base = sampled(seed)
+        rng = np.random.default_rng(10_000 + seed)
+        new = rng.random(len(arm)) < told.detectable
+        tested = opening_test(arm.assign(opening=np.where(new, "Xylophone", arm["opening"])), base, seed)
+        assert tested is not None
+        found.append(tested.p_value <= 0.05)
+    assert 0.65 <= np.mean(found) <= 0.95
+
+
+@pytest.mark.draws
+def test_longer_answers_are_found() -> None:
+    arm, base = sampled(1, longer=1.25)
+    told = length_test(arm, base, 1)
+    assert told is not None
+    assert told.p_value < 0.01
+    assert told.difference > told.detectable
+
+
+def test_a_shift_of_openings_is_found() -> None:
+    told = opening_test(*sampled(1, arm=(0.3, 0.4, 0.3)), 1)
+    assert told is not None
+    assert told.p_value < 0.01
+    assert told.difference > told.detectable
+
+
+def speaking(arm_word: str) -> Lies:
+    """Sampled answers: each begins with one of a few words, drawn anew for each repeat; the arm may have its own."""
+
+    def words(point: Point, prompt: int) -> str:
+        rng = np.random.default_rng([prompt, point.repeat, point.arm == "none"])
+        word = rng.choice(["The", "A", "So"])
+        return f"{arm_word if point.arm != 'none' and arm_word else word} {rng.random()}"
+
+    return answering(words)
+
+
+@pytest.mark.parametrize(("word", "verdict"), [("", LosslessVerdict.LOSSLESS), ("Own", LosslessVerdict.DIVERGES)])
+def test_a_run_at_temperature_is_tested_by_distribution(word: str, verdict: LosslessVerdict) -> None:
+    told = told_of(run_of_world(replace(WORLD, temperature=0.8, repeats=4), speaking(word)))
+    assert told.verdict is verdict
+    assert [each.name for each in told.tests] == ["opening", "length"]
+    assert all(each.control_p_value is not None for each in told.tests)
+    assert told.divergence is None
+
+
+def test_answers_that_one_seed_repeats_are_no_samples() -> None:
+    told = told_of(run_of_world(replace(WORLD, temperature=0.8)))
+    assert told.verdict is LosslessVerdict.NOT_INDEPENDENT
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
+def test_the_first_difference_is_the_length_of_the_common_begin(one: list[int], other: list[int]) -> None:
+    place = shared(np.array(one, dtype=np.int64), np.array(other, dtype=np.int64))
+    assert one[:place] == other[:place]
+    assert place == min(len(one), len(other)) or one[place] != other[place]

@@ -1,0 +1,161 @@
+"""The rules for Prometheus: they ask for what the engines export, and fire when they should (played by promtool)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from peers.table import PEERS
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "examples/monitoring/drift.rules.yaml"
+RULES: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+ALERTS = [rule["alert"] for group in RULES["groups"] for rule in group["rules"] if "alert" in rule]
+EXPORTED = {
+    "vllm:spec_decode_num_drafts_total",
+    "vllm:spec_decode_num_draft_tokens_total",
+    "vllm:spec_decode_num_accepted_tokens_total",
+    "vllm:generation_tokens_total",
+    "sglang:spec_verify_calls_total",
+    "sglang:generation_tokens_total",
+    "sglang:num_requests_total",
+}
+"""By vLLM 0.33.0 (v1/spec_decode/metrics.py, v1/metrics/loggers.py) and SGLang (metrics_collector.py)."""
+STEP_MIN = 10
+DAY = 24 * 60 // STEP_MIN
+WEEKS = 9 * DAY
+
+
+def test_every_series_is_one_that_an_engine_exports_or_a_rule_records() -> None:
+    rules = [rule for group in RULES["groups"] for rule in group["rules"]]
+    recorded = {rule["record"] for rule in rules if "record" in rule}
+    asked = {name for rule in rules for name in re.findall(r"\b(?:vllm|sglang|model):[\w:]+", rule["expr"])}
+    assert asked == EXPORTED | (recorded - {"model:spec_acceptance_rate:rate1h"})
+
+
+def test_every_alert_is_explained() -> None:
+    page = (ROOT / "docs/drift.md").read_text(encoding="utf-8")
+    assert [name for name in ALERTS if f"`{name}`" not in page] == []
+
+
+def promtool() -> str | None:
+    """On PATH, or as hack/peer built it."""
+    built = PEERS["promtool"].file
+    return shutil.which("promtool") or (str(built) if built.exists() else None)
+
+
+def counter(*pieces: tuple[float, int]) -> str:
+    """Promtool's words for a counter with these slopes (a step) for so many steps each."""
+    value, words = 0.0, []
+    for slope, steps in pieces:
+        words.append(f"{value:g}+{slope:g}x{steps - 1}")
+        value += slope * steps
+    return " ".join(words)
+
+
+def vllm(accepted: str, steps: str, tokens: str) -> dict[str, str]:
+    place = '{job="llm",model_name="m",engine="0"}'
+    names = ("spec_decode_num_accepted_tokens", "spec_decode_num_drafts", "generation_tokens")
+    series = dict(zip(names, (accepted, steps, tokens), strict=True))
+    series["spec_decode_num_draft_tokens"] = steps
+    return {f"vllm:{name}_total{place}": values for name, values in series.items()}
+
+
+def sglang(tokens: str, requests: str, steps: str) -> dict[str, str]:
+    place = '{job="llm",model_name="m",tp_rank="0"}'
+    names = ("generation_tokens", "num_requests", "spec_verify_calls")
+    return {
+        f"sglang:{name}_total{place}": values for name, values in zip(names, (tokens, requests, steps), strict=True)
+    }
+
+
+EVEN, LATE = counter((6000, WEEKS)), 8 * DAY
+WORSE = counter((9000, LATE), (7200, WEEKS - LATE))
+SCENES: tuple[tuple[str, dict[str, str], set[str]], ...] = (
+    ("all is well", vllm(counter((9000, WEEKS)), EVEN, counter((15000, WEEKS))), set()),
+    ("a fifth less is accepted", vllm(WORSE, EVEN, counter((15000, WEEKS))), {"SpecAcceptanceDrifted"}),
+    ("a little less", vllm(counter((9000, LATE), (8700, WEEKS - LATE)), EVEN, counter((15000, WEEKS))), set()),
+    ("less traffic, accepted as before", vllm(
+        counter((9000, LATE), (900, WEEKS - LATE)), counter((6000, LATE), (600, WEEKS - LATE)), EVEN
+    ), set()),
+    ("too little traffic to tell", vllm(
+        counter((9000, LATE), (72, WEEKS - LATE)), counter((6000, LATE), (60, WEEKS - LATE)), EVEN
+    ), set()),
+    ("the drafter is gone", vllm(
+        counter((9000, LATE), (0, WEEKS - LATE)), counter((6000, LATE), (0, WEEKS - LATE)), counter((15000, WEEKS))
+    ), {"SpecDecodingStopped"}),
+    ("nobody asks any more", vllm(*[counter((6000, LATE), (0, WEEKS - LATE))] * 3), set()),
+    ("SGLang, all is well", sglang(counter((15600, WEEKS)), counter((600, WEEKS)), EVEN), set()),
+    ("SGLang, a fifth less", sglang(
+        counter((15600, LATE), (13800, WEEKS - LATE)), counter((600, WEEKS)), EVEN
+    ), {"SpecAcceptanceDrifted"}),
+    ("no speculation at all", {'vllm:generation_tokens_total{job="llm",model_name="m"}': EVEN}, set()),
+    ("a metric is new", vllm(counter((9000, DAY // 2)), counter((6000, DAY // 2)), counter((15000, DAY // 2))), set()),
+)  # fmt: skip
+
+
+def played(name: str, series: dict[str, str], firing: set[str]) -> dict[str, Any]:
+    """A test of promtool's: what fires nine hours after the change."""
+    return {
+        "name": name,
+        "interval": f"{STEP_MIN}m",
+        "input_series": [{"series": series_name, "values": values} for series_name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}}) or vector(0)',
+                "eval_time": f"{(LATE * STEP_MIN) + 9 * 60}m",
+                "exp_samples": [{"labels": "{}", "value": int(alert in firing)}],
+            }
+            for alert in ALERTS
+        ],
+    }
+
+
+@pytest.mark.process
+@pytest.mark.skipif(promtool() is None, reason="promtool is not here: `hack/peer promtool` builds it")
+def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    program = promtool()
+    assert program is not None
+    shutil.copy(FILE, tmp_path / "rules.yaml")
+    tests = [played(name, series, firing) for name, series, firing in SCENES]
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_MIN}m", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+    for command in (["check", "rules", "rules.yaml"], ["test", "rules", "tests.yaml"]):
+        done = subprocess.run([program, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.process
+@pytest.mark.skipif(promtool() is None, reason="promtool is not here: `hack/peer promtool` builds it")
+def test_the_recorded_length_is_the_engines_own_arithmetic(tmp_path: Path) -> None:
+    """9000 accepted in 6000 steps: 2.5. SGLang: (15600 tokens − 600 requests) / 6000 steps: 2.5."""
+    program = promtool()
+    assert program is not None
+    shutil.copy(FILE, tmp_path / "rules.yaml")
+    sides = {"vllm": SCENES[0][1], "sglang": SCENES[7][1]}
+    tests = [
+        {
+            "interval": f"{STEP_MIN}m",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": "round(model:spec_acceptance_length:avg6h, 0.001)",
+                    "eval_time": "12h",
+                    "exp_samples": [{"labels": f'{{job="llm",model_name="m",serving="{serving}"}}', "value": 2.5}],
+                }
+            ],
+        }
+        for serving, series in sides.items()
+    ]
+    document = {"rule_files": ["rules.yaml"], "evaluation_interval": f"{STEP_MIN}m", "tests": tests}
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(document))
+    done = subprocess.run(
+        [program, "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
