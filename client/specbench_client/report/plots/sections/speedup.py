@@ -1,0 +1,63 @@
+"""Speed-up over the paired baseline by load, with its bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.spec.load import Level
+from specbench_client.report.plots.canvas import Panel
+from specbench_client.report.plots.data import Reading, told
+from specbench_client.report.plots.ink import Style, companies, styles_of
+from specbench_client.report.plots.loads import OverLoads, draw_over_loads
+from specbench_client.report.plots.sections.cells import (
+    INVALID,
+    arms,
+    cell_of,
+    compared,
+    known,
+    load_name,
+    loads,
+    rests_on,
+    series_of,
+    workloads,
+)
+from specbench_client.report.plots.sections.section import Drawn
+
+PLACES = "Loads stand at equal distances, not to scale."
+
+
+def speedup(summary: RunSummary) -> Drawn | None:
+    """A panel a workload and company of arms; None without a comparison."""
+    looks = styles_of(cell.arm for cell in summary.cells)
+    panels: list[Panel] = []
+    for workload, cells in workloads(summary):
+        shown = [arm for arm in arms(cells) if known(cell.speedup for cell in cells if cell.arm == arm)]
+        panels += [
+            Panel(partial(draw_over_loads, data=data), workload, told(data.series, data.labels))
+            for data in _parts(cells, shown, looks)
+        ]
+    figures = known(cell.speedup for cell in summary.cells)
+    caption = f"{rests_on(figures)} {PLACES} {INVALID}"
+    return Drawn(tuple(panels), caption) if panels else None
+
+
+def _parts(cells: Sequence[Cell], shown: Sequence[str], looks: Mapping[str, Style]) -> list[OverLoads]:
+    levels = loads(cells)
+    return [
+        OverLoads(
+            labels=tuple(level.label for level in levels),
+            series=tuple(series_of(arm, looks[arm], _readings(cells, arm, levels)) for arm in together),
+            x_label=load_name(levels),
+            y_label="speed-up (1 = baseline)",
+            level=1.0,
+            loads=tuple(level.order for level in levels),
+        )
+        for together in companies(shown)
+    ]
+
+
+def _readings(cells: Sequence[Cell], arm: str, levels: Sequence[Level]) -> list[Reading | None]:
+    found = [cell_of(cells, arm, level) for level in levels]
+    return [compared(cell, cell.speedup if cell else None) for cell in found]
