@@ -16,7 +16,7 @@ Looks = dict[str, Any]
 LETTERS_PT = 9
 SMALL_PT = 8
 NAME_MAX = 32
-"""Letters of a name in a plot: an arm's is never longer. Categories and workloads may be; the tables have them whole."""
+"""Letters of a name in a plot: an arm's is never longer. Those of categories may be; the tables have them whole."""
 SLANTED_FROM = 38
 """Letters under one axis from which on its labels are slanted."""
 

@@ -8,14 +8,19 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from specbench_client.report.plots.axes import SMALL_PT, Looks, grid, named_y, numbers
+from specbench_client.report.plots.canvas import WIDTH_IN
 from specbench_client.report.plots.ink import Style, Theme
 
 ROW_IN = 0.27
 """Height of a row."""
 FRAME_IN = 0.95
 """Height of what is not rows: title, ticks and the axis' name."""
-ROOM = 1.42
-"""The axis is so much longer than the longest bar: the text stands behind it."""
+LETTER_IN = 0.073
+"""Width of a letter, of the names and of the texts behind the bars; the widest fonts that pages are read in."""
+EDGES_IN = 0.4
+"""Of the panel's width, that is neither names nor axis."""
+LEAST = 0.3
+"""Of the axis, that the longest bar has at least."""
 BEHIND = 0.015
 """Of the axis, between a bar and its text."""
 
@@ -65,7 +70,7 @@ def height_of(rows: Sequence[Bar]) -> float:
 def draw_bars(axes: Axes, *, data: Bars, theme: Theme) -> None:
     """An invalid bar is hollow."""
     longest = data.longest or max((bar.high or bar.length for bar in data.rows), default=0.0)
-    axes.set_xlim(0, ROOM * longest if longest > 0 else 1)
+    axes.set_xlim(0, longest / _share(data) if longest > 0 else 1)
     for row, bar in enumerate(data.rows):
         _row(axes, row, bar, theme)
         end = max(bar.length, bar.high or 0.0) + axes.get_xlim()[1] * BEHIND
@@ -76,6 +81,12 @@ def draw_bars(axes: Axes, *, data: Bars, theme: Theme) -> None:
     grid(axes, "x")
     numbers(axes, "x")
     axes.set_xlabel(data.x_label)
+
+
+def _share(data: Bars) -> float:
+    """Of the axis, that the longest bar may have, so that the longest text finds room behind it."""
+    axis_in = WIDTH_IN - EDGES_IN - LETTER_IN * max(len(bar.name) for bar in data.rows)
+    return max(LEAST, 1 - LETTER_IN * (2 + max(len(bar.text) for bar in data.rows)) / axis_in)
 
 
 def _row(axes: Axes, row: int, bar: Bar, theme: Theme) -> None:

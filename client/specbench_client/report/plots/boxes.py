@@ -63,5 +63,6 @@ def draw_boxes(axes: Axes, *, data: Boxes, theme: Theme) -> None:
     numbers(axes, "x")
     axes.margins(x=0.14)
     for row, box in enumerate(data.rows):
-        axes.text(box.high, row, f"  n {box.n}", va="center", fontsize=SMALL_PT, color=theme.ink)
+        place: Looks = {"textcoords": "offset points", "xytext": (6, 0), "va": "center", "fontsize": SMALL_PT}
+        axes.annotate(f"n {box.n}", (box.high, row), color=theme.ink, **place)
     axes.set_xlabel(data.x_label)

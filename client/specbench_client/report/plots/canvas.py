@@ -20,7 +20,7 @@ WIDTH_IN = 5.0
 """Of one panel."""
 HEIGHT_IN = 3.1
 LEGEND_LETTERS = 52
-"""Letters of a legend's line."""
+"""Letters of a legend's line; it has as many fewer as the names of rows beside it have."""
 LEGEND_IN = 0.19
 """Height of a legend's line; the axes lose nothing to the second and the ones after it."""
 TITLE_MAX = 60
@@ -85,7 +85,8 @@ def _head(axes: Axes, title: str, theme: Theme) -> int:
         axes.set_title(title, color=theme.ink, fontsize=LETTERS_PT, loc="left")
         return 0
     longest = max(len(name) for name in names) + 6
-    columns = max(1, min(len(names), LEGEND_LETTERS // longest))
+    beside = max((len(label.get_text()) for label in axes.get_yticklabels()), default=0)
+    columns = max(1, min(len(names), (LEGEND_LETTERS - beside) // longest))
     looks: Looks = {"frameon": False, "fontsize": LETTERS_PT, "labelcolor": theme.ink, "alignment": "left"}
     place: Looks = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     legend = axes.legend(ncols=columns, handlelength=3, columnspacing=1.2, title=title or None, **looks, **place)

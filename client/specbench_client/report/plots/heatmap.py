@@ -83,7 +83,8 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
     axes.set_xlim(-0.5, len(data.columns) - 0.5)
     named_y(axes, data.rows)
     axes.set_ylim(len(data.rows) - 0.5, -0.5)
-    axes.set_xlabel(data.x_label)
+    scale = "" if numbered else f" (full colour: {data.middle:g} ± {farthest:.2g})"
+    axes.set_xlabel(data.x_label + scale)
 
 
 def colour_of(share: float) -> str:

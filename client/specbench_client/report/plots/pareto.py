@@ -10,6 +10,9 @@ from matplotlib.axes import Axes
 from specbench_client.report.plots.axes import SMALL_PT, Looks, grid, numbers, shortened
 from specbench_client.report.plots.ink import Style, Theme
 
+ROOM = (0.12, 0.09)
+"""Of the plot's width and height, that a label takes."""
+
 
 @dataclass(frozen=True)
 class Spot:
@@ -52,14 +55,29 @@ def frontier(spots: Sequence[Spot]) -> tuple[Spot, ...]:
     return tuple(reversed(best))
 
 
+def labelled(paths: Sequence[Sequence[Spot]]) -> list[Spot]:
+    """The first and the last spot of each path, without those that stand where another one's label does."""
+    spots = [spot for path in paths for spot in path]
+    wide = ROOM[0] * (max(spot.x for spot in spots) - min(spot.x for spot in spots)) if spots else 0.0
+    high = ROOM[1] * (max(spot.y for spot in spots) - min(spot.y for spot in spots)) if spots else 0.0
+    kept: list[Spot] = []
+    for spot in dict.fromkeys(each for path in paths if path for each in (path[0], path[-1])):
+        if all(abs(spot.x - other.x) > wide or abs(spot.y - other.y) > high for other in kept):
+            kept.append(spot)
+    return kept
+
+
 def draw_pareto(axes: Axes, *, data: Pareto, theme: Theme) -> None:
-    """Each path's ends bear their load; invalid spots are hollow."""
+    """Each path's ends bear their load, where there is room; invalid spots are hollow."""
     if data.frontier:
         across, up = [spot.x for spot in data.frontier], [spot.y for spot in data.frontier]
         line: Looks = {"color": theme.ink, "linewidth": 5, "alpha": 0.18, "solid_capstyle": "round"}
         axes.plot(across, up, zorder=1, marker="o", markersize=9, label="frontier", **line)
     for path in data.paths:
         _path(axes, path, theme)
+    for spot in labelled([path.spots for path in data.paths]):
+        place: Looks = {"textcoords": "offset points", "xytext": (5, 4), "fontsize": SMALL_PT, "color": theme.ink}
+        axes.annotate(shortened(spot.load), (spot.x, spot.y), **place)
     grid(axes)
     numbers(axes, "x")
     numbers(axes, "y")
@@ -75,7 +93,4 @@ def _path(axes: Axes, path: Path, theme: Theme) -> None:
     for spot in path.spots:
         face = style.colour if spot.valid else theme.paper
         axes.plot(spot.x, spot.y, style.marker, color=style.colour, markerfacecolor=face, markersize=6, zorder=4)
-    for spot in dict.fromkeys((path.spots[0], path.spots[-1])):
-        place: Looks = {"textcoords": "offset points", "xytext": (5, 4), "fontsize": SMALL_PT, "color": theme.ink}
-        axes.annotate(shortened(spot.load), (spot.x, spot.y), **place)
     axes.plot([], [], marker=style.marker, markersize=6, label=shortened(path.name), **line)

@@ -75,11 +75,13 @@ def by_position(summary: RunSummary) -> Drawn | None:
                 words = told(data.series, [f"position {each}" for each in data.labels])
                 panels.append(Panel(partial(draw_over_loads, data=data), f"{meaning}, {title}", words))
                 drawn += known(figure for cell in mine for figure in _by_position(cell, kind))
+    if not panels:
+        return None
     caption = (
         "Share of draft steps that accepted the draft at each position, given that the one before was accepted"
         f" (conditional), and together with all before it (joint). {sizes(drawn)} {intervals(drawn)} {INVALID}"
     )
-    return Drawn(tuple(panels), caption) if panels else None
+    return Drawn(tuple(panels), caption)
 
 
 def _positions(kind: str, cells: Sequence[Cell], looks: Mapping[str, Style]) -> OverLoads:

@@ -40,7 +40,9 @@ def pareto(summary: RunSummary) -> Drawn | None:
             panels.append(Panel(partial(draw_pareto, data=data), workload, f"frontier: {_named(paths, best)}"))
     figures = known(cell.figures.get(up) for cell in summary.cells)
     note = "Up: more from the machine; right: more for each user. The grey line joins what nothing else beats in both."
-    caption = f"{rests_on(figures, bounds=False)} {note} Loads stand at each line's ends. {INVALID}"
+    caption = (
+        f"{rests_on(figures, bounds=False)} {note} Loads stand at each line's ends, where there is room. {INVALID}"
+    )
     return Drawn(tuple(panels), caption) if panels else None
 
 
