@@ -16,15 +16,13 @@ from specbench_client.report.plots.loads import OverLoads, draw_over_loads
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arms,
-    at_load,
     figure_of,
     intervals,
     known,
-    loads,
+    lightest,
     rests_on,
     series_of,
     sizes,
-    workloads,
 )
 from specbench_client.report.plots.sections.section import Drawn
 
@@ -37,7 +35,7 @@ def by_category(summary: RunSummary) -> Drawn | None:
     """A panel a workload and company of arms; a row a category, and one for all of them."""
     looks = styles_of(cell.arm for cell in summary.cells)
     panels, drawn = [], list[Figure]()
-    for title, cells in _lightest(summary, Headline.ACCEPTANCE_LENGTH):
+    for title, cells in lightest(summary, partial(figure_of, name=Headline.ACCEPTANCE_LENGTH)):
         rows = (*sorted({name for cell in cells for name in cell.by_category}), ALL)
         for together in companies(arms(cells)):
             mine = [cell for cell in cells if cell.arm in together]
@@ -67,7 +65,7 @@ def by_position(summary: RunSummary) -> Drawn | None:
     """Two panels a workload and company of arms: chance of each position given the one before, and with all before."""
     looks = styles_of(cell.arm for cell in summary.cells)
     panels, drawn = [], list[Figure]()
-    for title, cells in _lightest(summary, "accepted_joint_1"):
+    for title, cells in lightest(summary, partial(figure_of, name="accepted_joint_1")):
         for together in companies(arms(cells)):
             mine = [cell for cell in cells if cell.arm in together]
             for kind, meaning in KINDS.items():
@@ -99,15 +97,3 @@ def _by_position(cell: Cell, kind: str) -> list[Figure | None]:
     """The figure of each position, as far as there are any."""
     places = takewhile(lambda place: f"{kind}_{place}" in cell.figures, count(1))
     return [cell.figures[f"{kind}_{place}"] for place in places]
-
-
-def _lightest(summary: RunSummary, name: str) -> list[tuple[str, list[Cell]]]:
-    """Each workload's cells at its lightest load that have the figure, the baseline's left out."""
-    found = []
-    for workload, cells in workloads(summary):
-        level = loads(cells)[0]
-        named = arms(cells)
-        mine = [cell for cell in cells if cell.level == level and cell.arm in named and figure_of(cell, name)]
-        if mine:
-            found.append((at_load(level, workload), mine))
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
@@ -51,6 +51,17 @@ def at_load(level: Level, workload: str = "") -> str:
 def cell_of(cells: Iterable[Cell], arm: str, level: Level) -> Cell | None:
     """The cell of an arm at a level; None where it was not measured."""
     return next((cell for cell in cells if cell.arm == arm and cell.level == level), None)
+
+
+def lightest(summary: RunSummary, tells: Callable[[Cell], object]) -> list[tuple[str, list[Cell]]]:
+    """Each workload's title and its cells at its lightest load that tell something, the baseline's left out."""
+    found = []
+    for workload, cells in workloads(summary):
+        level, named = loads(cells)[0], arms(cells)
+        mine = [cell for cell in cells if cell.level == level and cell.arm in named and tells(cell)]
+        if mine:
+            found.append((at_load(level, workload), mine))
+    return found
 
 
 def figure_of(cell: Cell | None, name: str) -> Figure | None:

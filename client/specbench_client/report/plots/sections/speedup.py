@@ -23,27 +23,36 @@ from specbench_client.report.plots.sections.cells import (
     series_of,
     workloads,
 )
+from specbench_client.report.plots.sections.crossings import ArmCrossover, CrossoversOf, crossings
 from specbench_client.report.plots.sections.section import Drawn
 
 PLACES = "Loads stand at equal distances, not to scale."
+CROSSINGS = "The stroke on the dashed line: where an arm's speed-up falls to 1; the bar on it: its interval."
 
 
-def speedup(summary: RunSummary) -> Drawn | None:
-    """A panel a workload and company of arms; None without a comparison."""
+def speedup(summary: RunSummary, crossovers_of: CrossoversOf = lambda _: ()) -> Drawn | None:
+    """A panel a workload and company of arms; None without a comparison.
+
+    crossovers_of: where the summary tells at which loads speed-ups fall to 1; they are marked.
+    """
     looks = styles_of(cell.arm for cell in summary.cells)
     panels: list[Panel] = []
+    found = crossovers_of(summary)
     for workload, cells in workloads(summary):
         shown = [arm for arm in arms(cells) if known(cell.speedup for cell in cells if cell.arm == arm)]
         panels += [
             Panel(partial(draw_over_loads, data=data), workload, told(data.series, data.labels))
-            for data in _parts(cells, shown, looks)
+            for data in _parts(cells, shown, looks, found)
         ]
     figures = known(cell.speedup for cell in summary.cells)
-    caption = f"{rests_on(figures)} {PLACES} {INVALID}"
+    marks = [CROSSINGS] if any(each.crossover.at.value is not None for each in found) else []
+    caption = " ".join((rests_on(figures), PLACES, *marks, INVALID))
     return Drawn(tuple(panels), caption) if panels else None
 
 
-def _parts(cells: Sequence[Cell], shown: Sequence[str], looks: Mapping[str, Style]) -> list[OverLoads]:
+def _parts(
+    cells: Sequence[Cell], shown: Sequence[str], looks: Mapping[str, Style], found: Sequence[ArmCrossover]
+) -> list[OverLoads]:
     levels = loads(cells)
     return [
         OverLoads(
@@ -53,6 +62,7 @@ def _parts(cells: Sequence[Cell], shown: Sequence[str], looks: Mapping[str, Styl
             y_label="speed-up (1 = baseline)",
             level=1.0,
             loads=tuple(level.order for level in levels),
+            crossings=crossings(found, cells[0].workload, together, looks),
         )
         for together in companies(shown)
     ]
