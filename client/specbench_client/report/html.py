@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,10 +19,13 @@ from specbench_client.report.columns import SIMULATED, columns_of, compared_text
 from specbench_client.report.coverage import coverage_rows, told
 from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.plots import svgs
+from specbench_client.report.plots.ink import DARK, GREY_DARK, GREY_LIGHT, LIGHT
 from specbench_client.report.seen import seen_rows
 
 TEMPLATE = "report.html.j2"
 _TIED = "\u00a0"
+LONG = 40
+"""Rows of a table from which on it is folded, or has a window of its own; on paper it is whole."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         measure_again=measure_again(plan).replace("`", ""),
         categories=_categories(summary),
         windows=_windows(summary),
-        plots=[(plot.title, Markup(plot.svg)) for plot in svgs(summary)],  # noqa: S704 -- matplotlib escapes text
+        plots=[(plot, [Markup(svg) for svg in plot.panels]) for plot in svgs(summary)],  # noqa: S704 -- escaped within
         definitions=_definitions(summary),
         arms=_arms(plan),
         coverage=coverage_rows(summary),
@@ -88,7 +92,17 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         seen=seen_rows(summary),
         load=load_text(plan.load),
         number=number,
+        light=(*LIGHT, GREY_LIGHT),
+        dark=(*DARK, GREY_DARK),
+        palette=palette,
+        long=LONG,
     )
+
+
+def palette(colours: Sequence[str]) -> str:
+    """Return the series' colours, and the baseline's last, as the variables that the plots ask for."""
+    *series, grey = colours
+    return " ".join((*(f"--series-{index}: {colour};" for index, colour in enumerate(series)), f"--grey: {grey};"))
 
 
 def breakable(text: str) -> str:

@@ -1,0 +1,105 @@
+"""Bars that lie: a row each, so that names of any length, and many of them, can be read; whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from specbench_client.report.plots.axes import SMALL_PT, Looks, grid, named_y, numbers
+from specbench_client.report.plots.canvas import WIDTH_IN
+from specbench_client.report.plots.ink import Style, Theme
+
+ROW_IN = 0.27
+"""Height of a row."""
+FRAME_IN = 0.95
+"""Height of what is not rows: title, ticks and the axis' name."""
+LETTER_IN = 0.073
+"""Width of a letter, of the names and of the texts behind the bars; the widest fonts that pages are read in."""
+EDGES_IN = 0.4
+"""Of the panel's width, that is neither names nor axis."""
+LEAST = 0.3
+"""Of the axis, that the longest bar has at least."""
+BEHIND = 0.015
+"""Of the axis, between a bar and its text."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a bar."""
+
+    size: float
+    style: Style
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row. Without parts nothing is drawn, and the text says why."""
+
+    name: str
+    parts: tuple[Part, ...]
+    text: str
+    valid: bool = True
+    low: float | None = None
+    """Bounds of the whole, where it has some."""
+    high: float | None = None
+
+    @property
+    def length(self) -> float:
+        """Of the whole."""
+        return sum(part.size for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Rows under one axis; parts are named in the legend by their style."""
+
+    rows: tuple[Bar, ...]
+    x_label: str
+    legend: tuple[tuple[str, Style], ...] = ()
+    longest: float | None = None
+    """The longest bar of all panels that share a scale; without it, of this one."""
+
+
+def height_of(rows: Sequence[Bar]) -> float:
+    """Inches that a panel of these rows takes."""
+    return FRAME_IN + ROW_IN * max(2, len(rows))
+
+
+def draw_bars(axes: Axes, *, data: Bars, theme: Theme) -> None:
+    """An invalid bar is hollow."""
+    longest = data.longest or max((bar.high or bar.length for bar in data.rows), default=0.0)
+    axes.set_xlim(0, longest / _share(data) if longest > 0 else 1)
+    for row, bar in enumerate(data.rows):
+        _row(axes, row, bar, theme)
+        end = max(bar.length, bar.high or 0.0) + axes.get_xlim()[1] * BEHIND
+        axes.text(end, row, bar.text, va="center", fontsize=SMALL_PT, color=theme.ink)
+    for name, style in data.legend:
+        axes.barh([0], [0], label=name, **_looks(style, theme, valid=True))
+    named_y(axes, [bar.name for bar in data.rows])
+    grid(axes, "x")
+    numbers(axes, "x")
+    axes.set_xlabel(data.x_label)
+
+
+def _share(data: Bars) -> float:
+    """Of the axis, that the longest bar may have, so that the longest text finds room behind it."""
+    axis_in = WIDTH_IN - EDGES_IN - LETTER_IN * max(len(bar.name) for bar in data.rows)
+    return max(LEAST, 1 - LETTER_IN * (2 + max(len(bar.text) for bar in data.rows)) / axis_in)
+
+
+def _row(axes: Axes, row: int, bar: Bar, theme: Theme) -> None:
+    begin = 0.0
+    for part in bar.parts:
+        axes.barh([row], [part.size], left=begin, height=0.66, **_looks(part.style, theme, valid=bar.valid))
+        begin += part.size
+    if bar.low is not None and bar.high is not None:
+        reach = [[max(0.0, begin - bar.low)], [max(0.0, bar.high - begin)]]
+        axes.errorbar([begin], [row], xerr=reach, fmt="none", ecolor=theme.ink, capsize=2, linewidth=1)
+
+
+def _looks(style: Style, theme: Theme, *, valid: bool) -> Looks:
+    if not valid:
+        return {"facecolor": theme.paper, "edgecolor": style.colour, "linewidth": 1.2, "linestyle": "--"}
+    return {"facecolor": style.colour, "edgecolor": theme.paper, "linewidth": 0.5, "hatch": style.hatch}

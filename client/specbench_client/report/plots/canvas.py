@@ -1,0 +1,148 @@
+"""Panels onto one canvas, and the canvas as SVG for the page or PNG for READMEs. Nothing here is global: no pyplot."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Protocol
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from specbench_client.report.plots.axes import LETTERS_PT, Looks, dress, shortened
+from specbench_client.report.plots.ink import PAGE, Theme, as_css
+
+WIDTH_IN = 5.0
+"""Of one panel."""
+HEIGHT_IN = 3.1
+LEGEND_LETTERS = 52
+"""Letters of a legend's line; it has as many fewer as the names of rows beside it have."""
+LEGEND_IN = 0.19
+"""Height of a legend's line; the axes lose nothing to the second and the ones after it."""
+TITLE_MAX = 60
+
+
+class Draw(Protocol):
+    """Draws on the axes that it is given."""
+
+    def __call__(self, axes: Axes, *, theme: Theme) -> None: ...
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    draw: Draw
+    title: str = ""
+    """Stands above it."""
+    words: str = ""
+    """What is to be seen, for who cannot see it."""
+    height: float = HEIGHT_IN
+    """In inches."""
+
+
+def compose(panels: Sequence[Panel], theme: Theme, across: int = 1) -> Canvas:
+    """Draw panels in rows of `across`; a row is as high as its highest panel."""
+    across = min(across, len(panels))
+    rows = [panels[start : start + across] for start in range(0, len(panels), across)]
+    heights = [max(panel.height for panel in row) for row in rows]
+    canvas = Canvas(figsize=(across * WIDTH_IN, sum(heights)), layout="constrained")
+    canvas.patch.set_alpha(0)
+    grid = canvas.subplots(len(rows), across, squeeze=False, gridspec_kw={"height_ratios": heights})
+    for row, places in zip(rows, grid, strict=True):
+        lines = [_drawn(panel, axes, theme) for panel, axes in zip(row, places, strict=False)]
+        canvas.set_figheight(canvas.get_figheight() + LEGEND_IN * max(0, max(lines) - 1))
+        for axes in places[len(row) :]:
+            axes.set_visible(False)
+    _settle(canvas)
+    return canvas
+
+
+def _drawn(panel: Panel, axes: Axes, theme: Theme) -> int:
+    """Draw a panel; return the lines of its legend."""
+    panel.draw(axes, theme=theme)
+    dress(axes, theme)
+    return _head(axes, panel.title, theme)
+
+
+def _settle(canvas: Canvas) -> None:
+    """Lay out once: with an engine, saving would draw everything a second time to find out where it stands."""
+    engine = canvas.get_layout_engine()
+    assert engine is not None
+    engine.execute(canvas)
+    canvas.set_layout_engine("none")
+
+
+def _head(axes: Axes, title: str, theme: Theme) -> int:
+    """The panel's title and, where it has one, its legend, above the axes, where they hide nothing; its lines."""
+    title = shortened(title, TITLE_MAX)
+    _, names = axes.get_legend_handles_labels()
+    if not names:
+        axes.set_title(title, color=theme.ink, fontsize=LETTERS_PT, loc="left")
+        return 0
+    longest = max(len(name) for name in names) + 6
+    beside = max((len(label.get_text()) for label in axes.get_yticklabels()), default=0)
+    columns = max(1, min(len(names), (LEGEND_LETTERS - beside) // longest))
+    looks: Looks = {"frameon": False, "fontsize": LETTERS_PT, "labelcolor": theme.ink, "alignment": "left"}
+    place: Looks = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+    legend = axes.legend(ncols=columns, handlelength=3, columnspacing=1.2, title=title or None, **looks, **place)
+    legend.get_title().set_color(theme.ink)
+    legend.get_title().set_fontsize(LETTERS_PT)
+    return -(-len(names) // columns)
+
+
+def svg(panel: Panel, name: str, words: str) -> str:
+    """One panel as an SVG in the page's colours, which the page makes as wide as it likes.
+
+    name: unlike any other of the page, for the ids within. words: said instead of it to who cannot see it.
+    """
+    with mpl.rc_context({"svg.hashsalt": f"specbench/{name}", "svg.fonttype": "none"}):
+        canvas = compose([panel], PAGE)
+        target = io.StringIO()
+        canvas.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = target.getvalue()
+    text = as_css(_lean(text[text.index("<svg") :]))
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(words, quote=True)}" ', 1)
+
+
+def sentence(text: str) -> Draw:
+    """Words where there is nothing to draw."""
+
+    def draw(axes: Axes, *, theme: Theme) -> None:
+        axes.text(0.5, 0.5, text, ha="center", va="center", color=theme.ink, transform=axes.transAxes)
+        axes.set_xticks([])
+        axes.set_yticks([])
+
+    return draw
+
+
+def png(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1) -> bytes:
+    """A PNG on paper of its own."""
+    canvas = compose(panels, theme, across)
+    canvas.set_layout_engine("constrained")
+    canvas.suptitle(title, color=theme.ink, fontsize=11)
+    canvas.patch.set_alpha(1)
+    canvas.set_facecolor(theme.paper)
+    target = io.BytesIO()
+    canvas.savefig(target, format="png", dpi=110)
+    return target.getvalue()
+
+
+_NUMBERS = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')
+_LONG = re.compile(r"(\d+\.\d\d)\d+")
+_IDLE = re.compile(
+    r'(?<=<g) id="[^"]*"'  # alike in every SVG of the page
+    r"| font-family: [^;]*;"  # the page's own
+    r'| transform="rotate\(-0 [^"]*"'
+    r"|(?<=>)\s+(?=<)"
+)
+
+
+def _lean(text: str) -> str:
+    """Without what nobody sees: coordinates beyond a hundredth of a point, fonts, names of groups, white space."""
+    text = _NUMBERS.sub(lambda found: _LONG.sub(r"\1", found.group()).replace("\n", ""), text)
+    return _IDLE.sub("", text)

@@ -1,0 +1,128 @@
+"""A table in colours: a number in each cell, white where nothing lies between the two sides.
+
+Cells keep their colours on a light and on a dark page, so their numbers have an ink of their own: the one of two that
+has the greater contrast. Rectangles, not an image: an SVG of the page fetches and embeds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from specbench_client.report.plots.axes import SMALL_PT, Looks, named_x, named_y
+from specbench_client.report.plots.ink import Theme
+
+BELOW = np.array([0.753, 0.373, 0.016])
+"""Orange: less than the middle."""
+ABOVE = np.array([0.0, 0.353, 0.745])
+"""Blue: more than the middle. Orange and blue are told apart by the colour-blind."""
+MIDDLE = np.array([0.945, 0.945, 0.945])
+DARK_INK, LIGHT_INK = "#000001", "#fffffe"
+"""As good as black and white: only they leave a contrast of 4.5 on every colour between light and dark."""
+CELLS_MAX = 1600
+"""More cells than this are not told apart, and make the page heavy: `condensed` first."""
+NUMBERED_COLUMNS = 14
+"""With more columns there is no room for numbers."""
+FAINTEST = 0.1
+"""A smaller difference never has the full colour, though nothing else on the map were as great."""
+ROW_IN = 0.3
+FRAME_IN = 1.15
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Rows × columns; None is a cell of which nothing is known."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    x_label: str
+    middle: float = 0.0
+    """What has no colour: 0 of a difference, 1 of a ratio."""
+    form: str = "{:.2f}"
+    counts: tuple[tuple[int, ...], ...] | None = None
+    """What each cell rests on, shown behind its number."""
+    farthest: float | None = None
+    """The distance from the middle that has the full colour, where several maps share their colours."""
+
+    @property
+    def reach(self) -> float:
+        """The greatest distance of a value from the middle; 0 where nothing is known."""
+        return max((abs(value - self.middle) for row in self.values for value in row if value is not None), default=0.0)
+
+
+def height_of(rows: int) -> float:
+    """Inches that a panel of so many rows takes."""
+    return FRAME_IN + ROW_IN * max(2, rows)
+
+
+def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
+    """Colours reach as far on one side of the middle as on the other, to the value farthest from it.
+
+    Raises ValueError where there are too many cells.
+    """
+    if len(data.rows) * len(data.columns) > CELLS_MAX:
+        raise ValueError(f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: condense them")
+    farthest = max(data.farthest or data.reach, FAINTEST)
+    numbered = len(data.columns) <= NUMBERED_COLUMNS
+    for row, values in enumerate(data.values):
+        for column, value in enumerate(values):
+            colour = None if value is None else colour_of((value - data.middle) / farthest)
+            looks: Looks = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **looks))
+            if numbered:
+                text = "–" if value is None else data.form.format(value)
+                if data.counts and value is not None:
+                    text += f" ({data.counts[row][column]})"
+                ink = theme.ink if colour is None else ink_on(colour)
+                axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
+    named_x(axes, data.columns)
+    axes.set_xlim(-0.5, len(data.columns) - 0.5)
+    named_y(axes, data.rows)
+    axes.set_ylim(len(data.rows) - 0.5, -0.5)
+    scale = "" if numbered else f" (full colour: {data.middle:g} ± {farthest:.2g})"
+    axes.set_xlabel(data.x_label + scale)
+
+
+def colour_of(share: float) -> str:
+    """The colour of a value: −1 the farthest below the middle, 0 the middle, 1 the farthest above."""
+    side = BELOW if share < 0 else ABOVE
+    mixed = MIDDLE + (side - MIDDLE) * min(1.0, abs(share))
+    return "#" + "".join(f"{round(part * 255):02x}" for part in mixed)
+
+
+def ink_on(colour: str) -> str:
+    """The ink that is read best on a colour."""
+    return max((DARK_INK, LIGHT_INK), key=lambda ink: contrast(ink, colour))
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colours (`#rrggbb`), 1 to 21, as WCAG 2 defines it."""
+    high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
+
+
+def condensed(
+    values: Sequence[Sequence[float | None]], rows: int, columns: int
+) -> tuple[tuple[float | None, ...], ...]:
+    """At most `rows` × `columns` cells: means of blocks of neighbours, over what is known; None where nothing is."""
+    grid = np.array([[np.nan if value is None else value for value in row] for row in values], dtype=np.float64)
+    down, across = (
+        np.array_split(np.arange(size), min(size, most)) for size, most in zip(grid.shape, (rows, columns), strict=True)
+    )
+    return tuple(tuple(_mean(grid[np.ix_(top, left)]) for left in across) for top in down)
+
+
+def _mean(block: np.ndarray) -> float | None:
+    known = block[~np.isnan(block)]
+    return float(known.mean()) if known.size else None

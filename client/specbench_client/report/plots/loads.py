@@ -1,0 +1,107 @@
+"""Values over the loads of a run: lines with bands, bars at each bound, and where a line crosses 1."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from specbench_client.report.plots.axes import Looks, grid, level_line, named_x, numbers, shift, shortened
+from specbench_client.report.plots.data import NAN, Series
+from specbench_client.report.plots.ink import GREY_LIGHT, Style, Theme
+
+BAND = 0.14
+"""Opacity of a band: six of them over each other still show their lines."""
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a series crosses the level, in units of the load. Bounds that are None lie beyond what was measured."""
+
+    style: Style
+    at: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class OverLoads:
+    """Lines over named places, which stand at equal distances whatever lies between them."""
+
+    labels: tuple[str, ...]
+    """Of the places, the lightest load first."""
+    series: tuple[Series, ...]
+    x_label: str
+    y_label: str
+    level: float | None = None
+    """A dashed line: the baseline."""
+    level_name: str = "baseline"
+    loads: tuple[float, ...] = ()
+    """The places as numbers; only crossings need them."""
+    crossings: tuple[Crossing, ...] = ()
+    from_zero: bool = False
+    """The axis begins at 0, as it must where lengths are compared and not differences."""
+
+
+def draw_over_loads(axes: Axes, *, data: OverLoads, theme: Theme) -> None:
+    """Lines break where a reading is missing; a reading that is not valid is hollow."""
+    for index, each in enumerate(data.series):
+        _line(axes, each, shift(index, len(data.series), 0.16), theme)
+    if data.level is not None:
+        level_line(axes, data.level)
+        axes.plot([], [], color=GREY_LIGHT, linewidth=1.2, linestyle=(0, (4, 2)), label=data.level_name)
+    for crossing in data.crossings:
+        _cross(axes, crossing, data)
+    grid(axes)
+    named_x(axes, data.labels)
+    numbers(axes, "y")
+    if data.from_zero:
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel(data.x_label)
+    axes.set_ylabel(data.y_label)
+
+
+def _line(axes: Axes, series: Series, aside: float, theme: Theme) -> None:
+    style, at = series.style, np.arange(len(series.readings)) + aside
+    values = np.array(series.values)
+    reach = np.array([(NAN, NAN) if each is None else each.reach for each in series.readings]).T
+    axes.plot(at, values, color=style.colour, linewidth=1.4, linestyle=style.dash, zorder=3)
+    axes.fill_between(at, values - reach[0], values + reach[1], color=style.colour, alpha=BAND, linewidth=0)
+    held = [place for place, each in series.known if each.reach != (0.0, 0.0)]
+    bars: Looks = {"fmt": "none", "ecolor": style.colour, "capsize": 2.5, "linewidth": 1.1}
+    axes.errorbar(at[held], values[held], yerr=reach[:, held], **bars)
+    looks: Looks = {"marker": style.marker, "markersize": 6, "markeredgecolor": style.colour, "linestyle": "none"}
+    for valid in (True, False):
+        shown = [place for place, each in series.known if each.valid is valid]
+        face = style.colour if valid else theme.paper
+        axes.plot(at[shown], values[shown], markerfacecolor=face, zorder=4, **looks)
+    face = style.colour if any(each.valid for _, each in series.known) else theme.paper
+    sample: Looks = {**looks, "linestyle": style.dash, "color": style.colour, "linewidth": 1.4}
+    axes.plot([], [], markerfacecolor=face, label=shortened(series.name), **sample)
+
+
+def _cross(axes: Axes, crossing: Crossing, data: OverLoads) -> None:
+    """A mark on the level at the crossing, and a bar over its interval; open where the interval is."""
+    assert data.level is not None, "a crossing is one of a level"
+    at = place_of(crossing.at, data.loads)
+    low = -0.5 if crossing.low is None else place_of(crossing.low, data.loads)
+    high = len(data.loads) - 0.5 if crossing.high is None else place_of(crossing.high, data.loads)
+    axes.plot([low, high], [data.level] * 2, color=crossing.style.colour, linewidth=5, alpha=0.45, zorder=2)
+    axes.plot([at], [data.level], marker="|", markersize=16, markeredgewidth=2.2, color=crossing.style.colour, zorder=5)
+
+
+def place_of(load: float, loads: Sequence[float]) -> float:
+    """Where a load stands between the places of the measured ones: by its logarithm, as a crossing is interpolated.
+
+    What lies beyond them stands at half a place outside.
+    """
+    if load < loads[0]:
+        return -0.5
+    for place, (below, above) in enumerate(pairwise(loads)):
+        if load <= above:
+            return place + math.log(load / below) / math.log(above / below)
+    return float(len(loads) - 1) if load == loads[-1] else len(loads) - 0.5

@@ -1,0 +1,109 @@
+"""Where the time goes: of one decode step, and of one request; each load a panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import Level
+from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars, height_of
+from specbench_client.report.plots.canvas import Panel
+from specbench_client.report.plots.ink import GREY_LIGHT, LIGHT, Style
+from specbench_client.report.plots.sections.cells import (
+    INVALID,
+    amount,
+    arm_label,
+    at_load,
+    cell_of,
+    figure_of,
+    known,
+    loads,
+    rests_on,
+    workloads,
+)
+from specbench_client.report.plots.sections.section import Drawn
+
+STEP, TTFT, E2E = "step_ms_p50", "ttft_ms_mean", "e2e_ms_mean"
+PREFILL = Style(LIGHT[1], hatch="///")
+DECODE = Style(LIGHT[0])
+OWN = Style(GREY_LIGHT)
+ADDED = Style(LIGHT[1], hatch="///")
+MEASURED = Style(LIGHT[0])
+ADDED_NOTE = (
+    "Added: this arm's step less the baseline's at the same load. It is an estimate of what drafting and the wider"
+    " verification cost, and holds whatever else differs between the two engines at that load."
+)
+REQUEST_NOTE = "Prefill: to the first token, queueing included; decode: from there to the last. Means, which add up."
+
+Parts = Callable[[Sequence[Cell], str, Level], Bar | None]
+
+
+def step_time(summary: RunSummary) -> Drawn | None:
+    """The median step, the baseline's part of it and what was added; whole where there is no valid baseline."""
+    legend = (("the baseline's step", OWN), ("added", ADDED), ("not compared", MEASURED))
+    levels = _levels(summary, _step, "ms a decode step (median)", legend)
+    figures = known(cell.figures.get(STEP) for cell in summary.cells)
+    return _drawn(levels, f"{rests_on(figures, bounds=False)} {ADDED_NOTE} {INVALID}")
+
+
+def request_time(summary: RunSummary) -> Drawn | None:
+    """The mean request: to its first token, and from there to its last."""
+    levels = _levels(summary, _request, "ms a request (mean)", (("prefill (TTFT)", PREFILL), ("decode", DECODE)))
+    figures = known(cell.figures.get(E2E) for cell in summary.cells)
+    return _drawn(levels, f"{rests_on(figures, bounds=False)} {REQUEST_NOTE} {INVALID}")
+
+
+def _step(cells: Sequence[Cell], arm: str, level: Level) -> Bar | None:
+    cell, baseline = cell_of(cells, arm, level), cell_of(cells, BASELINE_NAME, level)
+    mine, under = _value(cell, STEP), _value(baseline if baseline and baseline.valid else None, STEP)
+    if cell is None or mine is None:
+        return None
+    if arm == BASELINE_NAME:
+        return Bar(arm_label(arm), (Part(mine, OWN),), amount(mine), cell.valid)
+    if under is None:
+        return Bar(arm_label(arm), (Part(mine, MEASURED),), amount(mine), cell.valid)
+    parts = (Part(min(mine, under), OWN), *([Part(mine - under, ADDED)] if mine > under else []))
+    return Bar(arm_label(arm), parts, f"{amount(mine)} ({mine - under:+.1f})", cell.valid)
+
+
+def _request(cells: Sequence[Cell], arm: str, level: Level) -> Bar | None:
+    cell = cell_of(cells, arm, level)
+    first, last = _value(cell, TTFT), _value(cell, E2E)
+    if cell is None or first is None or last is None or last < first:
+        return None
+    text = f"{amount(last)} ({first / last:.0%} prefill)" if last else amount(last)
+    return Bar(arm_label(arm), (Part(first, PREFILL), Part(last - first, DECODE)), text, cell.valid)
+
+
+def _levels(
+    summary: RunSummary, bar: Parts, x_label: str, legend: Sequence[tuple[str, Style]]
+) -> list[tuple[str, Bars]]:
+    """The bars of each workload and load; one scale a workload, and in the legend only what is drawn."""
+    found = []
+    for workload, cells in workloads(summary):
+        names = list(dict.fromkeys(cell.arm for cell in cells))
+        levels = {level: [row for arm in names if (row := bar(cells, arm, level))] for level in loads(cells)}
+        longest = max((row.length for rows in levels.values() for row in rows), default=0.0)
+        for level, rows in levels.items():
+            used = {part.style for row in rows for part in row.parts}
+            named = tuple(each for each in legend if each[1] in used)
+            if rows:
+                found.append((at_load(level, workload), Bars(tuple(rows), x_label, named, longest)))
+    return found
+
+
+def _drawn(levels: Sequence[tuple[str, Bars]], caption: str) -> Drawn | None:
+    panels = tuple(_panel(title, data) for title, data in levels)
+    return Drawn(panels, caption) if panels else None
+
+
+def _panel(title: str, data: Bars) -> Panel:
+    words = ", ".join(f"{row.name} {row.text}" for row in data.rows)
+    return Panel(partial(draw_bars, data=data), title, words, height_of(data.rows))
+
+
+def _value(cell: Cell | None, name: str) -> float | None:
+    figure = figure_of(cell, name)
+    return figure.value if figure else None

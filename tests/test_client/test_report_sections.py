@@ -1,0 +1,225 @@
+"""What of a run's summary goes into which plot, and what is left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.report.html import render_html
+from specbench_client.report.plots import svgs
+from specbench_client.report.plots.canvas import Panel
+from specbench_client.report.plots.sections import acceptance, categories, times
+from specbench_client.report.plots.sections.cells import rests_on
+from specbench_client.report.plots.sections.pareto import pareto
+from specbench_client.report.plots.sections.section import Drawn
+from specbench_client.report.plots.sections.speedup import speedup
+from specbench_client.report.plots.sections.table import SECTIONS
+from specbench_client.report.plots.sections.throughput import throughput
+from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.summaries import invalid, wide, with_cells, without, without_baseline
+
+WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
+FEW = World(prompts=16, repeats=2)
+SIZE_MAX_BYTES = 3_000_000
+"""Of a page with 20 drafters at 8 loads in 11 categories, which docs/report.md promises."""
+
+
+@cache
+def plain() -> RunSummary:
+    """An ordinary run."""
+    return run_of_world(WORLD)
+
+
+def drawn(section: Callable[[RunSummary], Drawn | None], summary: RunSummary) -> Drawn:
+    """What a section draws; there is something."""
+    found = section(summary)
+    assert found is not None
+    return found
+
+
+def data_of(panel: Panel) -> Any:
+    """The plain numbers that a panel is drawn from."""
+    assert isinstance(panel.draw, partial)
+    return panel.draw.keywords["data"]
+
+
+def test_speed_ups_are_those_of_the_summary_with_their_intervals() -> None:
+    (panel,) = drawn(speedup, plain()).panels
+    data = data_of(panel)
+    assert (data.labels, data.level, data.x_label) == (("1", "2"), 1.0, "concurrency")
+    for series in data.series:
+        cells = [cell for cell in plain().cells if cell.arm == series.name]
+        for cell, each in zip(cells, series.readings, strict=True):
+            assert cell.speedup is not None
+            assert cell.speedup.interval is not None
+            bounds = (cell.speedup.interval.low, cell.speedup.interval.high)
+            assert (each.value, each.low, each.high) == (cell.speedup.value, *bounds)
+
+
+def test_too_few_repeats_have_a_speed_up_without_a_band() -> None:
+    (panel,) = drawn(speedup, run_of_world(FEW)).panels
+    assert [each.reach for series in data_of(panel).series for _, each in series.known] == [(0.0, 0.0)]
+
+
+def test_twenty_arms_are_divided_over_panels() -> None:
+    panels = drawn(speedup, wide(plain(), arms=20, loads=3)).panels
+    assert [len(data_of(panel).series) for panel in panels] == [5, 5, 5, 5]
+
+
+def test_a_gap_stands_beside_each_bar_but_the_baselines() -> None:
+    data = data_of(drawn(throughput, plain()).panels[0])
+    own = {cell.arm: cell.figures["output_tps"].value or 0.0 for cell in plain().cells if cell.level.label == "1"}
+    baseline, *others = data.rows
+    assert (baseline.name, baseline.text) == ("baseline", f"{own['none']:.1f}")
+    for row in others:
+        assert row.text.endswith(f"({own[row.name] / own['none'] - 1:+.0%})")
+        assert row.length == own[row.name]
+
+
+@pytest.mark.parametrize("made", [invalid, without_baseline])
+def test_there_is_no_gap_between_what_cannot_be_compared(made: Callable[[RunSummary], RunSummary]) -> None:
+    for panel in drawn(throughput, made(plain())).panels:
+        assert not any("%" in row.text for row in data_of(panel).rows)
+
+
+def test_an_arm_without_the_figure_says_so_and_has_no_bar() -> None:
+    first, *cells = plain().cells
+    bare = first.model_copy(update={"figures": {}})
+    rows = data_of(drawn(throughput, with_cells(plain(), [bare, *cells])).panels[0]).rows
+    assert (rows[0].parts, rows[0].text) == ((), "not told")
+
+
+def test_the_frontier_is_of_valid_cells_alone() -> None:
+    assert data_of(drawn(pareto, plain()).panels[0]).frontier
+    assert data_of(drawn(pareto, invalid(plain())).panels[0]).frontier == ()
+
+
+def test_throughput_is_a_gpus_where_the_summary_tells_it() -> None:
+    assert data_of(drawn(pareto, plain()).panels[0]).y_label == "output tokens a second of the engine"
+    cells = [
+        cell.model_copy(update={"figures": {**cell.figures, "output_tps_per_gpu": cell.figures["tpot_ms_p50"]}})
+        for cell in plain().cells
+    ]
+    data = data_of(drawn(pareto, with_cells(plain(), cells)).panels[0])
+    assert data.y_label == "output tokens a second of a GPU"
+    assert data.paths[0].spots[0].y == plain().cells[0].figures["tpot_ms_p50"].value
+
+
+def test_acceptance_has_a_row_a_category_and_one_for_all() -> None:
+    (panel,) = drawn(acceptance.by_category, plain()).panels
+    data = data_of(panel)
+    assert data.rows == ("chat", "code", "all")
+    cell = next(cell for cell in plain().cells if cell.arm == "ngram")
+    told = [cell.by_category[name]["acceptance_length_emitted_pooled"].value for name in ("chat", "code")]
+    expected = [*told, cell.figures["acceptance_length_emitted_pooled"].value]
+    assert [each.value for each in data.series[0].readings] == expected
+
+
+def test_acceptance_by_position_is_conditional_and_joint() -> None:
+    first, second = (data_of(panel) for panel in drawn(acceptance.by_position, plain()).panels)
+    assert first.labels == second.labels == ("1", "2", "3")
+    for conditional, joint in zip(first.series, second.series, strict=True):
+        product = 1.0
+        for one, all_so_far in zip(conditional.readings, joint.readings, strict=True):
+            product *= one.value
+            assert all_so_far.value == pytest.approx(product)
+
+
+def test_a_step_is_the_baselines_and_what_was_added() -> None:
+    data = data_of(drawn(times.step_time, plain()).panels[0])
+    baseline, ngram, _ = data.rows
+    assert [part.size for part in ngram.parts] == pytest.approx([baseline.length, ngram.length - baseline.length])
+    assert ngram.text == f"{ngram.length:.1f} ({ngram.length - baseline.length:+.1f})"
+    assert [name for name, _ in data.legend] == ["the baseline's step", "added"]
+
+
+def test_a_step_shorter_than_the_baselines_has_nothing_added() -> None:
+    summary = run_of_world(World(prompts=16, step_ms={"none": 10.0, "ngram": 8.0}))
+    _, ngram = data_of(drawn(times.step_time, summary).panels[0]).rows
+    assert len(ngram.parts) == 1
+    assert ngram.text.startswith("8.")
+    assert "(-" in ngram.text
+
+
+@pytest.mark.parametrize("made", [invalid, without_baseline])
+def test_a_step_without_a_valid_baseline_is_whole(made: Callable[[RunSummary], RunSummary]) -> None:
+    rows = data_of(drawn(times.step_time, made(plain())).panels[0]).rows
+    assert all(len(row.parts) == 1 and "(" not in row.text for row in rows)
+
+
+def test_a_request_is_its_prefill_and_its_decoding() -> None:
+    rows = data_of(drawn(times.request_time, plain()).panels[0]).rows
+    cells = [cell for cell in plain().cells if cell.level.label == "1"]
+    for row, cell in zip(rows, cells, strict=True):
+        first, last = (cell.figures[name].value for name in ("ttft_ms_mean", "e2e_ms_mean"))
+        assert row.parts[0].size == first
+        assert row.length == pytest.approx(last)
+
+
+def test_answers_that_were_not_streamed_have_no_prefill() -> None:
+    assert times.request_time(without(plain(), "ttft_ms_mean")) is None
+
+
+def test_a_map_of_categories_needs_two_and_shows_no_invalid_cell() -> None:
+    maps = [data_of(panel) for panel in drawn(categories.by_category, plain()).panels]
+    assert [each.rows for each in maps] == [("chat", "code")] * 2
+    assert len({each.farthest for each in maps}) == 1, "maps beside each other share their colours"
+    told = plain().cells[1].by_category["chat"]["speedup"].value
+    assert maps[0].values[0][0] == told
+    assert categories.by_category(invalid(plain())) is None
+    assert categories.by_category(run_of_world(World(prompts=16, categories=("chat",)))) is None
+
+
+def test_what_needs_a_baseline_is_left_out_without_one() -> None:
+    left = {section.title for section in SECTIONS if section.draw(without_baseline(plain())) is None}
+    assert left == {"Speed-up over the paired baseline, by load", "Speed-up by category and load"}
+
+
+def test_a_caption_tells_definition_sampling_units_and_intervals() -> None:
+    for section in SECTIONS:
+        caption = drawn(section.draw, plain()).caption
+        assert " n " in caption, section.title
+        assert len(caption.partition(".")[0]) > 20, section.title
+    (figure,) = {cell.speedup for cell in plain().cells[1:2]}
+    assert figure is not None
+    assert figure.interval is not None
+    told = rests_on([figure])
+    assert told.startswith(figure.definition.rpartition(";")[0])
+    assert f"n {figure.n}." in told
+    assert f"Intervals: 95%, {figure.interval.method.partition(';')[0]}." in told
+
+
+def test_a_definition_is_cut_at_no_semicolon_within_brackets() -> None:
+    figure = plain().cells[0].figures["output_tps"].model_copy(update={"definition": "a (b; c); d", "interval": None})
+    assert rests_on([figure]) == f"a (b; c). n {figure.n}. No intervals."
+
+
+def test_several_workloads_have_a_panel_each() -> None:
+    workloads = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("one", "two")]
+    summary = run_of_world(World(prompts=12, edits={"spec.workloads": workloads}))
+    assert [panel.title for panel in drawn(speedup, summary).panels] == ["one", "two"]
+    assert [panel.title for panel in drawn(throughput, summary).panels] == [
+        "one, at concurrency 1",
+        "two, at concurrency 1",
+    ]
+
+
+def test_a_picture_is_told_in_words() -> None:
+    (plot, *_) = svgs(plain())
+    (svg,) = plot.panels
+    cells = [cell for cell in plain().cells if cell.arm == "ngram"]
+    first, last = (cell.speedup.value for cell in cells if cell.speedup)
+    assert f'role="img" aria-label="{plot.title}: ngram {first:.3g} at 1 to {last:.3g} at 2; ' in svg
+
+
+@pytest.mark.process
+def test_a_large_run_makes_a_page_of_a_stated_size() -> None:
+    world = World(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
+    summary = wide(
+        run_of_world(world, Lies(simulated=True)), arms=20, loads=8, name="a-drafter-with-a-long-name-{}".format
+    )
+    assert len(render_html(world.plan, summary).encode()) < SIZE_MAX_BYTES
