@@ -1,0 +1,31 @@
+"""What an oracle does not say, in words that stand beside every answer."""
+
+from __future__ import annotations
+
+from specbench_client.analysis.oracle.course import PUBLISHED
+from specbench_client.analysis.oracle.policies import Pricing
+
+_BOUND = "an upper bound, for draft lengths that nobody can choose: an adaptive drafter gets a part of it, unknown here"
+_NO_COST = "no speed-up without a step cost: tokens a step alone do not say whether drafting pays (--step-cost)"
+_COST = (
+    "speed-ups are as good as the step cost ({name}: {source}): linear, without queueing, each answer as a batch of"
+    " copies of itself, prefill included"
+)
+_SAMPLED = "answers were drawn at a temperature: other draft lengths would have drawn other texts"
+_TWO = "two drafters: only where both wrote the same text, which may be the easier part of it"
+_PUBLISHED = (
+    "as published, with its faults: every step looks one position too early, an oracle drafts where it knows that"
+    " nothing will be accepted, and an uncharged combination pays for the first drafter alone"
+)
+
+
+def limits(pricing: Pricing, *, drawn: bool, two: bool) -> list[str]:
+    """`drawn`: at a temperature above 0; `two`: drafters were combined."""
+    cost = pricing.cost
+    return [
+        _BOUND,
+        _COST.format(name=cost.name, source=cost.source) if cost else _NO_COST,
+        *([_SAMPLED] if drawn else []),
+        *([_TWO] if two else []),
+        *([_PUBLISHED] if pricing.rules == PUBLISHED else []),
+    ]
