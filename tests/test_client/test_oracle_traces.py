@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from specbench_api.outcome.cost_model import CostModel
 from specbench_api.outcome.oracle import Charge, OracleRow, Policy
-from specbench_api.outcome.step_cost import StepCost
 from specbench_client.analysis.oracle.answers import Reach
 from specbench_client.analysis.oracle.course import OURS, PUBLISHED, Course, Drafter, Rules, combine, fixed, oracle
 from specbench_client.analysis.oracle.policies import Pricing, lengths, published_ratio
@@ -46,7 +46,7 @@ LENGTHS = {
 """At most 1, 3, 5, 20 drafts."""
 
 
-def subject(of: Trace, cost: StepCost = PUBLISHED_H100) -> Subject:
+def subject(of: Trace, cost: CostModel = PUBLISHED_H100) -> Subject:
     eagle, ngram = Named("eagle", of.eagle, cost.drafters["eagle"]), Named("ngram", of.ngram, cost.drafters["ngram"])
     return Subject("trace", eagle, ngram, of.both)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_api.outcome.cost_model import CostModel, DraftCost, TargetCost
 from specbench_api.outcome.oracle import Charge, Policy
-from specbench_api.outcome.step_cost import DraftCost, StepCost, TargetCost
 from specbench_client.analysis.oracle.answers import Answers, Reach
 from specbench_client.analysis.oracle.course import PUBLISHED, Course, Drafter, combine, fixed, oracle
 from specbench_client.analysis.oracle.policies import Pricing, lengths
@@ -19,7 +19,7 @@ from specbench_client.analysis.oracle.told import Single, Told, both, single
 from specbench_client.analysis.oracle.walk import First, walk
 
 CHEAP, DEAR = DraftCost(fixed_s=0.5), DraftCost(fixed_s=1.0, per_draft_s=0.25)
-COST = StepCost(
+COST = CostModel(
     name="made",
     source="a test",
     target=TargetCost(fixed_s=2.0, per_token_s=0.01, per_cached_token_s=0.001),
@@ -89,7 +89,9 @@ def test_without_drafts_a_course_takes_what_no_drafter_takes() -> None:
 def test_every_token_after_the_first_is_emitted_once(accepted: list[list[int]], drafts: int) -> None:
     of = single_of(accepted)
     course = fixed(of.answers, Drafter("any", of.reach), drafts)
-    assert (course.steps.sums(of.answers, course.steps.emitted) == of.answers.output_tokens - 1).all()
+    assert (
+        course.steps.sums(of.answers, course.steps.emitted.astype(np.float64)) == of.answers.output_tokens - 1
+    ).all()
 
 
 @given(accepted_lists)

@@ -30,6 +30,8 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
   specbench compare BEFORE AFTER                  two stored results beside each other
   specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
+  specbench replay answers.jsonl                  would an n-gram drafter help? from texts, without a server
+  specbench oracle specbench-results --latest     how far could drafting go, and how far does a fixed length get?
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
@@ -49,6 +51,8 @@ COMMANDS = {
     "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
     "compare": "Show two stored results beside each other, cell by cell.",
     "gate": "Pass or fail a result against an earlier one.",
+    "replay": "Replay n-gram drafting over prompts and outputs that are there already; no server.",
+    "oracle": "Bound what draft lengths could gain, from a run with long drafts or from a trace.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }

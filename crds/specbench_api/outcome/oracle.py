@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Literal
 
 from specbench_api.model import ApiModel
+from specbench_api.outcome.cost_model import CostModel
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.step_cost import StepCost
 
 
 class Charge(StrEnum):
@@ -106,7 +106,7 @@ class OracleReport(ApiModel):
     is a lower bound."""
     what_if: list[WhatIf] = []
     """Other draft lengths of the first drafter, where it is a run's steps that were read."""
-    step_cost: StepCost | None = None
+    step_cost: CostModel | None = None
     """What a step takes; without it there are no speed-ups."""
     rows: list[OracleRow] = []
     """Every policy."""

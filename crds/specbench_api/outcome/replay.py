@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from specbench_api.model import ApiModel
+from specbench_api.outcome.cost_model import CostModel
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.step_cost import StepCost
 
 
 class ReplayFigures(ApiModel):
@@ -69,7 +69,7 @@ class ReplayReport(ApiModel):
     """Over all answers."""
     overlap_by_category: dict[str, OverlapFigures] = {}
     """By category, where there are several."""
-    step_cost: StepCost | None = None
+    step_cost: CostModel | None = None
     """What a step takes; without it there are no speed-ups."""
     settings: list[ReplaySetting]
     """Every setting that was asked for."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_api.outcome.cost_model import DraftCost
 from specbench_api.outcome.oracle import Charge
-from specbench_api.outcome.step_cost import DraftCost
 from specbench_client.analysis.oracle.answers import Answers, Reach, Tokens
 from specbench_client.analysis.oracle.walk import First, Steps, walk
 from specbench_client.metrics.frame import Mask

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_api.outcome.cost_model import CostModel
 from specbench_api.outcome.oracle import Charge, OracleRow, Policy
-from specbench_api.outcome.step_cost import StepCost
 from specbench_client.analysis.oracle.answers import Answers
 from specbench_client.analysis.oracle.course import OURS, PUBLISHED, Course, Rules
 from specbench_client.analysis.oracle.sampled import Ratio, Sampled, Words, figure, sampled
@@ -35,7 +35,7 @@ class Pricing:
     """With what courses are priced: batch sizes, a step's cost, and by whose rules."""
 
     batches: tuple[int, ...] = ()
-    cost: StepCost | None = None
+    cost: CostModel | None = None
     rules: Rules = OURS
 
     @property
@@ -111,7 +111,7 @@ def _ratios(line: Line, pricing: Pricing) -> list[Ratio]:
     return [*lengths(line.answers, line.course), *speedups]
 
 
-def _speedup(line: Line, cost: StepCost, batch: int, rules: Rules) -> Ratio:
+def _speedup(line: Line, cost: CostModel, batch: int, rules: Rules) -> Ratio:
     plain = plain_seconds(line.answers, cost, batch)
     taken = course_seconds(line.answers, line.course, cost, batch)
     return published_ratio(line.answers, plain, taken) if rules == PUBLISHED else Ratio(plain, taken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from specbench_api.outcome.step_cost import DraftCost, StepCost, TargetCost
+from specbench_api.outcome.cost_model import CostModel, DraftCost, TargetCost
 
 _TARGET = TargetCost(fixed_s=5.88590713e-03, per_token_s=2.10103129e-05, per_cached_token_s=3.92645679e-08)
 _OVERHEAD_S = 1.20683946e-03
@@ -26,14 +26,14 @@ _EAGLE_BY_DRAFT = DraftCost(
     per_draft_s=(_FIXED_S + (_CALIBRATED_AT + 1) * _PER_TOKEN_S) / _CALIBRATED_AT, per_cached_token_s=_PER_CACHED_S
 )
 
-PUBLISHED_H100 = StepCost(
+PUBLISHED_H100 = CostModel(
     name="published-h100",
     source=f"{_SOURCE}; EAGLE's drafting hardly grows with the draft length",
     target=_TARGET,
     overhead_s=_OVERHEAD_S,
     drafters={"ngram": _NGRAM, "eagle": _EAGLE, "eagle3": _EAGLE},
 )
-PUBLISHED_H100_BY_DRAFT = StepCost(
+PUBLISHED_H100_BY_DRAFT = CostModel(
     name="published-h100-by-draft",
     source=f"{_SOURCE}; ours: EAGLE's drafting is proportional to the draft length, as much at {_CALIBRATED_AT} drafts",
     target=_TARGET,

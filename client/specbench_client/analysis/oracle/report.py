@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from specbench_api.outcome.cost_model import DraftCost
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.oracle import BatchRoom, Charge, OracleReport, Policy, WhatIf
-from specbench_api.outcome.step_cost import DraftCost
 from specbench_client.analysis.oracle.answers import Answers
 from specbench_client.analysis.oracle.course import PUBLISHED, Course, Drafter, combine, fixed, oracle
 from specbench_client.analysis.oracle.limits import limits

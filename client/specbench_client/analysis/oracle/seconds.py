@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_api.outcome.step_cost import StepCost
+from specbench_api.outcome.cost_model import CostModel
 from specbench_client.analysis.oracle.answers import Answers
 from specbench_client.analysis.oracle.course import Course
 from specbench_client.metrics.frame import Values
 
 
-def plain_seconds(answers: Answers, cost: StepCost, batch: int) -> Values:
+def plain_seconds(answers: Answers, cost: CostModel, batch: int) -> Values:
     """Seconds of each answer without a drafter: its prefill, and one step for each token after the first."""
     prompt, steps = answers.prompt_tokens.astype(np.float64), answers.output_tokens - 1.0
     cached = batch * (steps * prompt + steps * (steps + 1) / 2)
@@ -21,7 +21,7 @@ def plain_seconds(answers: Answers, cost: StepCost, batch: int) -> Values:
     return _prefill(answers, cost, batch) + steps * each + cost.target.per_cached_token_s * cached
 
 
-def course_seconds(answers: Answers, course: Course, cost: StepCost, batch: int) -> Values:
+def course_seconds(answers: Answers, course: Course, cost: CostModel, batch: int) -> Values:
     """Seconds of each answer on a course."""
     cached = (batch * course.steps.cached).astype(np.float64)
     drafts = course.drafts.astype(np.float64)
@@ -34,11 +34,11 @@ def course_seconds(answers: Answers, course: Course, cost: StepCost, batch: int)
     return _prefill(answers, cost, batch) + course.steps.sums(answers, step)
 
 
-def _prefill(answers: Answers, cost: StepCost, batch: int) -> Values:
+def _prefill(answers: Answers, cost: CostModel, batch: int) -> Values:
     prompts = batch * answers.prompt_tokens.astype(np.float64)
     return _target(cost, np.zeros_like(prompts), prompts) + cost.overhead_s
 
 
-def _target(cost: StepCost, cached: Values, tokens: Values) -> Values:
+def _target(cost: CostModel, cached: Values, tokens: Values) -> Values:
     target = cost.target
     return target.fixed_s + target.per_token_s * tokens + target.per_cached_token_s * cached

@@ -8,8 +8,8 @@ from itertools import product
 
 import numpy as np
 
+from specbench_api.outcome.cost_model import CostModel, DraftCost
 from specbench_api.outcome.replay import OverlapFigures, ReplayFigures, ReplayReport, ReplaySetting
-from specbench_api.outcome.step_cost import DraftCost, StepCost
 from specbench_client.analysis.oracle.answers import Answers, Reach, Tokens
 from specbench_client.analysis.oracle.course import Course, Drafter, fixed
 from specbench_client.analysis.oracle.policies import AL, AL_MEAN, SPEEDUP, Pricing, lengths
@@ -155,11 +155,11 @@ def _figures(answers: Answers, course: Course, reach: Reach, pricing: Pricing) -
     )
 
 
-def _speedup(answers: Answers, course: Course, cost: StepCost, batch: int) -> Ratio:
+def _speedup(answers: Answers, course: Course, cost: CostModel, batch: int) -> Ratio:
     return Ratio(plain_seconds(answers, cost, batch), course_seconds(answers, course, cost, batch))
 
 
-def _cost(cost: StepCost | None) -> DraftCost | None:
+def _cost(cost: CostModel | None) -> DraftCost | None:
     return cost.drafters.get(NGRAM) if cost else None
 
 

@@ -39,10 +39,10 @@ class DraftCost(ApiModel):
     """Seconds as a share of the target's pass of the same step."""
 
 
-class StepCost(ApiModel):
-    """A step-cost model by name, and where its numbers are from: what `--step-cost FILE` reads, as YAML or JSON."""
+class CostModel(ApiModel):
+    """A cost model by name, and where its numbers are from: what `--step-cost FILE` reads, as YAML or JSON."""
 
-    schema_version: Literal["specbench.io/step-cost/v1"] = "specbench.io/step-cost/v1"
+    schema_version: Literal["specbench.io/cost-model/v1"] = "specbench.io/cost-model/v1"
     """Version of this document."""
     name: Annotated[str, Field(min_length=1, max_length=64)]
     """Its name in tables."""
