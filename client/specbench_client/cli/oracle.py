@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from specbench_client.cli.replay import LATEST, LOAD, WORKLOAD
+from specbench_client.cli.replay import LATEST, LOAD, PROMPTS, TOKENIZER, WORKLOAD
 from specbench_client.cli.runs import run_store
 from specbench_client.cli.sheets import FORMAT, print_sheets
 from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
@@ -16,7 +16,7 @@ from specbench_client.local.place import open_results
 @click.command()
 @click.argument("where", metavar="FILE-or-RUN")
 @click.option("--arm", metavar="NAME", help="Whose drafts.  [default: of a run the one with the longest drafts]")
-@click.option("--with", "second", metavar="NAME", help="Combine with this one too; `replay`: n-gram, replayed (FILE).")
+@click.option("--with", "second", metavar="NAME", help="Combine with this drafter; `replay`: with n-gram, replayed.")
 @STEP_COST
 @BATCH
 @click.option(
@@ -28,6 +28,8 @@ from specbench_client.local.place import open_results
     help="Fixed draft lengths beside it.",
 )
 @click.option("--as-published", is_flag=True, help="By the rules of the published simulator, with its faults.")
+@TOKENIZER
+@PROMPTS
 @WORKLOAD
 @LOAD
 @LATEST
@@ -41,6 +43,8 @@ def oracle(
     batch: tuple[int, ...],
     drafts: tuple[int, ...],
     as_published: bool,
+    tokenizer: str | None,
+    prompts: str | None,
     workload: str | None,
     load: str | None,
     latest: bool,
@@ -63,10 +67,12 @@ def oracle(
     from specbench_client.analysis.oracle.course import OURS, PUBLISHED  # noqa: PLC0415  statistics: seconds of imports
     from specbench_client.analysis.oracle.policies import Pricing  # noqa: PLC0415
     from specbench_client.analysis.oracle.report import oracle_report  # noqa: PLC0415
+    from specbench_client.dataset.length.ruler import load_encoder  # noqa: PLC0415
     from specbench_client.dataset.logs.subject import trace_subject  # noqa: PLC0415
     from specbench_client.dataset.logs.traces import read_traces  # noqa: PLC0415
     from specbench_client.drive.answered import Chosen, read_answered  # noqa: PLC0415
-    from specbench_client.drive.reached import run_subject  # noqa: PLC0415
+    from specbench_client.drive.logged import Texts  # noqa: PLC0415
+    from specbench_client.drive.reached import Asked, run_subject  # noqa: PLC0415
     from specbench_client.report.oracle import oracle_lines, oracle_sheets  # noqa: PLC0415
 
     cost = cost_model(step_cost)
@@ -74,6 +80,7 @@ def oracle(
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
         run = read_answered(run_store(open_results(where), where, latest=latest), Chosen(workload, load))
-        subject = run_subject(run, arm, second, cost)
+        texts = Texts(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
+        subject = run_subject(run, Asked(arm, second, texts), cost)
     report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED if as_published else OURS))
     print_sheets(report, oracle_sheets(report), oracle_lines(report), output)

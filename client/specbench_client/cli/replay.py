@@ -18,6 +18,9 @@ TOKENIZER = click.option(
     metavar="PATH-or-NAME",
     help="Makes token ids of texts: the target's tokenizer.json or its folder; o200k_base for an estimate.",
 )
+PROMPTS = click.option(
+    "--prompts", type=click.Path(exists=True, dir_okay=False), help="Of a run: its prompts, if they lie elsewhere now."
+)
 LATEST = click.option("--latest", is_flag=True, help="Where a results root holds several runs, the newest.")
 WORKLOAD = click.option("--workload", metavar="NAME", help="Of a run: which workload.  [default: the first]")
 LOAD = click.option("--load", metavar="LEVEL", help="Of a run: which load.  [default: the lowest]")
@@ -39,11 +42,7 @@ LOAD = click.option("--load", metavar="LEVEL", help="Of a run: which load.  [def
 @click.option("--arm", metavar="NAME", help="Of a run: whose answers.  [default: the baseline's]")
 @WORKLOAD
 @LOAD
-@click.option(
-    "--prompts",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Of a run: its prompts, if they lie elsewhere now.",
-)
+@PROMPTS
 @LATEST
 @FORMAT
 def replay(
@@ -83,7 +82,7 @@ def replay(
     from specbench_client.dataset.length.ruler import load_encoder  # noqa: PLC0415
     from specbench_client.dataset.logs.answers import read_log  # noqa: PLC0415
     from specbench_client.drive.answered import Chosen, read_answered  # noqa: PLC0415
-    from specbench_client.drive.logged import run_log  # noqa: PLC0415
+    from specbench_client.drive.logged import Texts, run_log  # noqa: PLC0415
     from specbench_client.report.replay import replay_lines, replay_sheets  # noqa: PLC0415
 
     knobs = Knobs(min_n, max_n, drafts)
@@ -97,7 +96,7 @@ def replay(
         log = read_log(Path(where), encoder, outputs)
     else:
         run = read_answered(run_store(open_results(where), where, latest=latest), Chosen(workload, load))
-        log = run_log(run, arm, encoder, Path(prompts) if prompts else None)
+        log = run_log(run, arm, Texts(encoder, Path(prompts) if prompts else None))
     console = Ticker(stderr=True)
     with console.status("replaying") as status:
         report = replay_report(

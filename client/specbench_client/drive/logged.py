@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pandas as pd
 
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.oracle.answers import Tokens
-from specbench_client.analysis.oracle.records import FAILED, ids_of
+from specbench_client.analysis.oracle.records import FAILED, ids_of, key_of
+from specbench_client.analysis.oracle.told import Key
 from specbench_client.analysis.replay.report import Log, Logged
 from specbench_client.chat import Message
 from specbench_client.drive.answered import Answered
@@ -28,35 +30,59 @@ _KEEP = "measure again with --keep-text (specbench run, specbench measure), and 
 _JOINT = "\n\n"
 
 
-def run_log(run: Answered, arm: str | None, encoder: Encoder | None, prompts: Path | None = None) -> Log:
-    """First turns of an arm, by default the baseline's. `prompts`: their file, where the plan's path leads nowhere.
+@dataclass(frozen=True)
+class Texts:
+    """How a run's texts become token ids. `prompts`: their file, where the plan's path leads nowhere."""
 
-    Blocks. Raises BadInput where neither ids nor texts were kept, or the prompts are others now.
+    encoder: Encoder | None = None
+    prompts: Path | None = None
+
+
+def run_log(run: Answered, arm: str | None, texts: Texts) -> Log:
+    """First turns of an arm, by default the baseline's, as token ids. Blocks.
+
+    Raises BadInput where neither ids nor texts were kept, or the prompts are others now.
     """
     arm = _arm(run, arm)
+    found = logged_of(run, arm, texts)
+    whose = "the engine's own"
+    if texts.encoder is not None:
+        whose = f"the engine's where it told them, else of texts by {texts.encoder.told}"
+    told = f"{whose}; {found.alike:,} of {len(found.logged):,} answers have as many as the engine counted"
+    return Log(f"{run.words}, arm {arm}", told, list(found.logged.values()), found.left_out)
+
+
+@dataclass(frozen=True)
+class LoggedAnswers:
+    """By key. `alike`: how many have as many token ids as the engine counted, or one less: the end has no text."""
+
+    logged: Mapping[Key, Logged]
+    left_out: Mapping[str, int]
+    alike: int
+
+
+def logged_of(run: Answered, arm: str, texts: Texts) -> LoggedAnswers:
+    """First turns of an arm. Raises BadInput where there are none."""
     rows = run.records(arm)
     if not len(rows):
         raise BadInput(f"{run.words}: the arm {arm!r} has no measured point yet")
-    asked = _prompts(run, arm, prompts)
-    answers, left_out = list[Logged](), Counter[str]()
-    counts = [0, 0]
+    logged, left_out, alike = dict[Key, Logged](), Counter[str](), 0
+    asked: dict[str, Prompt] | None = None
     for row in rows.to_dict("records"):
         why = _unusable(row)
         if why:
             left_out[why] += 1
             continue
-        output = _output(row, encoder)
-        counts[0] += 1
-        counts[1] += output.size == row["output_tokens"]
-        prompt = _prompt(asked[str(row["prompt_id"])], encoder)
+        output = _output(row, texts.encoder)
+        asked = _prompts(run, arm, texts.prompts) if asked is None else asked
+        prompt = _prompt(asked[str(row["prompt_id"])], texts.encoder)
+        alike += 0 <= row["output_tokens"] - output.size <= 1
         category = None if pd.isna(row["category"]) else str(row["category"])
-        answers.append(Logged(str(row["prompt_id"]), category, prompt, output, int(row["repeat"])))
-    if not answers:
+        logged[key_of(row)] = Logged(str(row["prompt_id"]), category, prompt, output, int(row["repeat"]))
+    if not logged:
         reasons = "; ".join(f"{count} x {why}" for why, count in left_out.items())
         raise BadInput(f"{run.words}, arm {arm}: no answer can be replayed ({reasons}): {_KEEP}")
-    whose = "the engine's" if encoder is None else f"the engine's where it told them, else of texts by {encoder.told}"
-    told = f"{whose}; {counts[1]:,} of {counts[0]:,} answers have as many as the engine counted"
-    return Log(f"{run.words}, arm {arm}", told, answers, dict(left_out))
+    return LoggedAnswers(logged, dict(left_out), alike)
 
 
 def _arm(run: Answered, wanted: str | None) -> str:

@@ -12,6 +12,10 @@ _COST = (
     " copies of itself, prefill included"
 )
 _SAMPLED = "answers were drawn at a temperature: other draft lengths would have drawn other texts"
+_SPLIT = (
+    "fixed lengths below the run's own, and positions between its steps in a combination, are lower bounds"
+    " (span-split): headroom is an upper bound"
+)
 _TWO = "two drafters: only where both wrote the same text, which may be the easier part of it"
 _PUBLISHED = (
     "as published, with its faults: every step looks one position too early, an oracle drafts where it knows that"
@@ -19,12 +23,13 @@ _PUBLISHED = (
 )
 
 
-def limits(pricing: Pricing, *, drawn: bool, two: bool) -> list[str]:
-    """`drawn`: at a temperature above 0; `two`: drafters were combined."""
+def limits(pricing: Pricing, *, drawn: bool, two: bool, split: bool) -> list[str]:
+    """`drawn`: at a temperature above 0; `two`: drafters were combined; `split`: positions are from a run's steps."""
     cost = pricing.cost
     return [
         _BOUND,
         _COST.format(name=cost.name, source=cost.source) if cost else _NO_COST,
+        *([_SPLIT] if split else []),
         *([_SAMPLED] if drawn else []),
         *([_TWO] if two else []),
         *([_PUBLISHED] if pricing.rules == PUBLISHED else []),

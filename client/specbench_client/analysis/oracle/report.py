@@ -73,7 +73,7 @@ def oracle_report(subject: Subject, drafts: Sequence[int], pricing: Pricing) -> 
         step_cost=pricing.cost,
         rows=[row(line, pricing) for line in [*alone, *further, *pair.combined]],
         rooms=[_room(batch, alone, pair, pricing) for batch in pricing.priced],
-        limits=limits(pricing, drawn=subject.sampled, two=subject.both is not None),
+        limits=limits(pricing, drawn=subject.sampled, two=subject.both is not None, split=main.asked is not None),
     )
 
 

@@ -62,7 +62,10 @@ def load_encoder(where: str) -> Encoder:
     No chat template is applied, and no special token added.
     """
     if where == ENCODING:
-        return Encoder(load_ruler().encode_ordinary, f"{ENCODING}, which is not the target's own")
+        try:
+            return Encoder(cached_encoding().encode_ordinary, f"{ENCODING}, which is not the target's own")
+        except EncodingMissing as error:
+            raise BadInput(f"--tokenizer {ENCODING}: {error}") from error
     encode, digest = _tokenizer(Path(where))
     return Encoder(encode, f"{where} (SHA-256 {digest[:12]}), without a chat template")
 
