@@ -23,12 +23,12 @@ def trace_subject(traces: Traces, arm: str | None, second: str | None, cost: Cos
     names = list(traces.drafters)
     main = arm or next((name for name in names if name != NGRAM), names[0])
     _known("--arm", main, names)
-    told = traces.drafters[main]
+    told = _told(traces, main)
     subject = Subject(traces.source, Named(main, single(told.values()), draft_cost(cost, main)))
     if second is None:
         return subject
     _known("--with", second, [*(name for name in names if name != main), REPLAY])
-    side = _replayed(traces, main) if second == REPLAY else _Side(second, traces.drafters[second])
+    side = _replayed(traces, main) if second == REPLAY else _Side(second, _told(traces, second))
     checked = all(each.ids is not None for answers in (told, side.told) for each in answers.values())
     named = Named(side.name, single(side.told.values()), draft_cost(cost, side.name))
     return replace(subject, second=named, both=both(side.told, told, unchecked=not checked))
@@ -40,6 +40,10 @@ class _Side:
 
     name: str
     told: Answered
+
+
+def _told(traces: Traces, name: str) -> Answered:
+    return traces.with_proposals(LIKE_VLLM, name) if name == NGRAM else traces.drafters[name]
 
 
 def _replayed(traces: Traces, like: str) -> _Side:

@@ -8,7 +8,7 @@ that it speaks of; without them nobody knows whether two drafters speak of the s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from specbench_client.dataset.logs.ids import category_of, first_of, id_of, whol
 from specbench_client.errors import BadInput
 from specbench_client.workload.rows import Row
 
+_ANY = 2**31
 _PREFIX, _LENGTHS, _OWN_IDS = "acc_", "acc_len", "token_ids"
 
 
@@ -44,6 +45,20 @@ class Traces:
         whose = self.drafters[like]
         same = [key for key, each in self.logged.items() if key in whose and whose[key].tokens == each.output.size]
         return {key: told_by_replay(self.logged[key], lookup) for key in same}
+
+    def with_proposals(self, lookup: Lookup, name: str) -> Answered:
+        """An n-gram drafter's answers with what it had to propose, which a trace does not tell, by replay.
+
+        As they are where not every one can be replayed: then it is taken to draft at every step.
+        """
+        told, found = self.drafters[name], self.replayed(lookup, name)
+        return {key: _proposing(each, found[key]) for key, each in told.items()} if len(found) == len(told) else told
+
+
+def _proposing(told: Told, replayed: Told) -> Told:
+    """What was accepted was proposed: the engine's own word counts more."""
+    proposed = replayed.reach.drafts(_ANY)
+    return replace(told, reach=replace(told.reach, proposed=np.maximum(proposed, told.reach.accepted)))
 
 
 def read_traces(file: Path) -> Traces:
