@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from specbench_client.analysis.oracle.policies import Pricing
 from specbench_client.analysis.oracle.published import PUBLISHED_H100
 from specbench_client.analysis.replay.lookup import Lookup, replay
-from specbench_client.analysis.replay.overlap import bleu_4, copied_share
+from specbench_client.analysis.replay.overlap import overlap
 from specbench_client.analysis.replay.report import Knobs, Log, Logged, replay_report
 
 ids = st.lists(st.integers(0, 2), max_size=30)
@@ -111,14 +113,34 @@ def test_answers_without_a_step_are_left_out_and_counted() -> None:
     assert (report.answers, report.left_out) == (1, {"fewer than two output tokens": 1})
 
 
+def overlaps(prompt: list[int], output: list[int]) -> list[float | None]:
+    """Copied share, and BLEU-4."""
+    found = overlap(np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64))
+    return [found.copied_share, found.bleu_4]
+
+
 def test_overlap_has_the_values_that_arithmetic_gives() -> None:
-    prompt, output = [1, 2, 3, 4, 5], [1, 2, 3, 4, 9]
-    assert copied_share(prompt, output) == 1 / 2
-    assert bleu_4(prompt, output) == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
-    assert bleu_4([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4]) == pytest.approx(np.exp(1 - 8 / 4))
-    assert bleu_4([1] * 4, [1] * 8) == pytest.approx((4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25)
-    assert (copied_share(prompt, [1, 2, 3]), bleu_4(prompt, [1, 2, 3]), bleu_4(prompt, [6, 7, 8, 9])) == (
-        None,
-        None,
-        0.0,
-    )
+    product = 4 / 5 * 3 / 4 * 2 / 3 * 1 / 2
+    assert overlaps([1, 2, 3, 4, 5], [1, 2, 3, 4, 9]) == pytest.approx([1 / 2, product**0.25])
+    assert overlaps([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4]) == pytest.approx([1.0, np.exp(1 - 8 / 4)])
+    assert overlaps([1] * 4, [1] * 8) == pytest.approx([1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25])
+    assert overlaps([1, 2, 3, 4], [1, 2, 3]) == [None, None]
+    assert overlaps([1, 2, 3], [6, 7, 8, 9]) == [0.0, 0.0]
+    assert overlaps([], [1, 2, 3, 4]) == [0.0, 0.0]
+
+
+@given(ids, ids)
+def test_overlap_is_what_counting_n_grams_one_by_one_gives(prompt: list[int], output: list[int]) -> None:
+    def grams(tokens: list[int], size: int) -> Counter[tuple[int, ...]]:
+        return Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
+
+    if len(output) < 4:
+        assert overlaps(prompt, output) == [None, None]
+        return
+    sizes = (1, 2, 3, 4)
+    shared = [(grams(output, size) & grams(prompt, size)).total() for size in sizes]
+    precisions = [count / (len(output) - size + 1) for count, size in zip(shared, sizes, strict=True)]
+    held = grams(prompt, 4)
+    copied = sum(count for gram, count in grams(output, 4).items() if held[gram]) / (len(output) - 3)
+    brevity = min(1.0, np.exp(1 - len(prompt) / len(output)))
+    assert overlaps(prompt, output) == pytest.approx([copied, brevity * np.prod(precisions) ** 0.25])

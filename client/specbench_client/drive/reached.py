@@ -87,7 +87,7 @@ def _arm(run: Answered, flag: str, wanted: str | None) -> Arm:
     if not drafting:
         raise BadInput(f"{run.words}: the run has no drafter: nothing was drafted that could have been drafted longer")
     if wanted is None:
-        return max(drafting, key=lambda each: each.drafter.num_speculative_tokens if each.drafter else 0)
+        return max(drafting, key=_most_drafts)
     found = next((each for each in drafting if each.name == wanted), None)
     if found is None:
         raise BadInput(f"{flag} {wanted}: the run drafts with {', '.join(each.name for each in drafting)}")
@@ -110,4 +110,11 @@ def _recorded(run: Answered, arm: Arm) -> Recorded:
 def _named(arm: Arm, found: Recorded, cost: CostModel | None) -> Named:
     assert arm.drafter is not None
     known = draft_cost(cost, arm.name, str(arm.drafter.method))
-    return Named(arm.name, single(found.told.values()), known, arm.drafter.num_speculative_tokens)
+    return Named(arm.name, single(found.told.values()), known, _most_drafts(arm))
+
+
+def _most_drafts(arm: Arm) -> int:
+    """Draft tokens a step, at any batch size."""
+    if arm.drafter is None:
+        return 0
+    return max(arm.drafter.num_speculative_tokens, *(each.tokens for each in arm.drafter.draft_lengths), 0)

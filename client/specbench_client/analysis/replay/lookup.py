@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_client.analysis.oracle.answers import Reach, Tokens
+from specbench_client.analysis.replay.grams import numbered_grams
 
 _NOWHERE = -1
 
@@ -61,16 +62,10 @@ def _accepted(ids: Tokens, context: Tokens, source: Tokens, proposed: Tokens) ->
 def _sources(ids: Tokens, lookup: Lookup) -> Tokens:
     """For each length of the context: where the drafts begin, which is behind the earliest match; −1 where none is.
 
-    n-grams are numbered by what they hold, so that the earliest of a number is the earliest match of all that follow:
-    whatever the length of the text, one sort for each length of suffix.
+    The earliest n-gram of a number is the earliest match of all that follow it.
     """
     sources = np.full(ids.size + 1, _NOWHERE, dtype=np.int64)
-    tokens = numbers = np.unique(ids, return_inverse=True)[1]
-    kinds = int(tokens.max()) + 1 if ids.size else 1
-    for length in range(1, min(lookup.longest, ids.size) + 1):
-        if length > 1:
-            longer = numbers[:-1] * kinds + tokens[length - 1 :]
-            numbers = np.unique(longer, return_inverse=True)[1]
+    for length, numbers in numbered_grams(ids, lookup.longest):
         if length >= lookup.shortest:
             earliest = np.unique(numbers, return_index=True)[1][numbers]
             again = np.flatnonzero(earliest < np.arange(numbers.size))

@@ -17,7 +17,7 @@ from specbench_client.analysis.oracle.sampled import Ratio, Words, figure, sampl
 from specbench_client.analysis.oracle.seconds import course_seconds, plain_seconds
 from specbench_client.analysis.oracle.told import STEPPED_MIN, Told, single
 from specbench_client.analysis.replay.lookup import Lookup, replay
-from specbench_client.analysis.replay.overlap import bleu_4, copied_share
+from specbench_client.analysis.replay.overlap import overlap
 from specbench_client.metrics.frame import Mask, Values
 
 DRAFTED = Words("ratio", "steps that found a match to draft from / steps", "replayed")
@@ -98,7 +98,7 @@ def replay_report(log: Log, knobs: Knobs, pricing: Pricing, tick: Tick = lambda 
         settings += [_setting(put.answers, put.reach, lookup, drafts, pricing) for drafts in knobs.drafts]
         tick(number + 1, len(lookups))
     answers = single([_silent(each) for each in logged]).answers
-    overlap = _Overlap.of(logged)
+    copying = _Overlap.of(logged)
     cost = pricing.cost
     return ReplayReport(
         source=log.source,
@@ -107,8 +107,8 @@ def replay_report(log: Log, knobs: Knobs, pricing: Pricing, tick: Tick = lambda 
         prompt_tokens=int(answers.prompt_tokens.sum()),
         output_tokens=answers.positions,
         left_out=left_out,
-        overlap=overlap.figures(answers, np.ones(answers.count, dtype=np.bool_)),
-        overlap_by_category={name: overlap.figures(answers, chosen) for name, chosen in _categories(answers).items()},
+        overlap=copying.figures(answers, np.ones(answers.count, dtype=np.bool_)),
+        overlap_by_category={name: copying.figures(answers, chosen) for name, chosen in _categories(answers).items()},
         step_cost=cost,
         settings=settings,
         limits=[*LIMITS, COST.format(name=cost.name, source=cost.source) if cost else NO_COST],
@@ -185,8 +185,8 @@ class _Overlap:
 
     @classmethod
     def of(cls, logged: Sequence[Logged]) -> _Overlap:
-        pairs = [(each.prompt.tolist(), each.output.tolist()) for each in logged]
-        copied, bleu = [copied_share(*pair) for pair in pairs], [bleu_4(*pair) for pair in pairs]
+        found = [overlap(each.prompt, each.output) for each in logged]
+        copied, bleu = [each.copied_share for each in found], [each.bleu_4 for each in found]
         return cls(np.array(copied, dtype=np.float64), np.array(bleu, dtype=np.float64))
 
     def figures(self, answers: Answers, chosen: Mask) -> OverlapFigures:
