@@ -181,3 +181,8 @@ def test_a_step_cost_that_does_not_know_the_drafter_says_whom_it_knows(
     file = written(tmp_path, [row])
     assert exit_code(["oracle", file, "--arm", "medusa", "--step-cost", "published-h100"]) == Exit.BAD_INPUT
     assert "knows ngram, eagle, eagle3, and not medusa" in capsys.readouterr().err
+
+
+def test_a_place_where_nothing_is_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["oracle", "nowhere.jsonl"]) == Exit.BAD_INPUT
+    assert "nowhere.jsonl: there is no such file or folder" in capsys.readouterr().err

@@ -142,3 +142,8 @@ def test_a_cost_model_of_ones_own_is_read_and_a_broken_one_is_named_by_its_field
     file.write_text(text.replace("ngram", "eagle3"))
     assert exit_code(["replay", write(ROWS), "--step-cost", str(file)]) == Exit.BAD_INPUT
     assert "knows no drafter 'ngram'" in capsys.readouterr().err
+
+
+def test_a_place_where_nothing_is_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["replay", "nowhere.jsonl"]) == Exit.BAD_INPUT
+    assert "nowhere.jsonl: there is no such file or folder" in capsys.readouterr().err

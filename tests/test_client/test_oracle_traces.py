@@ -21,6 +21,9 @@ from specbench_client.analysis.oracle.spans import fits, span_split
 from specbench_client.analysis.oracle.told import Single, Told, single
 from specbench_client.analysis.oracle.walk import First, walk
 from specbench_client.analysis.replay.lookup import Lookup, replay
+from specbench_client.dataset.logs.subject import trace_subject
+from specbench_client.dataset.logs.traces import read_traces
+from specbench_testing.shared import shared
 from specbench_testing.traces import Trace, accepted_at, trace
 
 BATCHES = (1, 8, 16, 32, 64, 128)
@@ -76,12 +79,15 @@ def test_a_combination_that_pays_for_its_drafters_is_worth_less(name: str) -> No
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("gsm8k", 1.18), ("cnn", 1.45)])
-def test_the_published_oracle_of_ngram(name: str, wanted: float) -> None:
-    """It never pays for having found nothing."""
-    ngram = trace(name).ngram
-    drafter = Drafter("ngram", Reach(ngram.reach.accepted, ngram.reach.accepted), PUBLISHED_H100.drafters["ngram"])
-    found = speedup(ngram, oracle(ngram.answers, drafter, PUBLISHED))
-    assert found == pytest.approx(wanted, abs=ROUNDING)
+def test_ngram_pays_for_no_step_that_found_nothing(name: str, wanted: float) -> None:
+    """Which these are a trace does not tell, and a replay of its tokens does."""
+    file = shared("data", "traces", f"combined_{name}.jsonl")
+    asked = trace_subject(read_traces(file), "ngram", None, PUBLISHED_H100)
+    rows = oracle_report(asked, (3,), Pricing((1,), PUBLISHED_H100, PUBLISHED)).rows
+    assert rows[-1].speedups["1"].value == pytest.approx(wanted, abs=ROUNDING)
+    proposed = asked.main.single.reach.proposed
+    assert proposed is not None
+    assert 0.05 < (proposed > 0).mean() < 0.5
 
 
 def test_drafting_that_grows_with_the_draft_length_changes_which_length_is_best() -> None:

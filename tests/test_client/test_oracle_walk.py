@@ -263,3 +263,7 @@ def test_the_share_of_steps_that_would_have_had_more_is_told() -> None:
     of = single([told("p", span_split([3, 3, 0]).tolist())])
     report = oracle_report(Subject("made", Named("eagle", of, asked=3)), (3,), Pricing())
     assert report.censored["eagle"].value == pytest.approx(2 / 3)
+    assert any("eagle: 67% of its steps accepted every draft" in each for each in report.limits)
+    longer = oracle_report(Subject("made", Named("eagle", of, asked=4)), (3,), Pricing())
+    assert longer.censored["eagle"].value == 0.0
+    assert not any("accepted every draft" in each for each in longer.limits)

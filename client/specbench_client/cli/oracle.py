@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from specbench_client.cli.replay import LATEST, LOAD, PROMPTS, TOKENIZER, WORKLOAD
-from specbench_client.cli.runs import run_store
+from specbench_client.cli.runs import stored_run
 from specbench_client.cli.sheets import FORMAT, print_sheets
 from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
-from specbench_client.local.place import open_results
 
 
 @click.command()
@@ -79,7 +78,7 @@ def oracle(
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
-        run = read_answered(run_store(open_results(where), where, latest=latest), Chosen(workload, load))
+        run = read_answered(stored_run(where, latest=latest), Chosen(workload, load))
         texts = Texts(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
         subject = run_subject(run, Asked(arm, second, texts), cost)
     report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED if as_published else OURS))

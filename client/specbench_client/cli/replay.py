@@ -7,11 +7,10 @@ from pathlib import Path
 import click
 
 from specbench_client.cli.consoles import Ticker
-from specbench_client.cli.runs import run_store
+from specbench_client.cli.runs import stored_run
 from specbench_client.cli.sheets import FORMAT, print_sheets
 from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
 from specbench_client.errors import BadInput
-from specbench_client.local.place import open_results
 
 TOKENIZER = click.option(
     "--tokenizer",
@@ -95,7 +94,7 @@ def replay(
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
-        run = read_answered(run_store(open_results(where), where, latest=latest), Chosen(workload, load))
+        run = read_answered(stored_run(where, latest=latest), Chosen(workload, load))
         log = run_log(run, arm, Texts(encoder, Path(prompts) if prompts else None))
     console = Ticker(stderr=True)
     with console.status("replaying") as status:

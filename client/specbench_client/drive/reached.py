@@ -26,7 +26,7 @@ _THE_END = -1
 _SEE = "look at the errors in its records"
 _REMEDY: Mapping[str, str] = {
     UNTOLD: "which engines tell it stands in docs/records.md (Acceptance): vLLM and the simulator do",
-    GAPS: "for n-gram arms ask `specbench replay`, which knows every position",
+    GAPS: "of n-gram `specbench replay` knows every position, and so does --with replay",
 }
 
 

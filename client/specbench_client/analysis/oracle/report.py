@@ -12,7 +12,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.oracle import BatchRoom, Charge, OracleReport, Policy, WhatIf
 from specbench_client.analysis.oracle.answers import Answers
 from specbench_client.analysis.oracle.course import PUBLISHED, Course, Drafter, combine, fixed, oracle
-from specbench_client.analysis.oracle.limits import limits
+from specbench_client.analysis.oracle.limits import limits, too_short
 from specbench_client.analysis.oracle.policies import AL, Line, Priced, Pricing, lengths, priced, row, speedup_words
 from specbench_client.analysis.oracle.sampled import Ratio, Sampled, Words, best, figure, minus, sampled
 from specbench_client.analysis.oracle.told import Both, Single
@@ -58,6 +58,7 @@ def oracle_report(subject: Subject, drafts: Sequence[int], pricing: Pricing) -> 
     pair = _pair(subject, pricing)
     further = _second(subject.second, pricing) if subject.second else []
     two = [main, subject.second] if subject.second else [main]
+    censored = {each.name: _censored(each) for each in two if each.asked is not None}
     return OracleReport(
         source=subject.source,
         simulated=subject.simulated,
@@ -68,12 +69,15 @@ def oracle_report(subject: Subject, drafts: Sequence[int], pricing: Pricing) -> 
         left_out=dict(subject.left_out),
         covered=_covered(subject.both),
         covered_by=subject.both.compared_by if subject.both else None,
-        censored={each.name: _censored(each) for each in two if each.asked is not None},
+        censored=censored,
         what_if=_what_if(main, drafts) if main.asked is not None else [],
         step_cost=pricing.cost,
         rows=[row(line, pricing) for line in [*alone, *further, *pair.combined]],
         rooms=[_room(batch, alone, pair, pricing) for batch in pricing.priced],
-        limits=limits(pricing, drawn=subject.sampled, two=subject.both is not None, split=main.asked is not None),
+        limits=[
+            *limits(pricing, drawn=subject.sampled, two=subject.both is not None, split=main.asked is not None),
+            *too_short(censored),
+        ],
     )
 
 

@@ -10,7 +10,7 @@ from specbench_client.analysis.oracle.report import Named, Subject
 from specbench_client.analysis.oracle.told import both, single
 from specbench_client.analysis.replay.lookup import Lookup
 from specbench_client.analysis.replay.report import NGRAM
-from specbench_client.dataset.logs.traces import Answered, Traces
+from specbench_client.dataset.logs.traces import ByKey, Traces
 from specbench_client.errors import BadInput
 
 REPLAY = "replay"
@@ -39,10 +39,10 @@ class _Side:
     """A drafter's answers by name."""
 
     name: str
-    told: Answered
+    told: ByKey
 
 
-def _told(traces: Traces, name: str) -> Answered:
+def _told(traces: Traces, name: str) -> ByKey:
     return traces.with_proposals(LIKE_VLLM, name) if name == NGRAM else traces.drafters[name]
 
 

@@ -28,7 +28,7 @@ _ANY = 2**31
 _PREFIX, _LENGTHS, _OWN_IDS = "acc_", "acc_len", "token_ids"
 
 
-Answered = Mapping[Key, Told]
+ByKey = Mapping[Key, Told]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Traces:
     """Answers by drafter, and by their row."""
 
     source: str
-    drafters: Mapping[str, Answered]
+    drafters: Mapping[str, ByKey]
     logged: Mapping[Key, Logged]
     """The rows' own token ids, where they have them."""
 
@@ -46,7 +46,7 @@ class Traces:
         same = [key for key, each in self.logged.items() if key in whose and whose[key].tokens == each.output.size]
         return {key: told_by_replay(self.logged[key], lookup) for key in same}
 
-    def with_proposals(self, lookup: Lookup, name: str) -> Answered:
+    def with_proposals(self, lookup: Lookup, name: str) -> ByKey:
         """An n-gram drafter's answers with what it had to propose, which a trace does not tell, by replay.
 
         As they are where not every one can be replayed: then it is taken to draft at every step.
