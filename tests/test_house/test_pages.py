@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from specbench_api.campaign.expand import expand_campaign
+from specbench_api.outcome.cost_model import CostModel
 from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_campaign, parse_run
 from specbench_client.cli import cli
@@ -103,6 +104,8 @@ def test_what_a_page_shows_of_a_spec_is_valid(document: Any) -> None:
         assert expand_campaign(parse_campaign(document)).runs
     elif document.get("kind") == "SpecBenchRun":
         assert expand(parse_run(document)).points
+    elif "specbench.io/cost-model/v1" in document.values():
+        assert CostModel.model_validate(document).drafters
     elif "apiVersion" not in document and "include" not in document:
         part = document.get("spec", document)
         assert expand(run_of({f"spec.{field}": value for field, value in part.items()})).points

@@ -37,6 +37,8 @@ HELP = """Does speculative decoding pay, for your traffic, model and hardware?
   specbench schedule specbench-results --latest   how many tokens to draft at which batch size
   specbench audit TABLE                           do a table's own numbers agree with one another?
   specbench drift REFERENCE CURRENT               has acceptance changed since, by the traffic or by the drafter?
+  specbench replay answers.jsonl                  would an n-gram drafter help? from texts, without a server
+  specbench oracle specbench-results --latest     how far could drafting go, and how far does a fixed length get?
   specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
   specbench simulate --drafter eagle3             an engine with a known truth, to try things on
 
@@ -63,6 +65,8 @@ COMMANDS = {
     "schedule": "Propose draft lengths by batch size, as vLLM, SGLang and TensorRT-LLM take them.",
     "audit": "Ask whether a table of results, anybody's, agrees with itself.",
     "drift": "Ask whether acceptance has changed since, and whether by the traffic or by the drafter.",
+    "replay": "Replay n-gram drafting over prompts and outputs that are there already; no server.",
+    "oracle": "Bound what draft lengths could gain, from a run with long drafts or from a trace.",
     "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
     "simulate": "Serve an engine with a known truth, in the foreground.",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -12,6 +13,7 @@ from specbench_api.outcome.layout import PLAN, SUMMARY, measured_among
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import BadInput
+from specbench_client.local.place import open_results
 from specbench_client.store.store import Store
 from specbench_client.store.uids import made_ms
 
@@ -44,6 +46,13 @@ def run_store(store: Store, where: str, *, latest: bool) -> Store:
         f"  {run.when or 'when unknown'}  {run.progress}  {run.verdict}\n    {store.uri(run.root)}" for run in found
     ]
     raise BadInput("\n".join([f"{where}: {len(found)} runs lie here; choose one, or the newest by --latest:", *lines]))
+
+
+def stored_run(where: str, *, latest: bool) -> Store:
+    """The root of the run that lies at a folder or URI. Raises BadInput where nothing is there."""
+    if "://" not in where and not Path(where).exists():
+        raise BadInput(f"{where}: there is no such file or folder: give one, or s3://BUCKET/PREFIX")
+    return run_store(open_results(where), where, latest=latest)
 
 
 def _stored(store: Store, root: str) -> Stored:

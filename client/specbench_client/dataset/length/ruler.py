@@ -12,7 +12,8 @@ from typing import Any, Protocol, cast
 
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.workload.lengths import EncodingMissing, cached_encoding
+from specbench_client.workload.encoder import Encoder
+from specbench_client.workload.lengths import ENCODING, EncodingMissing, cached_encoding
 
 _CACHE_NAME = "fb374d419588a4632f3f557e76b4b70aebbca790"
 """What tiktoken calls the table in its cache: the SHA-1 of the address that it comes from."""
@@ -51,6 +52,25 @@ def load_tokenizer(path: Path) -> tuple[Callable[[str], int], str]:
 
     `path` is a tokenizer.json or the folder with it. No chat template is applied: engines add theirs.
     """
+    encode, digest = _tokenizer(path)
+    return (lambda text: len(encode(text))), digest
+
+
+def load_encoder(where: str) -> Encoder:
+    """What makes token ids of a text: `o200k_base`, or a tokenizer.json or the folder with it. Raises BadInput.
+
+    No chat template is applied, and no special token added.
+    """
+    if where == ENCODING:
+        try:
+            return Encoder(cached_encoding().encode_ordinary, f"{ENCODING}, which is not the target's own")
+        except EncodingMissing as error:
+            raise BadInput(f"--tokenizer {ENCODING}: {error}") from error
+    encode, digest = _tokenizer(Path(where))
+    return Encoder(encode, f"{where} (SHA-256 {digest[:12]}), without a chat template")
+
+
+def _tokenizer(path: Path) -> tuple[Callable[[str], list[int]], str]:
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
         library = import_module("tokenizers")
@@ -65,7 +85,7 @@ def load_tokenizer(path: Path) -> tuple[Callable[[str], int], str]:
         raise BadInput(f"--tokenizer {file}: is no tokenizer.json: {error}") from error
     tokenizer.no_padding()  # both are settings of its training, and would count something else than the text
     tokenizer.no_truncation()
-    return (lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)), digest
+    return (lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)), digest
 
 
 @contextmanager
