@@ -88,7 +88,7 @@ def test_the_place_at_which_it_stops_to_pay_lies_between_the_right_two(by_temper
 
 
 def test_between_places_it_is_interpolated_and_outside_refused(by_temperature: list[Result]) -> None:
-    found = drawn("temperature", *by_temperature, at=(0.5, 0.75, 2.0))
+    found = drawn("temperature", *by_temperature, at=(0.5, 0.6, 2.0))
     measured, between, outside = found.curves[0].predictions
     points = found.curves[0].points
     assert (measured.basis, measured.speedup) == (Basis.MEASURED, points[1].speedup)
@@ -96,7 +96,9 @@ def test_between_places_it_is_interpolated_and_outside_refused(by_temperature: l
     assert between.speedup is not None
     assert between.speedup.interval is not None
     ends = [point.speedup.value for point in points[1:3] if point.speedup.value is not None]
-    assert between.speedup.value == pytest.approx(np.sqrt(np.prod(ends)))
+    assert between.speedup.value is not None
+    assert between.speedup.value == pytest.approx(ends[0] ** 0.8 * ends[1] ** 0.2)
+    assert between.speedup.interval.low < between.speedup.value < between.speedup.interval.high
     assert between.acceptance_length is not None
     assert "interpolated" in between.speedup.definition
     assert (outside.basis, outside.speedup, outside.acceptance_length) == (Basis.REFUSED, None, None)
@@ -150,7 +152,11 @@ def test_draft_lengths_of_one_run_and_of_several_join() -> None:
     (curve,) = found.curves
     assert found.left_out == []
     assert [(point.place, point.arm) for point in curve.points] == [(3, "k3"), (4, "k4"), (8, "x")]
-    assert curve.predictions[0].between == [4, 8]
+    (asked,) = curve.predictions
+    assert asked.between == [4, 8]
+    assert asked.speedup is not None
+    share, ends = np.log(6 / 4) / np.log(2), [point.speedup.value or 0 for point in curve.points[1:]]
+    assert asked.speedup.value == pytest.approx(ends[0] ** (1 - share) * ends[1] ** share), "of lengths, on the log"
 
 
 def test_arms_and_loads_of_one_run_are_curves_that_need_no_explanation() -> None:
