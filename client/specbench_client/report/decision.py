@@ -74,13 +74,18 @@ def rule_rows(recommendation: Recommendation) -> list[Row]:
     return [[each.rule, each.says, _cases(each), each.verdict, each.source] for each in told]
 
 
+def applicable_rows(recommendation: Recommendation) -> list[Row]:
+    """Of the rules of thumb, those that apply."""
+    return [row for row in rule_rows(recommendation) if row[3] != RuleVerdict.NOT_APPLICABLE]
+
+
 def decision_tables(recommendation: Recommendation) -> list[Table]:
     """For a terminal."""
     shown = [
         ("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)]),
         (f"Evidence ({recommendation.objective})", CANDIDATES, candidate_rows(recommendation)),
         ("Up to which load", SUSTAINED, sustained_rows(recommendation)),
-        ("Rules of thumb beside it", RULES, _applicable(recommendation)),
+        ("Rules of thumb beside it", RULES, applicable_rows(recommendation)),
     ]
     return [_rich(title, titles, rows) for title, titles, rows in shown if rows]
 
@@ -88,7 +93,7 @@ def decision_tables(recommendation: Recommendation) -> list[Table]:
 def decision_lines(recommendation: Recommendation) -> list[str]:
     """What stands below the tables."""
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
-    others = len(recommendation.rules_of_thumb) - len(_applicable(recommendation))
+    others = len(recommendation.rules_of_thumb) - len(applicable_rows(recommendation))
     rules = [f"{others} more rules of thumb do not apply here: --output json or markdown tells why"] if others else []
     return [*prices, *(f"limit: {each}" for each in recommendation.limits), *rules]
 
@@ -117,10 +122,6 @@ def markdown_table(titles: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 def _answer(row: AnswerRow) -> Row:
     return [row.workload, row.at, row.answer, row.arm, row.why]
-
-
-def _applicable(recommendation: Recommendation) -> list[Row]:
-    return [row for row in rule_rows(recommendation) if row[3] != RuleVerdict.NOT_APPLICABLE]
 
 
 def _candidate(each: Candidate, *, targets: bool) -> Row:

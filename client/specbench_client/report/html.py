@@ -15,6 +15,7 @@ from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, Load, Process
+from specbench_client.report.answers import topics_of
 from specbench_client.report.columns import SIMULATED, columns_of, compared_text, number, with_interval
 from specbench_client.report.coverage import coverage_rows, told
 from specbench_client.report.findings import grouped, measure_again
@@ -80,6 +81,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         summary=summary,
         simulated=SIMULATED,
         columns=columns_of(summary),
+        topics=topics_of(summary),
         groups=grouped(summary.findings),
         measure_again=measure_again(plan).replace("`", ""),
         categories=_categories(summary),
