@@ -183,7 +183,7 @@ def test_token_ids_are_compared_where_they_were_kept() -> None:
 def test_a_baseline_that_differs_as_often_from_itself_is_the_control() -> None:
     lies = answering(lambda point, prompt: f"{prompt}" if point.repeat == 0 or prompt % 2 else f"{point}")
     told = told_of(run_of_world(WORLD, lies))
-    assert told.verdict is LosslessVerdict.LOSSLESS
+    assert (told.verdict, told.compared_by) == (LosslessVerdict.LOSSLESS, ComparedBy.TEXT)
     assert told.control is not None
     assert told.control.value == pytest.approx(0.5)
 
@@ -250,6 +250,16 @@ def test_a_share_of_new_openings_as_large_as_is_called_detectable_is_found() -> 
         assert tested is not None
         found.append(tested.p_value <= 0.05)
     assert 0.65 <= np.mean(found) <= 0.95
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.lists(st.integers(1, 6), min_size=1, max_size=8))
+@settings(max_examples=15, deadline=None)
+def test_the_length_statistic_is_that_of_kolmogorov_and_smirnov(mine: list[int], base: list[int]) -> None:
+    sides = [pd.DataFrame({"prompt_id": "p", "tokens": np.array(side, dtype=float)}) for side in (mine, base)]
+    told = length_test(sides[0], sides[1], 0)
+    assert told is not None
+    by_hand = [abs(np.mean(np.array(mine) <= at) - np.mean(np.array(base) <= at)) for at in range(1, 7)]
+    assert told.difference == pytest.approx(max(by_hand))
 
 
 @pytest.mark.draws

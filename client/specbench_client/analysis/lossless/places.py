@@ -29,8 +29,10 @@ def first_differences(
     first = base[(base["repeat"] == base["repeat"].min()).to_numpy(bool)]
     pairs = (_pairs(mine, base, ["repeat"]), _pairs(base, first, []))
     chosen = [_spread(each) for each in pairs]
-    if not _told(mine, base) or not any(chosen):
+    if not _told(mine, base):
         return ComparedBy.DIGEST, None
+    if not any(chosen):
+        return ComparedBy.TEXT, None
     words = read_words(records, (key for each in chosen for one, other, _ in each for key in (one, other)))
     by = kept_as(words.values())
     if by is ComparedBy.DIGEST:
