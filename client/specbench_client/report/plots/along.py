@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from specbench_client.report.plots.axes import Looks, grid, level_line, numbers, shortened
-from specbench_client.report.plots.data import NAN, Series
+from specbench_client.report.plots.axes import grid, level_line, numbers
+from specbench_client.report.plots.data import Series
 from specbench_client.report.plots.ink import Theme
-from specbench_client.report.plots.loads import BAND
+from specbench_client.report.plots.loads import draw_line
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,7 @@ def draw_along(axes: Axes, *, data: Along, theme: Theme) -> None:
     if data.logarithmic:
         axes.set_xscale("log", base=2)
     for each in data.series:
-        style, values = each.style, np.array(each.values)
-        reach = np.array([(NAN, NAN) if one is None else one.reach for one in each.readings]).T
-        line: Looks = {"color": style.colour, "linestyle": style.dash, "marker": style.marker, "markersize": 5}
-        hollow = any(not one.valid for _, one in each.known)
-        face = theme.paper if hollow else style.colour
-        axes.plot(data.at, values, linewidth=1.4, label=shortened(each.name), markerfacecolor=face, **line)
-        axes.fill_between(data.at, values - reach[0], values + reach[1], color=style.colour, alpha=BAND, linewidth=0)
+        draw_line(axes, each, data.at, theme)
     if data.level is not None:
         level_line(axes, data.level)
     grid(axes)

@@ -21,6 +21,8 @@ WIDTH_IN = 5.0
 HEIGHT_IN = 3.1
 LEGEND_LETTERS = 52
 """Letters of a legend's line; it has as many fewer as the names of rows beside it have."""
+NUMBER_LETTERS = 6
+"""Letters of an axis of numbers, whatever they are."""
 LEGEND_IN = 0.19
 """Height of a legend's line; the axes lose nothing to the second and the ones after it."""
 TITLE_MAX = 60
@@ -86,7 +88,8 @@ def _head(axes: Axes, title: str, theme: Theme) -> int:
         return 0
     longest = max(len(name) for name in names) + 6
     beside = max((len(label.get_text()) for label in axes.get_yticklabels()), default=0)
-    columns = max(1, min(len(names), (LEGEND_LETTERS - beside) // longest))
+    room = LEGEND_LETTERS - max(0, beside - NUMBER_LETTERS)
+    columns = max(1, min(len(names), room // longest))
     looks: Looks = {"frameon": False, "fontsize": LETTERS_PT, "labelcolor": theme.ink, "alignment": "left"}
     place: Looks = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     legend = axes.legend(ncols=columns, handlelength=3, columnspacing=1.2, title=title or None, **looks, **place)
@@ -124,11 +127,11 @@ def png(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1) -> b
     """A PNG on paper of its own."""
     canvas = compose(panels, theme, across)
     canvas.set_layout_engine("constrained")
-    canvas.suptitle(title, color=theme.ink, fontsize=11)
+    canvas.suptitle(title, color=theme.ink, fontsize=LETTERS_PT)
     canvas.patch.set_alpha(1)
     canvas.set_facecolor(theme.paper)
     target = io.BytesIO()
-    canvas.savefig(target, format="png", dpi=110)
+    canvas.savefig(target, format="png", dpi=140)
     return target.getvalue()
 
 

@@ -62,6 +62,6 @@ def told(series: Sequence[Series], places: Sequence[str]) -> str:
 
 
 def _told(series: Series, places: Sequence[str]) -> str:
-    (first, begin), *_, (last, end) = [*series.known[:1], *series.known]
+    (first, begin), (last, end) = series.known[0], series.known[-1]
     only = f"{series.name} {begin.value:.3g} at {places[first]}"
     return only if first == last else f"{only} to {end.value:.3g} at {places[last]}"

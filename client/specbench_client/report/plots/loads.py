@@ -50,7 +50,8 @@ class OverLoads:
 def draw_over_loads(axes: Axes, *, data: OverLoads, theme: Theme) -> None:
     """Lines break where a reading is missing; a reading that is not valid is hollow."""
     for index, each in enumerate(data.series):
-        _line(axes, each, shift(index, len(data.series), 0.16), theme)
+        aside = shift(index, len(data.series), 0.16)
+        draw_line(axes, each, [place + aside for place in range(len(each.readings))], theme)
     if data.level is not None:
         level_line(axes, data.level)
         axes.plot([], [], color=GREY_LIGHT, linewidth=1.2, linestyle=(0, (4, 2)), label=data.level_name)
@@ -65,8 +66,9 @@ def draw_over_loads(axes: Axes, *, data: OverLoads, theme: Theme) -> None:
     axes.set_ylabel(data.y_label)
 
 
-def _line(axes: Axes, series: Series, aside: float, theme: Theme) -> None:
-    style, at = series.style, np.arange(len(series.readings)) + aside
+def draw_line(axes: Axes, series: Series, places: Sequence[float], theme: Theme) -> None:
+    """A line with its band and bars, broken where a reading is missing. places: where each reading stands."""
+    style, at = series.style, np.array(places)
     values = np.array(series.values)
     reach = np.array([(NAN, NAN) if each is None else each.reach for each in series.readings]).T
     axes.plot(at, values, color=style.colour, linewidth=1.4, linestyle=style.dash, zorder=3)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from specbench_client.report.plots.along import Along
 from specbench_client.report.plots.data import Reading, Series
-from specbench_client.report.plots.ink import GREY_LIGHT, TOGETHER, Style, style
+from specbench_client.report.plots.ink import GREY_LIGHT, PAGE, TOGETHER, Style, style
 
-ORACLE = Style("#010203", marker="*")
+ORACLE = Style(PAGE.ink, marker="*")
 """In the page's ink: it is no arm."""
 COMBINED = Style(GREY_LIGHT, marker="X", dash=(0, (4, 2)))
 

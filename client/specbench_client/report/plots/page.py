@@ -47,7 +47,7 @@ def png(summary: RunSummary) -> bytes:
     """The plot of speed-up by load as PNG; a sentence where there is none."""
     drawn = speedup(summary)
     panels = drawn.panels if drawn else (canvas.Panel(canvas.sentence(NOTHING), height=1.2),)
-    title = f"{summary.name}: speed-up over the paired baseline{_mark(summary)}"
+    title = f"{summary.name}\nspeed-up over the paired baseline{_mark(summary)}"
     return canvas.png(panels, PRINT, title, across=2)
 
 
