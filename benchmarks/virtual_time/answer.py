@@ -1,4 +1,4 @@
-"""One streamed answer on its way: the engine's pieces as its dialect writes them, and when the client's kernel has them."""
+"""One streamed answer on its way: the engine's pieces as its dialect writes them, and when the client has them."""
 
 from __future__ import annotations
 

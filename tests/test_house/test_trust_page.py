@@ -1,4 +1,4 @@
-"""docs/trust.md: each lie of its table names a check that there is and a test that puts the lie in; no check is left out."""
+"""docs/trust.md: each lie names a check that there is and a test that puts the lie in; no check is left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from virtual_time.lies import LIES
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
 TABLE = PAGE.partition("## The lies")[2].partition("## What is not seen")[0]
-ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in TABLE.splitlines() if line.startswith("| ")][1:]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")] for line in TABLE.splitlines() if line.startswith("| ")
+][1:]
 CHECKS = {check.name for check in (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)} | {BASELINE_INVALID}
 REFUSED = "refused"
 """Instead of a check: what is never measured needs none."""

@@ -88,10 +88,14 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
 
 
 def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts]) -> list[Judged]:
-    """Judge the baseline first; where it is invalid, no comparison with it is valid."""
-    cells = {arm.name: _measured(plan, arm, slot, records) for arm in plan.arms if _points_of(arm, slot)}
-    baseline = cells.get(BASELINE_NAME)
-    judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
+    """Judge the baseline first; where it is invalid, no comparison with it is valid.
+
+    Rows of one arm are kept beside the baseline's, whatever the number of arms.
+    """
+    arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
+    baseline = _measured(plan, arms[0], slot, records) if arms[0].is_baseline else None
+    judged = [judge(baseline, None)] if baseline else []
+    judged += [judge(_measured(plan, arm, slot, records), baseline) for arm in arms if not arm.is_baseline]
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 

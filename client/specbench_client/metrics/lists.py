@@ -47,10 +47,11 @@ def condensed(given: pd.DataFrame, tokens: Values, edges: Mask) -> dict[str, pd.
 
     `tokens`: output tokens of each row. `edges`: which rows are kept chunk by chunk.
 
-    `chunks`: number of chunks. `chunks_told`: whether they tell their tokens. `tokens_of_chunks`: tally of them. `gathered`: tally of the tokens that arrived
-    at one time, each as often as chunks were gathered with a later one. `burst_chunks`, `burst_tokens`: of the largest
-    number of chunks that came together, within `TOGETHER_NS` of one another. `accepted_of_steps`: tally of accepted
-    drafts. `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges.
+    `chunks`: number of chunks. `chunks_told`: whether they tell their tokens. `tokens_of_chunks`: tally of them.
+    `gathered`: tally of the tokens that arrived at one time, each as often as chunks were gathered with a later one.
+    `burst_chunks`, `burst_tokens`: of the largest number of chunks that came together, within `TOGETHER_NS` of one
+    another. `accepted_of_steps`: tally of accepted drafts. `edge_ns`, `edge_tokens`: the chunks themselves, of the
+    rows at the edges.
     """
     at, told, accepted = (_listed(given[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     stamps = _Flat.of(at)
