@@ -1,1 +1,1 @@
-"""Experiments whose truth is known: is what specbench says of them as sure as it says?"""
+"""Experiments whose truth is known, against which it is counted how sure specbench's intervals are."""

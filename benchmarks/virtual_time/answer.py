@@ -1,4 +1,4 @@
-"""One streamed answer on its way: the engine's pieces as its dialect writes them, and when the client's kernel has them."""
+"""One streamed answer on its way: the engine's pieces as its dialect writes them, and when the client has them."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ class Answer:
     ended_ns: int = 0
     _sent: list[Piece] = field(default_factory=list)
     _chunks: int = 0
+    _words: int = 0
     _held: list[bytes] = field(default_factory=list)
 
     async def come(self) -> ErrorClass | None:
@@ -74,7 +75,7 @@ class Answer:
 
     def _chunk(self, pieces: list[Piece]) -> None:
         words = tuple(word for piece in pieces for word in piece.words)
-        before = sum(len(piece.words) for piece in self._sent)
+        before, self._words = self._words, self._words + len(words)
         reason = self.stream.answer.finish_reason if pieces[-1].last else None
         data = self.wire.chunk(words, before, reason, len(self._sent) + len(pieces))
         if self.faults.garbles(self._chunks):

@@ -1,4 +1,4 @@
-"""The client's one worker in virtual time: the same loops over the same protocol, as `load.worker` puts them together."""
+"""The client's one worker in virtual time: the same loops, put together as `load.worker` does."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from virtual_time.world import World
 
 ARM, BASELINE = "eagle3", "none"
 SMALL: Mapping[str, Any] = {"concurrency": [4]}
+SLOW = StepCost(base_ms=40.0, per_token_ms=2.0)
 OPEN: Mapping[str, Any] = {"rate": [4.0], "slots": 64}
 
 
@@ -30,6 +31,11 @@ def _faulty(fault: Fault, value: float, *arms: str) -> Mapping[str, Mapping[Faul
 
 def _at(**changes: Any) -> World:
     return World(seed=7, prompts=32, load=changes.pop("load", SMALL), **changes)
+
+
+def _long(**changes: Any) -> World:
+    """Points of half a minute, with prompts enough in each third of them."""
+    return World(seed=7, prompts=48, load=SMALL, categories=("code", "chat"), cost=SLOW, **changes)
 
 
 LIES: Mapping[str, Lie] = {
@@ -87,15 +93,15 @@ LIES: Mapping[str, Lie] = {
     ),
     "cold": Lie(
         "steps begin six times as slow and warm up over a minute", ("WarmupNotSteady", "Drift"),
-        _at(faults=_faulty(Fault.COLD, 6)),
+        _long(faults=_faulty(Fault.COLD, 6)),
     ),
     "throttled": Lie(
         "steps get slower by 5 % for each second of engine time", ("Drift",),
-        _at(faults=_faulty(Fault.THROTTLE, 0.05)),
+        _long(faults=_faulty(Fault.THROTTLE, 0.05)),
     ),
     "restarted": Lie(
-        "the engine restarts behind the client's back after 30 answers", ("EngineRestarted",),
-        _at(faults=_faulty(Fault.RESTART_COUNTERS, 30)),
+        "the engine restarts behind the client's back", ("EngineRestarted",),
+        _at(faults=_faulty(Fault.RESTART_COUNTERS, 44)),
     ),
     "foreign-traffic": Lie(
         "somebody else asks the engine too, one request after the other", ("ForeignTraffic",),
@@ -111,7 +117,7 @@ LIES: Mapping[str, Lie] = {
     ),
     "overloaded": Lie(
         "more arrives than the engine can do", ("Overloaded",),
-        _at(load={"rate": [12.0], "slots": 64, "requests": 400}, cost=StepCost(base_ms=60.0, per_token_ms=2.0)),
+        _at(load={"rate": [8.0], "slots": 64, "requests": 90}, cost=SLOW, max_tokens=48, repeats=1),
     ),
     "few-prompts": Lie("four prompts", ("FewPrompts",), World(seed=7, prompts=4, load={"concurrency": [1]})),
     "alike-prompts": Lie("32 prompts of which 16 repeat the others", ("AlikePrompts",), _at(different=16)),

@@ -124,7 +124,9 @@ class _Launch:
         told = read_facts(self.reads.readings, {page: self._document(page, text) for page, text in pages.items()})
         facts = all_facts(told, Whereabouts(), "the simulator does not tell it")
         name = f"{self.group.index}"
-        return Launched(launch=name, group=self.group.index, arm=self.arm.name, simulated=True, asked=CREATED, facts=facts)
+        return Launched(
+            launch=name, group=self.group.index, arm=self.arm.name, simulated=True, asked=CREATED, facts=facts
+        )
 
     async def _point(self, point: Point, transport: VirtualTransport, hand: Hand) -> Measured:
         started_ns, records = hand.clock(), list[Record]()
@@ -145,9 +147,7 @@ class _Launch:
         counted = difference(before, after) if before is not None and after is not None else None
         return self._summarised(point, records, watch, counted)
 
-    def _summarised(
-        self, point: Point, records: list[Record], watch: SelfWatch, counted: Counters | None
-    ) -> Measured:
+    def _summarised(self, point: Point, records: list[Record], watch: SelfWatch, counted: Counters | None) -> Measured:
         meddling = self.meddling
         part = to_parquet(meddling.records(point, records))
         watch, counted = meddling.watch(point, watch), meddling.counters(point, counted)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute  # noqa: F401  (pa.compute)
+import pyarrow.compute
 import pyarrow.parquet as pq
 
 from specbench_api.outcome.layout import PLAN, part_key
@@ -21,9 +21,9 @@ from specbench_api.outcome.manifest import Observed, StoredFile
 from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import SelfWatch
 from specbench_api.plan.plan import Plan, Point
+from specbench_client import __version__
 from specbench_client.analysis.point import summarise_point
 from specbench_client.metrics.frame import COLUMNS
-from specbench_client import __version__
 from specbench_client.store.columns import SCHEMA, to_frame
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.point import PointStore, Span
@@ -41,7 +41,9 @@ WATCH = SelfWatch(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock_sh
 
 def store_run(folder: Path, records: int, prompts: int) -> int:
     """Store a run of two arms and five repeats with so many records in all; how many there are."""
-    world = World(methods=("eagle3",), load={"concurrency": [8], "warmupRequests": 8}, repeats=5, prompts=PART_ROWS // 4)
+    world = World(
+        methods=("eagle3",), load={"concurrency": [8], "warmupRequests": 8}, repeats=5, prompts=PART_ROWS // 4
+    )
     kept = _measured(world)
     root = FolderStore(folder / f"runs/{world.plan.namespace}/{world.plan.name}/{world.plan.uid or UID}")
     root.put(PLAN, world.plan.to_json().encode())

@@ -1,4 +1,4 @@
-"""In place of sockets: a request's bytes go to the engine's dialect, and the bytes that it writes come back, stamped."""
+"""In place of sockets: request bytes go to the engine's dialect, and the bytes that it writes come back, stamped."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from specbench_client.simulator.ask import Arrival as Incoming
 from specbench_client.simulator.dialect import Dialect, Wire
 from specbench_client.simulator.engine import Engine, Stream
 from specbench_client.simulator.errors import EngineBroken, RequestError
-from specbench_client.transport.exchange import Clock, ErrorClass, Exchange, HttpRequest
 from specbench_client.transport.exchange import Arrival as Incame
+from specbench_client.transport.exchange import Clock, ErrorClass, Exchange, HttpRequest
 from specbench_client.transport.status import refusal
 from virtual_time.answer import Answer, Between
 from virtual_time.clock import NS_PER_S, VirtualClock
@@ -27,7 +27,7 @@ class VirtualTransport:
     dialect: Dialect
     clock: VirtualClock
     network: Network
-    between: Between = Between()
+    between: Between
     arrived: int = 0
     answered: int = 0
 

@@ -254,6 +254,36 @@ def test_throttle_slows_steps_with_engine_time() -> None:
     assert [faults.slowdown(seconds) for seconds in (0, 5, 1000)] == [1, 2, 10]
 
 
+def test_cold_steps_warm_up_with_engine_time() -> None:
+    """Three times as slow, and after a minute nearly as fast as ever."""
+    faults = parse_faults(("cold=3",))
+    assert [round(faults.slowdown(seconds), 2) for seconds in (0, 20, 60)] == [3.0, 1.74, 1.1]
+
+
+async def test_own_limit_cuts_answers_for_their_length(truth: Path) -> None:
+    """A limit that nobody asked for."""
+    async with faulty(truth, "own-limit=5") as bench:
+        answer = await bench.whole()
+    assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (5, "length")
+
+
+async def test_temperature_is_another_than_was_asked_for(truth: Path) -> None:
+    """Greedy was asked for, and the same question has another answer each time."""
+    async with faulty(truth, "temperature=1") as bench:
+        first, second = [(await bench.whole())["choices"][0]["message"]["content"] for _ in range(2)]
+    assert first != second
+
+
+async def test_drafter_memory_accepts_what_it_has_seen(truth: Path) -> None:
+    """The first time as ever, the second time every draft: 23 tokens after the first in six steps of four."""
+    async with faulty(truth, "drafter-memory=1") as bench:
+        steps = []
+        for _ in range(2):
+            await bench.whole()
+            steps.append(bench.truth()["steps"])
+    assert steps[0] > steps[1] == 6
+
+
 class BrokenClock(Clock):
     """Tells the time once."""
 

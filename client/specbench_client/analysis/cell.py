@@ -22,12 +22,12 @@ from specbench_client.analysis.break_even import break_even
 from specbench_client.analysis.counts import counts_of
 from specbench_client.analysis.end_to_end import end_to_end, named
 from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
-from specbench_client.analysis.log_ratio import LogRatio
 from specbench_client.analysis.goodput import goodput_of
+from specbench_client.analysis.log_ratio import LogRatio
 from specbench_client.analysis.point import most_drafts
-from specbench_client.analysis.slices.cell import slices_of
 from specbench_client.analysis.prediction.explain import prediction
 from specbench_client.analysis.prediction.independence import constant_acceptance
+from specbench_client.analysis.slices.cell import slices_of
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited

@@ -29,6 +29,7 @@ from specbench_client.metrics.metric import Measure, Origin, Parts, Percentile, 
 from specbench_client.metrics.positions import by_position, deepest
 from specbench_client.metrics.table import MEASURES, RATIOS
 
+
 @dataclass(frozen=True)
 class Sample:
     """Rows of one cell or point, and the seed of its intervals; without one there are none.

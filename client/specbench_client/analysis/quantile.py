@@ -1,18 +1,18 @@
 """Intervals of percentiles: that of a share, turned round.
 
 The p-th percentile is the value below which a share p of the requests lies. So the interval is made for that share, as
-for any other ratio (`analysis.levels`), and its two ends are looked up among the values (Woodruff 1952, "Confidence Intervals for Medians and Other Position
-Measures"). Drawing values anew instead, as is usual, cannot see beyond the largest of them: of 20 prompts, its 95 %
-intervals of a 95th percentile hold the truth in three of four experiments.
+for any other ratio (`analysis.levels`), and its two ends are looked up among the values (Woodruff 1952, "Confidence
+Intervals for Medians and Other Position Measures"). Drawing values anew instead, as is usual, cannot see beyond the
+largest of them: of 20 prompts, its 95 % intervals of a 95th percentile hold the truth in three of four experiments.
 
 A share near 0 or 1 is no normal variable. Its uncertainty is told as that of so many independent requests, the
-effective number n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions with Small
-Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's where fewer than five
-of them lie beyond the percentile. Requests of one prompt are hardly independent, so n* lies near the number of prompts
-where prompts differ much, and near the number of requests where they do not.
+effective number n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions with
+Small Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's where fewer than
+five of them lie beyond the percentile. Requests of one prompt are hardly independent, so n* lies near the number of
+prompts where prompts differ much, and near the number of requests where they do not.
 
 Where even the largest value is below the percentile with a chance of more than 2.5 % (p to the power of n*), there is
-no upper bound among the values, and no interval is given: a median needs 6 effective requests, a 95th percentile 73,
+no upper bound among the values, and no interval is given: a median needs 6 effective requests, a 95th percentile 72,
 a 99th 368.
 """
 

@@ -19,8 +19,8 @@ from specbench_client.analysis.claims import with_claims
 from specbench_client.analysis.crossover.answers import crossovers
 from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
-from specbench_client.analysis.prediction.occupancy import explained
 from specbench_client.analysis.lossless.judge import losslessness
+from specbench_client.analysis.prediction.occupancy import explained
 from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.stepcost.families import step_costs
@@ -104,21 +104,24 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
 
 
 def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts], slo: Slo | None) -> list[Judged]:
-    """Judge the baseline first; where it is invalid, no comparison with it is valid."""
-    cells = {
-        arm.name: replace(_measured(plan, arm, slot, records), slo=slo) for arm in plan.arms if _points_of(arm, slot)
-    }
-    baseline = cells.get(BASELINE_NAME)
-    judged = [judge(cell, None if cell is baseline else baseline) for cell in cells.values()]
-    if baseline is not None:
-        judged = [_with_losslessness(each, cells[each.cell.arm], baseline, records) for each in judged]
+    """Judge the baseline first; where it is invalid, no comparison with it is valid.
+
+    Rows of one arm are kept beside the baseline's, whatever the number of arms.
+    """
+    arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
+    baseline = _measured(plan, arms[0], slot, records, slo) if arms[0].is_baseline else None
+    judged = [judge(baseline, None)] if baseline else []
+    for arm in arms[len(judged) :]:
+        measured = _measured(plan, arm, slot, records, slo)
+        each = judge(measured, baseline)
+        judged.append(_with_losslessness(each, measured, baseline, records) if baseline else each)
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, Parts]) -> Measured:
+def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, Parts], slo: Slo | None) -> Measured:
     points = _points_of(arm, slot)
-    return Measured(plan, arm, slot.workload, slot.level, rows_of(plan, points, records), points)
+    return Measured(plan, arm, slot.workload, slot.level, rows_of(plan, points, records), points, slo)
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
@@ -126,8 +129,6 @@ def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
 
 
 def _with_losslessness(judged: Judged, measured: Measured, baseline: Measured, records: Mapping[str, Parts]) -> Judged:
-    if measured is baseline:
-        return judged
     told = losslessness(measured.rows, baseline.rows, records, measured.workload.sampling)
     return replace(judged, cell=judged.cell.model_copy(update={"lossless": told}))
 

@@ -49,11 +49,11 @@ def condensed(given: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str,
 
     `rows`: what is known of each row beside its lists. `edges`: which rows are kept chunk by chunk.
 
-    `chunks`: number of chunks. `chunks_told`: whether they tell their tokens. `tokens_of_chunks`: tally of them. `gathered`: tally of the tokens that arrived
-    at one time, each as often as chunks were gathered with a later one. `burst_chunks`, `burst_tokens`: of the largest
-    number of chunks that came together, within `TOGETHER_NS` of one another. `accepted_of_steps`: tally of accepted
-    drafts. `walk`: where the steps stood, of steady rows (`metrics.walk`). `edge_ns`, `edge_tokens`: the chunks
-    themselves, of the rows at the edges.
+    `chunks`: number of chunks. `chunks_told`: whether they tell their tokens. `tokens_of_chunks`: tally of them.
+    `gathered`: tally of the tokens that arrived at one time, each as often as chunks were gathered with a later one.
+    `burst_chunks`, `burst_tokens`: of the largest number of chunks that came together, within `TOGETHER_NS` of one
+    another. `accepted_of_steps`: tally of accepted drafts. `walk`: where the steps stood, of steady rows
+    (`metrics.walk`). `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges.
     """
     at, told, accepted = (_listed(given[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     stamps = _Flat.of(at)

@@ -38,7 +38,12 @@ def _decision(told: Recommendation | None) -> Topic:
     sheets = [
         Sheet("Answers", decision.ANSWERS, answers, left=len(decision.ANSWERS)),
         Sheet("Up to which load", decision.SUSTAINED, decision.sustained_rows(told), left=2),
-        Sheet("Rules of thumb beside what was measured", decision.RULES, decision.applicable_rows(told), left=len(decision.RULES)),
+        Sheet(
+            "Rules of thumb beside what was measured",
+            decision.RULES,
+            decision.applicable_rows(told),
+            left=len(decision.RULES),
+        ),
     ]
     return Topic(name, title, page, _told(sheets), told.limits)
 
@@ -57,7 +62,7 @@ def _crossover(summary: RunSummary) -> Topic:
 def _prediction(summary: RunSummary) -> Topic:
     factors = Sheet("Factors", prediction.FACTOR_TITLES, prediction.factor_rows(summary.cells), left=2)
     costs = [
-        Sheet(f"Step times of {", ".join(cost.arms)}: {stepcost.profile_line(cost)}", stepcost.TERM_TITLES, rows)
+        Sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", stepcost.TERM_TITLES, rows)
         for cost in summary.step_costs
         if (rows := stepcost.term_rows(cost))
     ]

@@ -34,14 +34,17 @@ _INTERVALS = f"""## Intervals
 
 Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats; never the request or the step.
 
-- **Two-level bootstrap**: {bootstrap.RESAMPLES} resamples of repeats, then of prompts (the same prompts come back in
-  every repeat, so one draw of prompts serves all repeats of a resample), within categories where each has at least
-  {bootstrap.STRATUM_MIN} prompts. Percentiles, expanded for few prompts by t / z × √(n / (n − strata)).
-- **t over repeats**, from three repeats on: what the machine did from run to run. Requests that run together share
-  steps, so prompts alone understate the noise.
-- The **wider** of the two is reported, and named in the figure's `method`; speed-ups on the log ratio.
-- Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval. A percentile with fewer than five requests beyond it
-  gives none.
+- **Prompts**: {bootstrap.RESAMPLES} resamples of prompts, all repeats of a drawn one with it, within categories where
+  each has at least {bootstrap.STRATUM_MIN} prompts. Percentiles, expanded for few prompts by
+  t / z × √(n / (n − strata)).
+- **Repeats**, from three on: their variance is added (what single requests add to both is taken off once), with
+  Satterthwaite's degrees of freedom. Requests that run together share steps, so prompts alone understate the noise.
+- **t over repeats**: the repeats' own values alone. The **wider** of the two intervals is reported, and named in the
+  figure's `method`; speed-ups on the log ratio.
+- **Percentiles**: the interval of the share of requests below it, looked up among the values.
+- Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval; nor do so few that a percentile may lie beyond the
+  largest value: a median needs 6 effective requests, a 95th percentile 72, a 99th 368.
+- How often these intervals hold a known truth, and their formulas with sources: [intervals.md](intervals.md).
 - An interval is cut to what the figure can be: an acceptance length lies from 1 to k + 1. Its `method` says so then.
 - One repeat or two: the noise between runs is in no interval, or hardly, and the method says so. `summary.json` keeps
   such an interval of a speed-up, beside `comparedRepeats`; tables, report and `results.csv` leave it out, and

@@ -77,7 +77,9 @@ FAULTS: dict[Fault, FaultHelp] = {
     Fault.COLD: FaultHelp(2, "times", "steps begin so many times as slow, and warm up over a minute of engine time"),
     Fault.OWN_LIMIT: FaultHelp(32, "tokens", "answers are cut after so many tokens; finish_reason says length"),
     Fault.TEMPERATURE: FaultHelp(1, "temperature", "answers are sampled at this one, whatever is asked; 0: greedy"),
-    Fault.DRAFTER_MEMORY: FaultHelp(0.95, "probability", "drafts of prompts asked before are accepted with this one", 1),
+    Fault.DRAFTER_MEMORY: FaultHelp(
+        0.95, "probability", "drafts of prompts asked before are accepted with this one", 1
+    ),
     Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) while serving the request after this many"),
 }
 

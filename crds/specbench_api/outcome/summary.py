@@ -16,11 +16,11 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.goodput import Goodput
 from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.lossless import Losslessness
+from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.slices import Slices
-from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.stepcost import StepCost
-from specbench_api.outcome.lossless import Losslessness
 from specbench_api.spec.load import Arrival, Level, Load, Process
 from specbench_api.spec.slo import Slo
 

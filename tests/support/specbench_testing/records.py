@@ -150,6 +150,11 @@ class _Loop:
         phases = np.where(starts < ramp_until, "ramp", np.where(ends > begun[-1], "drain", "steady"))
         return [_with(record, phase=str(phase)) for record, phase in zip(records, phases, strict=True)]
 
+    @property
+    def sample(self) -> str:
+        """Greedy answers come back in every repeat, sampled ones do not."""
+        return "" if self.world.temperature == 0 else f"-{self.point.repeat}"
+
     def _talk(self, prompt: int, stream: int, free_ns: int) -> list[Record]:
         """All turns of one conversation."""
         found: list[Record] = []
@@ -209,7 +214,7 @@ class _Loop:
             finish_reason="length" if tokens == world.tokens[1] else "stop",
             error_class=None,
             error=None,
-            output_sha256=sha(f"{world.seed}-{prompt}-{turn}"),
+            output_sha256=sha(f"{world.seed}-{prompt}-{turn}{self.sample}"),
         )
 
     def _steps(self, tokens: int, chance: float) -> list[int]:

@@ -39,7 +39,8 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if wrong <= least:
         return []
     message = (
-        f"{wrong:.0%} of the answers are others in another repeat, though temperature 0 was asked for: they were sampled"
+        f"{wrong:.0%} of the answers are others in another repeat, though temperature 0 was asked for: they were"
+        " sampled"
         if evidence.greedy
         else f"{wrong:.0%} of the answers are the very same in another repeat, though they were to be sampled at"
         f" temperature {asked:g} with another seed: temperature or seed did not take"

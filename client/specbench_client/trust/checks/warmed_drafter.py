@@ -30,7 +30,9 @@ def _of_workload(evidence: RunEvidence, workload: str) -> Iterator[Seen]:
     measured = {summary.hash: summary for summary in evidence.summaries}
     groups = sorted(evidence.plan.groups, key=lambda group: group.arm)
     for group in groups:
-        points = [measured[point.hash] for point in group.points if point.hash in measured and point.workload == workload]
+        points = [
+            measured[point.hash] for point in group.points if point.hash in measured and point.workload == workload
+        ]
         lengths = [(point, length) for point in points if (length := _length(point)) is not None]
         for point, length in lengths[1:]:
             gain = length / lengths[0][1] - 1

@@ -1,0 +1,54 @@
+"""Whole runs in virtual time: every lie is caught by the check that is named for it, and honest runs raise no alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import RunSummary
+from virtual_time.honest import honest
+from virtual_time.lies import LIES
+from virtual_time.noise import Noise
+from virtual_time.run import run_of
+from virtual_time.world import World
+
+pytestmark = pytest.mark.draws
+
+QUIET = Noise(run=0.0, step=0.0, hiccup_share=0.0)
+SMALL = World(seed=3, prompts=24, repeats=1, output_mean=30, max_tokens=64)
+
+
+def alarms(summary: RunSummary) -> set[str]:
+    return {finding.check for finding in summary.findings if finding.severity is not Severity.NOTE}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_lie_is_caught(name: str) -> None:
+    lie = LIES[name]
+    summary = run_of(lie.world)
+    assert set(lie.checks) <= alarms(summary), lie.words
+    assert not summary.trustworthy
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_an_honest_run_raises_no_alarm(number: int) -> None:
+    summary = run_of(honest(number))
+    assert [finding for finding in summary.findings if finding.severity is not Severity.NOTE] == []
+    assert summary.trustworthy
+
+
+def test_a_world_is_the_same_each_time_and_another_seed_is_another_world() -> None:
+    first, again, other = (run_of(replace(SMALL, seed=seed)).to_json() for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+def test_acceptance_and_step_times_are_those_that_the_engine_was_given() -> None:
+    world = replace(SMALL, categories=("code",), prompts=60, acceptance=0.5, noise=QUIET, load={"concurrency": [1]})
+    chance = world.config(world.plan.arm("eagle3"), 0).acceptance.positions("code", 3)[0]
+    arm, baseline = (cell.figures for cell in run_of(world).cells[::-1])
+    assert arm["acceptance_length_verified_pooled"].value == pytest.approx(1 + chance + chance**2 + chance**3, rel=0.07)
+    step = world.cost.base_ms + world.cost.per_token_ms
+    assert baseline["step_ms_p50"].value == pytest.approx(step + 100 * world.cost.per_kv_ms, rel=0.05)

@@ -1,0 +1,46 @@
+"""docs/trust.md: each lie names a check that there is and a test that puts the lie in; no check is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from specbench_client.trust.table import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, RUN_CHECKS
+from virtual_time.lies import LIES
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
+TABLE = PAGE.partition("## The lies")[2].partition("## What is not seen")[0]
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split(" | ")] for line in TABLE.splitlines() if line.startswith("| ")
+][1:]
+CHECKS = {check.name for check in (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)} | {BASELINE_INVALID}
+REFUSED = "refused"
+"""Instead of a check: what is never measured needs none."""
+TESTS = {
+    name
+    for file in (ROOT / "tests/test_client").glob("test_*.py")
+    for name in re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+}
+
+
+def test_every_check_has_a_row() -> None:
+    assert {row[1] for row in ROWS} - {REFUSED} == CHECKS
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_every_row_says_all_and_is_injected_by_a_test_that_there_is(row: list[str]) -> None:
+    _, check, *_, injected = row
+    assert len(row) == 5
+    assert all(row)
+    kind, _, name = injected.partition(" ")
+    if kind == "virtual":
+        assert check in LIES[name].checks
+    else:
+        assert injected in TESTS
+
+
+def test_every_lie_in_virtual_time_has_a_row() -> None:
+    assert set(LIES) == {row[-1].removeprefix("virtual ") for row in ROWS if row[-1].startswith("virtual ")}
