@@ -91,7 +91,8 @@ def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int],
 
 def _influence(laid: Sequence[Values], signs: Sequence[int]) -> Values:
     """How much each repeat × prompt moves the log; each part alone moves its own logarithm."""
-    return np.sum([sign * matrix / matrix.sum() for sign, matrix in zip(signs, laid, strict=True)], axis=0)
+    moved = [sign * matrix / matrix.sum() for sign, matrix in zip(signs, laid, strict=True)]
+    return np.asarray(np.sum(moved, axis=0), dtype=np.float64)
 
 
 def _log(sums: Values, signs: Sequence[int]) -> Values:

@@ -34,7 +34,7 @@ def _decision(told: Recommendation | None) -> Topic:
     name, title, page = "decision", "What to do", "docs/decide.md"
     if told is None:
         return Topic(name, title, page, ())
-    answers = [astuple(row) for row in decision.answer_rows(told)]
+    answers, rules = [astuple(row) for row in decision.answer_rows(told)], decision.applicable_rows(told)
     sheets = [
         Sheet("Answers", decision.ANSWERS, answers, left=len(decision.ANSWERS)),
         Sheet("Up to which load", decision.SUSTAINED, decision.sustained_rows(told), left=2),
