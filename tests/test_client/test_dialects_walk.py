@@ -41,7 +41,7 @@ def walked(answer: Answer) -> Walk | None:
         (EngineKind.TENSORRT_LLM, tensorrt_llm, (True, True)),
         (EngineKind.LLAMA_CPP, llama, (True, False)),
     ],
-    ids=str,
+    ids=["vllm", "sglang", "tensorrt-llm", "llama-cpp"],
 )
 def test_steps_are_placed_where_the_page_says(kind: EngineKind, stream: Any, placed: tuple[bool, bool]) -> None:
     for decoded, told in zip((ALWAYS, SOMETIMES), placed, strict=True):
