@@ -41,7 +41,7 @@ def _decision(told: Recommendation | None) -> Topic:
         Sheet(
             "Rules of thumb beside what was measured",
             decision.RULES,
-            decision.applicable_rows(told),
+            rules,
             left=len(decision.RULES),
         ),
     ]
