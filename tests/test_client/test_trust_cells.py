@@ -49,7 +49,8 @@ def diverging(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats
         if point.arm not in arms or (later_repeats_only and point.repeat == 0):
             return frame
         chosen = [int(prompt[1:]) < share * WORLD.prompts for prompt in frame["prompt_id"]]
-        other = [sha(f"{point.arm}{point.repeat}{prompt}") for prompt in frame["prompt_id"]]
+        repeat = point.repeat if later_repeats_only else ""
+        other = [sha(f"{point.arm}{repeat}{prompt}") for prompt in frame["prompt_id"]]
         texts = [
             new if is_chosen else old for new, old, is_chosen in zip(other, frame["output_sha256"], chosen, strict=True)
         ]
@@ -97,7 +98,7 @@ def test_lengths_that_differ_both_ways_are_rounding_not_truncation() -> None:
     assert "TruncatedOutput" not in {finding.check for finding in found(lies)}
 
 
-@pytest.mark.parametrize("lies", [cut(0.5), diverging(1.0)])
+@pytest.mark.parametrize("lies", [cut(0.5), diverging(1.0, later_repeats_only=True)])
 def test_sampled_answers_differ_by_design_and_are_not_judged(lies: Lies) -> None:
     assert found(lies, World(prompts=24, temperature=0.8)) == []
 
