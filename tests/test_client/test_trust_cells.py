@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -144,6 +145,8 @@ def test_a_claim_inside_the_baselines_own_spread_is_doubted() -> None:
     findings = found(Lies(records=shaky), world)
     assert names(findings) == [("NoisyBaseline", DOUBT)]
     assert found(Lies(), world) == []
+    sampled = found(Lies(records=shaky), replace(world, temperature=0.8))
+    assert names(sampled) == [("NoisyBaseline", NOTE)], "other texts in each repeat, the same on both sides"
 
 
 def test_unpaired_requests_are_noted() -> None:
