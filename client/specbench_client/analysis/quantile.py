@@ -7,8 +7,8 @@ largest of them: of 20 prompts, its 95 % intervals of a 95th percentile hold the
 
 A share near 0 or 1 is no normal variable. Its uncertainty is told as that of so many independent requests, the
 effective number n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions with
-Small Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's where fewer than
-five of them lie beyond the percentile. Requests of one prompt are hardly independent, so n* lies near the number of
+Small Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's beyond
+the 90th percentile and below the 10th. Requests of one prompt are hardly independent, so n* lies near the number of
 prompts where prompts differ much, and near the number of requests where they do not.
 
 Where all prompts lie below the percentile with a chance of more than 2.5 % (p to the power of their number), there is
@@ -30,8 +30,8 @@ from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2
 Z = float(special.ndtri(1 - TAIL))
-EXACT_BELOW = 5
-"""Of the effective requests on the smaller side: with fewer the exact bounds are taken, which are never too narrow."""
+EXACT_BELOW = 0.1
+"""Of the share on the smaller side: beyond it the exact bounds are taken, which are never too narrow."""
 
 
 def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int], seed: int) -> list[Chosen | None]:
@@ -67,7 +67,7 @@ def prompts_needed(share: float) -> int:
 def share_bounds(share: float, independent: float) -> Bounds:
     """Return the bounds of a share of so many independent requests."""
     below, above = share * independent, (1 - share) * independent
-    if min(below, above) < EXACT_BELOW:
+    if min(share, 1 - share) < EXACT_BELOW:
         return Bounds(_beta(below, above + 1, TAIL), _beta(below + 1, above, 1 - TAIL))
     return Bounds(_beta(below + 0.5, above + 0.5, TAIL), _beta(below + 0.5, above + 0.5, 1 - TAIL))
 
