@@ -124,14 +124,15 @@ CHECK: Check[PointEvidence] = Check(
     severities=(Severity.DOUBT,),
     says="Time per decode step (per output token where steps are not told) changed within one point's steady state.",
     threshold=(
-        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop) between the first third and the last, compared within category and turn, and beyond"
-        f" the {CONFIDENCE:.2%} bootstrap bound (unit: prompt); at least {PROMPTS_MIN} prompts in each. In an open loop"
-        f" only where the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}): step times follow them"
+        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop) between the first third and the last, compared within"
+        f" category and turn, and beyond the {CONFIDENCE:.2%} bootstrap bound (unit: prompt); at least {PROMPTS_MIN}"
+        " prompts in each. In an open loop only where the requests in flight stayed level (within"
+        f" {LEVEL_IN_FLIGHT - 1:.0%}): step times follow them"
     ),
     argument=(
         "Heat and clocks move by a tenth and more when they move. A run has a hundred points and more: at one in ten"
-        " thousand, chance alone doubts one run in a hundred. In an open loop it is chance, too, whose prompts are read in"
-        " the same steps: one of 66 honest open loops changed by a tenth."
+        " thousand, chance alone doubts one run in a hundred. In an open loop it is chance, too, whose prompts are read"
+        " in the same steps: one of a hundred honest open loops changed by a tenth."
     ),
     remedy="Fix the clocks, cool the machine, look for neighbours; raise load.warmupRequests; measure again.",
     look=_look,
