@@ -124,8 +124,8 @@ CHECK: Check[PointEvidence] = Check(
     severities=(Severity.DOUBT,),
     says="Time per decode step (per output token where steps are not told) changed within one point's steady state.",
     threshold=(
-        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop) between the first third and the last, compared within"
-        f" category and turn, and beyond the {CONFIDENCE:.2%} bootstrap bound (unit: prompt); at least"
+        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop) between the first third and the last, compared"
+        f" within category and turn, and beyond the {CONFIDENCE:.2%} bootstrap bound (unit: prompt); at least"
         f" {PROMPTS_MIN} prompts in each. In an open loop only where the requests in flight stayed level (within"
         f" {LEVEL_IN_FLIGHT - 1:.0%}): step times follow them"
     ),
