@@ -102,7 +102,9 @@ def _quotient(name: str, arm: pd.DataFrame, baseline: pd.DataFrame) -> float:
 
 def _paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
     """Every request with its partner: nothing fails here."""
-    sides = [rows[[*KEY, *SIDE]].rename(columns=lambda n, s=suffix: n if n in KEY else n + s)
-             for rows, suffix in ((arm, ARM), (baseline, BASELINE))]  # fmt: skip
+    sides = [
+        rows[[*KEY, *SIDE]].rename(columns={name: name + suffix for name in SIDE})
+        for rows, suffix in ((arm, ARM), (baseline, BASELINE))
+    ]
     rows = sides[0].merge(sides[1], on=KEY, how="inner")
     return Pairs(rows, len(rows), 0)

@@ -106,8 +106,9 @@ class _Asked:
     @classmethod
     def drawn(cls, rng: np.random.Generator, prompts: int, drafts: int) -> _Asked:
         kind = np.arange(prompts) % len(CATEGORIES)
-        tokens = np.clip(np.round(np.exp(rng.normal(np.log(80), 0.5, prompts))), 8, MOST_STEPS)
-        alphas = np.clip(np.array(ALPHAS)[kind] + rng.normal(0, 0.08, prompts), 0.05, 0.95)
+        lengths = np.round(np.exp(rng.normal(np.log(80), 0.5, prompts)))
+        tokens = np.asarray(np.clip(lengths, 8, MOST_STEPS), dtype=np.float64)
+        alphas = np.asarray(np.clip(np.array(ALPHAS)[kind] + rng.normal(0, 0.08, prompts), 0.05, 0.95))
         prefill = np.exp(rng.normal(np.log(40), 0.4, prompts))
         categories = [CATEGORIES[each] for each in kind]
         steps = _steps(rng, tokens - 1, alphas, drafts)
@@ -118,4 +119,4 @@ def _steps(rng: np.random.Generator, later: Values, alphas: Values, drafts: int)
     """Steps until all later tokens are there: each emits one token more than it accepts of so many drafts."""
     tried = rng.random((later.size, MOST_STEPS, drafts), dtype=np.float32) < alphas[:, np.newaxis, np.newaxis]
     emitted = np.cumsum(np.cumprod(tried, axis=2, dtype=np.int32).sum(axis=2) + 1, axis=1)
-    return (emitted < later[:, np.newaxis]).sum(axis=1) + 1.0
+    return np.asarray((emitted < later[:, np.newaxis]).sum(axis=1) + 1, dtype=np.float64)

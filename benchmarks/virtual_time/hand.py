@@ -86,5 +86,9 @@ class Hand:
             tray = Tray(openings(talk.asking, prompts, self.shared.turnstile), AHEAD)
             return ClosedLoop(share.streams, talk, tray, phases, share.duration_s, share.fill)
         tray, alarm = Tray(openings(talk.asking, prompts, share.conversations), AHEAD), VirtualAlarm(self.clock)
-        around = share.company and Companions(share.company, talk, self.board, VirtualAlarm(self.clock), share.last_ns)
-        return OpenLoop(share.offsets_ns, talk, tray, phases, alarm, around)
+        return OpenLoop(share.offsets_ns, talk, tray, phases, alarm, self._companions(share, talk))
+
+    def _companions(self, share: OpenShare, talk: Talk) -> Companions | None:
+        if share.company is None:
+            return None
+        return Companions(share.company, talk, self.board, VirtualAlarm(self.clock), share.last_ns)

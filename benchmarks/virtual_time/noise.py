@@ -36,7 +36,7 @@ class Machine(Faults):
         pace, noise, rng = self._machine  # type: ignore[attr-defined]
         hiccup = noise.hiccup if rng.random() < noise.hiccup_share else 1.0
         jitter = float(np.exp(rng.normal(0.0, noise.step)))
-        return super().slowdown(engine_seconds) * pace * jitter * hiccup
+        return float(super().slowdown(engine_seconds) * pace * jitter * hiccup)
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def test_one_repeat_gives_intervals_that_name_what_they_lack() -> None:
 
 def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
     def other_words(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(output_sha256=[f"{point.arm}{index}" for index in range(len(frame))])
+        return frame.assign(output_sha256=[f"{point.arm}{point.repeat}-{index}" for index in range(len(frame))])
 
     world = World(prompts=24, turns=2, temperature=1.0)
     summary = run_of_world(world, Lies(records=other_words))

@@ -49,7 +49,11 @@ def test_one_long_prompt_among_hundreds_is_a_note() -> None:
 
 
 def alike(share: float) -> Lies:
-    return columns(output_sha256=lambda index, row: sha("same") if index % 10 < 10 * share else row["output_sha256"])
+    """One text for so many; the prompts differ, also in their length."""
+    return columns(
+        output_sha256=lambda index, row: sha("same") if index % 10 < 10 * share else row["output_sha256"],
+        input_tokens=lambda index, _: 100 + index,
+    )
 
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, [("SameText", DOUBT)]), (0.7, [("SameText", DOUBT)]), (0.4, [])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -49,7 +50,8 @@ def diverging(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats
         if point.arm not in arms or (later_repeats_only and point.repeat == 0):
             return frame
         chosen = [int(prompt[1:]) < share * WORLD.prompts for prompt in frame["prompt_id"]]
-        other = [sha(f"{point.arm}{point.repeat}{prompt}") for prompt in frame["prompt_id"]]
+        repeat = point.repeat if later_repeats_only else ""
+        other = [sha(f"{point.arm}{repeat}{prompt}") for prompt in frame["prompt_id"]]
         texts = [
             new if is_chosen else old for new, old, is_chosen in zip(other, frame["output_sha256"], chosen, strict=True)
         ]
@@ -97,7 +99,7 @@ def test_lengths_that_differ_both_ways_are_rounding_not_truncation() -> None:
     assert "TruncatedOutput" not in {finding.check for finding in found(lies)}
 
 
-@pytest.mark.parametrize("lies", [cut(0.5), diverging(1.0)])
+@pytest.mark.parametrize("lies", [cut(0.5), diverging(1.0, later_repeats_only=True)])
 def test_sampled_answers_differ_by_design_and_are_not_judged(lies: Lies) -> None:
     assert found(lies, World(prompts=24, temperature=0.8)) == []
 
@@ -143,6 +145,8 @@ def test_a_claim_inside_the_baselines_own_spread_is_doubted() -> None:
     findings = found(Lies(records=shaky), world)
     assert names(findings) == [("NoisyBaseline", DOUBT)]
     assert found(Lies(), world) == []
+    sampled = found(Lies(records=shaky), replace(world, temperature=0.8))
+    assert names(sampled) == [("NoisyBaseline", NOTE)], "other texts in each repeat, the same on both sides"
 
 
 def test_unpaired_requests_are_noted() -> None:

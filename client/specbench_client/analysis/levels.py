@@ -93,12 +93,12 @@ def _both(levels: Levels, prompts: Bounds, layout: Layout) -> Chosen:
 
 def _of_runs(influence: Values) -> float:
     """Variance of the figure through whole repeats, without what single requests add to it; never below 0."""
-    repeats, prompts = influence.shape
+    repeats, prompts = (float(size) for size in influence.shape)
     whole = influence.sum(axis=1)
     of_repeats = repeats / (repeats - 1) * float(((whole - whole.mean()) ** 2).sum())
     rest = influence - influence.mean(axis=0) - influence.mean(axis=1, keepdims=True) + influence.mean()
     of_requests = repeats / (repeats - 1) * prompts / (prompts - 1) * float((rest**2).sum())
-    return max(0.0, of_repeats - of_requests)
+    return max(0.0, float(of_repeats - of_requests))
 
 
 def _satterthwaite(variances: tuple[float, float], freedoms: tuple[int, int]) -> float:

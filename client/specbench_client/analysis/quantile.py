@@ -7,13 +7,14 @@ largest of them: of 20 prompts, its 95 % intervals of a 95th percentile hold the
 
 A share near 0 or 1 is no normal variable. Its uncertainty is told as that of so many independent requests, the
 effective number n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions with
-Small Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's where fewer than
-five of them lie beyond the percentile. Requests of one prompt are hardly independent, so n* lies near the number of
+Small Expected Number of Positive Counts"). Its bounds are Jeffreys' for n*, and Clopper and Pearson's beyond
+the 90th percentile and below the 10th. Requests of one prompt are hardly independent, so n* lies near the number of
 prompts where prompts differ much, and near the number of requests where they do not.
 
-Where even the largest value is below the percentile with a chance of more than 2.5 % (p to the power of n*), there is
-no upper bound among the values, and no interval is given: a median needs 6 effective requests, a 95th percentile 72,
-a 99th 368.
+Where all prompts lie below the percentile with a chance of more than 2.5 % (p to the power of their number), there is
+no upper bound among the values, and no interval is given: a median needs 6 prompts, a 95th percentile 72, a 99th 368.
+Their number decides and not n*, which is an estimate: intervals that are given where it happens to be large are those
+that are too narrow.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2
 Z = float(special.ndtri(1 - TAIL))
-EXACT_BELOW = 5
-"""Of the effective requests on the smaller side: with fewer the exact bounds are taken, which are never too narrow."""
+EXACT_BELOW = 0.1
+"""Of the share on the smaller side: beyond it the exact bounds are taken, which are never too narrow."""
 
 
 def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int], seed: int) -> list[Chosen | None]:
@@ -47,7 +48,8 @@ def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int]
             samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / asked
         levels = Levels(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
         chosen = interval(levels, layout)
-        intervals.append(None if chosen is None else _looked_up(values, percent / 100, chosen))
+        told = chosen is not None and layout.prompts >= prompts_needed(percent / 100)
+        intervals.append(_looked_up(values, percent / 100, chosen) if chosen and told else None)
     return intervals
 
 
@@ -57,12 +59,15 @@ def effective(share: float, chosen: Chosen, requests: int) -> float:
     return float(requests) if half <= 0 else min(float(requests), share * (1 - share) * (Z / half) ** 2)
 
 
-def share_bounds(share: float, independent: float) -> Bounds | None:
-    """Return the bounds of a share of so many; None where all of them may lie on one side of it."""
-    if max(share, 1 - share) ** independent > TAIL:
-        return None
+def prompts_needed(share: float) -> int:
+    """Return how many prompts lie all on one side of this share of the population in no more than 2.5 %."""
+    return int(np.ceil(np.log(TAIL) / np.log(max(share, 1 - share))))
+
+
+def share_bounds(share: float, independent: float) -> Bounds:
+    """Return the bounds of a share of so many independent requests."""
     below, above = share * independent, (1 - share) * independent
-    if min(below, above) < EXACT_BELOW:
+    if min(share, 1 - share) < EXACT_BELOW:
         return Bounds(_beta(below, above + 1, TAIL), _beta(below + 1, above, 1 - TAIL))
     return Bounds(_beta(below + 0.5, above + 0.5, TAIL), _beta(below + 0.5, above + 0.5, 1 - TAIL))
 
@@ -71,10 +76,8 @@ def _beta(below: float, above: float, tail: float) -> float:
     return float(special.betaincinv(below, above, tail))
 
 
-def _looked_up(values: Values, share: float, chosen: Chosen) -> Chosen | None:
+def _looked_up(values: Values, share: float, chosen: Chosen) -> Chosen:
     bounds = share_bounds(share, effective(share, chosen, values.size))
-    if bounds is None:
-        return None
     low, high = np.percentile(values, [100 * bounds.low, 100 * bounds.high])
     method = f"share below it, looked up among the values (Woodruff; Korn and Graubard); {chosen.method}"
     return Chosen(Bounds(float(low), float(high)), method, chosen.freedom)

@@ -43,7 +43,7 @@ Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats
   figure's `method`; speed-ups on the log ratio.
 - **Percentiles**: the interval of the share of requests below it, looked up among the values.
 - Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval; nor do so few that a percentile may lie beyond the
-  largest value: a median needs 6 effective requests, a 95th percentile 72, a 99th 368.
+  largest value: a median needs 6 prompts, a 95th percentile 72, a 99th 368.
 - How often these intervals hold a known truth, and their formulas with sources: [intervals.md](intervals.md).
 - An interval is cut to what the figure can be: an acceptance length lies from 1 to k + 1. Its `method` says so then.
 - One repeat or two: the noise between runs is in no interval, or hardly, and the method says so. `summary.json` keeps

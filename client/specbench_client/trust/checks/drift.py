@@ -23,6 +23,7 @@ from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
 
 CHANGE = 0.1
+OPEN_CHANGE = 0.2
 CONFIDENCE = 0.9999
 RESAMPLES = 500
 STRATUM_MIN = 3
@@ -42,7 +43,7 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
         return []
     seed = evidence.plan.workload(evidence.point.workload).sampling.seed
     change, uncertainty = _change(strata, seed)
-    least = max(math.log1p(CHANGE), uncertainty)
+    least = max(math.log1p(CHANGE if evidence.closed else OPEN_CHANGE), uncertainty)
     if abs(change) <= least:
         return []
     message = (
@@ -123,13 +124,15 @@ CHECK: Check[PointEvidence] = Check(
     severities=(Severity.DOUBT,),
     says="Time per decode step (per output token where steps are not told) changed within one point's steady state.",
     threshold=(
-        f"more than {CHANGE:.0%} between the first third and the last, compared within category and turn, and beyond"
-        f" the {CONFIDENCE:.2%} bootstrap bound (unit: prompt); at least {PROMPTS_MIN} prompts in each. In an open loop"
-        f" only where the requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}): step times follow them"
+        f"more than {CHANGE:.0%} ({OPEN_CHANGE:.0%} in an open loop) between the first third and the last, compared"
+        f" within category and turn, and beyond the {CONFIDENCE:.2%} bootstrap bound (unit: prompt); at least"
+        f" {PROMPTS_MIN} prompts in each. In an open loop only where the requests in flight stayed level (within"
+        f" {LEVEL_IN_FLIGHT - 1:.0%}): step times follow them"
     ),
     argument=(
         "Heat and clocks move by a tenth and more when they move. A run has a hundred points and more: at one in ten"
-        " thousand, chance alone doubts one run in a hundred."
+        " thousand, chance alone doubts one run in a hundred. In an open loop it is chance, too, whose prompts are read"
+        " in the same steps: one of a hundred honest open loops changed by a tenth."
     ),
     remedy="Fix the clocks, cool the machine, look for neighbours; raise load.warmupRequests; measure again.",
     look=_look,

@@ -56,8 +56,9 @@ def _compared(rows: pd.DataFrame, longest: float) -> pd.DataFrame:
     known = first_turns[fit & first_turns["output_sha256"].notna().to_numpy(np.bool_)]
     first = known[known["repeat"] == known["repeat"].min()]
     others = known[known["repeat"] != known["repeat"].min()]
-    both = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
-    return both.assign(same=(both["output_sha256"] == both["output_sha256_first"]).astype(float))
+    both: pd.DataFrame = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
+    both["same"] = (both["output_sha256"] == both["output_sha256_first"]).astype(float)
+    return both
 
 
 CHECK: Check[CellEvidence] = Check(

@@ -1,0 +1,116 @@
+"""Intervals of both levels of chance, and of percentiles, against closed forms and against known truths."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from known_truth.coverage import Coverage, truths
+from known_truth.experiment import Experiment
+from specbench_client.analysis.bootstrap import Bounds, Layout
+from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
+from specbench_client.analysis.quantile import percentile_intervals, share_bounds
+from specbench_client.metrics.frame import Values
+
+PROMPTS, REPEATS = 40, 4
+
+
+def laid(prompts: int = PROMPTS, repeats: int = REPEATS) -> Layout:
+    """Each prompt once in each repeat, one category."""
+    repeat_of, prompt_of = np.repeat(np.arange(repeats), prompts), np.tile(np.arange(prompts), repeats)
+    return Layout(repeat_of, prompt_of, np.zeros(prompts, dtype=np.intp), repeats, prompts)
+
+
+def mean_bounds(values: Values) -> Bounds:
+    """Of the mean over repeats × prompts."""
+    layout, ones = laid(values.shape[1], values.shape[0]), np.ones_like(values)
+    sums = resampled([values, ones], layout, seed=1)
+    influence, repeats = ratio_influence(values, ones), values.mean(axis=1)
+    chosen = interval(Levels(float(values.mean()), sums[:, 0] / sums[:, 1], influence, repeats), layout)
+    assert chosen is not None
+    return chosen.bounds
+
+
+def half(bounds: Bounds) -> float:
+    return (bounds.high - bounds.low) / 2
+
+
+def test_where_only_prompts_differ_it_is_the_t_interval_over_prompts() -> None:
+    each = np.random.default_rng(1).normal(10, 1, PROMPTS)
+    expected = stats.t.ppf(0.975, PROMPTS - 1) * each.std(ddof=1) / np.sqrt(PROMPTS)
+    assert half(mean_bounds(np.tile(each, (REPEATS, 1)))) == pytest.approx(expected, rel=0.06)
+
+
+def test_where_only_repeats_differ_it_is_the_t_interval_over_repeats() -> None:
+    runs = np.array([9.0, 10.0, 10.5, 12.0])
+    expected = stats.t.ppf(0.975, REPEATS - 1) * runs.std(ddof=1) / np.sqrt(REPEATS)
+    assert half(mean_bounds(np.repeat(runs[:, np.newaxis], PROMPTS, axis=1))) == pytest.approx(expected, rel=1e-6)
+
+
+def test_where_both_differ_variances_are_added() -> None:
+    """200 prompts and 12 repeats: Satterthwaite's degrees of freedom lie near 20, where t is 2.08."""
+    rng = np.random.default_rng(2)
+    prompts, runs = rng.normal(0, 1, 200), stats.norm.ppf((np.arange(12) + 0.5) / 12) * 0.3
+    found = half(mean_bounds(10 + prompts[np.newaxis, :] + runs[:, np.newaxis]))
+    variance = prompts.var(ddof=1) / 200 + runs.var(ddof=1) / 12
+    assert found == pytest.approx(2.08 * np.sqrt(variance), rel=0.06)
+
+
+def test_what_single_requests_add_is_counted_once() -> None:
+    """Counted twice, it would be 1.41 times as wide."""
+    noise = np.random.default_rng(3).normal(10, 1, (12, 400))
+    assert half(mean_bounds(noise)) == pytest.approx(1.96 / np.sqrt(12 * 400), rel=0.3)
+
+
+@given(st.floats(0.05, 0.95), st.floats(0.1, 1000.0))
+@settings(max_examples=60, deadline=None)
+def test_bounds_of_a_share_hold_it_and_are_shares(share: float, many: float) -> None:
+    bounds = share_bounds(share, many)
+    assert 0 <= bounds.low < share < bounds.high <= 1
+
+
+def test_the_exact_bounds_are_clopper_and_pearsons() -> None:
+    """4 of 80 lie beyond: the textbook's interval of 76 of 80."""
+    bounds = share_bounds(0.95, 80)
+    exact = stats.binomtest(76, 80).proportion_ci(method="exact")
+    assert (bounds.low, bounds.high) == pytest.approx((exact.low, exact.high))
+
+
+@pytest.mark.parametrize(("percent", "enough"), [(50, 6), (95, 72), (99, 368)])
+def test_so_many_prompts_are_needed_and_no_fewer(percent: int, enough: int) -> None:
+    values = np.random.default_rng(6).lognormal(3, 0.5, enough)
+    assert percentile_intervals(values, laid(enough, 1), [percent], seed=1)[0] is not None
+    assert percentile_intervals(values[1:], laid(enough - 1, 1), [percent], seed=1)[0] is None
+
+
+def test_a_median_of_independent_requests_lies_between_the_order_statistics_of_the_textbook() -> None:
+    """100 prompts asked once: ranks 40 and 61 hold the median in 95 %."""
+    values = np.random.default_rng(4).permutation(np.arange(1.0, 101.0))
+    (chosen,) = percentile_intervals(values, laid(100, 1), [50], seed=1)
+    assert chosen is not None
+    assert (chosen.bounds.low, chosen.bounds.high) == pytest.approx((40.0, 61.0), abs=1.5)
+
+
+def test_few_prompts_asked_often_have_no_95th_percentile_to_speak_of() -> None:
+    values = np.tile(np.random.default_rng(5).lognormal(3, 0.5, 20), 10)
+    told = percentile_intervals(values, laid(20, 10), [50, 95], seed=1)
+    assert [chosen is not None for chosen in told] == [True, False]
+
+
+FIGURES = (
+    "speedup", "tpot_speedup", "acceptance_length_emitted_pooled", "acceptance_length_emitted_mean", "ttft_ms_p50",
+)  # fmt: skip
+
+
+@pytest.mark.draws
+@pytest.mark.parametrize(("prompts", "repeats"), [(20, 3), (80, 5)])
+def test_intervals_hold_a_known_truth_as_often_as_they_say(prompts: int, repeats: int) -> None:
+    """150 experiments, less three standard errors of a binomial; docs/intervals.md has thousands."""
+    experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.02)
+    coverage = Coverage(experiment, truths(experiment))
+    coverage.add(range(150))
+    least = 0.95 - 3 * np.sqrt(0.95 * 0.05 / 150)
+    assert {name: coverage.share(name) for name in FIGURES if (coverage.share(name) or 0) < least} == {}
