@@ -74,6 +74,31 @@ def test_the_measured_mix_predicts_the_measured_speedup(prompts: int, noise: flo
     assert told.speedup.interval.low <= (told.speedup.value or 0) <= told.speedup.interval.high
 
 
+def experiment(seed: int) -> Pairs:
+    """Prompts differ in how much drafting helps them; on the mean it is 2x in one category and 1.25x in the other."""
+    rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
+    for name, baseline, arm in (("code", 400.0, 200.0), ("chat", 3000.0, 2400.0)):
+        for number in range(15):
+            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
+            for side, ms in ((BASELINE, baseline), (ARM, arm)):
+                took = ms * 1e6 * float(rng.gamma(20, 1 / 20))
+                told = {"category": name, "tokens": 100.0, "intended_ns": 0.0, "first_token_ns": took / 10}
+                told |= {"last_token_ns": took, "finish_reason": "stop", "output_sha256": "x", STEPS: 40.0}
+                row |= {f"{column}{side}": each for column, each in told.items()}
+            rows.append(row)
+    return Pairs(pd.DataFrame(rows), len(rows), 0)
+
+
+@pytest.mark.draws
+def test_the_interval_of_a_mix_holds_the_truth_about_as_often_as_it_says() -> None:
+    truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
+    for seed in range(draws):
+        bounds = found(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval
+        assert bounds is not None
+        held += bounds.low <= truth <= bounds.high
+    assert 0.91 <= held / draws <= 0.98, held / draws
+
+
 def test_shares_of_tokens_become_shares_of_requests() -> None:
     pairs = pairs_of(TRUTH)
     given = of_requests(shares({"code": 1, "chat": 1}), pairs)
