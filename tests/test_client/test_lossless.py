@@ -299,7 +299,7 @@ def test_a_run_at_temperature_is_tested_by_distribution(word: str, verdict: Loss
 
 
 def test_answers_that_one_seed_repeats_are_no_samples() -> None:
-    told = told_of(run_of_world(replace(WORLD, temperature=0.8)))
+    told = told_of(run_of_world(replace(WORLD, temperature=0.8, seeded=True)))
     assert told.verdict is LosslessVerdict.NOT_INDEPENDENT
 
 

@@ -49,6 +49,7 @@ def pairs_of(sides: list[tuple[Side, Side]], categories: tuple[str, ...] = ("c",
         first = np.array([each.wait_ms * MS for each in mine])
         told = {
             "category": [categories[number % len(categories)] for number in range(len(mine))],
+            "input_tokens": 9.0,
             "tokens": [float(each.tokens) for each in mine],
             "intended_ns": 0.0,
             "first_token_ns": first,

@@ -31,8 +31,14 @@ def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12,
             row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
             for side, ms in ((BASELINE, baseline), (ARM, arm)):
                 took = ms * 1e6 * float(np.exp(rng.normal(0, noise)))
-                told = {"category": name, "tokens": float(tokens), "intended_ns": 0.0, "first_token_ns": took / 10}
-                told |= {"last_token_ns": took, "finish_reason": "stop", "output_sha256": "x", STEPS: float(steps)}
+                told = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
+                told |= {
+                    "first_token_ns": took / 10,
+                    "last_token_ns": took,
+                    "finish_reason": "stop",
+                    "output_sha256": "x",
+                    STEPS: float(steps),
+                }
                 row |= {f"{column}{side}": each for column, each in told.items()}
             rows.append(row)
     return Pairs(pd.DataFrame(rows), len(rows), 0)
@@ -82,8 +88,14 @@ def experiment(seed: int) -> Pairs:
             row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
             for side, ms in ((BASELINE, baseline), (ARM, arm)):
                 took = ms * 1e6 * float(rng.gamma(20, 1 / 20))
-                told = {"category": name, "tokens": 100.0, "intended_ns": 0.0, "first_token_ns": took / 10}
-                told |= {"last_token_ns": took, "finish_reason": "stop", "output_sha256": "x", STEPS: 40.0}
+                told = {"category": name, "input_tokens": 9.0, "tokens": 100.0, "intended_ns": 0.0}
+                told |= {
+                    "first_token_ns": took / 10,
+                    "last_token_ns": took,
+                    "finish_reason": "stop",
+                    "output_sha256": "x",
+                    STEPS: 40.0,
+                }
                 row |= {f"{column}{side}": each for column, each in told.items()}
             rows.append(row)
     return Pairs(pd.DataFrame(rows), len(rows), 0)

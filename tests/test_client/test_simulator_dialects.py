@@ -251,6 +251,27 @@ async def test_an_answer_that_was_cut_or_reworded_is_told_as_it_came(name: Diale
 
 
 @ALL
+async def test_limits_temperatures_and_memories_that_nobody_asked_for_show_in_the_records(
+    name: DialectName, tmp_path: Path
+) -> None:
+    config = replace(FAST, drafter=EAGLE)
+    async with (
+        simulated(tmp_path, name, config) as greedy,
+        simulated(tmp_path, name, config, "own-limit=5") as limited,
+        simulated(tmp_path, name, config, "temperature=1") as warm,
+        simulated(tmp_path, name, config, "drafter-memory=1") as remembering,
+    ):
+        (cut,) = await limited.drive(ROWS[:1])
+        asked, sampled = [(await site.drive(ROWS[:1]))[0] for site in (greedy, warm)]
+        await remembering.drive(ROWS[:1])
+        (known,) = await remembering.drive(ROWS[:1])
+        honest = remembering.truth[known.request_id]
+    assert (cut.output_tokens, cut.finish_reason) == (5, "length")
+    assert sampled.output_sha256 != asked.output_sha256
+    assert honest["accepted_tokens"] == honest["drafted_tokens"] > 0
+
+
+@ALL
 async def test_merged_chunks_still_give_every_token_and_no_wrong_step(name: DialectName, tmp_path: Path) -> None:
     async with simulated(tmp_path, name, replace(FAST, drafter=EAGLE), "merge-chunks=4") as site:
         records = await site.drive()
@@ -317,8 +338,8 @@ async def test_what_no_route_takes_is_told_so(name: DialectName, tmp_path: Path)
 
 
 def test_every_fault_is_tried_in_every_dialect() -> None:
-    """But `throttle`, which is a rule of time alone and never reaches a wire."""
+    """But `throttle` and `cold`, which are rules of time alone and never reach a wire."""
     source = Path(__file__).read_text()
-    assert [fault for fault in FAULTS if f'"{fault}' not in source and fault != "throttle"] == []
+    assert [fault for fault in FAULTS if f'"{fault}' not in source and fault not in ("throttle", "cold")] == []
     with pytest.raises(ConfigError):
         parse_faults(("nonsense",))

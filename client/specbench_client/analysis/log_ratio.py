@@ -68,7 +68,8 @@ class LogRatio:
         if self.chosen is None:
             return None
         low, high = (float(np.exp(bound)) * scale for bound in (self.chosen.bounds.low, self.chosen.bounds.high))
-        return FigureInterval(low=low, high=high, level=LEVEL, method=f"{self.chosen.method}, on the log ratio")
+        method = f"{self.chosen.method}, on the log ratio"
+        return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(self.chosen.freedom))
 
 
 def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int], seed: int) -> LogRatio | None:

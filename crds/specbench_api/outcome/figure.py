@@ -38,6 +38,8 @@ class FigureInterval(ApiModel):
     """Confidence level."""
     method: str
     """How it was made, and what its sampling unit is."""
+    freedom: float | None = None
+    """Degrees of freedom of the t distribution that its width was taken from; None where there was none."""
 
 
 class Figure(ApiModel):

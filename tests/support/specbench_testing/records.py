@@ -53,6 +53,8 @@ class World:
     repeats: int = 3
     warmup: int = 2
     temperature: float = 0.0
+    seeded: bool = False
+    """Whether sampled answers come back in every repeat too, as where one seed serves them all."""
     seed: int = 1
     edits: Mapping[str, Any] = field(default_factory=dict)
 
@@ -153,7 +155,8 @@ class _Loop:
     @property
     def sample(self) -> str:
         """Greedy answers come back in every repeat, sampled ones do not."""
-        return "" if self.world.temperature == 0 else f"-{self.point.repeat}"
+        same = self.world.temperature == 0 or self.world.seeded
+        return "" if same else f"-{self.point.repeat}"
 
     def _talk(self, prompt: int, stream: int, free_ns: int) -> list[Record]:
         """All turns of one conversation."""

@@ -80,18 +80,20 @@ def mapped(figure: Figure, change: Callable[[float], float], unit: str, definiti
     )
 
 
-def freedom_of(figure: Figure, repeats: int, categories: int) -> int:
-    """Degrees of freedom of a figure's interval, from how its method says that it was made; at least 1.
+def freedom_of(figure: Figure, repeats: int, categories: int) -> float:
+    """Degrees of freedom of a figure's interval; of older results, from how its method says that it was made.
 
-    `repeats`: over which it was made; `categories`: of the cell, within which prompts may have been drawn.
+    At least 1. `repeats`: over which it was made; `categories`: of the cell, within which prompts may have been drawn.
     """
+    if figure.interval and figure.interval.freedom is not None:
+        return max(1.0, figure.interval.freedom)
     method = figure.interval.method if figure.interval else ""
     if method.startswith(_T):
         return max(1, repeats - 1)
     return max(1, figure.n - (max(1, categories) if _WITHIN in method else 1))
 
 
-def p_value(ratio: Figure, freedom: int) -> float | None:
+def p_value(ratio: Figure, freedom: float) -> float | None:
     """Two-sided p of `the ratio is 1`: below 1 - LEVEL exactly when its interval excludes 1. None without interval."""
     told = reach_of(ratio)
     if told is None or ratio.interval is None:
