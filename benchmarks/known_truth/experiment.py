@@ -83,7 +83,8 @@ class Experiment:
         return pd.DataFrame({
             "repeat": 0.0, "prompt_id": asked.names, "category": asked.categories, "pass": 0, "turn": 0.0,
             "intended_ns": 0.0, "sent_ns": 0.0, "first_token_ns": prefill, "last_token_ns": prefill + flow,
-            "tokens": asked.tokens, "steps": steps, "draft_steps": told, "drafted_tokens": told * self.drafts,
+            "input_tokens": 100.0, "tokens": asked.tokens,
+            "steps": steps, "draft_steps": told, "drafted_tokens": told * self.drafts,
             "accepted_tokens": asked.tokens - 1 - steps if drafting else told, "acceptance_source": "per_step",
             "finish_reason": "stop", "output_sha256": "x",
         })  # fmt: skip
