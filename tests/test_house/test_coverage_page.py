@@ -21,9 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
 LINES = 131
 ANSWERS = ("yes", "partly", "no")
+_GROUP = re.compile(r"^## (1[a-h]) [^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_ROW = re.compile(r"^\| (\d+ \|.*)\|$", re.MULTILINE)
 GROUPS = {
-    title: [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in re.findall(r"^\| \d+ \|.*", text, re.M)]
-    for title, text in re.findall(r"^## (1[a-h]) [^\n]*\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    title: [[*map(str.strip, row.split(" | "))] for row in _ROW.findall(text)] for title, text in _GROUP.findall(PAGE)
 }
 ROWS = [row for rows in GROUPS.values() for row in rows]
 COMMANDS = re.findall(r"`((?:specbench|pytest|hack|benchmarks)[ /][^`]+)`", PAGE)
@@ -75,12 +76,11 @@ def _wrong_values(words: list[str]) -> list[str]:
     if isinstance(command, click.Group):
         command = command.get_command(click.Context(command), words[1])
     assert command is not None
-    choices = {name: each.type.choices for each in command.params for name in each.opts if _chosen(each)}
-    return [value for name, value in pairwise(words) if name in choices and value not in choices[name]]
-
-
-def _chosen(parameter: click.Parameter) -> bool:
-    return isinstance(parameter.type, click.Choice)
+    known: dict[str, set[str]] = {}
+    for each in command.params:
+        if isinstance(each.type, click.Choice):
+            known |= dict.fromkeys(each.opts, {str(value) for value in each.type.choices})
+    return [value for name, value in pairwise(words) if value not in known.get(name, {value})]
 
 
 def test_a_value_that_an_option_does_not_have_is_found() -> None:
