@@ -79,7 +79,8 @@ def _wrong_values(words: list[str]) -> list[str]:
     known: dict[str, set[str]] = {}
     for each in command.params:
         if isinstance(each.type, click.Choice):
-            known |= dict.fromkeys(each.opts, {str(value) for value in each.type.choices})
+            values = {str(value) for value in each.type.choices}
+            known |= dict.fromkeys(each.opts, values)
     return [value for name, value in pairwise(words) if value not in known.get(name, {value})]
 
 
