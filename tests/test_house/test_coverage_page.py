@@ -1,0 +1,88 @@
+"""docs/coverage.md: every line of the literature once, each with what its answer owes, and a count that is the rows'.
+
+That links, options and make targets exist is asked of every page (`test_pages.py`); here it is asked of values, files
+and tests, too.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+
+from specbench_client.cli import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
+LINES = 131
+ANSWERS = ("yes", "partly", "no")
+_GROUP = re.compile(r"^## (1[a-h]) [^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+_ROW = re.compile(r"^\| (\d+ \|.*)\|$", re.MULTILINE)
+GROUPS = {
+    title: [[*map(str.strip, row.split(" | "))] for row in _ROW.findall(text)] for title, text in _GROUP.findall(PAGE)
+}
+ROWS = [row for rows in GROUPS.values() for row in rows]
+COMMANDS = re.findall(r"`((?:specbench|pytest|hack|benchmarks)[ /][^`]+)`", PAGE)
+_A_COMMAND = re.compile(r"`(?:specbench |make |pytest |hack/|benchmarks/)")
+
+
+def test_every_line_stands_once_and_in_order() -> None:
+    assert list(GROUPS) == [f"1{letter}" for letter in "abcdefgh"]
+    assert [int(row[0]) for row in ROWS] == list(range(1, LINES + 1))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_an_answer_says_what_it_owes(row: list[str]) -> None:
+    """A yes: where, and by which command it was seen. Partly: what is missing as well. No: what is missing, or why."""
+    assert len(row) == 5
+    _, asked, answer, where, seen = row
+    assert asked
+    assert answer in ANSWERS
+    lacks = "Missing: " in seen or "Out of scope: " in seen
+    assert lacks == (answer != "yes")
+    if answer != "no":
+        assert "](" in where
+        assert _A_COMMAND.search(seen.partition("Missing: ")[0])
+
+
+def test_the_count_is_that_of_the_rows() -> None:
+    table = PAGE.partition("|---|---:|---:|---:|---:|\n")[2].partition("<!-- end of count -->")[0]
+    told = [_counted(title, rows) for title, rows in GROUPS.items()]
+    assert table == "".join([*told, _counted("all", ROWS)])
+
+
+def _counted(title: str, rows: list[list[str]]) -> str:
+    found = Counter(row[2] for row in rows)
+    return f"| {title} | {len(rows)} | " + " | ".join(str(found[answer]) for answer in ANSWERS) + " |\n"
+
+
+@pytest.mark.parametrize("line", sorted(set(COMMANDS)))
+def test_what_a_command_names_is_there(line: str) -> None:
+    program, *words = shlex.split(line)
+    named = [word for word in words if word.startswith(("tests/", "examples/"))] + [program] * ("/" in program)
+    assert all((ROOT / name).exists() for name in named)
+    if program == "specbench":
+        assert not _wrong_values(words)
+
+
+def _wrong_values(words: list[str]) -> list[str]:
+    """Values that an option with a fixed choice does not have."""
+    command = cli.get_command(click.Context(cli), words[0])
+    if isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words[1])
+    assert command is not None
+    known: dict[str, set[str]] = {}
+    for each in command.params:
+        if isinstance(each.type, click.Choice):
+            values = {str(value) for value in each.type.choices}
+            known |= dict.fromkeys(each.opts, values)
+    return [value for name, value in pairwise(words) if value not in known.get(name, {value})]
+
+
+def test_a_value_that_an_option_does_not_have_is_found() -> None:
+    assert _wrong_values(["slices", "results", "--by", "turn", "--by", "colour"]) == ["colour"]
