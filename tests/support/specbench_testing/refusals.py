@@ -622,7 +622,7 @@ REFUSALS = (
         "a percentile that is not told",
         {"spec.slo": {"tpotMs": 35, "percentile": 90}},
         "spec.slo.percentile",
-        "supported values: 50, 95, 99",
+        'supported values: "50", "95", "99"',
         "50, 95 or 99",
     ),
 )
