@@ -7,9 +7,8 @@ import json
 import click
 
 from specbench_api.outcome.published import PublishedComparison, PublishedTable
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import page
 from specbench_client.cli.runs import run_store
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 
@@ -60,7 +59,7 @@ def compare(before: str | None, after: str | None, published: str | None, output
     elif output == "markdown":
         click.echo(comparison_markdown(found), nl=False)
     else:
-        console = _console()
+        console = page()
         console.print(comparison_table(found))
         for line in [*lines_below(found.differences, found.uncompared), *found.limits]:
             console.print(line, highlight=False, markup=False)
@@ -92,7 +91,7 @@ def _deliver_list(tables: list[PublishedTable], output: str) -> None:
     elif output == "markdown":
         click.echo(tables_markdown(tables))
     else:
-        _console().print(tables_table(tables))
+        page().print(tables_table(tables))
 
 
 def _deliver_published(found: PublishedComparison, output: str) -> None:
@@ -107,12 +106,8 @@ def _deliver_published(found: PublishedComparison, output: str) -> None:
     elif output == "markdown":
         click.echo(published_markdown(found), nl=False)
     else:
-        console = _console()
+        console = page()
         if found.rows:
             console.print(published_table(found))
         for line in published_lines(found):
             console.print(line, highlight=False, markup=False)
-
-
-def _console() -> Page:
-    return Page() if Page().is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
+WIDTH_WHEN_PIPED = 160
+
 
 class Page(Console):
     """A console that leaves it to us what a broken pipe means; rich ends the program with 1."""
@@ -17,3 +19,9 @@ class Ticker(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
+
+
+def page() -> Page:
+    """A page as wide as the terminal; where there is none, wide enough for a table."""
+    console = Page()
+    return console if console.is_terminal else Page(width=WIDTH_WHEN_PIPED)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from specbench_api.outcome.curves import Basis, Curves
-from specbench_client.cli.consoles import Page
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
+from specbench_client.cli.consoles import page
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 
@@ -66,7 +65,7 @@ def curve(where: tuple[str, ...], by: str, at: tuple[float, ...], output: str) -
 def _show(found: Curves) -> None:
     from specbench_client.report.curves import curve_table, lines_below  # noqa: PLC0415  as above
 
-    console = Page() if Page().is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)
+    console = page()
     for each in found.curves:
         console.print(curve_table(found, each))
     for line in lines_below(found):

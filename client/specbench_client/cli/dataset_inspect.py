@@ -8,10 +8,9 @@ import click
 from rich.table import Table
 
 from specbench_api.spec.workload import Source
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import page
 from specbench_client.cli.embedding import SOURCE, embedded, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.dataset.embeddings.choose import Wanted, choose
 from specbench_client.dataset.entries import rows_of
 from specbench_client.dataset.inspecting import (
@@ -91,9 +90,7 @@ def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
 
 
 def _show(report: InspectionReport) -> None:
-    console = Page()
-    if not console.is_terminal:
-        console = Page(width=STDOUT_WIDTH_WHEN_PIPED)
+    console = page()
     table = Table(title=f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns")
     table.add_column("category")
     columns = ("prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity")

@@ -9,10 +9,9 @@ import click
 from rich.table import Table
 
 from specbench_api.spec.workload import Source
-from specbench_client.cli.consoles import Page, Ticker
+from specbench_client.cli.consoles import Ticker, page
 from specbench_client.cli.embedding import SOURCE, embedded, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.dataset.embeddings.choose import Wanted, choose
 from specbench_client.dataset.entries import our_row, read_entries, write_rows
 from specbench_client.dataset.selecting import Ask, RandomSimilarity, SelectionReport, select_diverse
@@ -80,9 +79,7 @@ def _show(report: SelectionReport, to: Path, output: str) -> None:
     if output == "json":
         click.echo(report.to_json(), nl=False)
         return
-    console = Page()
-    if not console.is_terminal:
-        console = Page(width=STDOUT_WIDTH_WHEN_PIPED)
+    console = page()
     table = Table(title=f"mean cosine over all pairs, by {report.embeddings}")
     table.add_column("category")
     for column in ("candidates", "selected", "random [95 %]", "greedy", "refined", "swaps"):

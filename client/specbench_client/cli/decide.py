@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import page
 from specbench_client.cli.pricing import prices_of
 from specbench_client.cli.runs import run_store
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.local.place import open_results
 
 POSITIVE = click.FloatRange(min=0, min_open=True)
@@ -117,7 +116,7 @@ def _deliver(recommendation: Recommendation, output: str) -> None:
     elif output == "markdown":
         click.echo(decision_markdown(recommendation), nl=False)
     else:
-        console = Page() if Page().is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)
+        console = page()
         console.print(recommendation.sentence, highlight=False, markup=False)
         for table in decision_tables(recommendation):
             console.print(table)

@@ -16,10 +16,9 @@ from specbench_api.plan.asked import asked_digest
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_api.spec.reading import problems_in
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import page
 from specbench_client.cli.reading import read_file
 from specbench_client.cli.runs import run_store
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 
@@ -142,7 +141,7 @@ def _deliver(report: GateReport, given: dict[str, Any]) -> None:
     elif given["output"] == "markdown":
         click.echo(comment, nl=False)
     else:
-        console = Page() if Page().is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)
+        console = page()
         if report.tests:
             console.print(gate_table(report))
         lines = [f"{report.reason}: {report.message}", *lines_below(report.differences, report.uncompared)]

@@ -6,15 +6,6 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from specbench_client.cli.consoles import Page
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
-
-
-def page() -> Page:
-    """A console as wide as the terminal; where there is none, wide enough for a table."""
-    console = Page()
-    return console if console.is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)
-
 
 def grid(heading: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """The table; no heading where it is empty."""

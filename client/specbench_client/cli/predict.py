@@ -14,7 +14,8 @@ from specbench_api.outcome.prediction import MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
 from specbench_client.analysis.prediction.mixes import Mix, cells_of, predictions
-from specbench_client.cli.grids import grid, page
+from specbench_client.cli.consoles import page
+from specbench_client.cli.grids import grid
 from specbench_client.cli.runs import run_store
 from specbench_client.drive.compared import read_result
 from specbench_client.errors import BadInput

@@ -22,9 +22,8 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import page
 from specbench_client.cli.measuring import Outcome, Wish, carried_out, who
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.errors import BadInput, Interrupted, NotDurable
 from specbench_client.local.executor import refuse_unusable
 from specbench_client.local.place import alone_with_campaign, find_run, open_results
@@ -129,9 +128,7 @@ def _row(ended: Ended) -> dict[str, Any]:
 
 
 def _show_table(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: Sequence[Ended]) -> None:
-    console = Page()
-    if not console.is_terminal:
-        console = Page(width=STDOUT_WIDTH_WHEN_PIPED)
+    console = page()
     simulated = any(each.outcome and each.outcome.summary.simulated for each in ended)
     marked = " (simulated, not a measurement)" if simulated else ""
     table = Table(title=f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs")

@@ -13,8 +13,9 @@ from specbench_api.spec.drafter import DraftLength
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.schedule.emit import ENGINES, engine_schedule
 from specbench_client.analysis.schedule.sources import Proposed, Source, apart, profiles, proposals
+from specbench_client.cli.consoles import page
 from specbench_client.cli.flags import Number, Numbers
-from specbench_client.cli.grids import grid, page
+from specbench_client.cli.grids import grid
 from specbench_client.cli.runs import run_store
 from specbench_client.drive.compared import read_result
 from specbench_client.errors import BadInput

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import click
 
 from specbench_api.model import ApiModel
-from specbench_client.cli.consoles import Page
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
+from specbench_client.cli.consoles import page
 from specbench_client.report.sheets import Sheet, markdown_sheet, rich_sheet
 
 FORMAT = click.option(
@@ -23,7 +22,7 @@ def print_sheets(report: ApiModel, sheets: Sequence[Sheet], lines: Sequence[str]
     elif output == "markdown":
         click.echo("\n".join([*map(markdown_sheet, sheets), *(f"- {line}" for line in lines)]))
     else:
-        console = Page() if Page().is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)
+        console = page()
         for sheet in sheets:
             console.print(rich_sheet(sheet))
         for line in lines:

@@ -7,12 +7,10 @@ import click
 from specbench_api.outcome.layout import REPORT
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import page
 from specbench_client.report.crossover import crossover_lines
 from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.tables import rich_table
-
-STDOUT_WIDTH_WHEN_PIPED = 160
 
 
 def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
@@ -20,9 +18,7 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
     if output == "json":
         click.echo(summary.to_json(), nl=False)
         return
-    console = Page()
-    if not console.is_terminal:
-        console = Page(width=STDOUT_WIDTH_WHEN_PIPED)
+    console = page()
     if summary.cells:
         console.print(rich_table(summary))
     else:

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.cli.consoles import Page
+from specbench_client.cli.consoles import Page, page
 from specbench_client.cli.runs import run_store
-from specbench_client.cli.show import STDOUT_WIDTH_WHEN_PIPED
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.slices import DIMENSIONS, SlicesTable, slices_markdown, slices_tables
@@ -53,7 +52,7 @@ def slices(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], outpu
     elif output == "markdown":
         click.echo(slices_markdown(summary, wanted), nl=False)
     else:
-        console = Page() if Page().is_terminal else Page(width=STDOUT_WIDTH_WHEN_PIPED)
+        console = page()
         for table in slices_tables(summary, wanted):
             _print(console, table, simulated=summary.simulated)
 
