@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.table import Table
-from rich.text import Text
 
 from specbench_api.outcome.published import BesidePublished, PublishedComparison, PublishedTable
 from specbench_client.report.columns import SIMULATED, with_interval
 from specbench_client.report.decision import markdown_table
+from specbench_client.report.sheets import Sheet, rich_sheet
 
 TITLES = (
     "Arm",
@@ -38,12 +38,13 @@ def table_rows(tables: Sequence[PublishedTable]) -> list[list[str]]:
 def published_table(comparison: PublishedComparison) -> Table:
     """For a terminal."""
     title = "Beside published tables: no pass, no fail"
-    return _rich(f"{title} ({SIMULATED})" if comparison.simulated else title, TITLES, published_rows(comparison))
+    titled = f"{title} ({SIMULATED})" if comparison.simulated else title
+    return rich_sheet(Sheet(titled, TITLES, published_rows(comparison), left=len(TITLES)))
 
 
 def tables_table(tables: Sequence[PublishedTable]) -> Table:
     """The list of tables for a terminal."""
-    return _rich("Published tables", TABLES, table_rows(tables))
+    return rich_sheet(Sheet("Published tables", TABLES, table_rows(tables), left=len(TABLES)))
 
 
 def tables_markdown(tables: Sequence[PublishedTable]) -> str:
@@ -72,12 +73,3 @@ def _row(each: BesidePublished) -> list[str]:
     differs = "; ".join(map(str, each.differences)) or "nothing that was told"
     where = [each.arm, each.workload, each.load, row.figure, with_interval(each.measured)]
     return [*where, f"{row.value:g}{note}", f"{each.ratio:.2f}", each.table, differs]
-
-
-def _rich(title: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in titles:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table
