@@ -181,6 +181,19 @@ class Relaunch:
 
 
 @dataclass(frozen=True)
+class Before:
+    """Launches of a group before one of them that were no losses: an annotation on that one's Job.
+
+    Status counts them too, but status is a cache: it may be lost, or a write of it refused.
+    """
+
+    given_back: int = 0
+    """Those that ended because the run was suspended."""
+    preemptions: int = 0
+    """Those that were taken away."""
+
+
+@dataclass(frozen=True)
 class Job:
     """A Job of the run (or of an earlier run of the same name: `owner` tells)."""
 
@@ -205,6 +218,10 @@ class Job:
     """Of an engine's Job that has started over."""
     engine_pod: str = ""
     """Of a client: UID of the pod that it was made for."""
+    engine_nodes: tuple[str, ...] = ()
+    """Of a client: the nodes on which its engine got ready."""
+    before: Before = Before()
+    """Of an engine's Job: what it was told of the launches before it."""
 
     @property
     def ended(self) -> bool:
@@ -235,6 +252,16 @@ class Thing:
 
 
 @dataclass(frozen=True)
+class LaunchStored:
+    """The last launch that the results tell of."""
+
+    node: str
+    """Node of the pod that served."""
+    asked: datetime
+    """When its engine was asked, by the client's clock."""
+
+
+@dataclass(frozen=True)
 class Stored:
     """What lies in S3 below the run's root."""
 
@@ -243,8 +270,12 @@ class Stored:
     summary: RunSummary | None = None
     answering: tuple[int, int] | None = None
     """Group and attempt whose client says in progress.json that its engine has answered a real completion."""
+    answered_at: datetime | None = None
+    """When that progress.json was stored, by S3's clock."""
     plan_json: str | None = None
     """plan.json that lies there; read for a run that carries on an earlier one's results, and for no other."""
+    last_launch: LaunchStored | None = None
+    """Asked for only where status does not say where the last engine ran, and where one engine is one pod."""
 
 
 @dataclass(frozen=True)

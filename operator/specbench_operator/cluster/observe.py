@@ -21,6 +21,7 @@ from specbench_api.plan.names import (
     ROLE_ENGINE,
     ROLE_PLAN,
 )
+from specbench_api.spec.affinity import PinNode
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.reading import parse_run
@@ -160,7 +161,9 @@ class Observer:
             run = parse_run(resource)
         except InvalidSpec:
             return None
-        return self._results.read(run)
+        forgotten, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
+        one_pod = placement.nodes == 1  # a launch tells of the first node alone
+        return self._results.read(run, last_launch=forgotten and one_pod and placement.pin_node is not PinNode.NONE)
 
 
 def _client(engine: Job) -> Place:

@@ -15,6 +15,7 @@ from specbench_operator.render.client_job import ENGINE_POD
 from specbench_operator.render.engine_group import LWS_WORKER
 from specbench_operator.render.probe import PROBE
 from specbench_operator.render.queue import QUEUE
+from specbench_operator.render.told import before_of, nodes_of
 from specbench_operator.state import (
     EarlierRun,
     Failure,
@@ -66,6 +67,8 @@ def job_of(raw: Raw, trouble: str = "", waits: Waits | None = None) -> Job:
         waits=waits,
         relaunch=relaunch_of(meta),
         engine_pod=meta.get("annotations", {}).get(ENGINE_POD, ""),
+        engine_nodes=nodes_of(meta),
+        before=before_of(meta),
     )
 
 
