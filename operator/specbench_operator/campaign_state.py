@@ -47,6 +47,8 @@ class RunSeen:
     """Why the campaign suspended it; empty where it did not."""
     rerun: str = ""
     fire_time: str | None = None
+    cell: str = ""
+    """Which cell of the matrix it is, in every round alike."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     phase: str = ""
     conditions: Mapping[str, Told] = field(default_factory=dict)

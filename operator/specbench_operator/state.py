@@ -364,3 +364,5 @@ class Decision:
     at_rest: bool = False
     """Nothing is left to be done until the run itself changes: the relist may pass it over."""
     relaunch: tuple[RelaunchJob, ...] = ()
+    awaits: frozenset[str] = frozenset()
+    """Names of other runs of the namespace at whose end it is worth looking again."""

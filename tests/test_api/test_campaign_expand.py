@@ -21,6 +21,8 @@ DRAFTERS = [
     {"name": "ngram", "method": "ngram"},
 ]
 
+KIND, HEAT = "engine.kind", "workloads[0].sampling.temperature"
+
 
 def planned(edits: dict[str, Any] | None = None, number: int = 1) -> CampaignPlan:
     return expand_campaign(campaign_of(edits), number)
@@ -74,7 +76,7 @@ def test_rows_of_include_that_differ_by_what_they_set_alone_are_cells_of_their_o
         run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.include": rows}).runs
     ]
     assert len(set(told)) == len(told) == 8
-    assert json.loads(told[-1]) == {"engine": "vllm", "temperature": 1.5, "set": {"load.repeats": 5}}
+    assert json.loads(told[-1]) == {KIND: "vllm", HEAT: 1.5, "set": {"load.repeats": 5}}
 
 
 def test_include_may_bring_back_what_exclude_took() -> None:
@@ -136,13 +138,28 @@ def test_a_run_says_whose_it_is_and_what_its_combination_is() -> None:
         "specbench.io/round": "3",
     }
     assert metadata["annotations"]["why"] == "x"
-    assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {"engine": "vllm", "temperature": 0.7}
+    assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {KIND: "vllm", HEAT: 0.7}
 
 
 def test_a_cell_is_the_same_text_from_a_file_and_from_the_api_server() -> None:
     """Which keeps 1.0 as 1."""
     written = planned().runs[2].resource["metadata"]["annotations"]
-    assert written == {"specbench.io/cell": '{"engine":"vllm","temperature":1}'}
+    assert written == {"specbench.io/cell": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
+
+
+def test_a_cell_stays_the_same_when_its_axes_are_renamed_reordered_or_spelt_otherwise() -> None:
+    """By it a run finds the baseline of an earlier round."""
+    gpu = {"name": "gpu", "path": 'placement.nodeSelector["gpu"]', "values": ["H100", "H200"]}
+    heat = {"path": HEAT, "values": [0, 0.7]}
+    told = [
+        {run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.axes": axes}).runs}
+        for axes in (
+            [gpu, heat],
+            [{**heat, "name": "how-hot"}, {**gpu, "name": "card", "path": "placement.nodeSelector.gpu"}],
+        )
+    ]
+    assert len(told[0]) == 4
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specbench_api.plan.canonical import NOT_MEASURED
+from specbench_operator.campaign.baselines import baselines
 from specbench_operator.campaign.planned import Wanted, manifest
 from specbench_operator.campaign.scene import Scene
 from specbench_operator.campaign_state import ANNOTATION_HELD, RunPatch, RunSeen
@@ -32,12 +33,16 @@ def patches(scene: Scene) -> tuple[RunPatch, ...]:
 
 
 def deletions(scene: Scene) -> tuple[Ref, ...]:
-    """Runs that nobody asks for any more and that have not ended; and rounds beyond the history's limit."""
-    oldest_kept = scene.round.number - scene.spec.run_history_limit + 1
+    """Runs that nobody asks for any more and that have not ended; and rounds beyond the history's limit.
+
+    What the round's own gates compare with stays beyond that limit too.
+    """
+    oldest_kept, kept = scene.round.number - scene.spec.run_history_limit + 1, baselines(scene)
     return tuple(
         run.ref
         for run in scene.unwanted
-        if not run.deleting and (not run.ended or (run.number is not None and run.number < oldest_kept))
+        if not run.deleting and run.name not in kept
+        if not run.ended or (run.number is not None and run.number < oldest_kept)
     )
 
 

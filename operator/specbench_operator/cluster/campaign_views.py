@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench_api.campaign.names import LABEL_ROUND
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_ROUND
 from specbench_operator.campaign_state import (
     ANNOTATION_FIRE_TIME,
     ANNOTATION_HELD,
@@ -36,6 +36,7 @@ def run_seen(raw: Raw) -> RunSeen:
         held=annotations.get(ANNOTATION_HELD, ""),
         rerun=annotations.get(ANNOTATION_RERUN, ""),
         fire_time=annotations.get(ANNOTATION_FIRE_TIME),
+        cell=annotations.get(ANNOTATION_CELL, ""),
         spec=spec,
         phase=status.get("phase", ""),
         conditions={row["type"]: _told(row) for row in status.get("conditions", [])},
