@@ -97,8 +97,8 @@ class RunSeen:
 
     @property
     def resumable(self) -> bool:
-        """The campaign suspended it, and may let it go on."""
-        return self.suspended and bool(self.held) and not self.over
+        """The campaign suspended it, and may let it go on. One that failed and has not ended may be mended yet."""
+        return self.suspended and bool(self.held) and not self.ended
 
     def is_true(self, kind: str) -> bool:
         """Whether it says so of itself."""

@@ -50,16 +50,21 @@ def creations(scene: Scene) -> tuple[Mapping[str, Any], ...]:
     """The next runs in the plan's order, as many as there are places for."""
     if scene.hold or scene.stopped:
         return ()
-    places = scene.free - len(_resumed(scene))
+    places = scene.free - sum(not scene.mine[name].over for name in _resumed(scene))
     cause = (scene.round.token, scene.round.fire_time)
     return tuple(manifest(scene.plan, wanted, *cause) for wanted in scene.missing[: max(places, 0)])
 
 
 def _resumed(scene: Scene) -> list[str]:
-    """Runs that the campaign suspended and lets go on now, the first in the plan's order first."""
+    """Runs that the campaign suspended and lets go on now, the first in the plan's order first.
+
+    What failed takes no place, so all of that is let go.
+    """
     if scene.hold:
         return []
-    return [run.name for run in scene.begun if run.resumable and not run.deleting][: scene.free]
+    held = [run for run in scene.begun if run.resumable and not run.deleting]
+    failed, unfinished = [run for run in held if run.over], [run for run in held if not run.over]
+    return [run.name for run in (*failed, *unfinished[: scene.free])]
 
 
 def _hold_change(scene: Scene, run: RunSeen, resumed: set[str]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class Scene:
     def at_rest(self) -> bool:
         """Nothing of the round goes on by itself: it is complete, or stopped with nothing left at work."""
         blocked = (self.exhausted or self.stopped) and not self.at_work
-        resumable = any(run.resumable for run in self.begun) and not self.exhausted
+        resumable = any(run.resumable and not run.over for run in self.begun) and not self.exhausted
         return self.complete or (blocked and not resumable)
 
     @property
