@@ -116,6 +116,8 @@ class Stranger(StrEnum):
     """Somebody else's. It is never touched."""
     LEFTOVER = "Leftover"
     """It belonged to a deleted campaign of the same name: Kubernetes removes it."""
+    ORPHAN = "Orphan"
+    """Nobody's, and made to carry on results of the very run that has this name: the campaign takes it over."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,8 @@ class CampaignObserved:
     runs: tuple[RunSeen, ...] = ()
     strangers: Mapping[str, Stranger] = field(default_factory=dict)
     """The other runs in the namespace, by their names: what has a name already cannot be made."""
+    orphans: tuple[RunSeen, ...] = ()
+    """Those of them that nobody owns and whose name may be one of the campaign's, read whole."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ there are places; what the campaign suspended goes on before anything new begins
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from specbench_api.plan.canonical import NOT_MEASURED
@@ -29,7 +29,14 @@ def patches(scene: Scene) -> tuple[RunPatch, ...]:
         for run in scene.begun
         if not run.deleting
     )
-    return tuple(patch for patch in made if patch.change)
+    return (*(patch for patch in made if patch.change), *_takings(scene, wanted))
+
+
+def _takings(scene: Scene, wanted: Mapping[str, Wanted]) -> Iterator[RunPatch]:
+    """Owner, labels and annotations of what becomes the campaign's own; its spec is as whoever made it wants it."""
+    for run in scene.taken_over:
+        made = manifest(scene.plan, wanted[run.name], scene.round.token, scene.round.fire_time)["metadata"]
+        yield RunPatch(run.ref, {"metadata": {key: made[key] for key in ("labels", "annotations", "ownerReferences")}})
 
 
 def deletions(scene: Scene) -> tuple[Ref, ...]:

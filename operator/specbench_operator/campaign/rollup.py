@@ -12,7 +12,11 @@ from specbench_operator.campaign_state import RunSeen, Stranger
 ROWS_MAX = 256
 NONE_FASTER = "none faster"
 GATE = "GatePassed"
-WHY_NOT: Mapping[Stranger, str] = {Stranger.FOREIGN: "NameTaken", Stranger.LEFTOVER: "WaitingForRemoval"}
+WHY_NOT: Mapping[Stranger, str] = {
+    Stranger.FOREIGN: "NameTaken",
+    Stranger.LEFTOVER: "WaitingForRemoval",
+    Stranger.ORPHAN: "TakenOver",
+}
 """Why a run cannot be made, by whose it is that has its name."""
 
 
