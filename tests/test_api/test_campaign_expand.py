@@ -208,3 +208,10 @@ def test_a_value_is_told_in_few_words(value: Any, text: str) -> None:
 def test_the_text_of_a_combination_fits_into_a_row_of_status() -> None:
     cell = {f"axis-{number}": "v" * 30 for number in range(8)}
     assert len(short_cell_text(cell)) == CELL_TEXT_MAX < len(cell_text(cell))
+
+
+def test_every_run_of_a_matrix_may_carry_on_the_newest_results_of_its_own_name() -> None:
+    found = planned({"spec.template.spec.results.adopt": "Latest", "metadata.uid": "u-1"}).runs
+    assert {run.run.spec.results.adopt for run in found} == {"Latest"}
+    assert {run.name for run in found} == {run.name for run in planned().runs}, "it is no part of what is measured"
+    assert {run.plan.uid for run in found} == {""}, "whose results those are, S3 says"

@@ -16,6 +16,7 @@ from botocore.config import Config
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact, Launched, Whereabouts, all_facts
 from specbench_api.outcome.layout import PLAN, manifest_key, run_root
+from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.bucket import Listing
@@ -118,6 +119,17 @@ def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_
     assert bench.look().plan_json is None, "nobody asked for it"
     bench.put("gate.json", gate_report().to_json())
     assert bench.results.read_gate(again) == gate_report(), "its gate's Job writes beside the results"
+
+
+def test_the_newest_results_of_a_runs_name_are_found_and_a_bucket_that_is_away_is_told(bench: Bench) -> None:
+    run = bench.run()
+    assert bench.results.latest(run) is None
+    bench.put(PLAN, expand(run).to_json())
+    assert bench.results.latest(run) == UID
+    assert bench.results.latest(bench.run(prefix="else")) is None
+    gone = bench.results.latest(bench.run(bucket="no-such-bucket"))
+    assert isinstance(gone, StoreTrouble)
+    assert gone.reason == "BucketMissing"
 
 
 def test_only_points_with_a_manifest_are_measured(bench: Bench) -> None:

@@ -16,6 +16,7 @@ FORMS: Mapping[str, str] = {
     "^[a-z]([a-z0-9-]*[a-z0-9])?$": (
         "a lower-case letter first, then lower-case letters, digits and dashes, and no dash last: my-name-1"
     ),
+    "^(Latest|[a-z0-9]([a-z0-9-]*[a-z0-9])?)$": "a UID, which is the last part of the results' address; or: Latest",
     "^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$": f"lower-case letters, digits, dashes and underscores, {_ENDS}: my_name-1",
     "^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$": f"the value of a label, nothing or {_LABEL}: gpu-pool",
     "^(([a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}"

@@ -25,6 +25,7 @@ from specbench_api.spec.affinity import PinNode
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.reading import parse_run
+from specbench_operator.cluster.adopting import carrying_on, kept_uid, means_latest
 from specbench_operator.cluster.api import Api, Missing, Raw
 from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEADER_WORKER_SET, NODE, POD, RUN, SERVICE
 from specbench_operator.cluster.queues import Queues, said_at
@@ -70,14 +71,16 @@ class Observer:
             *(thing_of(SERVICE, raw) for raw in services),
             *(thing_of(CONFIG_MAP, raw) for raw in plans),
         )
+        plan_json, nodes = _plan(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
+        resource, trouble = self._adopting(resource, plan_json)
         return Observed(
             resource=resource,
             jobs=jobs,
             pods=pods,
             things=things,
-            plan_json=_plan(plans, resource["metadata"]["uid"]),
-            nodes=self._nodes(pods, jobs),
-            stored=self._stored(resource),
+            plan_json=plan_json,
+            nodes=nodes,
+            stored=trouble or self._stored(resource),
             **self._gate(resource),
         )
 
@@ -152,6 +155,22 @@ class Observer:
         return tuple(
             earlier_of(raw) for raw in self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
+
+    def _adopting(
+        self, resource: Mapping[str, Any], plan_json: str | None
+    ) -> tuple[Mapping[str, Any], StoreTrouble | None]:
+        """The run with the UID of the newest results, where those are asked for and S3 has said which they are."""
+        if not means_latest(resource):
+            return resource, None
+        found: str | StoreTrouble | None = kept_uid(resource, plan_json)
+        if found is None:
+            try:
+                found = self._results.latest(parse_run(resource))
+            except InvalidSpec:
+                return resource, None
+        if isinstance(found, StoreTrouble):
+            return resource, found
+        return carrying_on(resource, found or resource["metadata"]["uid"]), None
 
     def _stored(self, resource: Mapping[str, Any]) -> Stored | StoreTrouble | None:
         """S3, unless the run has ended or cannot be read: then nothing depends on it."""

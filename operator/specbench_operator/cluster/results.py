@@ -16,11 +16,14 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
+from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.gate import GateReport
 from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.expand import expand
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.adopting import newest_alike
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.bucket import KEYS, Bucket, StoreError
 from specbench_operator.cluster.kinds import SECRET
@@ -67,6 +70,18 @@ class Results:
             return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.trouble
+
+    def latest(self, run: SpecBenchRun) -> str | StoreTrouble | None:
+        """UID of the newest results of this name that measure the same; None where there are none. Raises Retry."""
+        s3, meta = run.spec.results.s3, run.metadata
+        below = run_root(meta.namespace, meta.name, "").rstrip("/")
+        try:
+            bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
+            return newest_alike(bucket, f"{s3.prefix}/{below}" if s3.prefix else below, expand(run))
+        except StoreError as error:
+            return error.trouble
+        except InvalidSpec:
+            return None  # whoever decides refuses it, and says why
 
     def read_gate(self, run: SpecBenchRun) -> GateReport | StoreTrouble | None:
         """gate.json of a run; None where there is none that this version can read. Raises Retry."""

@@ -70,7 +70,7 @@ def deletions(scene: Scene) -> tuple[Ref, ...]:
 
 def applications(scene: Scene, course: Course) -> Manifests:
     """Children that should be there and are not."""
-    if scene.children.strangers or scene.ended_by or scene.suspended:
+    if scene.children.strangers or scene.ended_by or scene.suspended or scene.placeless:
         return ()
     return tuple(
         manifest

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
+from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.children import Children, children_of, holding
@@ -80,6 +81,11 @@ class Scene:
         """The launch that is made now: S3 has said what is missing, and nothing else can hold GPUs."""
         blocked = self.children.strangers or self.suspended or self.stored is None or self.holding
         return None if self.open is None or blocked else self.open.launch
+
+    @property
+    def placeless(self) -> bool:
+        """Whether the newest earlier results are carried on, and S3 has not said which those are: nothing is made."""
+        return self.run.spec.results.adopt == LATEST
 
     @property
     def served_on(self) -> tuple[str, ...]:

@@ -76,7 +76,9 @@ def _start(scene: Scene) -> str | None:
     return to_text(asked)
 
 
-def _results(scene: Scene, course: Course) -> ResultsStatus:
+def _results(scene: Scene, course: Course) -> ResultsStatus | None:
+    if scene.placeless:
+        return None
     uri = results_uri(scene.run)
     done = course.phase is Phase.SUCCEEDED
     return ResultsStatus(uri=uri, summary=f"{uri}/{SUMMARY}" if done else "", report=f"{uri}/{REPORT}" if done else "")
