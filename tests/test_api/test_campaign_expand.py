@@ -215,3 +215,13 @@ def test_every_run_of_a_matrix_may_carry_on_the_newest_results_of_its_own_name()
     assert {run.run.spec.results.adopt for run in found} == {"Latest"}
     assert {run.name for run in found} == {run.name for run in planned().runs}, "it is no part of what is measured"
     assert {run.plan.uid for run in found} == {""}, "whose results those are, S3 says"
+
+
+def test_runs_of_later_rounds_begin_anew() -> None:
+    """A campaign that was lost counts its rounds anew, and old answers lie under the names of its next rounds."""
+    latest = {"spec.template.spec.results.adopt": "Latest"}
+    later = planned(latest, number=2).runs
+    assert {run.run.spec.results.adopt for run in later} == {None}
+    assert not [run for run in later if "adopt" in run.resource["spec"]["results"]]
+    bucket = planned(latest).runs[0].run.spec.results.s3
+    assert all(run.run.spec.results.s3 == bucket for run in later)

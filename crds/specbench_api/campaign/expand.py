@@ -28,6 +28,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
 from specbench_api.spec.paths import found, numbered, path_of, replaced, steps_of
 from specbench_api.spec.reading import parse_run
+from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import SpecBenchRun
 
 SHOWN_MAX = 3
@@ -85,7 +86,7 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
         raise InvalidSpec(problems)
     wanted, warnings = combinations(campaign.spec)
     _refuse_aliases(campaign.spec)
-    cells = _cells(campaign, wanted)
+    cells = _cells(campaign, wanted, number)
     runs: dict[str, PlannedRun] = {}
     for cell in cells:
         planned = _planned(campaign, cell, number)
@@ -98,7 +99,7 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
     return CampaignPlan(tuple(runs.values()), tuple(warnings))
 
 
-def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination]) -> list[_Cell]:
+def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination], number: int) -> list[_Cell]:
     cells: list[_Cell] = []
     refused: dict[Problem, list[str]] = {}
     paths = _paths(campaign.spec)
@@ -106,7 +107,7 @@ def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination]) -> list[_
         values = dict(combination.values)
         try:
             values, spec = _filled(campaign.spec, combination)
-            run = _run(campaign, spec)
+            run = _run(campaign, _of_round(spec, number))
             cells.append(_Cell(values, paths, combination.further, run, expand(run)))
         except InvalidSpec as error:
             for problem in error.problems:
@@ -132,6 +133,18 @@ def _filled(spec: CampaignSpec, combination: Combination) -> tuple[dict[str, Any
 
 def _paths(spec: CampaignSpec) -> dict[str, str]:
     return {name_of(axis): axis.path for axis in spec.axes}
+
+
+def _of_round(spec: dict[str, Any], number: int) -> dict[str, Any]:
+    """A round after the first asks again, so its runs begin anew.
+
+    A campaign that was lost and applied again counts its rounds from 1, and would find the old answers under the names
+    of the new questions.
+    """
+    results = spec.get("results")
+    if number == 1 or not isinstance(results, dict) or results.get("adopt") != LATEST:
+        return spec
+    return {**spec, "results": {name: value for name, value in results.items() if name != "adopt"}}
 
 
 def _values(spec: CampaignSpec, combination: Combination, data: Any) -> Iterator[tuple[str, Any]]:

@@ -54,5 +54,5 @@ class Results(ApiModel):
     adopt: Annotated[str, Field(max_length=64, pattern=r"^(Latest|[a-z0-9]([a-z0-9-]*[a-z0-9])?)$")] | None = None
     """UID of an earlier run of this namespace and name: its results are carried on under the place that they have, and
     nothing in them is measured twice. For a run whose resource, or whole cluster, was lost; see docs/recovery.md.
-    Latest: the newest results of this namespace and name that measure the same; where there are none, it begins anew. A
-    run on this machine finds its earlier results by itself."""
+    Latest: the newest results of this namespace and name that measure the same; where there are none, it begins anew.
+    Of a campaign, the first round alone does so. A run on this machine finds its earlier results by itself."""
