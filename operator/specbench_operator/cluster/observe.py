@@ -72,16 +72,16 @@ class Observer:
             *(thing_of(CONFIG_MAP, raw) for raw in plans),
         )
         plan_json, nodes = _plan(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
-        resource, trouble = self._adopting(resource, plan_json)
+        adopting, trouble = self._adopting(resource, plan_json)
         return Observed(
-            resource=resource,
+            resource=adopting,
             jobs=jobs,
             pods=pods,
             things=things,
             plan_json=plan_json,
             nodes=nodes,
-            stored=trouble or self._stored(resource),
-            **self._gate(resource),
+            stored=trouble or self._stored(adopting),
+            **self._gate(adopting),
         )
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
