@@ -18,7 +18,8 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.adopting import carrying_on, kept_uid, newest_alike
 from specbench_operator.cluster.bucket import Listing
 from specbench_operator.cluster.observe import Observer
-from specbench_operator.state import Observed, Stored, StoreTrouble
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import Stored, StoreTrouble
 from specbench_testing.operator import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
 from specbench_testing.world import AWAY, World

@@ -7,8 +7,8 @@ import pytest
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign_state import ANNOTATION_HELD
 from specbench_operator.errors import Retry, Stop
+from specbench_operator.state.campaign import ANNOTATION_HELD
 from specbench_testing.campaign_world import CampaignWorld
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE

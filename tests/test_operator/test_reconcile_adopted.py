@@ -11,7 +11,7 @@ from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.results import S3
 from specbench_operator.render.client_pod import results_uri
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 from specbench_testing.operator import OLDER_UID, operator_run
 from specbench_testing.resources import edit
 from specbench_testing.world import AWAY, World, finished

@@ -16,7 +16,8 @@ from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
 from specbench_operator.reconcile.run import decide
-from specbench_operator.state import Decision, EarlierRun
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.observed import EarlierRun
 from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator import UID, operator_run
 from specbench_testing.world import AWAY, World, finished

@@ -13,7 +13,7 @@ from specbench_api.plan.restore import restore
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.results import S3
 from specbench_operator.reconcile.moments import to_text
-from specbench_operator.state import LaunchStored
+from specbench_operator.state.stored import LaunchStored
 from specbench_testing.operator import NOON, OLDER_UID, operator_run
 from specbench_testing.world import World
 

@@ -13,7 +13,9 @@ from specbench_api.spec.conditions import ConditionType, EngineReason, GroupStat
 from specbench_api.spec.reading import parse_run
 from specbench_operator.reconcile.whereabouts import whereabouts
 from specbench_operator.render.engine_group import KIND
-from specbench_operator.state import Ref, Terminated, Thing
+from specbench_operator.state.child import Ref
+from specbench_operator.state.jobs import Thing
+from specbench_operator.state.pods import Terminated
 from specbench_testing.operator import NOON, OLDER_UID, SETTINGS, operator_run
 from specbench_testing.world import World, finished
 

@@ -23,7 +23,7 @@ from specbench_operator.cluster.bucket import Listing
 from specbench_operator.cluster.launches import last_stored
 from specbench_operator.cluster.results import Results
 from specbench_operator.errors import Retry
-from specbench_operator.state import Stored, StoreTrouble
+from specbench_operator.state.stored import Stored, StoreTrouble
 from specbench_testing.gates import gate_report
 from specbench_testing.operator import UID, operator_run, summary_of
 from specbench_testing.s3 import S3Server, free_port

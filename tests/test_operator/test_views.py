@@ -19,7 +19,10 @@ from specbench_operator.cluster.views import (
     verdict_text,
 )
 from specbench_operator.render.told import BEFORE, ENGINE_NODES, served_by, told_of
-from specbench_operator.state import Before, Node, Place, Relaunch, Scope, Terminated, Verdict, Waiting
+from specbench_operator.state.child import Place
+from specbench_operator.state.jobs import Before, Relaunch, Scope, Verdict
+from specbench_operator.state.nodes import Node
+from specbench_operator.state.pods import Terminated, Waiting
 
 AT = "2026-01-02T12:00:00Z"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)

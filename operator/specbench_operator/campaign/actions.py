@@ -13,8 +13,8 @@ from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_operator.campaign.baselines import baselines
 from specbench_operator.campaign.planned import Wanted, manifest
 from specbench_operator.campaign.scene import Scene
-from specbench_operator.campaign_state import ANNOTATION_HELD, RunPatch, RunSeen
-from specbench_operator.state import Ref
+from specbench_operator.state.campaign import ANNOTATION_HELD, RunPatch, RunSeen
+from specbench_operator.state.child import Ref
 
 PROPAGATED = tuple(field for field in NOT_MEASURED if field not in ("suspend", "results", "placement"))
 """Fields of the template that a run takes over while it lives. Its place and its results' place never change."""

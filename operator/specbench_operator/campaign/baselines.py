@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_operator.campaign.planned import Wanted
 from specbench_operator.campaign.scene import Scene
-from specbench_operator.campaign_state import RunSeen
+from specbench_operator.state.campaign import RunSeen
 
 
 def baselines(scene: Scene) -> frozenset[str]:

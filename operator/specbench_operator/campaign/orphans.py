@@ -13,7 +13,7 @@ from specbench_api.campaign.names import run_name
 from specbench_api.errors import InvalidSpec
 from specbench_api.spec.reading import parse_run
 from specbench_operator.campaign.planned import RoundPlan
-from specbench_operator.campaign_state import RunSeen
+from specbench_operator.state.campaign import RunSeen
 
 
 def taken_over(plan: RoundPlan, number: int, orphans: Sequence[RunSeen]) -> tuple[RunSeen, ...]:

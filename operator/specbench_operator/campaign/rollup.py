@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from specbench_api.spec.campaign_status import RunCounts, RunRow
 from specbench_operator.campaign.planned import Wanted
 from specbench_operator.campaign.scene import Scene
-from specbench_operator.campaign_state import RunSeen, Stranger
+from specbench_operator.state.campaign import RunSeen, Stranger
 
 ROWS_MAX = 256
 NONE_FASTER = "none faster"

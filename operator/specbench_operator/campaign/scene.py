@@ -20,7 +20,7 @@ from specbench_api.spec.campaign_status import (
 from specbench_operator.campaign.orphans import taken_over
 from specbench_operator.campaign.planned import RoundPlan, Wanted, plan_round
 from specbench_operator.campaign.spending import Spending, is_exhausted, spending_of
-from specbench_operator.campaign_state import CampaignObserved, RunSeen, Stranger
+from specbench_operator.state.campaign import CampaignObserved, RunSeen, Stranger
 
 
 @dataclass(frozen=True)

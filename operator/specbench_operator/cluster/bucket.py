@@ -24,7 +24,7 @@ from botocore.exceptions import (
 )
 
 from specbench_api.spec.results import S3
-from specbench_operator.state import StoreTrouble
+from specbench_operator.state.stored import StoreTrouble
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

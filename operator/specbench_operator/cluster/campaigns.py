@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
-from specbench_operator.campaign_state import CampaignDecision, CampaignObserved, RunPatch, RunSeen
 from specbench_operator.cluster.api import UNREACHABLE, Api, Missing, Raw
 from specbench_operator.cluster.campaign_views import run_seen, stranger
 from specbench_operator.cluster.kinds import CAMPAIGN, RUN
 from specbench_operator.cluster.views import owner_of
 from specbench_operator.errors import OperatorError
+from specbench_operator.state.campaign import CampaignDecision, CampaignObserved, RunPatch, RunSeen
 
 
 class CampaignObserver:

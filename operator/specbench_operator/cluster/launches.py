@@ -10,7 +10,7 @@ from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.layout import LAUNCHES
 from specbench_operator.cluster.bucket import Bucket
-from specbench_operator.state import LaunchStored
+from specbench_operator.state.stored import LaunchStored
 
 
 def last_stored(bucket: Bucket, root: str) -> LaunchStored | None:

@@ -32,7 +32,12 @@ from specbench_operator.cluster.queues import Queues, said_at
 from specbench_operator.cluster.results import Results
 from specbench_operator.cluster.views import earlier_of, groups_of, job_of, node_of, owner_of, pod_of, thing_of
 from specbench_operator.errors import Retry
-from specbench_operator.state import EarlierRun, Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
+from specbench_operator.state.child import Place
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.observed import EarlierRun, Observed
+from specbench_operator.state.pods import Pod
+from specbench_operator.state.stored import Stored, StoreTrouble
 
 SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Of every child, and of nothing else in the cluster: what is watched and listed."""

@@ -29,7 +29,7 @@ from specbench_operator.cluster.bucket import KEYS, Bucket, StoreError
 from specbench_operator.cluster.kinds import SECRET
 from specbench_operator.cluster.launches import last_stored
 from specbench_operator.errors import Retry
-from specbench_operator.state import Stored, StoreTrouble
+from specbench_operator.state.stored import Stored, StoreTrouble
 
 PROGRESS = "progress.json"
 NOT_ANSWERING = ("", "starting")

@@ -16,22 +16,11 @@ from specbench_operator.render.engine_group import LWS_WORKER
 from specbench_operator.render.probe import PROBE
 from specbench_operator.render.queue import QUEUE
 from specbench_operator.render.told import before_of, nodes_of
-from specbench_operator.state import (
-    EarlierRun,
-    Failure,
-    Job,
-    Node,
-    Place,
-    Pod,
-    Ref,
-    Relaunch,
-    Scope,
-    Terminated,
-    Thing,
-    Verdict,
-    Waiting,
-    Waits,
-)
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.jobs import Failure, Job, Relaunch, Scope, Thing, Verdict, Waits
+from specbench_operator.state.nodes import Node
+from specbench_operator.state.observed import EarlierRun
+from specbench_operator.state.pods import Pod, Terminated, Waiting
 
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 """Label of the pods of a LeaderWorkerSet, whose controllers are StatefulSets that it makes."""

@@ -26,7 +26,8 @@ from specbench_operator.reconcile.run import decide
 from specbench_operator.reconcile.scene import status_of
 from specbench_operator.reconcile.transitions import WARNING
 from specbench_operator.settings import Settings
-from specbench_operator.state import Event, Observed
+from specbench_operator.state.decision import Event
+from specbench_operator.state.observed import Observed
 from specbench_operator.telemetry import Telemetry
 
 CHANGED_AGAIN_S = 0.1

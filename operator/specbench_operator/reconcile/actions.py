@@ -24,7 +24,9 @@ from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
 from specbench_operator.render.told import served_by, told_of
-from specbench_operator.state import Before, Job, Ref, Relaunch, RelaunchJob, StopJob, Thing, Verdict
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import RelaunchJob, StopJob
+from specbench_operator.state.jobs import Before, Job, Relaunch, Thing, Verdict
 
 Manifests = tuple[Mapping[str, Any], ...]
 

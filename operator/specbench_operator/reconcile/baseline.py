@@ -9,7 +9,7 @@ from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.spec.conditions import GateWait, Phase
 from specbench_api.spec.gate import BaselineRef
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.state import EarlierRun, Observed
+from specbench_operator.state.observed import EarlierRun, Observed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from specbench_api.spec.conditions import EngineReason
 from specbench_operator.reconcile.judgement import SUSPENDED
 from specbench_operator.render.engine_group import KIND
 from specbench_operator.settings import Settings
-from specbench_operator.state import Before, Job, Observed, Pod, Ref, Thing
+from specbench_operator.state.child import Ref
+from specbench_operator.state.jobs import Before, Job, Thing
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.pods import Pod
 
 
 @dataclass(frozen=True)

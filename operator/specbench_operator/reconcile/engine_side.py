@@ -15,7 +15,8 @@ from specbench_api.spec.run import RunSpec
 from specbench_operator.reconcile.judgement import Judgement, Stage, failed, joined, lost, preempted
 from specbench_operator.reconcile.queue_side import held_back, taken_away
 from specbench_operator.settings import Settings
-from specbench_operator.state import Job, Pod, Scope, Terminated
+from specbench_operator.state.jobs import Job, Scope
+from specbench_operator.state.pods import Pod, Terminated
 
 PULLING = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"}

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from specbench_operator.reconcile.engine_side import EVICTED, Patience, judge_engine
 from specbench_operator.reconcile.judgement import Judgement, Stage, joined, lost, preempted
-from specbench_operator.state import Job, Pod
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.pods import Pod
 
 
 def taken_from(pods: tuple[Pod, ...]) -> Judgement | None:

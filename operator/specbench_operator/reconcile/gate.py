@@ -32,7 +32,11 @@ from specbench_operator.reconcile.scene import status_of
 from specbench_operator.reconcile.transitions import events_of_gate
 from specbench_operator.render.gate_job import gate_job
 from specbench_operator.settings import Settings
-from specbench_operator.state import Decision, Job, Observed, Ref, StoreTrouble
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import StoreTrouble
 
 AGAIN_S = 30.0
 """Nothing tells of an S3 that is back."""

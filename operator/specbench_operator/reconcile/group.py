@@ -14,7 +14,8 @@ from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
 from specbench_operator.reconcile.judgement import SUSPENDED, ClientReason, Judgement, Stage, failed, lost
 from specbench_operator.reconcile.moments import to_text
-from specbench_operator.state import Before, Scope, Stored
+from specbench_operator.state.jobs import Before, Scope
+from specbench_operator.state.stored import Stored
 
 LAUNCHES_MAX = 3
 """So often an engine is launched for one group, if it is lost each time without its fault. Others are not counted."""

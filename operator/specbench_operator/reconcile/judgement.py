@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.state import Scope
+from specbench_operator.state.jobs import Scope
 
 SUSPENDED = "Suspended"
 """Reason of a launch that ended because the run was suspended: it was given back, and is no loss."""

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from specbench_api.plan.names import ROLE_ENGINE
-from specbench_operator.state import Job, LaunchStored, Pod
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.pods import Pod
+from specbench_operator.state.stored import LaunchStored
 
 
 def served_on(pods: Iterable[Pod], known: Iterable[str]) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.reconcile.nodes import known_nodes, served_on
 from specbench_operator.settings import Settings
-from specbench_operator.state import Node, NodeUnread, Observed, Stored, StoreTrouble
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import Stored, StoreTrouble
 
 _GRACED = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
 

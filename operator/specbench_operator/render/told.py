@@ -8,7 +8,7 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_operator.render.child import Manifest
-from specbench_operator.state import Before
+from specbench_operator.state.jobs import Before
 
 BEFORE = f"{GROUP}/launches-before"
 """Of an engine's Job: how many launches before it were given back, and how many taken away."""

@@ -38,26 +38,13 @@ from specbench_operator.render.engine_group import KIND
 from specbench_operator.render.queue import QUEUE
 from specbench_operator.render.told import before_of, nodes_of
 from specbench_operator.settings import Settings
-from specbench_operator.state import (
-    Decision,
-    EarlierRun,
-    Event,
-    Failure,
-    Job,
-    LaunchStored,
-    Node,
-    NodeUnread,
-    Observed,
-    Place,
-    Pod,
-    Ref,
-    Scope,
-    Stored,
-    StoreTrouble,
-    Terminated,
-    Thing,
-    Waits,
-)
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.decision import Decision, Event
+from specbench_operator.state.jobs import Failure, Job, Scope, Thing, Waits
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.observed import EarlierRun, Observed
+from specbench_operator.state.pods import Pod, Terminated
+from specbench_operator.state.stored import LaunchStored, Stored, StoreTrouble
 from specbench_testing.operator import NOON, OLDER_UID, SETTINGS, UID, operator_run, summary_of
 
 AWAY = StoreTrouble("S3Away", "http://s3:9000 cannot be reached", refused=False)

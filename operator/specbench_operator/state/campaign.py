@@ -1,4 +1,4 @@
-"""CampaignObserved (all that was read of a campaign) and CampaignDecision (all that is to be done): see `state`.
+"""CampaignObserved (all that was read of a campaign) and CampaignDecision (all that is to be done).
 
 A campaign touches SpecBenchRuns and nothing else: it creates, patches and deletes them, those that it owns.
 """
@@ -13,7 +13,8 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.spec.campaign_status import CampaignStatus
-from specbench_operator.state import Event, Ref
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import Event
 
 ANNOTATION_HELD = f"{GROUP}/suspended-by-campaign"
 """On a run that the campaign suspended: why. A run that is suspended without it was suspended by hand, and stays so."""
