@@ -67,7 +67,7 @@ async def operate(settings: Settings, api: Api, stop: asyncio.Event | None = Non
     ours = [asyncio.create_task(relist.keep_listing()), asyncio.create_task(liveness.keep_beating())]
     ours += [asyncio.create_task(workers.work()) for _ in range(settings.workers)]
     await asyncio.sleep(0)
-    watches = asyncio.create_task(_watch(settings, registry_of(queue, liveness, telemetry), stop))
+    watches = asyncio.create_task(_watch(settings, registry_of(queue, liveness, telemetry, workers.awaiting), stop))
     await _until_one_ends([watches, *ours])
 
 

@@ -21,6 +21,8 @@ DRAFTERS = [
     {"name": "ngram", "method": "ngram"},
 ]
 
+KIND, HEAT = "engine.kind", "workloads[0].sampling.temperature"
+
 
 def planned(edits: dict[str, Any] | None = None, number: int = 1) -> CampaignPlan:
     return expand_campaign(campaign_of(edits), number)
@@ -74,7 +76,7 @@ def test_rows_of_include_that_differ_by_what_they_set_alone_are_cells_of_their_o
         run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.include": rows}).runs
     ]
     assert len(set(told)) == len(told) == 8
-    assert json.loads(told[-1]) == {"engine": "vllm", "temperature": 1.5, "set": {"load.repeats": 5}}
+    assert json.loads(told[-1]) == {KIND: "vllm", HEAT: 1.5, "set": {"load.repeats": 5}}
 
 
 def test_include_may_bring_back_what_exclude_took() -> None:
@@ -136,13 +138,28 @@ def test_a_run_says_whose_it_is_and_what_its_combination_is() -> None:
         "specbench.io/round": "3",
     }
     assert metadata["annotations"]["why"] == "x"
-    assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {"engine": "vllm", "temperature": 0.7}
+    assert json.loads(metadata["annotations"]["specbench.io/cell"]) == {KIND: "vllm", HEAT: 0.7}
 
 
 def test_a_cell_is_the_same_text_from_a_file_and_from_the_api_server() -> None:
     """Which keeps 1.0 as 1."""
     written = planned().runs[2].resource["metadata"]["annotations"]
-    assert written == {"specbench.io/cell": '{"engine":"vllm","temperature":1}'}
+    assert written == {"specbench.io/cell": f'{{"{KIND}":"vllm","{HEAT}":1}}'}
+
+
+def test_a_cell_stays_the_same_when_its_axes_are_renamed_reordered_or_spelt_otherwise() -> None:
+    """By it a run finds the baseline of an earlier round."""
+    gpu = {"name": "gpu", "path": 'placement.nodeSelector["gpu"]', "values": ["H100", "H200"]}
+    heat = {"path": HEAT, "values": [0, 0.7]}
+    told = [
+        {run.resource["metadata"]["annotations"]["specbench.io/cell"] for run in planned({"spec.axes": axes}).runs}
+        for axes in (
+            [gpu, heat],
+            [{**heat, "name": "how-hot"}, {**gpu, "name": "card", "path": "placement.nodeSelector.gpu"}],
+        )
+    ]
+    assert len(told[0]) == 4
+    assert told[0] == told[1]
 
 
 @pytest.mark.parametrize(
@@ -191,3 +208,20 @@ def test_a_value_is_told_in_few_words(value: Any, text: str) -> None:
 def test_the_text_of_a_combination_fits_into_a_row_of_status() -> None:
     cell = {f"axis-{number}": "v" * 30 for number in range(8)}
     assert len(short_cell_text(cell)) == CELL_TEXT_MAX < len(cell_text(cell))
+
+
+def test_every_run_of_a_matrix_may_carry_on_the_newest_results_of_its_own_name() -> None:
+    found = planned({"spec.template.spec.results.adopt": "Latest", "metadata.uid": "u-1"}).runs
+    assert {run.run.spec.results.adopt for run in found} == {"Latest"}
+    assert {run.name for run in found} == {run.name for run in planned().runs}, "it is no part of what is measured"
+    assert {run.plan.uid for run in found} == {""}, "whose results those are, S3 says"
+
+
+def test_runs_of_later_rounds_begin_anew() -> None:
+    """A campaign that was lost counts its rounds anew, and old answers lie under the names of its next rounds."""
+    latest = {"spec.template.spec.results.adopt": "Latest"}
+    later = planned(latest, number=2).runs
+    assert {run.run.spec.results.adopt for run in later} == {None}
+    assert not [run for run in later if "adopt" in run.resource["spec"]["results"]]
+    bucket = planned(latest).runs[0].run.spec.results.s3
+    assert all(run.run.spec.results.s3 == bucket for run in later)

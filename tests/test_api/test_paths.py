@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.spec.paths import found, numbered, replaced, steps_of
+from specbench_api.spec.paths import found, numbered, path_of, replaced, steps_of
 
 DATA: dict[str, Any] = {"load": {"repeats": 3}, "rows": [{"name": "a", "x": 1}, {"name": "b", "x": 2}, {"name": "b"}]}
 
@@ -22,6 +22,11 @@ DATA: dict[str, Any] = {"load": {"repeats": 3}, "rows": [{"name": "a", "x": 1}, 
 )
 def test_a_path_is_read_step_by_step(path: str, steps: tuple[str, ...]) -> None:
     assert steps_of(path) == steps
+    assert path_of(steps) == path, "and written back"
+
+
+def test_two_spellings_of_a_path_are_written_alike() -> None:
+    assert path_of(steps_of('placement["nodeSelector"].gpu')) == path_of(steps_of("placement.nodeSelector[gpu]"))
 
 
 def test_what_lies_at_a_path_is_replaced_and_the_given_data_stay() -> None:

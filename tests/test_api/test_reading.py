@@ -50,7 +50,7 @@ def test_a_field_that_resembles_nothing_is_answered_with_what_is_known_there() -
 
 @pytest.mark.parametrize("value", [float("nan"), {"deep": [float("inf")]}], ids=str)
 def test_what_is_no_number_of_json_cannot_be_sent(value: Any) -> None:
-    with pytest.raises(InvalidSpec, match=r"spec\.workloads\[0\]\.extraBody: out of range float values"):
+    with pytest.raises(InvalidSpec, match=r"extraBody\.field.*: (nan|inf) is no number that JSON has"):
         parse_run(resource({"spec.workloads[0].extraBody": {"field": value}}))
 
 
@@ -139,7 +139,7 @@ def test_reading_keeps_what_the_api_server_adds_to_metadata() -> None:
 
 @pytest.mark.parametrize("namespace", ["../../../evil", "a/b", "A", ".hidden", "a.b", "-a", ""])
 def test_a_namespace_is_a_label_and_no_way_out_of_the_results(namespace: str) -> None:
-    with pytest.raises(InvalidSpec, match=r"^metadata\.namespace: string should"):
+    with pytest.raises(InvalidSpec, match=r"^metadata\.namespace: (string )?should"):
         parse_run(resource({"metadata.namespace": namespace}))
 
 

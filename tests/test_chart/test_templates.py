@@ -13,7 +13,7 @@ from specbench_api.crdgen.resource import FILE_NAME, definition
 from specbench_operator.settings import Settings
 from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, Cluster
-from specbench_testing.operating import GROUP_RULE, RULES
+from specbench_testing.operating import GROUP_RULES, RULES
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
@@ -113,7 +113,7 @@ def test_the_operator_may_do_what_it_must_and_nothing_else(helm: Helm, values: d
     kind = "ClusterRole" if values.get("watchAllNamespaces") else "Role"
     mine = [role for role in rendered.of_kind(kind) if "aggregate" not in str(role["metadata"]["labels"])]
     assert mine
-    wanted = [*RULES, GROUP_RULE] if values.get("leaderWorkerSets") else RULES
+    wanted = [*RULES, *GROUP_RULES] if values.get("leaderWorkerSets") else RULES
     assert all(role["rules"] == wanted for role in mine)
 
 

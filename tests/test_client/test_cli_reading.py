@@ -58,7 +58,7 @@ def test_a_text_that_is_no_yaml_is_told_with_the_name_of_its_file(tmp_path: Path
 
 
 def test_a_dash_reads_the_run_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(resource())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(yaml.safe_dump(resource()).encode())))
     assert read_run_file(Path("-")).metadata.name == resource()["metadata"]["name"]
 
 
@@ -89,3 +89,38 @@ def test_a_key_with_dots_stands_in_quotes(tmp_path: Path) -> None:
     assert read_run_file(run_file(tmp_path), (setting,)).spec.placement.node_selector == {
         "nvidia.com/gpu.product": "H100"
     }
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_told_as_such_with_what_to_do(tmp_path: Path, encoding: str) -> None:
+    """As PowerShell writes it. kubectl does not take it either."""
+    path = tmp_path / "run.yaml"
+    path.write_bytes(("\ufeff" + yaml.safe_dump(resource())).encode(encoding))
+    with pytest.raises(InvalidSpec, match=r"run\.yaml: cannot be read: it is UTF-16.*save it as UTF-8"):
+        read_run_file(path)
+
+
+def test_a_file_in_another_encoding_is_told_with_the_place(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_bytes("# gemütlich".encode("latin-1"))
+    with pytest.raises(InvalidSpec, match=r"run\.yaml: cannot be read: byte 5 is not UTF-8"):
+        read_run_file(path)
+
+
+def test_a_mark_at_the_beginning_of_utf_8_does_no_harm(tmp_path: Path) -> None:
+    path = run_file(tmp_path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_run_file(path).kind == "SpecBenchRun"
+
+
+@pytest.mark.parametrize(
+    "setting", ["kind=SpecBenchCampaign", "apiVersion=v2", "status.phase=Failed", "load.repeats=1"]
+)
+def test_what_is_not_asked_of_a_run_is_not_set(tmp_path: Path, setting: str) -> None:
+    """Another kind would be refused field by field, and a field beside spec would be none."""
+    with pytest.raises(InvalidSpec, match=r"--set: .* what is asked stands below spec \(--set spec\.load"):
+        read_run_file(run_file(tmp_path), (setting,))
+
+
+def test_a_name_may_be_set(tmp_path: Path) -> None:
+    assert read_run_file(run_file(tmp_path), ("metadata.name=other",)).metadata.name == "other"

@@ -173,6 +173,16 @@ async def test_a_root_of_another_plan_is_refused(tmp_path: Path, store: FolderSt
     assert refused.value.reason == "OtherPlan"
 
 
+async def test_a_plan_of_another_queue_carries_on_what_was_measured(tmp_path: Path, store: FolderStore) -> None:
+    """Where it queued is no part of what was measured; the plan that lies there stays."""
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    placement = plan.placement.model_copy(update={"queue_name": "bench"})
+    await drive(tmp_path, plan, store)
+    elsewhere = plan.model_copy(update={"placement": placement})
+    assert await drive(tmp_path, elsewhere, store, attempt="2-b") == [], "nothing is asked again"
+    assert Plan.from_json(store.get(PLAN) or b"") == plan
+
+
 async def test_prompts_that_changed_under_their_name_are_refused(tmp_path: Path, store: FolderStore) -> None:
     prompts = write_prompts(tmp_path / "p.jsonl")
     plan = plan_of(prompts, TWO_LOADS)

@@ -30,6 +30,15 @@ def reasons() -> Iterator[str]:
                     yield word  # the errors that stand for an HTTP status
 
 
+def events() -> Iterator[tuple[str, bool]]:
+    """Every reason of an Event that stands as a word in the operator's source, and whether it is a campaign's."""
+    for file in (ROOT / "operator/specbench_operator").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id="Event"), args=[_, reason, *_]):
+                    yield from ((word, file.parent.name == "campaign") for word in _words(reason))
+
+
 def _words(argument: ast.expr) -> Iterator[str]:
     return (word.value for word in ast.walk(argument) if isinstance(word, ast.Constant) and isinstance(word.value, str))
 
@@ -43,3 +52,12 @@ def test_every_reason_of_a_condition_is_on_the_page() -> None:
 
 def test_every_type_of_condition_is_on_the_page() -> None:
     assert [kind for kind in (*ConditionType, *CampaignConditionType) if f"| `{kind}` |" not in PAGE] == []
+
+
+def test_every_event_is_on_the_page_among_those_of_its_kind() -> None:
+    of_runs, of_campaigns = (PAGE.partition(f"### Events of a {kind}\n")[2] for kind in ("run", "campaign"))
+    sections = {False: of_runs.partition("\n## ")[0], True: of_campaigns}
+    found = set(events())
+    known = {("GateNotPassed", False), ("EngineQueued", False), ("Resumed", True), ("FiringSkipped", True)}
+    assert known <= found, "the search finds them"
+    assert sorted(word for word, campaign in found if f"`{word}`" not in sections[campaign]) == []

@@ -15,7 +15,11 @@ from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.views import job_of
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_operator.reconcile.run import decide
-from specbench_operator.state import Decision, Event, Observed, Ref, Scope, StopJob, Stored, Verdict
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import Decision, Event, StopJob
+from specbench_operator.state.jobs import Scope, Verdict
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import Stored
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operating import Site, eventually
 from specbench_testing.operator import NOON, SETTINGS

@@ -15,9 +15,9 @@ import pytest
 
 from kubernetes import config
 from specbench_api import API_VERSION
-from specbench_operator.campaign_state import Stranger
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.campaigns import CampaignObserver
+from specbench_operator.state.campaign import Stranger
 from specbench_testing.campaign_world import conditions
 from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import MERGE, Cluster

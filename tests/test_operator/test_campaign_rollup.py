@@ -11,8 +11,8 @@ from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.decide import decide
 from specbench_operator.campaign.planned import plan_round
-from specbench_operator.campaign_state import CampaignObserved, RunSeen, Told
-from specbench_operator.state import Ref
+from specbench_operator.state.campaign import CampaignObserved, RunSeen, Told
+from specbench_operator.state.child import Ref
 from specbench_testing.campaign_world import CampaignWorld
 from specbench_testing.operator import NOON
 

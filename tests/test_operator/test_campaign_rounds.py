@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase, Round
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.reconcile.moments import from_text
-from specbench_testing.campaign_world import CampaignWorld
+from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.operator import NOON
 from specbench_testing.store_api import Died
 
@@ -123,6 +124,38 @@ def test_rounds_beyond_the_history_are_deleted_and_the_others_stay(world: Campai
     kept = {run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values()}
     assert round_of(world).number == 3
     assert kept == {"2", "3"}
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_what_the_gates_of_a_round_compare_with_stays_beyond_the_history(world: CampaignWorld, limit: int) -> None:
+    """Of each cell the newest run with results, wherever it is; a renamed axis is the same axis."""
+    world.edit("spec.template.spec.gate", {"baselineRef": {"campaign": NAME}})
+    world.edit("spec.runHistoryLimit", limit)
+    world.finish_all()
+    first = set(world.planned)
+    world.edit("spec.rerun", "a")
+    world.settle()
+    assert first < set(world.runs), "the second round is at work, and is compared with them"
+    failing = next(name for name in world.mine if name not in first)
+    world.fail(failing)
+    world.finish_all()
+    world.edit("spec.axes[0].name", "program")
+    world.edit("spec.rerun", "b")
+    world.finish_all()
+    assert round_of(world).number == 3
+    rounds = Counter(run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values())
+    assert rounds == {"3": 6, "2": 5 if limit == 1 else 6, "1": 1}
+    kept = next(name for name, run in world.runs.items() if run["metadata"]["labels"]["specbench.io/round"] == "1")
+    assert failing.startswith(f"{kept}-"), "its cell had no results in the second round"
+
+
+def test_a_gate_against_something_else_keeps_no_run(world: CampaignWorld) -> None:
+    world.edit("spec.template.spec.gate", {"baselineRef": {"campaign": "another"}})
+    world.edit("spec.runHistoryLimit", 1)
+    world.finish_all()
+    world.edit("spec.rerun", "a")
+    world.finish_all()
+    assert {run["metadata"]["labels"]["specbench.io/round"] for run in world.runs.values()} == {"2"}
 
 
 def test_the_first_round_begins_with_the_campaign_and_the_second_with_the_schedule() -> None:

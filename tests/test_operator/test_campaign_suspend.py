@@ -7,8 +7,8 @@ import pytest
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign_state import ANNOTATION_HELD
 from specbench_operator.errors import Retry, Stop
+from specbench_operator.state.campaign import ANNOTATION_HELD
 from specbench_testing.campaign_world import CampaignWorld
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -143,3 +143,31 @@ def test_a_mark_that_no_longer_holds_is_taken_off_so_that_the_next_hand_counts(w
     world.suspend_by_hand(name)
     world.settle()
     assert held(world) == {name: ""}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_failed_run_that_can_be_mended_is_let_go_on_with_the_others(world: CampaignWorld, parallelism: int) -> None:
+    """Else it would be suspended still when somebody has mended it."""
+    failed, other = world.planned[:2]
+    world.fail(failed, "ReportFailed", mendable=True)
+    world.edit("spec.suspend", True)
+    world.settle()
+    assert failed in held(world)
+    assert other in held(world)
+    world.edit("spec.parallelism", parallelism)
+    world.edit("spec.suspend", False)
+    world.settle()
+    assert held(world) == {}, "what failed takes nobody's place"
+    world.finish(failed)
+    world.finish_all()
+    assert world.status.phase is CampaignPhase.SUCCEEDED
+
+
+def test_a_run_that_failed_for_good_is_left_as_it_is(world: CampaignWorld) -> None:
+    failed = world.planned[0]
+    world.edit("spec.suspend", True)
+    world.settle()
+    world.fail(failed)
+    world.edit("spec.suspend", False)
+    world.settle()
+    assert list(held(world)) == [failed]

@@ -9,7 +9,7 @@ import pytest
 from specbench_api.spec.placement import Placement
 from specbench_operator.cluster.campaign_views import run_seen
 from specbench_operator.cluster.campaigns import CampaignObserver
-from specbench_operator.state import Ref
+from specbench_operator.state.child import Ref
 from specbench_testing.store_api import Raw, StoreApi
 
 META = {"name": "nightly-abcdefgh", "uid": "u", "creationTimestamp": "2026-01-02T12:00:00Z"}

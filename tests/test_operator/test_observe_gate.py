@@ -9,7 +9,8 @@ import pytest
 from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN
 from specbench_api.outcome.gate import GateReport
 from specbench_operator.cluster.observe import Observer
-from specbench_operator.state import EarlierRun, Observed, Stored
+from specbench_operator.state.observed import EarlierRun, Observed
+from specbench_operator.state.stored import Stored
 from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator import operator_run
 
@@ -38,7 +39,8 @@ class Cluster:
             self.asked.append(labels)
         return [self.main] if kind == "SpecBenchRun" else []
 
-    def read(self, _run: object) -> Stored:
+    def read(self, _run: object, *, last_launch: bool) -> Stored:
+        assert last_launch, "no status says where the last engine ran"
         return Stored()
 
     def read_gate(self, _run: object) -> GateReport | None:

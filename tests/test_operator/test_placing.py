@@ -23,7 +23,8 @@ from specbench_operator.render.client_job import client_job
 from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.placing import affinity
 from specbench_operator.render.report_job import report_job
-from specbench_operator.state import Place, Pod, Ref
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.pods import Pod
 from specbench_testing.operator import NOON, SETTINGS, UID, operator_run
 from specbench_testing.world import World
 

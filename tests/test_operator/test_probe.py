@@ -14,7 +14,8 @@ from specbench_api.outcome.launched import Fact
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_operator.reconcile.probed import SOURCE, probed
 from specbench_operator.render.probe import SCRIPT, sections
-from specbench_operator.state import Place, Pod, Ref, Terminated
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.pods import Pod, Terminated
 from specbench_testing.nvidia import HEAD, PAIR
 from specbench_testing.operator import NOON, UID
 from specbench_testing.world import World

@@ -12,7 +12,8 @@ from specbench_operator.cluster.api import Missing
 from specbench_operator.cluster.kinds import EVENT, WORKLOADS, path_of
 from specbench_operator.cluster.queues import NO_KUEUE, NO_WORKLOAD, Queues
 from specbench_operator.errors import Retry
-from specbench_operator.state import Job, Place, Ref, Waits
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.jobs import Job, Waits
 from specbench_testing.operator import NOON
 
 JOB = Job(Ref("Job", "demo-g0-0", "job-uid"), "run-uid", Place("engine", 0, 0), NOON, suspended=True, queue="bench")

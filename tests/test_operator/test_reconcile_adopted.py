@@ -11,8 +11,9 @@ from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.results import S3
 from specbench_operator.render.client_pod import results_uri
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 from specbench_testing.operator import OLDER_UID, operator_run
+from specbench_testing.resources import edit
 from specbench_testing.world import AWAY, World, finished
 
 
@@ -83,6 +84,35 @@ def test_results_of_another_plan_are_refused_with_what_differs(plan: Plan) -> No
     decision = world.look()
     assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
     assert "of another plan: load, groups differ" in world.condition(ConditionType.VALIDATED).message
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.placement.queueName", "another-clusters"),
+        ("spec.placement.tolerations", [{"operator": "Exists"}]),
+        ("spec.placement.priorityClassName", "high"),
+        ("spec.placement.pinNode", "None"),
+        ("spec.model.tokenSecret", {"name": "hub", "key": "token"}),
+    ],
+)
+def test_what_is_not_measured_may_be_another(plan: Plan, path: str, value: object) -> None:
+    """Another cluster has other queues. The points have the same hashes, and are found."""
+    world = reborn(plan)
+    edit(world.run, path, value)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.launched == [world.engine(1)]
+
+
+def test_other_hardware_is_another_plan(plan: Plan) -> None:
+    world = reborn(plan)
+    edit(world.run, "spec.placement.nodeSelector", {"gpu": "H200"})
+    world.look()
+    assert world.status.phase is Phase.INVALID
+    assert "groups" in world.condition(ConditionType.VALIDATED).message
+    assert "placement" in world.condition(ConditionType.VALIDATED).message
 
 
 def test_a_plan_that_cannot_be_read_is_refused(plan: Plan) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
-from specbench_operator.state import Scope
+from specbench_operator.state.jobs import Scope
 from specbench_testing.operator import operator_run, waiting
 from specbench_testing.world import World, finish_the_other_arm, given_up
 

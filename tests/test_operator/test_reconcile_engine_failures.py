@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState
-from specbench_operator.state import Terminated
+from specbench_operator.state.pods import Terminated
 from specbench_testing.operator import operator_run, waiting
 from specbench_testing.world import World, given_up
 

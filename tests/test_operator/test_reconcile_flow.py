@@ -9,7 +9,8 @@ import pytest
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.state import Place, Terminated
+from specbench_operator.state.child import Place
+from specbench_operator.state.pods import Terminated
 from specbench_testing.operator import figure, operator_run, summary_of
 from specbench_testing.world import AWAY, World, finished
 

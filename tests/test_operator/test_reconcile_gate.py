@@ -16,7 +16,8 @@ from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
 from specbench_operator.reconcile.run import decide
-from specbench_operator.state import Decision, EarlierRun
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.observed import EarlierRun
 from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report
 from specbench_testing.operator import UID, operator_run
 from specbench_testing.world import AWAY, World, finished
@@ -178,10 +179,33 @@ def test_a_baseline_that_is_not_there_is_named_and_looked_for_again(
     assert world.said(GATED) == ("Unknown", reason)
     assert said in world.condition(GATED).message
     decision = world.look()
-    assert (decision.look_again_s, decision.at_rest, decision.apply) == (30.0, False, ())
+    assert (decision.look_again_s, decision.apply) == (30.0, ())
+    assert decision.awaits == {"main"}, "its end is heard of"
     world.earlier = (MAIN,)
     world.settle()
     assert gate_jobs(world) == [job_of(world)]
+
+
+def test_a_baseline_that_stays_away_is_looked_for_ever_more_rarely() -> None:
+    """And the relist, which comes twice a minute, passes the run over."""
+    world = world_of(earlier=())
+    waits = []
+    for _ in range(12):
+        decision = world.look()
+        assert decision.at_rest
+        assert decision.look_again_s is not None
+        waits.append(decision.look_again_s)
+        world.pass_time(decision.look_again_s)
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (30.0, 900.0)
+    assert waits.count(900.0) < 6
+
+
+def test_an_s3_that_is_away_is_asked_again_at_the_usual_pace() -> None:
+    world = world_of(earlier=())
+    world.trouble = AWAY
+    decision = world.look()
+    assert (decision.look_again_s, decision.at_rest, decision.awaits) == (30.0, False, frozenset())
 
 
 def test_a_run_is_no_baseline_of_its_own() -> None:

@@ -14,7 +14,9 @@ from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.run import decide
-from specbench_operator.state import Decision, Job, Place
+from specbench_operator.state.child import Place
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.jobs import Job
 from specbench_testing.health import ArgoScript, kstatus
 from specbench_testing.operator import OLDER_UID, UID, operator_run, waiting
 from specbench_testing.world import AWAY, NO_BUCKET, World

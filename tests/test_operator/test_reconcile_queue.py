@@ -13,7 +13,8 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.reconcile.run import decide
-from specbench_operator.state import Decision, Failure, Scope, Verdict, Waits
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.jobs import Failure, Scope, Verdict, Waits
 from specbench_testing.operator import operator_run
 from specbench_testing.world import World, finish_the_other_arm
 

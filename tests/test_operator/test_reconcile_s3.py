@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.state import Ref
+from specbench_operator.state.child import Ref
 from specbench_testing.operator import summary_of
 from specbench_testing.world import AWAY, NO_BUCKET, World, finished
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +13,10 @@ from specbench_api.spec.conditions import ConditionType, EngineReason, GroupStat
 from specbench_api.spec.reading import parse_run
 from specbench_operator.reconcile.whereabouts import whereabouts
 from specbench_operator.render.engine_group import KIND
-from specbench_operator.state import Ref, Terminated, Thing
-from specbench_testing.operator import OLDER_UID, SETTINGS, operator_run
+from specbench_operator.state.child import Ref
+from specbench_operator.state.jobs import Thing
+from specbench_operator.state.pods import Terminated
+from specbench_testing.operator import NOON, OLDER_UID, SETTINGS, operator_run
 from specbench_testing.world import World, finished
 
 NODES = 3
@@ -148,6 +151,64 @@ def test_a_node_that_is_missing_is_a_lost_engine_too() -> None:
     decision = world.look()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
     assert "of 2 further nodes, 1 are there" in world.group(0).message
+
+
+def leader_crashed(world: World) -> None:
+    """Its collective had lost a rank."""
+    change(world, 0, terminated=Terminated(1, "Error", "NCCL error", world.now, world.now), restarts=1)
+
+
+def another_came(world: World) -> None:
+    world.start_pod(world.engine(), worker=2, node="other")
+
+
+@pytest.mark.parametrize("follows", [leader_crashed, another_came, lambda _world: None])
+@pytest.mark.parametrize(
+    ("goes", "reason"),
+    [
+        ({"disrupted": "preempted by release-1", "deleted_at": NOON}, EngineReason.PREEMPTED),
+        ({"disrupted": "taint manager", "phase": "Failed"}, EngineReason.PREEMPTED),
+    ],
+    ids=["going", "ended"],
+)
+def test_a_worker_that_was_taken_away_is_a_preemption_whatever_follows_from_it(
+    follows: Callable[[World], None], goes: dict[str, Any], reason: EngineReason
+) -> None:
+    world = spread()
+    world.settle()
+    serve(world)
+    change(world, 2, **goes)
+    world.pass_time(1)
+    follows(world)
+    world.look()
+    row = world.group(0)
+    assert (row.state, row.preemptions, row.attempt, row.reason) == (GroupState.WAITING, 1, 1, reason)
+    assert "node 2 of the group" in row.message
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"disrupted": "it will be preempted"}, {"deleted_at": NOON}],
+    ids=["marked, and at work", "deleted, and not marked"],
+)
+def test_a_worker_is_taken_away_only_where_its_pod_says_so_and_goes(fields: dict[str, Any]) -> None:
+    world = spread()
+    world.settle()
+    serve(world)
+    change(world, 2, **fields)
+    world.look()
+    assert world.group(0).preemptions == 0
+
+
+def test_a_worker_that_its_node_put_out_was_not_taken_away() -> None:
+    world = spread()
+    world.settle()
+    serve(world)
+    change(world, 2, phase="Failed", reason="Evicted", disrupted="The node was low on resource: memory")
+    world.look()
+    assert (world.group(0).preemptions, world.group(0).reason) == (0, EngineReason.LOST)
 
 
 @pytest.mark.parametrize("worker", [0, 2])

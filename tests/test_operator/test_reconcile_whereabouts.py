@@ -12,7 +12,9 @@ from specbench_api.outcome.facts import FACTS, FactName, Told
 from specbench_api.outcome.launched import PLACE_VARIABLE, Fact, Whereabouts
 from specbench_api.spec.reading import parse_run
 from specbench_operator.reconcile.whereabouts import whereabouts
-from specbench_operator.state import Node, NodeUnread, Place, Pod, Ref, Terminated
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.pods import Pod, Terminated
 from specbench_testing.operator import NOON, UID, operator_run
 from specbench_testing.world import World
 

@@ -16,7 +16,8 @@ from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.queue import Key, WorkQueue
 from specbench_operator.handlers.reconciler import Outcome, Reconciler, Workers
 from specbench_operator.handlers.relist import Relist
-from specbench_operator.state import Decision, Event, Observed
+from specbench_operator.state.decision import Decision, Event
+from specbench_operator.state.observed import Observed
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.operator import NOON, SETTINGS
 from specbench_testing.world import World, finished

@@ -34,7 +34,8 @@ from specbench_operator.render.gate_job import gate_job
 from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
-from specbench_operator.state import Job, Place, Ref
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.jobs import Job
 from specbench_testing.operator import NOON, SETTINGS, operator_run
 
 GOLDEN = Path(__file__).parent / "golden"

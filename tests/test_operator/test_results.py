@@ -6,18 +6,24 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
 
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.launched import Fact, Launched, Whereabouts, all_facts
 from specbench_api.outcome.layout import PLAN, manifest_key, run_root
+from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.bucket import Listing
+from specbench_operator.cluster.launches import last_stored
 from specbench_operator.cluster.results import Results
 from specbench_operator.errors import Retry
-from specbench_operator.state import Stored, StoreTrouble
+from specbench_operator.state.stored import Stored, StoreTrouble
 from specbench_testing.gates import gate_report
 from specbench_testing.operator import UID, operator_run, summary_of
 from specbench_testing.s3 import S3Server, free_port
@@ -115,6 +121,17 @@ def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_
     assert bench.results.read_gate(again) == gate_report(), "its gate's Job writes beside the results"
 
 
+def test_the_newest_results_of_a_runs_name_are_found_and_a_bucket_that_is_away_is_told(bench: Bench) -> None:
+    run = bench.run()
+    assert bench.results.latest(run) is None
+    bench.put(PLAN, expand(run).to_json())
+    assert bench.results.latest(run) == UID
+    assert bench.results.latest(bench.run(prefix="else")) is None
+    gone = bench.results.latest(bench.run(bucket="no-such-bucket"))
+    assert isinstance(gone, StoreTrouble)
+    assert gone.reason == "BucketMissing"
+
+
 def test_only_points_with_a_manifest_are_measured(bench: Bench) -> None:
     bench.put("points/aaaa/records/part-0-00000.parquet")
     bench.put("points/bbbb/records/part-0-00000.parquet")
@@ -174,6 +191,74 @@ def test_an_engine_has_answered_when_its_client_is_past_its_start(
 ) -> None:
     bench.put("progress.json", json.dumps(progress))
     assert bench.look().answering == answering
+
+
+def launched(launch: str, node: str | None, asked: str = "2026-01-02T12:00:00.5Z") -> str:
+    """What a client keeps of a launch, on a node or where nobody saw one."""
+    place = Whereabouts(facts={FactName.NODE: Fact.seen(node, "the pod")} if node else {})
+    facts = all_facts({}, place, "not asked")
+    return Launched(
+        launch=launch, group=0, arm="none", simulated=False, asked=asked, facts=facts
+    ).to_json()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kept", "node"),
+    [
+        ((), None),
+        (("gpu-1",), "gpu-1"),
+        (("gpu-1", "gpu-2"), "gpu-2"),
+        ((None,), None),
+    ],
+)
+def test_the_last_launch_is_read_only_where_it_is_asked_for(
+    bench: Bench, kept: tuple[str | None, ...], node: str | None
+) -> None:
+    for number, each in enumerate(kept):
+        bench.put(f"launches/0-{number}-{number}.json", launched(f"0-{number}-{number}", each))
+    assert bench.look().last_launch is None
+    found = bench.results.read(bench.run(), last_launch=True)
+    assert isinstance(found, Stored)
+    assert (found.last_launch.node if found.last_launch else None) == node
+
+
+@dataclass
+class Kept:
+    """Documents of launches with the hours at which they were stored."""
+
+    documents: Mapping[str, tuple[int, str]]
+
+    def listing(self, _prefix: str) -> Listing:
+        stored = {key: datetime(2026, 1, 2, hour, tzinfo=UTC) for key, (hour, _) in self.documents.items()}
+        return Listing({}, (), stored)
+
+    def get(self, key: str) -> bytes:
+        return self.documents[key][1].encode()
+
+
+@pytest.mark.parametrize(
+    ("documents", "node"),
+    [
+        ({"b": (9, launched("0-1-b", "old")), "a": (12, launched("1-0-a", "new"))}, "new"),
+        ({"a": (9, launched("0-0-a", "gpu-1", asked="2026-01-02T12:00:00"))}, None),
+        ({"a": (9, launched("0-0-a", "gpu-1", asked="noon"))}, None),
+        ({"a": (9, "{}")}, None),
+    ],
+    ids=["the newest, whatever its name", "a time without a zone", "no time", "another version's"],
+)
+def test_the_launch_that_was_stored_last_counts_where_it_can_be_read(
+    documents: Mapping[str, tuple[int, str]], node: str | None
+) -> None:
+    bucket: Any = Kept(documents)
+    found = last_stored(bucket, "root")
+    assert (found.node if found else None) == node
+
+
+def test_when_a_sign_of_life_was_stored_is_told_by_the_store(bench: Bench) -> None:
+    bench.put("progress.json", json.dumps({"group": 0, "attempt": "0-a", "phase": "measuring"}))
+    told = bench.look()
+    assert told.answered_at is not None
+    assert abs((datetime.now(UTC) - told.answered_at).total_seconds()) < 60
 
 
 def test_a_gates_answer_is_read_and_one_that_nobody_can_read_is_none(bench: Bench) -> None:

@@ -18,7 +18,11 @@ from specbench_operator.cluster.views import (
     thing_of,
     verdict_text,
 )
-from specbench_operator.state import Node, Place, Relaunch, Scope, Terminated, Verdict, Waiting
+from specbench_operator.render.told import BEFORE, ENGINE_NODES, served_by, told_of
+from specbench_operator.state.child import Place
+from specbench_operator.state.jobs import Before, Relaunch, Scope, Verdict
+from specbench_operator.state.nodes import Node
+from specbench_operator.state.pods import Terminated, Waiting
 
 AT = "2026-01-02T12:00:00Z"
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -104,6 +108,20 @@ def test_which_launch_a_job_serves_is_read_as_it_was_written() -> None:
     relaunch = Relaunch(launch=4, preemptions=2, past_pod="pod-uid")
     job = job_of(raw_job(annotations={RELAUNCH: relaunch_text(relaunch)}))
     assert (job.relaunch, job.launch, job.place.attempt) == (relaunch, 4, 1)
+
+
+def test_what_a_job_was_told_of_the_launches_before_it_is_read_back() -> None:
+    bare: dict[str, Any] = {"metadata": {"name": "demo-g3-1"}}
+    engine, client = told_of(bare, Before(2, 1)), served_by(bare, ["gpu-1", "gpu-2"])
+    assert job_of(raw_job(annotations=engine["metadata"]["annotations"])).before == Before(2, 1)
+    assert job_of(raw_job(annotations=client["metadata"]["annotations"])).engine_nodes == ("gpu-1", "gpu-2")
+    assert (told_of(bare, Before()), served_by(bare, [])) == (bare, bare), "nothing to tell"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "yes", '{"givenBack": null, "preemptions": 1}'])
+def test_what_cannot_be_read_of_the_launches_before_tells_nothing(text: str) -> None:
+    job = job_of(raw_job(annotations={BEFORE: text, ENGINE_NODES: text and ","}))
+    assert (job.before, job.engine_nodes) == (Before(), ())
 
 
 @pytest.mark.parametrize("text", ["", "by hand", "{}", "[]", '{"launch": "x", "preemptions": 1, "pastPod": ""}'])

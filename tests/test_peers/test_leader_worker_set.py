@@ -12,7 +12,7 @@ import pytest
 from specbench_cluster import Cluster as Ground
 from specbench_testing.cluster import Cluster
 from specbench_testing.leader_worker_set import leader_worker_sets
-from specbench_testing.operating import GROUP_RULE, OperatorProcess, Site, eventually
+from specbench_testing.operating import GROUP_RULES, OperatorProcess, Site, eventually
 from specbench_testing.resources import Resource, resource
 from specbench_testing.runs import Definition
 
@@ -41,7 +41,7 @@ def ground(cluster: Cluster) -> Ground:
 @pytest.fixture
 def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> Iterator[Site]:
     with cluster.namespace("lws") as namespace, leader_worker_sets(cluster, namespace, tmp_path):
-        site = Site(cluster, namespace, (GROUP_RULE,))
+        site = Site(cluster, namespace, tuple(GROUP_RULES))
         site.enforce("restricted")
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
         yield site

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import PLAN, measured_among, run_root
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.restore import restore
+from specbench_api.spec.reading import problems_in
 from specbench_api.spec.results import S3
 from specbench_client.cli.runs import run_store
 from specbench_client.errors import BadInput, NotDurable
@@ -80,7 +81,7 @@ def _bucket(store: Store, plan: Plan, where: str, into: str | None, secret: str 
     try:
         return S3.model_validate({name: value for name, value in given.items() if value})
     except ValidationError as error:
-        told = "; ".join(f"{row['loc'][-1] if row['loc'] else 's3'}: {row['msg']}" for row in error.errors())
+        told = "; ".join(str(problem) for problem in problems_in(error, S3))
         raise BadInput(f"spec.results.s3 cannot be told from {place}: {told}") from error
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import PLAN
 from specbench_api.outcome.manifest import Manifest, Observed
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.same import differing
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Refusal, Store
 from specbench_client.workload.prompts import Prompts
@@ -27,15 +28,19 @@ _SEEN = {
 
 
 def claim(plan: Plan, store: Store) -> None:
-    """Write plan.json, or find this very plan there. It is the probe of the store too. Raises BadInput, NotDurable."""
+    """Write plan.json, or find there one that measures the same. It is the probe of the store too.
+
+    Raises BadInput, NotDurable.
+    """
     try:
         store.put(PLAN, plan.to_json().encode())
     except NotDurable as refused:
         if refused.reason != Refusal.CONFLICT:
             raise
-        if _plan_in(store) != plan:
+        if names := differing(_plan_in(store), plan):
             remedy = "give another folder or prefix, or a run with a name of its own"
-            raise BadInput(f"{store.uri()} holds the results of another plan: {remedy}", "OtherPlan") from refused
+            what = f"{store.uri()} holds the results of another plan: {', '.join(names)} differ"
+            raise BadInput(f"{what}: {remedy}", "OtherPlan") from refused
 
 
 def _plan_in(store: Store) -> Plan:

@@ -26,8 +26,9 @@ from specbench_api.plan.canonical import canonical_json, canonical_run, plain_nu
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
-from specbench_api.spec.paths import found, numbered, replaced, steps_of
+from specbench_api.spec.paths import found, numbered, path_of, replaced, steps_of
 from specbench_api.spec.reading import parse_run
+from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import SpecBenchRun
 
 SHOWN_MAX = 3
@@ -61,15 +62,21 @@ class _Cell:
     """A combination, put into the template."""
 
     values: Mapping[str, Any]
+    paths: Mapping[str, str]
+    """By the axis's name, the field that it varies."""
     further: Mapping[str, Any]
     run: SpecBenchRun
     plan: Plan
 
     @property
     def told(self) -> str:
-        """What tells it from every other cell of the matrix, in every round alike: no axis may be called `set`."""
+        """What tells it from every other cell of the matrix, in every round alike: by fields, as axes may be renamed.
+
+        No field of a run is called `set`.
+        """
         further = {"set": plain_numbers(dict(self.further))} if self.further else {}
-        return canonical_json({**self.values, **further})
+        varied = {path_of(steps_of(self.paths[name])): value for name, value in self.values.items()}
+        return canonical_json({**varied, **further})
 
 
 def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPlan:
@@ -79,7 +86,7 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
         raise InvalidSpec(problems)
     wanted, warnings = combinations(campaign.spec)
     _refuse_aliases(campaign.spec)
-    cells = _cells(campaign, wanted)
+    cells = _cells(campaign, wanted, number)
     runs: dict[str, PlannedRun] = {}
     for cell in cells:
         planned = _planned(campaign, cell, number)
@@ -92,15 +99,16 @@ def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPla
     return CampaignPlan(tuple(runs.values()), tuple(warnings))
 
 
-def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination]) -> list[_Cell]:
+def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination], number: int) -> list[_Cell]:
     cells: list[_Cell] = []
     refused: dict[Problem, list[str]] = {}
+    paths = _paths(campaign.spec)
     for combination in wanted:
         values = dict(combination.values)
         try:
             values, spec = _filled(campaign.spec, combination)
-            run = _run(campaign, spec)
-            cells.append(_Cell(values, combination.further, run, expand(run)))
+            run = _run(campaign, _of_round(spec, number))
+            cells.append(_Cell(values, paths, combination.further, run, expand(run)))
         except InvalidSpec as error:
             for problem in error.problems:
                 refused.setdefault(problem, []).append(cell_text(values))
@@ -111,7 +119,7 @@ def _cells(campaign: SpecBenchCampaign, wanted: Sequence[Combination]) -> list[_
 
 def _filled(spec: CampaignSpec, combination: Combination) -> tuple[dict[str, Any], dict[str, Any]]:
     """The whole cell, and the run's spec. Whole objects are put in before their fields, whatever the axes' order."""
-    paths = {name_of(axis): axis.path for axis in spec.axes}
+    paths = _paths(spec)
     changes = {paths[name]: value for name, value in combination.values.items()} | dict(combination.further)
     data: Any = spec.template.spec.to_dict()
     for path, value in sorted(changes.items(), key=lambda change: len(steps_of(change[0]))):
@@ -121,6 +129,22 @@ def _filled(spec: CampaignSpec, combination: Combination) -> tuple[dict[str, Any
             remedy = "such as drafters[0].numSpeculativeTokens, below the run's spec"
             raise InvalidSpec([Problem(path, f"leads nowhere: {error.args[0]}", remedy)]) from error
     return dict(_values(spec, combination, data)), data
+
+
+def _paths(spec: CampaignSpec) -> dict[str, str]:
+    return {name_of(axis): axis.path for axis in spec.axes}
+
+
+def _of_round(spec: dict[str, Any], number: int) -> dict[str, Any]:
+    """A round after the first asks again, so its runs begin anew.
+
+    A campaign that was lost and applied again counts its rounds from 1, and would find the old answers under the names
+    of the new questions.
+    """
+    results = spec.get("results")
+    if number == 1 or not isinstance(results, dict) or results.get("adopt") != LATEST:
+        return spec
+    return {**spec, "results": {name: value for name, value in results.items() if name != "adopt"}}
 
 
 def _values(spec: CampaignSpec, combination: Combination, data: Any) -> Iterator[tuple[str, Any]]:

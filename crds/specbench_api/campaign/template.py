@@ -12,6 +12,7 @@ from specbench_api.launch.support.table import cell
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.campaign import CampaignSpec, TemplateMetadata, TemplateSpec
 from specbench_api.spec.kubernetes import is_label_key
+from specbench_api.spec.results import LATEST
 
 VALUE_BYTES_MAX = 16_384
 """Of one value of an axis: runs carry it as an annotation, of which Kubernetes takes 256 KiB."""
@@ -56,9 +57,9 @@ def _of_values(spec: CampaignSpec) -> Iterator[Problem]:
 
 
 def _of_adoption(spec: CampaignSpec) -> Iterator[Problem]:
-    if spec.template.spec.results.adopt and (spec.axes or spec.include):
+    if spec.template.spec.results.adopt not in (None, LATEST) and (spec.axes or spec.include):
         message = "results are those of one run, and every run of the matrix would take them for its own"
-        remedy = "give them to the one run whose they are: a row of include with `set: {results.adopt: UID}`"
+        remedy = "adopt: Latest finds each run's own; or a row of include for one run, with `set: {results.adopt: UID}`"
         yield Problem("spec.template.spec.results.adopt", message, remedy)
 
 

@@ -24,6 +24,7 @@ REPORT = "report.html"
 GATE = "gate.json"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
+LAUNCHES = "launches"
 
 
 def run_root(namespace: str, name: str, uid: str) -> str:
@@ -33,7 +34,7 @@ def run_root(namespace: str, name: str, uid: str) -> str:
 
 def launch_key(launch: str) -> str:
     """What was seen of one launch, below the run's root. The attempt is in its name: no two clients meet."""
-    return f"launches/{launch}.json"
+    return f"{LAUNCHES}/{launch}.json"
 
 
 def point_root(point_hash: str) -> str:

@@ -40,12 +40,12 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, r
         "workload": _without(workload.to_dict(), "name"),
         "load": _load(spec.load, level),
         "repeat": repeat,
-        "hardware": _hardware(spec.placement),
+        "hardware": hardware_of(spec.placement),
     }
 
 
-def _hardware(placement: Placement) -> dict[str, Any]:
-    """What was asked for."""
+def hardware_of(placement: Placement) -> dict[str, Any]:
+    """What of a placement is measured: the hardware that was asked for."""
     whole = placement.to_dict()
     return {field: whole[field] for field in HARDWARE} | _later_hardware(
         placement.model_dump(mode="json", by_alias=True, exclude_defaults=True)

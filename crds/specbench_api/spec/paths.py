@@ -18,6 +18,17 @@ def steps_of(path: str) -> tuple[str, ...]:
     return tuple(next((step for step in found if step), "") for found in _STEP.findall(path))
 
 
+def path_of(steps: Sequence[str]) -> str:
+    """The steps as one path, so that two spellings of the same steps become equal."""
+    return "".join(_spelt(step) for step in steps).removeprefix(".")
+
+
+def _spelt(step: str) -> str:
+    if "." in step or "/" in step:
+        return f'["{step}"]'
+    return f"[{step}]" if step.isdecimal() or "=" in step else f".{step}"
+
+
 def replaced(node: Any, steps: Sequence[str], value: Any) -> Any:
     """The data with the value put in, missing mappings made on the way; the given data stay as they are.
 

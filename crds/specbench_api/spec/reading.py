@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, get_args
@@ -21,6 +22,7 @@ from yaml.constructor import ConstructorError
 from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.model import ApiModel, Open
 from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.forms import FORMS
 from specbench_api.spec.run import SpecBenchRun
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -69,10 +71,9 @@ def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
         raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of this program", kinds)])
     if version != model.model_fields["api_version"].default:
         raise InvalidSpec([Problem("apiVersion", f"{version!r} is not known", "apiVersion: specbench.io/v1alpha1")])
-    broken = [_path(location) for location in _broken_texts(resource)]
+    broken = [*_not_of_json(resource)]
     if broken:
-        message = "no text: it holds half of a surrogate pair, which no file in UTF-8 can"
-        raise InvalidSpec([Problem(path, message, "write the character itself") for path in broken])
+        raise InvalidSpec(broken)
     try:
         # As JSON and strict, because that is how the API server reads it: "1" is no integer there.
         text = json.dumps(_without_nulls({**resource, "status": None}, model), default=str)
@@ -103,17 +104,21 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _broken_texts(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
-    """Where a key or a value is no text: JSON could not carry it, and would be refused whole."""
+def _not_of_json(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[Problem]:
+    """Where a key or a value has no form in JSON, which is what the API server reads; it would be refused whole."""
     if isinstance(data, Mapping):
         for key, value in data.items():
-            broken = list(_broken_texts(key, location)) if isinstance(key, str) else []
-            yield from broken or _broken_texts(value, (*location, str(key)))
+            broken = list(_not_of_json(key, location)) if isinstance(key, str) else []
+            yield from broken or _not_of_json(value, (*location, str(key)))
     elif isinstance(data, list):
         for row, value in enumerate(data):
-            yield from _broken_texts(value, (*location, row))
+            yield from _not_of_json(value, (*location, row))
     elif isinstance(data, str) and _SURROGATE.search(data):
-        yield location
+        message = "no text: it holds half of a surrogate pair, which no file in UTF-8 can"
+        yield Problem(_path(location), message, "write the character itself")
+    elif isinstance(data, float) and not math.isfinite(data):
+        message = f"{data} is no number that JSON has"
+        yield Problem(_path(location), message, "write a number; where none is meant, leave it out")
 
 
 def _without_nulls(data: Any, model: Any) -> Any:
@@ -143,6 +148,8 @@ def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
     path = _path(details["loc"])
     if details["type"] == "extra_forbidden":
         return Problem(path, "unknown field", _nearest(details["loc"], model))
+    if details["type"] == "string_pattern_mismatch" and (form := FORMS.get(details.get("ctx", {}).get("pattern", ""))):
+        return Problem(path, f"should match its form, not {details.get('input')!r}", form)
     message = details["msg"].removeprefix("Value error, ")
     given = details.get("input")
     shown = (

@@ -38,6 +38,10 @@ class S3(ApiModel):
         return self
 
 
+LATEST = "Latest"
+"""In the place of a UID: whichever results of this namespace and name are the newest that measure the same."""
+
+
 class Results(ApiModel):
     """Where results go.
 
@@ -47,7 +51,8 @@ class Results(ApiModel):
 
     s3: S3
     """The bucket."""
-    adopt: Annotated[str, Field(max_length=64, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")] | None = None
+    adopt: Annotated[str, Field(max_length=64, pattern=r"^(Latest|[a-z0-9]([a-z0-9-]*[a-z0-9])?)$")] | None = None
     """UID of an earlier run of this namespace and name: its results are carried on under the place that they have, and
-    nothing in them is measured twice. For a run whose resource, or whole cluster, was lost; see docs/recovery.md. A run
-    on this machine finds its earlier results by itself."""
+    nothing in them is measured twice. For a run whose resource, or whole cluster, was lost; see docs/recovery.md.
+    Latest: the newest results of this namespace and name that measure the same; where there are none, it begins anew.
+    Of a campaign, the first round alone does so. A run on this machine finds its earlier results by itself."""

@@ -14,7 +14,7 @@ from specbench_api.spec.gate import Gate
 from specbench_api.spec.kubernetes import DNS_LABEL
 from specbench_api.spec.load import Load
 from specbench_api.spec.placement import Placement
-from specbench_api.spec.results import Results
+from specbench_api.spec.results import LATEST, Results
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.status import RunStatus
 from specbench_api.spec.target import Target
@@ -134,5 +134,9 @@ class SpecBenchRun(ApiModel):
 
     @property
     def results_uid(self) -> str:
-        """Under which UID its results lie: its own, or that of the earlier run whose results it carries on."""
-        return self.spec.results.adopt or self.metadata.uid
+        """Under which UID its results lie: its own, or that of the earlier run whose results it carries on.
+
+        Its own too where the newest ones are meant and nobody has looked which those are.
+        """
+        adopted = self.spec.results.adopt
+        return self.metadata.uid if adopted in (None, LATEST) else adopted

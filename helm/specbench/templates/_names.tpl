@@ -83,6 +83,10 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [specbench.io]
   resources: [specbenchruns/status, specbenchcampaigns/status]
   verbs: [patch]
+{{- /* A child that blocks the deletion of its owner: OpenShift, and whoever enforces it, asks for this right. */}}
+- apiGroups: [specbench.io]
+  resources: [specbenchruns/finalizers]
+  verbs: [update]
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, list, watch, create, patch, delete]
@@ -104,6 +108,9 @@ seccompProfile: {type: RuntimeDefault}
   verbs: [get, list]
 {{- end }}
 {{- if .Values.leaderWorkerSets }}
+- apiGroups: [batch]
+  resources: [jobs/finalizers]
+  verbs: [update]
 - apiGroups: [leaderworkerset.x-k8s.io]
   resources: [leaderworkersets]
   verbs: [get, list, create, patch, delete]

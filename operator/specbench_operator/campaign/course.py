@@ -86,6 +86,9 @@ def _stopped(scene: Scene) -> Course:
 
 def _at_work(scene: Scene) -> Course:
     unfinished = [run for run in scene.begun if not run.over]
+    if scene.taken_over:
+        message = f"{named([run.name for run in scene.taken_over])} belonged to nobody, and becomes the campaign's own"
+        return Course(CampaignPhase.RUNNING, "TakingOver", message, reconciling=True)
     if not (unfinished or scene.missing):
         left = named([run.name for run in scene.awaited])
         message = f"an earlier campaign of this name left {left}: waiting for Kubernetes to remove them"

@@ -18,7 +18,7 @@ from specbench_api.campaign.estimate import cost_of_run, total
 from specbench_api.campaign.expand import PlannedRun, expand_campaign
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.reading import parse_campaign
-from specbench_operator.campaign_state import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN
+from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN
 
 KEPT = 64
 """Campaigns, at one generation and round each."""

@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping
 from specbench_api.spec.campaign_status import RunCounts, RunRow
 from specbench_operator.campaign.planned import Wanted
 from specbench_operator.campaign.scene import Scene
-from specbench_operator.campaign_state import RunSeen, Stranger
+from specbench_operator.state.campaign import RunSeen, Stranger
 
 ROWS_MAX = 256
 NONE_FASTER = "none faster"
 GATE = "GatePassed"
-WHY_NOT: Mapping[Stranger, str] = {Stranger.FOREIGN: "NameTaken", Stranger.LEFTOVER: "WaitingForRemoval"}
+WHY_NOT: Mapping[Stranger, str] = {
+    Stranger.FOREIGN: "NameTaken",
+    Stranger.LEFTOVER: "WaitingForRemoval",
+    Stranger.ORPHAN: "TakenOver",
+}
 """Why a run cannot be made, by whose it is that has its name."""
 
 

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignStatus, Round
 from specbench_operator.campaign.schedule import fires_at, last_firing
-from specbench_operator.campaign_state import RunSeen
 from specbench_operator.reconcile.moments import from_text, to_text
+from specbench_operator.state.campaign import RunSeen
 
 TOKEN_MAX = 64
 

@@ -17,9 +17,10 @@ from specbench_api.spec.campaign_status import (
     CampaignStatus,
     Round,
 )
+from specbench_operator.campaign.orphans import taken_over
 from specbench_operator.campaign.planned import RoundPlan, Wanted, plan_round
 from specbench_operator.campaign.spending import Spending, is_exhausted, spending_of
-from specbench_operator.campaign_state import CampaignObserved, RunSeen, Stranger
+from specbench_operator.state.campaign import CampaignObserved, RunSeen, Stranger
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Scene:
     exhausted: bool
     generation: int
     now: datetime
+    taken_over: tuple[RunSeen, ...] = ()
+    """Runs of the plan that nobody owned, and that become the campaign's own now."""
 
     @property
     def spec(self) -> CampaignSpec:
@@ -81,7 +84,7 @@ class Scene:
     @property
     def complete(self) -> bool:
         """Every run of the plan is over, or can never begin while a stranger has its name."""
-        return not (self.missing or self.awaited) and all(run.over for run in self.begun)
+        return not (self.missing or self.awaited or self.taken_over) and all(run.over for run in self.begun)
 
     @property
     def stopped(self) -> bool:
@@ -105,13 +108,13 @@ class Scene:
     def at_rest(self) -> bool:
         """Nothing of the round goes on by itself: it is complete, or stopped with nothing left at work."""
         blocked = (self.exhausted or self.stopped) and not self.at_work
-        resumable = any(run.resumable for run in self.begun) and not self.exhausted
+        resumable = any(run.resumable and not run.over for run in self.begun) and not self.exhausted
         return self.complete or (blocked and not resumable)
 
     @property
     def free(self) -> int:
         """Places for runs: parallelism less all that are not over, whoever suspended them, but for the campaign."""
-        occupied = sum(not run.over and not run.resumable for run in self.runs)
+        occupied = sum(not run.over and not run.resumable for run in (*self.runs, *self.taken_over))
         return max(self.spec.parallelism - occupied, 0)
 
 
@@ -122,8 +125,10 @@ def scene_of(observed: CampaignObserved, previous: CampaignStatus, present: Roun
     generation = int(resource["metadata"].get("generation", 0))
     spending = spending_of(plan.campaign.spec, previous, present.number, observed.runs, now)
     exhausted = is_exhausted(spending, previous, present.number, generation)
+    orphans = taken_over(plan, present.number, observed.orphans)
+    strangers = {**observed.strangers, **{run.name: Stranger.ORPHAN for run in orphans}}
     return Scene(
-        plan, present, previous, observed.runs, observed.strangers, spending, exhausted, generation, now
+        plan, present, previous, observed.runs, strangers, spending, exhausted, generation, now, orphans
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus, Phase
-from specbench_operator.campaign_state import RunSeen
+from specbench_operator.state.campaign import RunSeen
 
 SECONDS_AN_HOUR = 3600
 LAG_S = 120.0

@@ -10,7 +10,7 @@ from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.scene import condition_of
 from specbench_operator.reconcile.judgement import joined
 from specbench_operator.reconcile.transitions import NORMAL, WARNING
-from specbench_operator.state import Event
+from specbench_operator.state.decision import Event
 
 
 def events_between(before: CampaignStatus, after: CampaignStatus) -> tuple[Event, ...]:

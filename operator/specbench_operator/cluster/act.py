@@ -19,7 +19,7 @@ from specbench_operator.cluster.api import FIELD_MANAGER, Api, Missing
 from specbench_operator.cluster.kinds import EVENT, JOB, LEADER_WORKER_SET
 from specbench_operator.cluster.views import RELAUNCH, VERDICT, owner_of, relaunch_text, verdict_text
 from specbench_operator.errors import Changed, OperatorError, Retry
-from specbench_operator.state import Decision, Event, RelaunchJob, StopJob
+from specbench_operator.state.decision import Decision, Event, RelaunchJob, StopJob
 
 STOPPED_AFTER_S = 1
 """The deadline that a stopped Job is given: Kubernetes ends it for good and takes its pods, and the Job stays."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -23,7 +24,7 @@ from botocore.exceptions import (
 )
 
 from specbench_api.spec.results import S3
-from specbench_operator.state import StoreTrouble
+from specbench_operator.state.stored import StoreTrouble
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -52,6 +53,8 @@ class Listing:
 
     keys: Mapping[str, str]
     prefixes: tuple[str, ...]
+    modified: Mapping[str, datetime] = field(default_factory=dict)
+    """By key, when it was stored, by the server's clock."""
 
 
 class Bucket:
@@ -65,15 +68,17 @@ class Bucket:
     def listing(self, prefix: str) -> Listing:
         """List one level. Raises StoreError."""
         keys: dict[str, str] = {}
+        modified: dict[str, datetime] = {}
         prefixes: list[str] = []
         try:
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._name, Prefix=prefix, Delimiter="/"):
                 keys |= {row["Key"]: row.get("ETag", "") for row in page.get("Contents", [])}
+                modified |= {row["Key"]: row["LastModified"] for row in page.get("Contents", [])}
                 prefixes += [row["Prefix"] for row in page.get("CommonPrefixes", [])]
         except (BotoCoreError, ClientError) as error:
             raise StoreError(self._trouble(error)) from error
-        return Listing(keys, tuple(prefixes))
+        return Listing(keys, tuple(prefixes), modified)
 
     def has(self, key: str) -> bool:
         """Whether there is such an object. Raises StoreError."""

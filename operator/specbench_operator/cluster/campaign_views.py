@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specbench_api.campaign.names import LABEL_ROUND
-from specbench_operator.campaign_state import (
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_ROUND
+from specbench_operator.cluster.kinds import CAMPAIGN, RUN
+from specbench_operator.cluster.views import moment
+from specbench_operator.state.campaign import (
     ANNOTATION_FIRE_TIME,
     ANNOTATION_HELD,
     ANNOTATION_RERUN,
@@ -14,9 +16,7 @@ from specbench_operator.campaign_state import (
     Stranger,
     Told,
 )
-from specbench_operator.cluster.kinds import CAMPAIGN, RUN
-from specbench_operator.cluster.views import moment
-from specbench_operator.state import Ref
+from specbench_operator.state.child import Ref
 
 Raw = Mapping[str, Any]
 
@@ -36,6 +36,7 @@ def run_seen(raw: Raw) -> RunSeen:
         held=annotations.get(ANNOTATION_HELD, ""),
         rerun=annotations.get(ANNOTATION_RERUN, ""),
         fire_time=annotations.get(ANNOTATION_FIRE_TIME),
+        cell=annotations.get(ANNOTATION_CELL, ""),
         spec=spec,
         phase=status.get("phase", ""),
         conditions={row["type"]: _told(row) for row in status.get("conditions", [])},

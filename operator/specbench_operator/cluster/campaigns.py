@@ -6,17 +6,17 @@ all that is read of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
-from specbench_operator.campaign_state import CampaignDecision, CampaignObserved, RunPatch
-from specbench_operator.cluster.api import UNREACHABLE, Api, Missing
+from specbench_operator.cluster.api import UNREACHABLE, Api, Missing, Raw
 from specbench_operator.cluster.campaign_views import run_seen, stranger
 from specbench_operator.cluster.kinds import CAMPAIGN, RUN
 from specbench_operator.cluster.views import owner_of
 from specbench_operator.errors import OperatorError
+from specbench_operator.state.campaign import CampaignDecision, CampaignObserved, RunPatch, RunSeen
 
 
 class CampaignObserver:
@@ -47,7 +47,16 @@ class CampaignObserver:
             resource=resource,
             runs=tuple(run_seen(raw) for raw in marked if owner_of(raw) == uid),
             strangers={raw["metadata"]["name"]: stranger(raw, name) for raw in strangers},
+            orphans=tuple(self._orphans(namespace, name, strangers)),
         )
+
+    def _orphans(self, namespace: str, campaign: str, strangers: list[Raw]) -> Iterator[RunSeen]:
+        for bare in strangers:
+            meta = bare["metadata"]
+            if not meta.get("ownerReferences") and meta["name"].startswith(f"{campaign}-"):
+                raw = self._api.get(RUN, namespace, meta["name"])
+                if raw is not None and raw["metadata"]["uid"] == meta["uid"]:
+                    yield run_seen(raw)
 
 
 class CampaignActor:

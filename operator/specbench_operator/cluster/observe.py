@@ -21,16 +21,23 @@ from specbench_api.plan.names import (
     ROLE_ENGINE,
     ROLE_PLAN,
 )
+from specbench_api.spec.affinity import PinNode
 from specbench_api.spec.conditions import Phase
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.reading import parse_run
+from specbench_operator.cluster.adopting import carrying_on, kept_uid, means_latest
 from specbench_operator.cluster.api import Api, Missing, Raw
 from specbench_operator.cluster.kinds import CONFIG_MAP, EVENT, JOB, LEADER_WORKER_SET, NODE, POD, RUN, SERVICE
 from specbench_operator.cluster.queues import Queues, said_at
 from specbench_operator.cluster.results import Results
 from specbench_operator.cluster.views import earlier_of, groups_of, job_of, node_of, owner_of, pod_of, thing_of
 from specbench_operator.errors import Retry
-from specbench_operator.state import EarlierRun, Job, Node, NodeUnread, Observed, Place, Pod, Stored, StoreTrouble
+from specbench_operator.state.child import Place
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.observed import EarlierRun, Observed
+from specbench_operator.state.pods import Pod
+from specbench_operator.state.stored import Stored, StoreTrouble
 
 SELECTOR = f"{LABEL_MANAGED}={MANAGER}"
 """Of every child, and of nothing else in the cluster: what is watched and listed."""
@@ -69,15 +76,17 @@ class Observer:
             *(thing_of(SERVICE, raw) for raw in services),
             *(thing_of(CONFIG_MAP, raw) for raw in plans),
         )
+        plan_json, nodes = _plan(plans, resource["metadata"]["uid"]), self._nodes(pods, jobs)
+        adopting, trouble = self._adopting(resource, plan_json)
         return Observed(
-            resource=resource,
+            resource=adopting,
             jobs=jobs,
             pods=pods,
             things=things,
-            plan_json=_plan(plans, resource["metadata"]["uid"]),
-            nodes=self._nodes(pods, jobs),
-            stored=self._stored(resource),
-            **self._gate(resource),
+            plan_json=plan_json,
+            nodes=nodes,
+            stored=trouble or self._stored(adopting),
+            **self._gate(adopting),
         )
 
     def _sets(self, namespace: str, selector: str) -> list[Raw]:
@@ -152,6 +161,22 @@ class Observer:
             earlier_of(raw) for raw in self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN}={ref.campaign}")
         )
 
+    def _adopting(
+        self, resource: Mapping[str, Any], plan_json: str | None
+    ) -> tuple[Mapping[str, Any], StoreTrouble | None]:
+        """The run with the UID of the newest results, where those are asked for and S3 has said which they are."""
+        if not means_latest(resource):
+            return resource, None
+        found: str | StoreTrouble | None = kept_uid(resource, plan_json)
+        if found is None:
+            try:
+                found = self._results.latest(parse_run(resource))
+            except InvalidSpec:
+                return resource, None
+        if isinstance(found, StoreTrouble):
+            return resource, found
+        return carrying_on(resource, found or resource["metadata"]["uid"]), None
+
     def _stored(self, resource: Mapping[str, Any]) -> Stored | StoreTrouble | None:
         """S3, unless the run has ended or cannot be read: then nothing depends on it."""
         if (resource.get("status") or {}).get("completionTime"):
@@ -160,7 +185,9 @@ class Observer:
             run = parse_run(resource)
         except InvalidSpec:
             return None
-        return self._results.read(run)
+        forgotten, placement = not (resource.get("status") or {}).get("engineNodes"), run.spec.placement
+        one_pod = placement.nodes == 1  # a launch tells of the first node alone
+        return self._results.read(run, last_launch=forgotten and one_pod and placement.pin_node is not PinNode.NONE)
 
 
 def _client(engine: Job) -> Place:

@@ -12,7 +12,7 @@ from typing import Any
 from specbench_operator.cluster.api import Api, Missing
 from specbench_operator.cluster.kinds import EVENT, WORKLOADS
 from specbench_operator.errors import Retry
-from specbench_operator.state import Job, Waits
+from specbench_operator.state.jobs import Job, Waits
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: the Job that it stands for."""

@@ -16,16 +16,20 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
+from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.gate import GateReport
-from specbench_api.outcome.layout import GATE, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.expand import expand
 from specbench_api.spec.results import S3
 from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.adopting import newest_alike
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.bucket import KEYS, Bucket, StoreError
 from specbench_operator.cluster.kinds import SECRET
+from specbench_operator.cluster.launches import last_stored
 from specbench_operator.errors import Retry
-from specbench_operator.state import Stored, StoreTrouble
+from specbench_operator.state.stored import Stored, StoreTrouble
 
 PROGRESS = "progress.json"
 NOT_ANSWERING = ("", "starting")
@@ -52,17 +56,32 @@ class Results:
         self._buckets: OrderedDict[object, Bucket] = OrderedDict()
         self._memories: OrderedDict[str, _Memory] = OrderedDict()
 
-    def read(self, run: SpecBenchRun) -> Stored | StoreTrouble:
-        """Look. An S3 that does not answer is an observation, not an error. Raises Retry for the API server's."""
+    def read(self, run: SpecBenchRun, *, last_launch: bool = False) -> Stored | StoreTrouble:
+        """Look; also for the last launch, where that is wanted.
+
+        An S3 that does not answer is an observation, not an error. Raises Retry for the API server's.
+        """
         s3, meta = run.spec.results.s3, run.metadata
         below = run_root(meta.namespace, meta.name, run.results_uid)
         root = f"{s3.prefix}/{below}" if s3.prefix else below
         try:
             bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
-            stored = _look(bucket, root, self._memory(f"{s3.endpoint} {s3.bucket} {root}"))
+            stored = _look(bucket, root, self._memory(f"{s3.endpoint} {s3.bucket} {root}"), last_launch=last_launch)
             return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
             return error.trouble
+
+    def latest(self, run: SpecBenchRun) -> str | StoreTrouble | None:
+        """UID of the newest results of this name that measure the same; None where there are none. Raises Retry."""
+        s3, meta = run.spec.results.s3, run.metadata
+        below = run_root(meta.namespace, meta.name, "").rstrip("/")
+        try:
+            bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
+            return newest_alike(bucket, f"{s3.prefix}/{below}" if s3.prefix else below, expand(run))
+        except StoreError as error:
+            return error.trouble
+        except InvalidSpec:
+            return None  # whoever decides refuses it, and says why
 
     def read_gate(self, run: SpecBenchRun) -> GateReport | StoreTrouble | None:
         """gate.json of a run; None where there is none that this version can read. Raises Retry."""
@@ -113,7 +132,7 @@ class Results:
             return memory
 
 
-def _look(bucket: Bucket, root: str, memory: _Memory) -> Stored:
+def _look(bucket: Bucket, root: str, memory: _Memory, *, last_launch: bool) -> Stored:
     top = bucket.listing(f"{root}/")
     begun = {prefix.rstrip("/").rpartition("/")[2] for prefix in bucket.listing(f"{root}/points/").prefixes}
     memory.measured &= begun  # somebody deleted results
@@ -128,7 +147,9 @@ def _look(bucket: Bucket, root: str, memory: _Memory) -> Stored:
     answering = None
     if f"{root}/{PROGRESS}" in top.keys:
         answering = _answering(bucket.get(f"{root}/{PROGRESS}"))
-    return Stored(frozenset(memory.measured), memory.summary[1], answering)
+    launch = last_stored(bucket, root) if last_launch and f"{root}/{LAUNCHES}/" in top.prefixes else None
+    stored_at = top.modified.get(f"{root}/{PROGRESS}") if answering else None
+    return Stored(frozenset(memory.measured), memory.summary[1], answering, answered_at=stored_at, last_launch=launch)
 
 
 def _plan_json(bucket: Bucket, root: str) -> str | None:

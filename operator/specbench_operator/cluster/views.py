@@ -15,22 +15,12 @@ from specbench_operator.render.client_job import ENGINE_POD
 from specbench_operator.render.engine_group import LWS_WORKER
 from specbench_operator.render.probe import PROBE
 from specbench_operator.render.queue import QUEUE
-from specbench_operator.state import (
-    EarlierRun,
-    Failure,
-    Job,
-    Node,
-    Place,
-    Pod,
-    Ref,
-    Relaunch,
-    Scope,
-    Terminated,
-    Thing,
-    Verdict,
-    Waiting,
-    Waits,
-)
+from specbench_operator.render.told import before_of, nodes_of
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.jobs import Failure, Job, Relaunch, Scope, Thing, Verdict, Waits
+from specbench_operator.state.nodes import Node
+from specbench_operator.state.observed import EarlierRun
+from specbench_operator.state.pods import Pod, Terminated, Waiting
 
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 """Label of the pods of a LeaderWorkerSet, whose controllers are StatefulSets that it makes."""
@@ -66,6 +56,8 @@ def job_of(raw: Raw, trouble: str = "", waits: Waits | None = None) -> Job:
         waits=waits,
         relaunch=relaunch_of(meta),
         engine_pod=meta.get("annotations", {}).get(ENGINE_POD, ""),
+        engine_nodes=nodes_of(meta),
+        before=before_of(meta),
     )
 
 

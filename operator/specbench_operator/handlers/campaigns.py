@@ -13,14 +13,14 @@ from datetime import datetime
 from specbench_operator.campaign.decide import decide
 from specbench_operator.campaign.refused import hindered, is_finished
 from specbench_operator.campaign.scene import status_of
-from specbench_operator.campaign_state import CampaignObserved
 from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.campaigns import CampaignActor, CampaignObserver
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.queue import Key
 from specbench_operator.handlers.reconciler import Outcome, wall_clock
 from specbench_operator.reconcile.transitions import WARNING
-from specbench_operator.state import Event
+from specbench_operator.state.campaign import CampaignObserved
+from specbench_operator.state.decision import Event
 from specbench_operator.telemetry import Telemetry
 
 

@@ -19,13 +19,15 @@ from typing import Protocol
 from specbench_operator.cluster.act import Actor
 from specbench_operator.cluster.observe import Observer
 from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.handlers.awaiting import Awaiting
 from specbench_operator.handlers.queue import Key, WorkQueue
 from specbench_operator.reconcile.refused import hindered, is_finished
 from specbench_operator.reconcile.run import decide
 from specbench_operator.reconcile.scene import status_of
 from specbench_operator.reconcile.transitions import WARNING
 from specbench_operator.settings import Settings
-from specbench_operator.state import Event, Observed
+from specbench_operator.state.decision import Event
+from specbench_operator.state.observed import Observed
 from specbench_operator.telemetry import Telemetry
 
 CHANGED_AGAIN_S = 0.1
@@ -38,6 +40,8 @@ class Outcome:
 
     look_again_s: float | None = None
     resting: str | None = None
+    awaits: frozenset[str] = frozenset()
+    """Names of runs of the same namespace at whose end it is looked at again."""
 
 
 def wall_clock() -> datetime:
@@ -87,9 +91,9 @@ class Reconciler:
         if self.actor.tell(resource, decision.status):
             self.telemetry.wrote(status_of(resource), decision.status)
             self.actor.announce(resource, decision.events, now)
-            return Outcome(decision.look_again_s)
+            return Outcome(decision.look_again_s, awaits=decision.awaits)
         version = resource["metadata"]["resourceVersion"] if decision.at_rest else None
-        return Outcome(decision.look_again_s, version)
+        return Outcome(decision.look_again_s, version, decision.awaits)
 
 
 class Workers:
@@ -100,6 +104,8 @@ class Workers:
         self._reconcilers = reconcilers
         self._telemetry = telemetry
         self._resting: dict[Key, str] = {}
+        self.awaiting = Awaiting()
+        """Who is looked at again when another run ends."""
 
     def rests(self, key: Key, version: str) -> bool:
         """Whether it needs no further look in this version."""
@@ -123,6 +129,7 @@ class Workers:
             self._failed(key, "Bug", error)
         else:
             self._rest(key, outcome.resting)
+            self.awaiting.told(key, outcome.awaits)
             self._queue.done(key, outcome.look_again_s)
 
     def _failed(self, key: Key, kind: str, error: Exception) -> None:

@@ -19,6 +19,7 @@ from specbench_api.campaign.names import LABEL_CAMPAIGN
 from specbench_api.plan.names import LABEL_MANAGED, LABEL_RUN, MANAGER
 from specbench_operator.cluster.kinds import CAMPAIGN, CAMPAIGN_PLURAL, RUN, RUN_PLURAL
 from specbench_operator.cluster.observe import SELECTOR
+from specbench_operator.handlers.awaiting import Awaiting
 from specbench_operator.handlers.liveness import Liveness
 from specbench_operator.handlers.queue import Key, WorkQueue
 from specbench_operator.settings import Settings
@@ -29,7 +30,9 @@ WATCH_S = 300
 _CHILDREN = (("batch", "v1", "jobs"), ("", "v1", "pods"))
 
 
-def registry_of(queue: WorkQueue, liveness: Liveness, telemetry: Telemetry) -> kopf.OperatorRegistry:
+def registry_of(
+    queue: WorkQueue, liveness: Liveness, telemetry: Telemetry, awaiting: Awaiting
+) -> kopf.OperatorRegistry:
     """Handlers in a registry of their own: importing this module registers nothing."""
     registry = kopf.OperatorRegistry()
 
@@ -39,7 +42,10 @@ def registry_of(queue: WorkQueue, liveness: Liveness, telemetry: Telemetry) -> k
         queue.add(key)
 
     async def on_run(name: str, namespace: str | None, body: kopf.Body, labels: kopf.Labels, **_: Any) -> None:
-        seen(Key(RUN, namespace or "", name), body)
+        key = Key(RUN, namespace or "", name)
+        seen(key, body)
+        for waiter in awaiting.ended(key, body):
+            queue.add(waiter)
         if LABEL_CAMPAIGN in labels:
             queue.add(Key(CAMPAIGN, namespace or "", labels[LABEL_CAMPAIGN]))
 

@@ -23,7 +23,10 @@ from specbench_operator.render.engine_job import engine_job
 from specbench_operator.render.plan_config import plan_config
 from specbench_operator.render.report_job import report_job
 from specbench_operator.render.service import engine_service
-from specbench_operator.state import Job, Ref, Relaunch, RelaunchJob, StopJob, Thing, Verdict
+from specbench_operator.render.told import served_by, told_of
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import RelaunchJob, StopJob
+from specbench_operator.state.jobs import Before, Job, Relaunch, Thing, Verdict
 
 Manifests = tuple[Mapping[str, Any], ...]
 
@@ -69,7 +72,7 @@ def deletions(scene: Scene) -> tuple[Ref, ...]:
 
 def applications(scene: Scene, course: Course) -> Manifests:
     """Children that should be there and are not."""
-    if scene.children.strangers or scene.ended_by or scene.suspended:
+    if scene.children.strangers or scene.ended_by or scene.suspended or scene.placeless:
         return ()
     return tuple(
         manifest
@@ -95,9 +98,10 @@ def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
         group = scene.open.group
         yield engine_service(scene.run, scene.plan, group, attempt)
         if scene.run.spec.placement.nodes > 1:
-            yield group_deadline(scene.run, group, attempt, scene.settings)  # the nodes follow, owned by it
+            made = group_deadline(scene.run, group, attempt, scene.settings)  # the nodes follow, owned by it
         else:
-            yield engine_job(scene.run, scene.plan, group, attempt, scene.settings, scene.served_on)
+            made = engine_job(scene.run, scene.plan, group, attempt, scene.settings, scene.served_on)
+        yield told_of(made, Before(scene.open.given_back, scene.open.preemptions))
 
 
 def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
@@ -111,7 +115,8 @@ def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
     if view.judgement.stage is Stage.SERVING:
         pod = current(scene.children.pods_of(engine))
         place, uid = whereabouts(scene.run, pod, scene.nodes), pod.ref.uid if pod else ""
-        yield client_job(scene.run, scene.plan, view.group, attempt, scene.settings, engine=place, engine_pod=uid)
+        made = client_job(scene.run, scene.plan, view.group, attempt, scene.settings, engine=place, engine_pod=uid)
+        yield served_by(made, scene.served_on if pod else ())
 
 
 def _report(scene: Scene, course: Course) -> Iterator[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""A run that carries on an earlier one's results: they must be there, and of the very same plan.
+"""A run that carries on an earlier one's results: they must be there, and of a plan that measures the very same.
 
 Its points have the same hashes as the earlier run's, so what is measured is found as if this run had measured it. The
 client refuses another plan too, but only once an engine serves; here it costs nothing.
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.same import differing
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.render.client_pod import results_uri
 
@@ -31,11 +32,5 @@ def refuse_other_results(scene: Scene) -> None:
     except ValidationError as error:
         message = f"{uri}/{PLAN} is damaged, or was written by another version of specbench"
         raise InvalidSpec([Problem(PATH, message, "leave adopt out to measure anew")]) from error
-    if there != scene.plan:
-        names = ", ".join(_differing(there, scene.plan))
+    if names := ", ".join(differing(there, scene.plan)):
         raise InvalidSpec([Problem(PATH, f"the results at {uri} are of another plan: {names} differ", _REMEDY)])
-
-
-def _differing(one: Plan, other: Plan) -> list[str]:
-    fields = Plan.model_fields.items()
-    return [field.alias or name for name, field in fields if getattr(one, name) != getattr(other, name)]

@@ -9,7 +9,7 @@ from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.spec.conditions import GateWait, Phase
 from specbench_api.spec.gate import BaselineRef
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.state import EarlierRun, Observed
+from specbench_operator.state.observed import EarlierRun, Observed
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class NoBaseline:
 
     why: GateWait
     message: str
+    awaits: frozenset[str] = frozenset()
+    """Names of runs that may come to be it."""
 
 
 def baseline_of(run: SpecBenchRun, ref: BaselineRef, observed: Observed) -> Baseline | NoBaseline:
@@ -41,7 +43,8 @@ def _of_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -> Base
         return _missing("spec.gate.baselineRef.run names this very run: name an earlier one")
     found = next((each for each in earlier if each.name == name), None)
     if found is None:
-        return _missing(f"there is no SpecBenchRun {name!r} in this namespace: create it, or change baselineRef")
+        message = f"there is no SpecBenchRun {name!r} in this namespace: create it, or change baselineRef"
+        return NoBaseline(GateWait.BASELINE_MISSING, message, frozenset({name}))
     return _usable([found])
 
 
@@ -63,13 +66,15 @@ def _usable(newest_first: Sequence[EarlierRun]) -> Baseline | NoBaseline:
     finished = next((each for each in newest_first if each.phase == Phase.SUCCEEDED and each.uri), None)
     if finished:
         return Baseline(finished.uri)
+    awaits = frozenset(each.name for each in newest_first)
     at_work = next((each for each in newest_first if each.phase not in (Phase.FAILED, Phase.INVALID)), None)
     if at_work:
         phase = at_work.phase or "no phase yet"
-        return NoBaseline(GateWait.BASELINE_NOT_FINISHED, f"the SpecBenchRun {at_work.name!r} is not finished: {phase}")
+        message = f"the SpecBenchRun {at_work.name!r} is not finished: {phase}"
+        return NoBaseline(GateWait.BASELINE_NOT_FINISHED, message, awaits)
     failed = newest_first[0]
     message = f"the SpecBenchRun {failed.name!r} has no result: {failed.phase}; change baselineRef"
-    return NoBaseline(GateWait.BASELINE_FAILED, message)
+    return NoBaseline(GateWait.BASELINE_FAILED, message, awaits)
 
 
 def _missing(message: str) -> NoBaseline:

@@ -12,9 +12,13 @@ from datetime import datetime, timedelta
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
+from specbench_operator.reconcile.judgement import SUSPENDED
 from specbench_operator.render.engine_group import KIND
 from specbench_operator.settings import Settings
-from specbench_operator.state import Job, Observed, Pod, Ref, Thing
+from specbench_operator.state.child import Ref
+from specbench_operator.state.jobs import Before, Job, Thing
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.pods import Pod
 
 
 @dataclass(frozen=True)
@@ -66,12 +70,20 @@ class Children:
         jobs = (*self.engines, *self.clients)
         return sorted({job.launch or 0 for job in jobs if job.place.group == group})
 
-    def preempted(self, group: int, launch: int) -> int:
-        """How many launches of a group before this one were taken away, as far as its engine Jobs still tell."""
-        jobs = [job for job in self.engines if job.place.group == group]
-        over = [job.verdict for job in jobs if (job.launch or 0) < launch and job.verdict]
-        started_over = sum(job.relaunch.preemptions for job in jobs if job.relaunch)
-        return started_over + sum(verdict.reason == EngineReason.PREEMPTED for verdict in over)
+    def before(self, group: int, launch: int) -> Before:
+        """How many launches of a group before this one were no losses, as far as its engine Jobs still tell.
+
+        A Job was told of all launches before it, so of the older ones none need be there.
+        """
+        jobs = sorted((job for job in self.engines if job.place.group == group), key=lambda job: job.place.attempt or 0)
+        latest = max((at for at, job in enumerate(jobs) if job.before != Before()), default=0)
+        told, counted = (jobs[latest].before if jobs else Before()), jobs[latest:]
+        over = [job.verdict.reason for job in counted if (job.launch or 0) < launch and job.verdict]
+        started_over = sum(job.relaunch.preemptions for job in counted if job.relaunch)
+        return Before(
+            told.given_back + over.count(SUSPENDED),
+            told.preemptions + started_over + over.count(EngineReason.PREEMPTED),
+        )
 
     def engine(self, group: int, attempt: int) -> Job | None:
         """The engine Job of one launch."""

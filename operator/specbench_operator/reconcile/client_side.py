@@ -16,7 +16,8 @@ from specbench_api.spec.conditions import EngineReason
 from specbench_operator.reconcile.engine_side import Patience
 from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stage, failed, joined
 from specbench_operator.settings import Settings
-from specbench_operator.state import Failure, Job, Pod, Scope
+from specbench_operator.state.jobs import Failure, Job, Scope
+from specbench_operator.state.pods import Pod
 
 SUSPENDED = "its Job is suspended, and not by us: does a queue take all Jobs here (Kueue's manageJobsWithoutQueueName)?"
 

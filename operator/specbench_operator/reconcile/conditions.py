@@ -147,10 +147,20 @@ def _not_hurt(scene: Scene, view: GroupView) -> Said:
     if view.state in (GroupState.QUEUED, GroupState.STARTING):
         queued = view.state is GroupState.QUEUED
         return unknown(view.reason if queued else EngineReason.STARTING, _told(view))
-    answered = scene.stored is not None and scene.stored.answering == (view.group.index, view.attempt)
-    if answered or _was_serving(scene, view):
+    if _has_answered(scene, view) or _was_serving(scene, view):
         return yes(EngineReason.SERVING, f"arm {view.group.arm}")
     return unknown(EngineReason.STARTING, f"arm {view.group.arm}: healthy; its first completion is awaited")
+
+
+def _has_answered(scene: Scene, view: GroupView) -> bool:
+    """By this launch's own client: launches are numbered anew for a run that carries on an earlier one's results.
+
+    Two clocks are compared. Where S3's is behind, this is told as much later, with a progress.json that comes then.
+    """
+    stored, client = scene.stored, scene.children.client(view.group.index, view.attempt)
+    if stored is None or stored.answering != (view.group.index, view.attempt):
+        return False
+    return client is not None and stored.answered_at is not None and stored.answered_at >= client.created_at
 
 
 def _was_serving(scene: Scene, view: GroupView) -> bool:

@@ -10,7 +10,9 @@ from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.client_side import delay, judge_ended
 from specbench_operator.reconcile.judgement import ClientReason, Stage, joined
 from specbench_operator.reconcile.scene import Scene
-from specbench_operator.state import Job, Ref, StoreTrouble
+from specbench_operator.state.child import Ref
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.stored import StoreTrouble
 
 TERMINAL = (Phase.SUCCEEDED, Phase.FAILED)
 STALLED = (Phase.FAILED, Phase.INVALID)

@@ -7,7 +7,7 @@ taken away by whoever shares out the cluster as well: of that there may be more,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from specbench_api.spec.conditions import EngineReason
@@ -15,7 +15,8 @@ from specbench_api.spec.run import RunSpec
 from specbench_operator.reconcile.judgement import Judgement, Stage, failed, joined, lost, preempted
 from specbench_operator.reconcile.queue_side import held_back, taken_away
 from specbench_operator.settings import Settings
-from specbench_operator.state import Job, Pod, Scope, Terminated
+from specbench_operator.state.jobs import Job, Scope
+from specbench_operator.state.pods import Pod, Terminated
 
 PULLING = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable"}
@@ -98,7 +99,8 @@ def judge_engine(engine: Job, pods: tuple[Pod, ...], patience: Patience, *, clie
 def _told_by_job(engine: Job, patience: Patience) -> Judgement | None:
     """What is already decided, whatever the pod looks like by now."""
     if engine.verdict:
-        return failed(engine.verdict.scope, engine.verdict.reason, engine.verdict.message)
+        told = failed(engine.verdict.scope, engine.verdict.reason, engine.verdict.message)
+        return replace(told, recorded=True)
     if engine.deleting:
         return lost("its Job is being deleted")
     if engine.failure and engine.failure.reason == EngineReason.DEADLINE_EXCEEDED:

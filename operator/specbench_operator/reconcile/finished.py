@@ -18,7 +18,8 @@ from specbench_operator.reconcile.conditions import dated, for_tools
 from specbench_operator.reconcile.course import Course
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.reconcile.scene import condition_of
-from specbench_operator.state import Decision, Job, Thing
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.jobs import Job, Thing
 
 DEFAULT_TTL_S = int(RunSpec.model_fields["ttl_seconds_after_finished"].default)
 

@@ -8,9 +8,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specbench_operator.reconcile.engine_side import Patience, judge_engine
-from specbench_operator.reconcile.judgement import Judgement, Stage, joined, lost
-from specbench_operator.state import Job, Pod
+from specbench_operator.reconcile.engine_side import EVICTED, Patience, judge_engine
+from specbench_operator.reconcile.judgement import Judgement, Stage, joined, lost, preempted
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.pods import Pod
+
+
+def taken_from(pods: tuple[Pod, ...]) -> Judgement | None:
+    """That a node of the group was taken away, as the pod itself says that goes or has ended; None where none says so.
+
+    It is heard before anything else: that another pod came in its place, or that the first node's program then ended
+    with an error, is what follows from it.
+    """
+    grouped = sorted((pod for pod in pods if pod.worker is not None), key=lambda pod: (pod.created_at, pod.ref.name))
+    for pod in grouped:
+        gone = pod.deleted_at is not None or not pod.alive or pod.terminated is not None
+        if pod.disrupted and gone and pod.reason != EVICTED:
+            return preempted(joined((f"node {pod.worker} of the group", f"pod {pod.ref.name}", pod.disrupted)))
+    return None
 
 
 def judge_further_nodes(

@@ -27,14 +27,21 @@ from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.client_side import delay, judge_ended
 from specbench_operator.reconcile.conditions import Said, dated, no, unknown, yes
 from specbench_operator.reconcile.judgement import ClientReason, Stage, joined, soonest
+from specbench_operator.reconcile.moments import from_text
 from specbench_operator.reconcile.scene import status_of
 from specbench_operator.reconcile.transitions import events_of_gate
 from specbench_operator.render.gate_job import gate_job
 from specbench_operator.settings import Settings
-from specbench_operator.state import Decision, Job, Observed, Ref, StoreTrouble
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import StoreTrouble
 
 AGAIN_S = 30.0
-"""Nothing tells of another run's end, or of an S3 that is back."""
+"""Nothing tells of an S3 that is back."""
+BASELINE_MAX_S = 900.0
+"""The end of another run is heard of; this is for an operator that did not hear it."""
 MESSAGE_MAX = 1024
 
 
@@ -81,6 +88,10 @@ class Awaited:
     asked: AskedGate | None = None
     """Evaluate it now."""
     look_again_s: float | None = None
+    awaits: frozenset[str] = frozenset()
+    """Names of runs whose end may end it."""
+    by_itself: bool = False
+    """Nothing but the world outside of this run ends it: the relist may pass it over."""
 
 
 def with_gate(
@@ -117,7 +128,8 @@ def _waiting(decision: Decision, case: Case) -> Decision:
         delete=tuple(ref for ref in _with_stale(decision, case.children, case.job) if not _is_of(case.job, ref)),
         apply=(*decision.apply, *((gate_job(case.run, asked, case.settings),) if asked else ())),
         look_again_s=soonest(decision.look_again_s, awaited.look_again_s),
-        at_rest=False,
+        at_rest=decision.at_rest and awaited.by_itself,
+        awaits=awaited.awaits,
     )
 
 
@@ -131,7 +143,14 @@ def _awaited(case: Case) -> Awaited:
     if isinstance(found, Baseline):
         asked = AskedGate(asked=case.digest, gate=case.gate, baseline=found.uri)
         return Awaited(unknown(GateWait.EVALUATING, f"against {found.uri}"), asked=asked)
-    return Awaited(unknown(found.why, found.message), look_again_s=AGAIN_S)
+    wait_s = _patience_s(case)
+    return Awaited(unknown(found.why, found.message), look_again_s=wait_s, awaits=found.awaits, by_itself=True)
+
+
+def _patience_s(case: Case) -> float:
+    """Half as long again each time, since the run ended: a baseline that was not there for hours will not be soon."""
+    ended = from_text(case.status.completion_time) or case.now
+    return min(max((case.now - ended).total_seconds() / 2, AGAIN_S), BASELINE_MAX_S)
 
 
 def _at_work(case: Case, job: Job) -> Said:

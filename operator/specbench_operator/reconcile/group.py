@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from specbench_api.plan.plan import EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
-from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stage, failed, lost
+from specbench_operator.reconcile.judgement import SUSPENDED, ClientReason, Judgement, Stage, failed, lost
 from specbench_operator.reconcile.moments import to_text
-from specbench_operator.state import Scope, Stored
+from specbench_operator.state.jobs import Before, Scope
+from specbench_operator.state.stored import Stored
 
 LAUNCHES_MAX = 3
 """So often an engine is launched for one group, if it is lost each time without its fault. Others are not counted."""
-SUSPENDED = "Suspended"
 MESSAGE_MAX = 1024
 OWN_FAULT = (
     EngineReason.IMAGE_PULL_FAILED,
@@ -39,8 +39,8 @@ class Launches:
     """In order."""
     judge: Callable[[int], Judgement]
     """Judges one of them."""
-    preempted: Callable[[int], int]
-    """How many before one of them were taken away."""
+    before: Callable[[int], Before]
+    """What their Jobs tell of those before one of them."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,15 @@ def view_group(
     last = attempts[-1] if attempts else known.attempt
     done = known.state is GroupState.DONE if stored is None else measured == len(group.points)
     at = max(last, known.attempt)
-    preemptions = max(known.preemptions, launches.preempted(at))
-    seen = GroupView(group, known.state, last, measured, given_back=known.given_back, preemptions=preemptions)
+    told = launches.before(at)
+    seen = GroupView(
+        group,
+        known.state,
+        last,
+        measured,
+        given_back=max(known.given_back, told.given_back),
+        preemptions=max(known.preemptions, told.preemptions),
+    )
     if done:
         return replace(seen, state=GroupState.DONE, measured=len(group.points))
     if not attempts or last < known.attempt:
@@ -181,8 +188,11 @@ def _from_judgement(seen: GroupView, judgement: Judgement, terms: Terms, *, know
 
 def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, terms: Terms) -> GroupView:
     """A launch is over and another is due, unless too many were. A new number keeps old pods and clients out."""
-    taken = why.reason == EngineReason.PREEMPTED and not terms.suspend
-    given_back, preemptions = seen.given_back + terms.suspend, seen.preemptions + taken
+    given = why.reason == SUSPENDED if why.recorded else terms.suspend
+    taken = why.reason == EngineReason.PREEMPTED and not given
+    given_back, preemptions = seen.given_back + given, seen.preemptions + taken
+    if given and judgement:
+        judgement = replace(judgement, reason=SUSPENDED)
     ended = replace(seen, reason=why.reason, message=why.message, judgement=judgement)
     if preemptions > terms.preemption_budget and taken:
         message = f"preempted {preemptions} times, with a preemptionBudget of {terms.preemption_budget}: {why.message}"

@@ -16,7 +16,7 @@ from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.moments import from_text, to_text, whole
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.reconcile.size import fitted
-from specbench_operator.state import Pod
+from specbench_operator.state.pods import Pod
 
 EVERY_S = 60
 """The sum alone is written no more often than this: each write wakes every watcher of the run."""

@@ -8,7 +8,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.state import Scope
+from specbench_operator.state.jobs import Scope
+
+SUSPENDED = "Suspended"
+"""Reason of a launch that ended because the run was suspended: it was given back, and is no loss."""
 
 
 class Stage(StrEnum):
@@ -49,6 +52,8 @@ class Judgement:
     """Since when the engine has been ready with no client at work."""
     past_pod: str | None = None
     """Where the launch is over and its Job is not: UID of the pod that is past, empty where none was seen."""
+    recorded: bool = False
+    """The launch's Job says so already, so that what was decided then counts, whatever holds by now."""
 
 
 def failed(scope: Scope, reason: str, message: str) -> Judgement:

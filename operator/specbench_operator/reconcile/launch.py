@@ -7,7 +7,7 @@ from dataclasses import replace
 from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.client_side import judge_client
 from specbench_operator.reconcile.engine_side import Patience, judge_engine
-from specbench_operator.reconcile.further_nodes import judge_further_nodes
+from specbench_operator.reconcile.further_nodes import judge_further_nodes, taken_from
 from specbench_operator.reconcile.judgement import Judgement, Stage, lost, soonest
 from specbench_operator.settings import Settings
 
@@ -21,7 +21,8 @@ def judge(children: Children, group: int, patience: Patience, settings: Settings
     if engine is None:
         return by_client if by_client.stage is Stage.FAILED else lost("its Job was deleted")
     pods = children.pods_of(engine)
-    by_engine = judge_engine(engine, pods, patience, client=client)
+    taken = None if engine.verdict or engine.deleting or engine.ended else taken_from(pods)
+    by_engine = taken or judge_engine(engine, pods, patience, client=client)
     if by_engine.stage in (Stage.STARTING, Stage.SERVING):
         by_engine = judge_further_nodes(by_engine, engine, pods, patience, client)
     if by_engine.stage is not Stage.SERVING:

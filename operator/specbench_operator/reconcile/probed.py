@@ -8,7 +8,7 @@ from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact
 from specbench_api.outcome.nvidia import cuda_fact, gpu_facts, links_fact
 from specbench_operator.render.probe import OF_CUDA, OF_GPUS, OF_LINKS, OF_TORCH, sections
-from specbench_operator.state import Pod
+from specbench_operator.state.pods import Pod
 
 SOURCE = "the probe in the engine's image"
 _TORCH = re.compile(r"(\S+) (None|[\d.]+)\s*")

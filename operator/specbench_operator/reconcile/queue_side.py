@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from specbench_api.spec.conditions import QueueReason
 from specbench_operator.reconcile.judgement import Judgement, Stage, joined, preempted
-from specbench_operator.state import Job, Pod
+from specbench_operator.state.jobs import Job
+from specbench_operator.state.pods import Pod
 
 
 def held_back(engine: Job) -> Judgement:

@@ -19,7 +19,7 @@ from specbench_operator.reconcile.problem import PROBLEM_MAX
 from specbench_operator.reconcile.scene import condition_of, status_of
 from specbench_operator.reconcile.size import fitted
 from specbench_operator.reconcile.transitions import events_between
-from specbench_operator.state import Decision
+from specbench_operator.state.decision import Decision
 
 _UNTOUCHED = (
     ConditionType.QUEUED,

@@ -23,7 +23,8 @@ from specbench_operator.reconcile.size import fitted
 from specbench_operator.reconcile.status import status_now
 from specbench_operator.reconcile.transitions import events_between
 from specbench_operator.settings import Settings
-from specbench_operator.state import Decision, Observed
+from specbench_operator.state.decision import Decision
+from specbench_operator.state.observed import Observed
 
 S3_AGAIN_S = 15.0
 NO_LEADER_WORKER_SETS = Problem(

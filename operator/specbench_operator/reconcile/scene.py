@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
+from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.children import Children, children_of, holding
@@ -21,9 +22,11 @@ from specbench_operator.reconcile.group import GroupView, Launches, Terms, view_
 from specbench_operator.reconcile.judgement import Judgement
 from specbench_operator.reconcile.launch import judge
 from specbench_operator.reconcile.moments import from_text
-from specbench_operator.reconcile.nodes import served_on
+from specbench_operator.reconcile.nodes import known_nodes, served_on
 from specbench_operator.settings import Settings
-from specbench_operator.state import Node, NodeUnread, Observed, Stored, StoreTrouble
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import Stored, StoreTrouble
 
 _GRACED = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
 
@@ -42,6 +45,8 @@ class Scene:
     trouble: StoreTrouble | None
     settings: Settings
     now: datetime
+    known_nodes: tuple[str, ...] = ()
+    """Nodes of the run's last launch, where no pod tells them."""
 
     @property
     def holding(self) -> bool:
@@ -80,9 +85,14 @@ class Scene:
         return None if self.open is None or blocked else self.open.launch
 
     @property
+    def placeless(self) -> bool:
+        """Whether the newest earlier results are carried on, and S3 has not said which those are: nothing is made."""
+        return self.run.spec.results.adopt == LATEST
+
+    @property
     def served_on(self) -> tuple[str, ...]:
         """Nodes of the run's last engine that got ready."""
-        return served_on(self.children.pods, self.previous.engine_nodes)
+        return served_on(self.children.pods, self.known_nodes)
 
     def wanted(self, view: GroupView | None) -> int | None:
         """The launch of a group whose engine is to live on."""
@@ -114,14 +124,17 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
             for group in plan.groups
         ]
     )
-    return Scene(run, plan, previous, children, observed.nodes, groups, stored, trouble, settings, now)
+    created = from_text(observed.resource["metadata"].get("creationTimestamp"))
+    last = stored.last_launch if stored else None
+    nodes = known_nodes(previous.engine_nodes, children.clients, last, created)
+    return Scene(run, plan, previous, children, observed.nodes, groups, stored, trouble, settings, now, nodes)
 
 
 def _launches(
     children: Children, patience: Patience, settings: Settings, group: int, hint: GroupStatus | None
 ) -> Launches:
     judge_one = partial(_judge, children, patience, settings, group, hint=hint)
-    return Launches(children.attempts(group), judge_one, partial(children.preempted, group))
+    return Launches(children.attempts(group), judge_one, partial(children.before, group))
 
 
 def _with_pod(view: GroupView, children: Children) -> GroupView:

@@ -11,8 +11,9 @@ from specbench_api.spec.status import GroupStatus, PointCounts, ResultsStatus, R
 from specbench_operator.reconcile.answer import arms_of
 from specbench_operator.reconcile.conditions import conditions_of
 from specbench_operator.reconcile.course import TERMINAL, Course
-from specbench_operator.reconcile.group import SUSPENDED, GroupView
+from specbench_operator.reconcile.group import GroupView
 from specbench_operator.reconcile.held import with_gpu_seconds
+from specbench_operator.reconcile.judgement import SUSPENDED
 from specbench_operator.reconcile.moments import to_text
 from specbench_operator.reconcile.problem import problem_of
 from specbench_operator.reconcile.scene import Scene
@@ -75,7 +76,9 @@ def _start(scene: Scene) -> str | None:
     return to_text(asked)
 
 
-def _results(scene: Scene, course: Course) -> ResultsStatus:
+def _results(scene: Scene, course: Course) -> ResultsStatus | None:
+    if scene.placeless:
+        return None
     uri = results_uri(scene.run)
     done = course.phase is Phase.SUCCEEDED
     return ResultsStatus(uri=uri, summary=f"{uri}/{SUMMARY}" if done else "", report=f"{uri}/{REPORT}" if done else "")

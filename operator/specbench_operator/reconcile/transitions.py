@@ -8,7 +8,7 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
 from specbench_operator.reconcile.judgement import joined
 from specbench_operator.reconcile.scene import condition_of
-from specbench_operator.state import Event
+from specbench_operator.state.decision import Event
 
 NORMAL, WARNING = "Normal", "Warning"
 

@@ -15,7 +15,8 @@ from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact, Whereabouts
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.reconcile.probed import probed
-from specbench_operator.state import Node, NodeUnread, Pod
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.pods import Pod
 
 MIB = 1 << 20
 GPU_MEMORY = "nvidia.com/gpu.memory"

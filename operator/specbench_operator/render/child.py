@@ -22,7 +22,7 @@ from specbench_api.plan.names import (
 )
 from specbench_api.spec.placement import Resources
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 Manifest = dict[str, Any]
 

@@ -18,7 +18,7 @@ from specbench_operator.render.client_pod import CONTAINER, PLAN_DIR, RETRIES, S
 from specbench_operator.render.prompt_volumes import with_prompts
 from specbench_operator.render.service import endpoint
 from specbench_operator.settings import Settings
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 ENGINE_POD = f"{GROUP}/engine-pod"
 """Annotation of a client's Job: UID of the engine's pod that it measures. Another pod is another launch."""

@@ -19,7 +19,8 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import OURS, STAY_PUT, Manifest, labels, metadata, same_for_all
 from specbench_operator.render.engine_pod import engine_launch, engine_pod, worker_pod
 from specbench_operator.settings import Settings
-from specbench_operator.state import Job, Place
+from specbench_operator.state.child import Place
+from specbench_operator.state.jobs import Job
 
 KIND = "LeaderWorkerSet"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"

@@ -15,7 +15,7 @@ from specbench_operator.render.child import STAY_PUT, Manifest, labels, metadata
 from specbench_operator.render.engine_pod import engine_launch, engine_pod
 from specbench_operator.render.queue import queue_labels
 from specbench_operator.settings import Settings
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 SAY_DISRUPTION = {
     "action": "FailJob",

@@ -10,7 +10,7 @@ from specbench_operator.render.child import Manifest, labels, metadata
 from specbench_operator.render.client_job import IGNORE_DISRUPTION, fail_on
 from specbench_operator.render.client_pod import RETRIES, client_pod, results_uri
 from specbench_operator.settings import Settings
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 DEADLINE_S = 3600
 """As of the report: minutes at most; an hour means that it hangs."""

@@ -14,7 +14,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import Manifest, metadata
 from specbench_operator.render.engine_pod import engine_launch
 from specbench_operator.render.engine_volumes import config_key
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 
 def plan_config(run: SpecBenchRun, plan: Plan) -> Manifest:

@@ -11,7 +11,7 @@ from specbench_operator.render.child import Manifest, labels, metadata
 from specbench_operator.render.client_job import IGNORE_DISRUPTION, fail_on
 from specbench_operator.render.client_pod import PLAN_DIR, RETRIES, client_pod, results_root
 from specbench_operator.settings import Settings
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 DEADLINE_S = 3600
 """Bootstraps over thousands of requests take minutes; an hour means that it hangs."""

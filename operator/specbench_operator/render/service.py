@@ -12,7 +12,7 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import Manifest, metadata, selector
 from specbench_operator.render.engine_group import LEADS
 from specbench_operator.render.engine_pod import engine_launch
-from specbench_operator.state import Place
+from specbench_operator.state.child import Place
 
 
 def engine_service(run: SpecBenchRun, plan: Plan, group: EngineGroup, attempt: int, job: int | None = None) -> Manifest:

@@ -163,11 +163,12 @@ class CampaignWorld:
             conditions=conditions(rows),
         )
 
-    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed") -> None:
-        """It ends without results."""
+    def fail(self, name: str, reason: str = "OOMKilled", phase: str = "Failed", *, mendable: bool = False) -> None:
+        """It ends without results; or has failed, and has not ended, for it can be mended by hand."""
         self._write_held(self.runs[name], at_once=True)
         rows = conditions({"Ready": "False", "Reconciling": "False", "Stalled": "True"}, reason)
-        self._tell(name, phase=phase, completionTime=to_text(self.now), conditions=rows)
+        ended = {} if mendable else {"completionTime": to_text(self.now)}
+        self._tell(name, phase=phase, conditions=rows, **ended)
 
     def queue(self, name: str) -> None:
         """It waits for quota."""

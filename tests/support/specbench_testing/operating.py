@@ -39,6 +39,7 @@ RULES: list[dict[str, list[str]]] = [
         "resources": ["specbenchruns/status", "specbenchcampaigns/status"],
         "verbs": ["patch"],
     },
+    {"apiGroups": ["specbench.io"], "resources": ["specbenchruns/finalizers"], "verbs": ["update"]},
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["get", "list", "create", "patch", "delete"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
@@ -48,11 +49,14 @@ RULES: list[dict[str, list[str]]] = [
 ]
 """All that the operator may do, in the namespaces that it watches and nowhere else."""
 
-GROUP_RULE = {
-    "apiGroups": ["leaderworkerset.x-k8s.io"],
-    "resources": ["leaderworkersets"],
-    "verbs": ["get", "list", "create", "patch", "delete"],
-}
+GROUP_RULES: list[dict[str, list[str]]] = [
+    {"apiGroups": ["batch"], "resources": ["jobs/finalizers"], "verbs": ["update"]},
+    {
+        "apiGroups": ["leaderworkerset.x-k8s.io"],
+        "resources": ["leaderworkersets"],
+        "verbs": ["get", "list", "create", "patch", "delete"],
+    },
+]
 """Beside them, where engines may spread over several nodes."""
 
 T = TypeVar("T")

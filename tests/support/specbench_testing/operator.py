@@ -12,9 +12,7 @@ from specbench_api.outcome.summary import Cell, Counts, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.load import Level
 from specbench_operator.settings import Settings
-from specbench_operator.state import (
-    Waiting,
-)
+from specbench_operator.state.pods import Waiting
 from specbench_testing.resources import resource
 
 UID = "7d0f6bd8-1111-4c4b-9d53-000000000001"

@@ -36,26 +36,15 @@ from specbench_operator.reconcile.run import decide
 from specbench_operator.render.client_job import ENGINE_POD
 from specbench_operator.render.engine_group import KIND
 from specbench_operator.render.queue import QUEUE
+from specbench_operator.render.told import before_of, nodes_of
 from specbench_operator.settings import Settings
-from specbench_operator.state import (
-    Decision,
-    EarlierRun,
-    Event,
-    Failure,
-    Job,
-    Node,
-    NodeUnread,
-    Observed,
-    Place,
-    Pod,
-    Ref,
-    Scope,
-    Stored,
-    StoreTrouble,
-    Terminated,
-    Thing,
-    Waits,
-)
+from specbench_operator.state.child import Place, Ref
+from specbench_operator.state.decision import Decision, Event
+from specbench_operator.state.jobs import Failure, Job, Scope, Thing, Waits
+from specbench_operator.state.nodes import Node, NodeUnread
+from specbench_operator.state.observed import EarlierRun, Observed
+from specbench_operator.state.pods import Pod, Terminated
+from specbench_operator.state.stored import LaunchStored, Stored, StoreTrouble
 from specbench_testing.operator import NOON, OLDER_UID, SETTINGS, UID, operator_run, summary_of
 
 AWAY = StoreTrouble("S3Away", "http://s3:9000 cannot be reached", refused=False)
@@ -78,6 +67,9 @@ class World:
     measured: set[str] = field(default_factory=set)
     summary: RunSummary | None = None
     answering: tuple[int, int] | None = None
+    answered_at: datetime | None = None
+    """None: it is told anew all the time."""
+    last_launch: LaunchStored | None = None
     plan_there: str | None = None
     trouble: StoreTrouble | None = None
     gate: GateReport | None = None
@@ -117,7 +109,10 @@ class World:
 
     def observed(self) -> Observed:
         """What the operator reads."""
-        stored = Stored(frozenset(self.measured), self.summary, self.answering, self.plan_there)
+        stored = Stored(
+            frozenset(self.measured), self.summary, self.answering, self.answered_at or self.now, self.plan_there,
+            self.last_launch,
+        )  # fmt: skip
         return Observed(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.things.values()),
             self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
@@ -158,6 +153,18 @@ class World:
         self.events += decision.events
 
     # what fate does
+
+    def lose_status(self) -> None:
+        """Status is gone: it was a cache."""
+        self.run.pop("status", None)
+
+    def look_in_vain(self) -> Decision:
+        """Decide, and let the cluster follow, but for the status: that write is refused."""
+        kept = self.run.get("status")
+        decision = self.look()
+        self.run.pop("status")
+        self.run |= {} if kept is None else {"status": kept}
+        return decision
 
     def engine(self, group: int = 0, attempt: int = 0) -> str:
         """Name of an engine Job."""
@@ -276,8 +283,9 @@ class World:
             engine_pod = meta.get("annotations", {}).get(ENGINE_POD, "")
             started = None if suspended else self.now
             self.jobs[name] = Job(
-                ref, owner, place, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod
-            )
+                ref, owner, place, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod,
+                engine_nodes=nodes_of(meta), before=before_of(meta),
+            )  # fmt: skip
             self.launched += [name] if place.role == ROLE_ENGINE else []
             return
         assert (kind, name) not in self.things, f"{kind} {name} is there already"

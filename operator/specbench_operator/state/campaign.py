@@ -1,4 +1,4 @@
-"""CampaignObserved (all that was read of a campaign) and CampaignDecision (all that is to be done): see `state`.
+"""CampaignObserved (all that was read of a campaign) and CampaignDecision (all that is to be done).
 
 A campaign touches SpecBenchRuns and nothing else: it creates, patches and deletes them, those that it owns.
 """
@@ -13,7 +13,8 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.spec.campaign_status import CampaignStatus
-from specbench_operator.state import Event, Ref
+from specbench_operator.state.child import Ref
+from specbench_operator.state.decision import Event
 
 ANNOTATION_HELD = f"{GROUP}/suspended-by-campaign"
 """On a run that the campaign suspended: why. A run that is suspended without it was suspended by hand, and stays so."""
@@ -47,6 +48,8 @@ class RunSeen:
     """Why the campaign suspended it; empty where it did not."""
     rerun: str = ""
     fire_time: str | None = None
+    cell: str = ""
+    """Which cell of the matrix it is, in every round alike."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     phase: str = ""
     conditions: Mapping[str, Told] = field(default_factory=dict)
@@ -95,8 +98,8 @@ class RunSeen:
 
     @property
     def resumable(self) -> bool:
-        """The campaign suspended it, and may let it go on."""
-        return self.suspended and bool(self.held) and not self.over
+        """The campaign suspended it, and may let it go on. One that failed and has not ended may be mended yet."""
+        return self.suspended and bool(self.held) and not self.ended
 
     def is_true(self, kind: str) -> bool:
         """Whether it says so of itself."""
@@ -114,6 +117,8 @@ class Stranger(StrEnum):
     """Somebody else's. It is never touched."""
     LEFTOVER = "Leftover"
     """It belonged to a deleted campaign of the same name: Kubernetes removes it."""
+    ORPHAN = "Orphan"
+    """Nobody's, and made to carry on results of the very run that has this name: the campaign takes it over."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,8 @@ class CampaignObserved:
     runs: tuple[RunSeen, ...] = ()
     strangers: Mapping[str, Stranger] = field(default_factory=dict)
     """The other runs in the namespace, by their names: what has a name already cannot be made."""
+    orphans: tuple[RunSeen, ...] = ()
+    """Those of them that nobody owns and whose name may be one of the campaign's, read whole."""
 
 
 @dataclass(frozen=True)

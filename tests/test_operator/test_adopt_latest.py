@@ -1,0 +1,163 @@
+"""`adopt: Latest`: the newest results that measure the same are found once and kept to; nothing is made before that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.gate import GateReport
+from specbench_api.plan.expand import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.conditions import ConditionType
+from specbench_api.spec.reading import parse_run
+from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.adopting import carrying_on, kept_uid, newest_alike
+from specbench_operator.cluster.bucket import Listing
+from specbench_operator.cluster.observe import Observer
+from specbench_operator.state.observed import Observed
+from specbench_operator.state.stored import Stored, StoreTrouble
+from specbench_testing.operator import OLDER_UID, UID, operator_run
+from specbench_testing.resources import edit
+from specbench_testing.world import AWAY, World
+
+ROOT = "team/runs/default/demo"
+LATEST = {"spec.results.adopt": "Latest"}
+
+
+def plan_of(uid: str, edits: Mapping[str, Any] | None = None) -> Plan:
+    run = operator_run(edits)
+    run["metadata"]["uid"] = uid
+    return expand(parse_run(run))
+
+
+@dataclass
+class Kept:
+    """plan.json by UID, each with the hour at which it was stored."""
+
+    plans: Mapping[str, tuple[int, str]]
+
+    def listing(self, prefix: str) -> Listing:
+        if prefix == f"{ROOT}/":
+            return Listing({}, tuple(f"{ROOT}/{uid}/" for uid in (*self.plans, "half-written")))
+        found = self.plans.get(prefix.removeprefix(f"{ROOT}/").rstrip("/"))
+        stored = {f"{prefix}plan.json": datetime(2026, 1, 2, found[0], tzinfo=UTC)} if found else {}
+        return Listing({}, (), stored)
+
+    def get(self, key: str) -> bytes:
+        return self.plans[key.split("/")[-2]][1].encode()
+
+
+@pytest.mark.parametrize(
+    ("plans", "found"),
+    [
+        ({}, None),
+        ({"b": (9, plan_of("b").to_json()), "a": (12, plan_of("a").to_json())}, "a"),
+        ({"b": (9, plan_of("b").to_json()), "a": (12, plan_of("a", {"spec.load.repeats": 2}).to_json())}, "b"),
+        ({"a": (12, plan_of("a", {"spec.placement.queueName": "elsewhere"}).to_json())}, "a"),
+        ({"a": (12, '{"schemaVersion": "specbench.io/plan/v0"}')}, None),
+    ],
+    ids=["none", "the newest", "that measures the same", "in any queue", "not another version's"],
+)
+def test_the_newest_results_that_measure_the_same_are_found(
+    plans: Mapping[str, tuple[int, str]], found: str | None
+) -> None:
+    bucket: Any = Kept(plans)
+    assert newest_alike(bucket, ROOT, plan_of(UID)) == found
+
+
+@dataclass
+class Place:
+    """An API server and an S3 of which one run is asked."""
+
+    run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
+    found: str | StoreTrouble | None = OLDER_UID
+    plans: tuple[str, ...] = ()
+    asked: list[str] = field(default_factory=list)
+
+    def get(self, kind: str, _namespace: str, _name: str) -> Any:
+        return self.run if kind == "SpecBenchRun" else None
+
+    def list(self, kind: str, _namespace: str, *, labels: str = "", fields: str = "") -> list[Any]:
+        labelled = {"specbench.io/role": "plan"}
+        meta = {"name": "p", "uid": "p", "labels": labelled, "ownerReferences": [{"uid": UID, "controller": True}]}
+        return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
+
+    def read(self, run: SpecBenchRun, *, last_launch: bool) -> Stored:
+        self.asked.append(run.results_uid)
+        return Stored()
+
+    def read_gate(self, _run: SpecBenchRun) -> GateReport | None:
+        return None
+
+    def latest(self, _run: SpecBenchRun) -> str | StoreTrouble | None:
+        self.asked.append("Latest")
+        return self.found
+
+    def observe(self) -> Observed:
+        here: Any = self
+        observed = Observer(here, here).observe("default", "demo")
+        assert observed is not None
+        return observed
+
+    def adopted(self) -> str | None:
+        return parse_run(self.observe().resource).spec.results.adopt
+
+
+def test_what_is_found_is_carried_on_as_if_its_uid_had_been_written() -> None:
+    place = Place()
+    assert place.adopted() == OLDER_UID
+    assert place.asked == ["Latest", OLDER_UID]
+
+
+def test_where_nothing_is_found_the_run_begins_anew() -> None:
+    place = Place(found=None)
+    assert place.adopted() is None
+    assert place.asked == ["Latest", UID]
+
+
+@pytest.mark.parametrize("uid", [OLDER_UID, UID], ids=["an earlier run's", "its own"])
+def test_what_was_found_once_stays_whatever_comes_to_lie_in_s3(uid: str) -> None:
+    by_plan = Place(plans=(plan_of(uid).to_json(),), found="newer")
+    by_status = Place(found="newer")
+    by_status.run["status"] = {"results": {"uri": f"s3://results/runs/default/demo/{uid}"}}
+    for place in (by_plan, by_status):
+        assert place.adopted() == (None if uid == UID else uid)
+        assert place.asked == [uid], "S3 is not searched again"
+
+
+@pytest.mark.parametrize("plan_json", [None, "", "{", "[]", "null", "{}"])
+def test_what_cannot_be_read_tells_no_uid(plan_json: str | None) -> None:
+    assert kept_uid(operator_run(LATEST), plan_json) is None
+
+
+def test_while_s3_does_not_answer_nothing_is_made_and_no_place_is_told() -> None:
+    place = Place(found=AWAY)
+    observed = place.observe()
+    assert (observed.stored, place.asked) == (AWAY, ["Latest"])
+    world = World(operator_run(LATEST), trouble=AWAY)
+    decision = world.look()
+    assert (decision.apply, world.launched, world.status.results) == ((), [], None)
+    assert "s3:9000 cannot be reached" in world.condition(ConditionType.RECONCILING).message
+    world.trouble = None
+    edit(world.run, "spec.results.adopt", OLDER_UID)
+    world.plan_there = world.plan.to_json()
+    world.settle()
+    assert world.launched == [world.engine()]
+
+
+def test_a_run_that_names_a_uid_or_none_is_as_it_was_written() -> None:
+    for edits in ({}, {"spec.results.adopt": OLDER_UID}):
+        place = Place(run=operator_run(edits))
+        assert place.observe().resource == place.run
+        assert "Latest" not in place.asked
+
+
+def test_nothing_else_of_the_run_changes() -> None:
+    run = operator_run(LATEST)
+    changed = carrying_on(run, OLDER_UID)
+    assert run["spec"]["results"]["adopt"] == "Latest", "what was given stays"
+    assert {**changed, "spec": {**changed["spec"], "results": run["spec"]["results"]}} == run

@@ -1,0 +1,33 @@
+"""What the operator may do covers what it makes, also where a cluster enforces more than Kubernetes does by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from specbench_testing.operating import GROUP_RULES, RULES
+
+GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
+RESOURCES = {"SpecBenchRun": "specbenchruns", "Job": "jobs"}
+SPREAD = "LeaderWorkerSet"
+
+
+@pytest.mark.parametrize("file", GOLDEN, ids=lambda file: file.stem)
+def test_a_child_that_blocks_the_deletion_of_its_owner_needs_a_right_on_the_owners_finalizers(file: Path) -> None:
+    """OpenShift has the admission plugin OwnerReferencesPermissionEnforcement turned on."""
+    rules = [*RULES, *GROUP_RULES]
+    for child in yaml.safe_load_all(file.read_text()):
+        for owner in child["metadata"].get("ownerReferences", []):
+            if owner.get("blockOwnerDeletion"):
+                allowed = RULES if child["kind"] != SPREAD else rules
+                named = f"{RESOURCES[owner['kind']]}/finalizers"
+                group = owner["apiVersion"].partition("/")[0]
+                assert [rule for rule in allowed if named in rule["resources"] and group in rule["apiGroups"]] == [
+                    {"apiGroups": [group], "resources": [named], "verbs": ["update"]}
+                ]
+
+
+def test_some_child_does_that() -> None:
+    assert sum("blockOwnerDeletion: true" in file.read_text() for file in GOLDEN) > 5
