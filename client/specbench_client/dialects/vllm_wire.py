@@ -32,6 +32,7 @@ class VllmDialect:
 
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
+    keeps_special_tokens = True
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
@@ -53,6 +54,7 @@ class VllmDialect:
             "seed": ask.seed,
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
+            **({"skip_special_tokens": False} if ask.markers else {}),
             **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 
