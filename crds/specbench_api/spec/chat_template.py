@@ -11,7 +11,7 @@ import datetime as dt
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from specbench_api.model import ApiModel, Open, Rule, refuse_broken
 
@@ -46,6 +46,28 @@ CLAIMED_BESIDE = {
 """Fields of `extraBody` that reach an engine's chat template alone, and so nothing that is sent as token ids."""
 
 
+def _day(text: str) -> str:
+    """A day of the calendar, as the API server's format `date` has it."""
+    try:
+        dt.date.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(f"{text} is no day of the calendar") from error
+    return text
+
+
+def _written(value: Any) -> Any:
+    """`--set` reads a day as a date; a file's is text."""
+    return value.isoformat() if type(value) is dt.date else value
+
+
+Day = Annotated[
+    str,
+    BeforeValidator(_written),
+    Field(min_length=10, max_length=10, pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", json_schema_extra={"format": "date"}),
+    AfterValidator(_day),
+]
+
+
 class ChatTemplate(ApiModel):
     """How messages become tokens."""
 
@@ -73,8 +95,9 @@ class ChatTemplate(ApiModel):
     name: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     """Which template, of a tokenizer that has several by name; `default` where none is named."""
     kwargs: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
-    """Variables of the template: enable_thinking, reasoning_effort, tools, …"""
-    date: dt.date | None = None
+    """Variables of the template: enable_thinking, reasoning_effort, tools, … Keys of objects reach it in alphabetical
+    order, in which the API server keeps them too."""
+    date: Day | None = None
     """The day that a template is told where it asks for today (`strftime_now`), so that a prompt is the same tomorrow;
     midnight of 2026-01-01 where none is given."""
 
@@ -93,4 +116,4 @@ class ChatTemplate(ApiModel):
     @property
     def today(self) -> dt.date:
         """What the template is told."""
-        return self.date or TEMPLATE_DATE
+        return dt.date.fromisoformat(self.date) if self.date else TEMPLATE_DATE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -106,14 +105,15 @@ def _read(path: Path) -> bytes | None:
         raise BadInput(f"{path}: {error.strerror or error}") from error
 
 
-def _of_hub(uri: str, field: str, get: Callable[[str], Path] = hub_file) -> bytes | None:
+def _of_hub(uri: str, field: str) -> bytes | None:
     """A repository that is there and lacks the file is no error; one that cannot be asked, or is gated, is."""
     try:
-        return get(uri).read_bytes()
+        return hub_file(uri).read_bytes()
     except BadInput as error:
         missing = error.__cause__ and error.__cause__.__cause__
         if type(missing).__name__ in _MISSING:
             return None
         said = str(error.__cause__ or error).strip().partition("\n")[0]
-        gated = "accept the terms on its page and set HF_TOKEN" if "gated" in said.lower() else "is the hub reachable"
-        raise BadInput(f"{field}: {uri} could not be read: {said}: {gated}? Else {INSTEAD}") from error
+        is_gated = "gated" in said.lower()
+        todo = "accept its terms on its page and set HF_TOKEN." if is_gated else "is the hub reachable from here?"
+        raise BadInput(f"{field}: {uri} could not be read: {said}: {todo} Or {INSTEAD}") from error
