@@ -87,7 +87,7 @@ def test_a_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
     here, there = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t")
     template = load_template(there, Target(name="m"), tmp_path, fetch)
     assert template.template_sha256 == load_template(here, Target(name="m"), tmp_path).template_sha256
-    with pytest.raises(BadInput, match="s3://bucket/other has no tokenizer.json: set chatTemplate.tokenizer to"):
+    with pytest.raises(BadInput, match=r"s3://bucket/other has no tokenizer.json: set chatTemplate.tokenizer to"):
         load_template(declared(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path, fetch)
 
 

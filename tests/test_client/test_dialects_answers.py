@@ -115,8 +115,8 @@ def test_an_engine_is_asked_to_keep_the_markers_of_thought_where_it_knows_how() 
         assert dialect.body(ask)["skip_special_tokens"] is False
         assert dialect.keeps_special_tokens
     assert LLAMA.body(ask)["preserved_tokens"] == ["<|channel|>"]
-    openai = BY_NAME[DialectName.OPENAI]
-    assert (openai.body(ask), openai.keeps_special_tokens) == (openai.body(replace(ask, markers=())), False)
+    for dialect in (BY_NAME[DialectName.OPENAI], DIALECTS[EngineKind.TRANSFORMERS]):
+        assert (dialect.body(ask), dialect.keeps_special_tokens) == (dialect.body(replace(ask, markers=())), False)
 
 
 def test_chunks_of_a_completion_carry_their_text_beside_the_reason() -> None:

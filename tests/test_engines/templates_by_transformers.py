@@ -6,7 +6,7 @@ text and the token ids of each.
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import sys
 from typing import Any
@@ -15,13 +15,13 @@ import transformers
 from transformers.utils import chat_template_utils
 
 
-class FixedDay(datetime.datetime):
+class FixedDay(dt.datetime):
     """A clock that stands."""
 
     day = ""
 
     @classmethod
-    def now(cls, tz: datetime.tzinfo | None = None) -> FixedDay:
+    def now(cls, tz: dt.tzinfo | None = None) -> FixedDay:
         """Midnight of the day."""
         return cls.fromisoformat(cls.day)
 

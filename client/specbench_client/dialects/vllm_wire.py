@@ -32,7 +32,6 @@ class VllmDialect:
 
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
-    keeps_special_tokens = True
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
@@ -40,6 +39,7 @@ class VllmDialect:
 
     def __init__(self, kind: EngineKind) -> None:
         self.kind = kind
+        self.keeps_special_tokens = kind is not EngineKind.TRANSFORMERS  # the research runtime always leaves them out
         self.readings = TRANSFORMERS if kind is EngineKind.TRANSFORMERS else VLLM
 
     def body(self, ask: Ask) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class VllmDialect:
             "seed": ask.seed,
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
-            **({"skip_special_tokens": False} if ask.markers else {}),
+            **({"skip_special_tokens": False} if ask.markers and self.keeps_special_tokens else {}),
             **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 

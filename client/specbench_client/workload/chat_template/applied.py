@@ -26,9 +26,9 @@ REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 class AppliedTemplate:
     """Everything that the token ids of a conversation depend on besides its messages.
 
-    `variables` is the canonical JSON of the special tokens' names and of the user's kwargs: a point's hash knows no order
-    of keys, and the API server keeps none, so a template is given one order everywhere. `special_markers` are the
-    markers of thought that the tokenizer has as special tokens; `where` names it in errors.
+    `variables` is the canonical JSON of the special tokens' names and of the user's kwargs: a point's hash knows no
+    order of keys, and the API server keeps none, so a template is given one order everywhere. `special_markers` are
+    the markers of thought that the tokenizer has as special tokens; `where` names it in errors.
     """
 
     tokenizer_json: bytes = field(repr=False)
