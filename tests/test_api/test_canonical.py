@@ -173,14 +173,21 @@ def test_a_drafters_knob_changes_its_own_points_and_no_baseline(field: str) -> N
 
 
 def test_what_a_chat_template_is_told_is_part_of_every_point() -> None:
-    told = [{}, {"tokenizer": "a/b"}, {"template": "a"}, {"name": "a"}, {"kwargs": {"a": 1}}, {"date": "2026-01-02"}]
+    told: list[dict[str, Any]] = [
+        {},
+        {"tokenizer": "a/b"},
+        {"template": "a"},
+        {"name": "a"},
+        {"kwargs": {"a": 1}},
+        {"date": "2026-01-02"},
+    ]
     found = [hashes({"spec.workloads[0].chatTemplate": {"appliedBy": "Client"} | one})[0] for one in told]
     assert len(set(found)) == len(told)
 
 
 def test_a_chat_template_of_the_engine_makes_no_other_run() -> None:
-    plain, written = ({}, {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {}}})
-    assert canonical_run(run_of(plain).spec) == canonical_run(run_of(written).spec)
+    written = {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {}}}
+    assert canonical_run(run_of().spec) == canonical_run(run_of(written).spec)
 
 
 def test_a_default_that_is_written_out_is_the_same_point() -> None:

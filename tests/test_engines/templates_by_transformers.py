@@ -18,12 +18,12 @@ from transformers.utils import chat_template_utils
 class FixedDay(dt.datetime):
     """A clock that stands."""
 
-    day = ""
+    told = ""
 
     @classmethod
     def now(cls, tz: dt.tzinfo | None = None) -> FixedDay:
         """Midnight of the day."""
-        return cls.fromisoformat(cls.day)
+        return cls.fromisoformat(cls.told)
 
 
 def applied(row: dict[str, Any]) -> dict[str, Any]:
@@ -38,6 +38,6 @@ def applied(row: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
-    FixedDay.day = given["day"]
+    FixedDay.told = given["day"]
     chat_template_utils.datetime = FixedDay
     sys.stdout.write(json.dumps([applied(row) for row in given["rows"]]))
