@@ -21,6 +21,9 @@ from specbench_client.workload.chat_template.tokens import Tokens, load_tokens
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """By which names templates ask for what an assistant thought; each is given where the template's text names it."""
 
+_FAULTS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What Python raises of a template that takes a conversation for another than it is."""
+
 
 @dataclass(frozen=True)
 class AppliedTemplate:
@@ -58,7 +61,7 @@ class AppliedTemplate:
         told = [self._plain(message) for message in messages]
         try:
             return built.template.render(**{"tools": None, "documents": None} | variables | _asked_of(told))
-        except (TemplateError, TypeError, ValueError, AttributeError, KeyError, ArithmeticError) as error:
+        except (TemplateError, *_FAULTS) as error:
             said = f"{type(error).__name__}: {error}" if not isinstance(error, TemplateError) else f"{error}"
             raise BadInput(f"the chat template of {self.where} refuses the conversation: {said}") from error
 
