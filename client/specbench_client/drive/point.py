@@ -31,7 +31,6 @@ from specbench_client.load.watch import Tally, WarmUp, self_watch
 from specbench_client.metrics.frame import COLUMNS
 from specbench_client.store.parts import PartsWriter
 from specbench_client.store.point import PointStore, Span
-from specbench_client.workload.chat_template.prompts import render_prompts
 from specbench_client.workload.prompts import Prompts
 from specbench_client.workload.reading import Prompt
 
@@ -103,11 +102,8 @@ class _Attempt:
             if steadiness.reached:
                 self.site.crew.no_more_conversations()
 
-        load, rows = loads.warm_up(self.point, bounds.most), warmup_prompts(prompts.rows, bounds.most)
-        template = self.site.launch.templates.get(self.point.workload)
-        if template is not None:
-            rows = await asyncio.to_thread(lambda: list(render_prompts(rows, template).rows))
-        await self._work(load, rows, RecordPhase.WARMUP, follow)
+        load = loads.warm_up(self.point, bounds.most)
+        await self._work(load, warmup_prompts(prompts.rows, bounds.most), RecordPhase.WARMUP, follow)
         steady = "steady" if steadiness.reached else "not steady"
         _log.info("warmed up: %s requests of %s at most, step times %s", steadiness.requests, bounds.most, steady)
         return WarmUp(steadiness.requests, steadiness.reached)
