@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
@@ -11,7 +12,7 @@ class Message:
 
     role: str
     content: str
-    token_ids: tuple[int, ...] | None = None
+    token_ids: Sequence[int] | None = None
     """Of the last message: the whole conversation up to here as the model's own tokens, which are sent instead of any
     text. Without a content it came as tokens, past any chat template, and is the only message."""
     reasoning: str = ""
@@ -23,7 +24,7 @@ class Message:
         Tokens that a chat template made of a text are gone: the text is another one now.
         """
         if self.token_ids is not None and not self.content:
-            turned = self.token_ids[::-1]
+            turned = tuple(self.token_ids)[::-1]
             at = (prefix or 0) % len(turned)
             return replace(self, token_ids=turned[at:] + turned[:at])
         words = [] if prefix is None else [f"{prefix}"]

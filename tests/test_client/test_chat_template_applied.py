@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def template_of(folder: Path, shape: str, **declared: Any) -> AppliedTemplate:
     return load_template(ChatTemplate(applied_by="Client", tokenizer=str(tokenizer), **declared), MODEL, folder)
 
 
-def decoded(folder: Path, ids: tuple[int, ...] | None) -> str:
+def decoded(folder: Path, ids: Sequence[int] | None) -> str:
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     return str(tokenizer.decode(list(ids or ()), skip_special_tokens=False))
 
@@ -48,7 +49,7 @@ def test_special_tokens_are_parsed_and_no_beginning_is_doubled(tmp_path: Path) -
 
     ids = asked[-1].token_ids
     assert ids is not None
-    assert ids.count(tokenizer.token_to_id("<bos>")) == 1
+    assert list(ids).count(tokenizer.token_to_id("<bos>")) == 1
     assert ids[0] == tokenizer.token_to_id("<bos>")
     assert ids[1] == tokenizer.token_to_id("<|head|>")
     assert len(ids) > 4, "what the tokenizer was saved with to cut texts by is no part of a prompt"

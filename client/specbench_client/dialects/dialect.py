@@ -42,7 +42,7 @@ class Ask:
     """Special tokens by which the model marks its thoughts, and which the answer's text must hold."""
 
     @property
-    def token_ids(self) -> tuple[int, ...] | None:
+    def token_ids(self) -> Sequence[int] | None:
         """The prompt as token ids, where it is one."""
         return self.messages[-1].token_ids
 

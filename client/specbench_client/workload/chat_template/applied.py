@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -21,6 +22,7 @@ from specbench_client.workload.chat_template.tokens import Tokens, load_tokens
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """By which names templates ask for what an assistant thought; each is given where the template's text names it."""
 
+_FOUR_BYTES = "I"
 _FAULTS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What Python raises of a template that takes a conversation for another than it is."""
 
@@ -68,12 +70,16 @@ class AppliedTemplate:
     def asked(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """The same messages, the last with the token ids of them all; unchanged where they are there. Raises BadInput.
 
-        Nothing is added to what the template wrote: a beginning-of-sequence token stands there once or not at all.
+        Nothing is added to what the template wrote: a beginning-of-sequence token stands there once or not at all. The
+        ids are an array of four bytes each: as integers of Python, those of a set of long prompts would be gigabytes.
         """
         last = messages[-1]
         if last.token_ids is not None:
             return messages
-        return (*messages[:-1], replace(last, token_ids=tuple(_built(self).tokens.encode(self.text(messages)))))
+        return (
+            *messages[:-1],
+            replace(last, token_ids=array(_FOUR_BYTES, _built(self).tokens.encode(self.text(messages)))),
+        )
 
     def spoken(self, messages: Sequence[Message], text: str) -> Spoken:
         """An answer to what was asked, in its two parts."""
