@@ -13,6 +13,7 @@ import pytest
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.target import Target
 from specbench_client.chat import Message
+from specbench_client.drive.launch import common_template
 from specbench_client.load.turns import Turn, TurnResult, prepare
 from specbench_client.slices import Slices
 from specbench_client.transport.exchange import Unread
@@ -113,3 +114,9 @@ async def test_channels_become_the_fields_that_the_template_asks_for(template: A
     text = template.text(second.messages)
     assert "<|start|>assistant<|channel|>final<|message|>Two.<|end|>" in text
     assert "analysis" not in text
+
+
+def test_an_engine_is_first_asked_as_all_of_its_workloads_ask() -> None:
+    assert common_template({}) is None
+    assert common_template({"a": WORDS, "b": WORDS}) is WORDS
+    assert common_template({"a": WORDS, "b": None}) is None

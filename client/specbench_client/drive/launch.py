@@ -105,13 +105,17 @@ async def identify(control: Control, dialect: Dialect) -> Identity:
     return dialect.identity(await control.documents(dialect.identity_paths))
 
 
+def common_template(templates: Mapping[str, AppliedTemplate | None]) -> AppliedTemplate | None:
+    """The first of them, where every workload has one."""
+    found = list(templates.values())
+    return found[0] if found and None not in found else None
+
+
 async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: str) -> None:
     """One real completion through the very path that is measured. Raises EngineFailed(REFUSED).
 
     An endpoint whose workloads are all token ids may have no chat route, and is asked by token ids.
     """
-    templates = list(launch.templates.values())
-    template = templates[0] if templates and None not in templates else None
     async with transport_to(launch.endpoint) as transport:
         manner = Manner(
             endpoint=launch.endpoint,
@@ -124,7 +128,7 @@ async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: st
             drafting=launch.drafting,
             request_prefix=request_prefix,
             headers=launch.headers,
-            template=template,
+            template=common_template(launch.templates),
         )
         context = TurnContext(transport, launch.dialect, manner)
         await first_completion(context, [FIRST_MESSAGE], clock)

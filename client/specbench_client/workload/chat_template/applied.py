@@ -21,7 +21,6 @@ from specbench_client.workload.chat_template.tokens import Tokens, load_tokens
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """By which names templates ask for what an assistant thought; each is given where the template's text names it."""
-
 _FOUR_BYTES = "I"
 _FAULTS = (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, RecursionError)
 """What Python raises of a template that takes a conversation for another than it is."""
@@ -76,10 +75,8 @@ class AppliedTemplate:
         last = messages[-1]
         if last.token_ids is not None:
             return messages
-        return (
-            *messages[:-1],
-            replace(last, token_ids=array(_FOUR_BYTES, _built(self).tokens.encode(self.text(messages)))),
-        )
+        ids = array(_FOUR_BYTES, _built(self).tokens.encode(self.text(messages)))
+        return (*messages[:-1], replace(last, token_ids=ids))
 
     def spoken(self, messages: Sequence[Message], text: str) -> Spoken:
         """An answer to what was asked, in its two parts."""
