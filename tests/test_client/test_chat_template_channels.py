@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.workload.chat_template.channels import MARKERS, Spoken, opens_thought, split_channels
+from specbench_client.workload.chat_template.channels import Spoken, markers_among, opens_thought, split_channels
 
 HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>"
 
@@ -44,6 +44,16 @@ def test_a_thought_that_the_prompt_opened_and_nobody_closed_is_no_answer() -> No
     assert not opens_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert split_channels("We add and", thinking=True) == Spoken("We add and", "")
     assert split_channels("We add.\n</think>\nTwo.", thinking=True) == Spoken("We add.", "Two.")
+
+
+HARMONY_MARKERS = ("<|message|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>")
+MARKERS = ("<think>", "</think>", *HARMONY_MARKERS)
+
+
+def test_a_text_must_hold_what_marks_thoughts_and_nothing_that_only_ends_answers() -> None:
+    assert markers_among({"<|end|>", "<|start|>", "<|assistant|>"}) == (), "Phi's are special, and mark no thought"
+    assert markers_among({"</think>", "<think>", "<|end|>"}) == ("<think>", "</think>")
+    assert markers_among({*HARMONY_MARKERS, "<|endoftext|>"}) == HARMONY_MARKERS
 
 
 PIECES = st.lists(st.sampled_from((*MARKERS, "final", "analysis", "a", " ", "\n", "<|chan", "nel|>", "</thi", "nk>")))

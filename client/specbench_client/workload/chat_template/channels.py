@@ -9,15 +9,15 @@ reader, final is.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 OPENS, CLOSES = "<think>", "</think>"
 CHANNEL, CONSTRAIN, MESSAGE = "<|channel|>", "<|constrain|>", "<|message|>"
 _HEADS = ("<|start|>", CHANNEL, CONSTRAIN)
 _ENDS = ("<|end|>", "<|return|>", "<|call|>")
-MARKERS = (OPENS, CLOSES, MESSAGE, *_HEADS, *_ENDS)
-"""What a text must hold to be split; a tokenizer may have them as special tokens, which engines leave out of texts."""
-_HARMONY = re.compile("(" + "|".join(re.escape(one) for one in (MESSAGE, *_HEADS, *_ENDS)) + ")")
+_CHANNELS = (MESSAGE, *_HEADS, *_ENDS)
+_HARMONY = re.compile("(" + "|".join(re.escape(one) for one in _CHANNELS) + ")")
 _FINAL = "final"
 
 
@@ -38,6 +38,15 @@ def split_channels(text: str, *, thinking: bool = False) -> Spoken:
         thought, final = _tagged(final, thinking=False)
         return Spoken(_joined(reasoning, thought), final)
     return Spoken(*_tagged(text, thinking=thinking))
+
+
+def markers_among(special: Collection[str]) -> tuple[str, ...]:
+    """Which of these special tokens a text must hold to be split: engines leave them out of it unless asked.
+
+    Harmony's count where there are channels alone: other models end their answers with <|end|>.
+    """
+    wanted = (OPENS, CLOSES, *(_CHANNELS if CHANNEL in special else ()))
+    return tuple(one for one in wanted if one in special)
 
 
 def opens_thought(prompt: str) -> bool:

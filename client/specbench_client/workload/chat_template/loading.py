@@ -12,9 +12,9 @@ from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.target import Target
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.applied import AppliedTemplate
-from specbench_client.workload.chat_template.channels import MARKERS
+from specbench_client.workload.chat_template.channels import markers_among
 from specbench_client.workload.chat_template.places import INSTEAD, Place, place_of, read_file
-from specbench_client.workload.chat_template.tokens import contradicted, special_among
+from specbench_client.workload.chat_template.tokens import contradicted, special_in
 from specbench_client.workload.places import Fetch
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -39,7 +39,7 @@ def load_template(
         source=_source(template, place, config, base_dir, fetch),
         variables=canonical_json(_special_tokens(config) | template.kwargs),
         today=template.today,
-        special_markers=special_among(tokenizer, MARKERS),
+        special_markers=markers_among(special_in(tokenizer)),
         where=place.address,
     )
     applied.ready()

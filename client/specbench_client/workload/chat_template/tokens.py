@@ -47,11 +47,10 @@ def installed() -> bool:
     return find_spec(EXTRA) is not None
 
 
-def special_among(tokenizer_json: bytes, words: Sequence[str]) -> tuple[str, ...]:
-    """Which of the words are special tokens of it: engines leave these out of an answer's text unless asked."""
+def special_in(tokenizer_json: bytes) -> set[str]:
+    """Its special tokens."""
     added = json.loads(tokenizer_json).get("added_tokens") or []
-    special = {token["content"] for token in added if token.get("special")}
-    return tuple(word for word in words if word in special)
+    return {token["content"] for token in added if token.get("special")}
 
 
 def contradicted(tokenizer_json: bytes, config: Mapping[str, Any]) -> list[str]:
