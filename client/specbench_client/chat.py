@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message in OpenAI's form: `role` is system, user or assistant."""
+    """One message in OpenAI's form: `role` is system, developer, user or assistant."""
 
     role: str
     content: str
-    token_ids: tuple[int, ...] | None = None
-    """Instead of a text: the prompt as the model's own tokens, past any chat template. Then it is the only message."""
+    token_ids: Sequence[int] | None = None
+    """Of the last message: the whole conversation up to here as the model's own tokens, which are sent instead of any
+    text. Without a content it came as tokens, past any chat template, and is the only message."""
+    reasoning: str = ""
+    """What an assistant thought before it said this. It is sent to no engine; a chat template may ask for it."""
 
     def reversed(self, prefix: int | None = None) -> Message:
-        """As long, in the same words or tokens, and the other way round; with a number in front to be like no other."""
-        if self.token_ids is not None:
-            turned = self.token_ids[::-1]
+        """As long, in the same words or tokens, and the other way round; with a number in front to be like no other.
+
+        Tokens that a chat template made of a text are gone: the text is another one now.
+        """
+        if self.token_ids is not None and not self.content:
+            turned = tuple(self.token_ids)[::-1]
             at = (prefix or 0) % len(turned)
             return replace(self, token_ids=turned[at:] + turned[:at])
         words = [] if prefix is None else [f"{prefix}"]
-        return replace(self, content=" ".join([*words, *self.content.split()[::-1]]))
+        return replace(self, content=" ".join([*words, *self.content.split()[::-1]]), token_ids=None)

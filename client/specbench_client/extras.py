@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-IMAGES = {"llama-cpp": "llama-cpp", "transformers": "research"}
+IMAGES = {"llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": "specbench"}
 """An extra → the target of the Dockerfile whose image holds it."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.plan.canonical import POINT_SCHEMA, canonical_json, canonical_point, digest
+from specbench_api.plan.canonical import POINT_SCHEMA, canonical_json, canonical_point, canonical_run, digest
 from specbench_api.plan.expand import arms_of, expand
 from specbench_api.spec.load import Level
 from specbench_testing.resources import MISSING, run_of
@@ -115,6 +115,7 @@ def test_a_point_says_all_that_was_declared_and_no_more() -> None:
         {"spec.placement.sharedMemory": "8Gi"},
         {"spec.placement.modelCache": {"claimName": "cache"}},
         {"spec.model.tokenSecret": {"name": "hub", "key": "token"}},
+        {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine"}},
     ],
     ids=str,
 )
@@ -139,6 +140,7 @@ def test_labels_deadlines_and_whereabouts_are_not_part_of_a_point(edits: dict[st
         {"spec.workloads[0].sampling.temperature": 0},
         {"spec.workloads[0].output.maxTokens": 65},
         {"spec.workloads[0].output.stream": False},
+        {"spec.workloads[0].chatTemplate": {"appliedBy": "Client"}},
         {"spec.workloads[0].extraBody": {"top_k": 20}},
         {"spec.load.requests": 17},
         {"spec.load.warmupRequests": 3},
@@ -169,6 +171,24 @@ def test_a_drafters_knob_changes_its_own_points_and_no_baseline(field: str) -> N
         for arm in ("none", "ngram")
     }
     assert by_arm == {"none": True, "ngram": False}
+
+
+def test_what_a_chat_template_is_told_is_part_of_every_point() -> None:
+    told: list[dict[str, Any]] = [
+        {},
+        {"tokenizer": "a/b"},
+        {"template": "a"},
+        {"name": "a"},
+        {"kwargs": {"a": 1}},
+        {"date": "2026-01-02"},
+    ]
+    found = [hashes({"spec.workloads[0].chatTemplate": {"appliedBy": "Client"} | one})[0] for one in told]
+    assert len(set(found)) == len(told)
+
+
+def test_a_chat_template_of_the_engine_makes_no_other_run() -> None:
+    written = {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {}}}
+    assert canonical_run(run_of().spec) == canonical_run(run_of(written).spec)
 
 
 def test_a_default_that_is_written_out_is_the_same_point() -> None:

@@ -142,6 +142,19 @@ def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
             "is set by specbench itself (set sampling.temperature)",
         ),
         (
+            {"spec.workloads[0].chatTemplate": {"appliedBy": "Client", "kwargs": {"add_generation_prompt": False}}},
+            "spec.workloads[0].chatTemplate.kwargs.add_generation_prompt",
+            "is set by specbench itself (it is always true",
+        ),
+        (
+            {
+                "spec.workloads[0].chatTemplate": {"appliedBy": "Client"},
+                "spec.workloads[0].extraBody": {"chat_template_kwargs": {"enable_thinking": False}},
+            },
+            "spec.workloads[0].extraBody.chat_template_kwargs",
+            "reaches no prompt that is sent as token ids (set chatTemplate.kwargs)",
+        ),
+        (
             {"spec.drafters[1]": {"name": "again", "method": "ngram"}},
             "spec.drafters[1]",
             "'again' differs from 'ngram' by name alone",

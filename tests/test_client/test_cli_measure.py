@@ -19,11 +19,16 @@ import pandas as pd
 import pytest
 from aiohttp import web
 
+from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
+from specbench_api.spec.target import Target
+from specbench_client.chat import Message
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.drafters import Method, drafter
 from specbench_client.simulator.engine import Engine
 from specbench_client.simulator.server import Server, choose_dialect
 from specbench_client.simulator.truth import TruthFile
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_testing.chat_templates import CHATML, tokenizer_folder
 from specbench_testing.measured import measured_rows
 
 pytestmark = pytest.mark.process
@@ -216,3 +221,20 @@ def test_a_model_that_is_not_served_is_told_in_the_servers_words(tmp_path: Path)
     assert done.returncode == 4, done.stderr
     assert "another" in done.stderr
     assert "http_4xx" in done.stderr
+
+
+def test_a_tokenizer_sends_its_own_token_ids(tmp_path: Path) -> None:
+    tokenizer_folder(tmp_path / "tokenizer", "chatml")
+    with serving(tmp_path / "truth.jsonl") as endpoint:
+        done = measure(tmp_path, "--endpoint", endpoint, "-c", "2", "--tokenizer", "tokenizer")
+        (tmp_path / "tokenizer" / "chat_template.jinja").unlink()
+        refused = measure(tmp_path, "--endpoint", endpoint, "-c", "2", "--tokenizer", "tokenizer")
+    assert done.returncode in (0, 3), done.stderr
+    template = ChatTemplate(applied_by=AppliedBy.CLIENT, tokenizer=str(tmp_path / "tokenizer"))
+    (tmp_path / "tokenizer" / "chat_template.jinja").write_text(CHATML)
+    applied = load_template(template, Target(name="simulated"), tmp_path)
+    ids = [applied.asked((Message("user", f"What is the number {n}?"),))[-1].token_ids or () for n in range(12)]
+    assert sorted(records(tmp_path).input_tokens) == sorted(map(len, ids))
+    assert refused.returncode == 2
+    assert "has no chat template: give a template of your own" in refused.stderr
+    assert "or leave --tokenizer out" in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from specbench_api.outcome.ending import Exit
-from specbench_client.cli import exit_code
+from specbench_client.cli import exit_code, forewarn
+from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.specs import simulated_run, write_run
 
 OPEN = {"rate": [2.5, 1], "slots": 8, "durationSeconds": 60, "repeats": 1}
@@ -96,3 +98,35 @@ def test_a_field_of_the_body_that_is_ours_is_refused_with_what_to_set_instead(
     assert capsys.readouterr().err == (
         "error: spec.workloads[0].extraBody.max_tokens: is set by specbench itself (set output.maxTokens)\n"
     )
+
+
+def rendering(folder: Path, **declared: Any) -> str:
+    """A run whose chat template the client applies."""
+    run = simulated_run()
+    run["spec"]["workloads"][0]["chatTemplate"] = {"appliedBy": "Client", **declared}
+    return str(write_run(folder, run))
+
+
+def test_how_long_prompts_are_in_the_models_own_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", "chatml")
+    assert exit_code(["plan", rendering(tmp_path, tokenizer="tokenizer")]) == Exit.OK
+    told = capsys.readouterr().out.splitlines()[-1]
+    sha = hashlib.sha256((tokenizer / "chat_template.jinja").read_bytes()).hexdigest()
+    assert f"chat template applied by the client: {sha[:12]}; token ids of the median prompt: " in told
+
+
+def test_a_template_that_run_would_refuse_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
+    assert exit_code(["validate", rendering(tmp_path, tokenizer="./none")]) == Exit.OK
+    told = capsys.readouterr().err
+    assert f"spec.workloads[0].chatTemplate: chatTemplate.tokenizer: {tmp_path}/none has no tokenizer.json" in told
+    assert exit_code(["validate", rendering(tmp_path, tokenizer="s3://bucket/tokenizer")]) == Exit.OK
+    assert "chatTemplate" not in capsys.readouterr().err, "what lies elsewhere is not looked for"
+
+
+def test_a_library_that_is_missing_is_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forewarn, "installed", lambda: False)
+    assert exit_code(["validate", rendering(tmp_path, tokenizer="./none")]) == Exit.OK
+    assert "token ids need the package tokenizers: pip install 'specbench[tokenizers]'" in capsys.readouterr().err

@@ -199,14 +199,27 @@ def test_an_untrustworthy_side_fails_where_trust_is_required_and_is_named() -> N
         (lambda: other_workload(output={"maxTokens": 99}), "other limits of the answers"),
         (lambda: other_workload(sampling={"temperature": 1.0}), "other sampling"),
         (lambda: other_workload(extraBody={"top_k": 3}), "other fields of the requests"),
+        (
+            lambda: other_workload(chatTemplate={"appliedBy": "Client", "kwargs": {"a": 1}}),
+            'other chat template: the engine\'s own → by the client, [{"a": 1}, "2026-01-01"]',
+        ),
     ],
-    ids=["prompts", "limits", "sampling", "fields"],
+    ids=["prompts", "limits", "sampling", "fields", "template"],
 )
 def test_other_work_is_refused_with_the_reason(after: Any, message: str) -> None:
     report = gated(after())
     assert (report.passed, report.reason) == (False, GateReason.NOT_COMPARABLE)
     assert message in report.message
     assert report.tests == []
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [("chat_template_sha256", "another chat template"), ("tokenizer_sha256", "another tokenizer of the chat template")],
+)
+def test_prompts_that_another_template_made_are_other_work(field: str, words: str) -> None:
+    report = gated(seen(before(), **{field: "two"}), seen(before(), **{field: "one"}))
+    assert f"{words}: fingerprint one → two" in report.message
 
 
 def test_a_simulation_is_not_compared_with_a_measurement() -> None:

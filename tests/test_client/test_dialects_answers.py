@@ -98,6 +98,27 @@ def test_token_ids_are_sent_as_they_are_past_the_chat_template(dialect: Dialect)
     assert dialect.tokens_path == "/v1/completions"
 
 
+IDS = (Message("system", "be brief"), Message("user", "hi", (5, 6, 7)))
+
+
+@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, BY_NAME[DialectName.OPENAI]])
+def test_what_the_client_rendered_is_sent_as_token_ids(dialect: Dialect) -> None:
+    body = dialect.body(replace(ASK, messages=IDS))
+    assert body["prompt"] == [5, 6, 7]
+    assert "messages" not in body
+    assert not {"skip_special_tokens", "preserved_tokens"} & set(body)
+
+
+def test_an_engine_is_asked_to_keep_the_markers_of_thought_where_it_knows_how() -> None:
+    ask = replace(ASK, messages=IDS, markers=("<|channel|>",))
+    for dialect in (VLLM, SGLANG, TENSORRT_LLM):
+        assert dialect.body(ask)["skip_special_tokens"] is False
+        assert dialect.keeps_special_tokens
+    assert LLAMA.body(ask)["preserved_tokens"] == ["<|channel|>"]
+    for dialect in (BY_NAME[DialectName.OPENAI], DIALECTS[EngineKind.TRANSFORMERS]):
+        assert (dialect.body(ask), dialect.keeps_special_tokens) == (dialect.body(replace(ask, markers=())), False)
+
+
 def test_chunks_of_a_completion_carry_their_text_beside_the_reason() -> None:
     chunks = vllm(THREE)
     for chunk in chunks[:-1]:

@@ -9,6 +9,7 @@ import pytest
 from specbench_api.plan.expand import expand
 from specbench_client.chat import Message
 from specbench_client.drive.fits import refuse_over_long
+from specbench_client.drive.prompted import Prompted
 from specbench_client.errors import BadInput
 from specbench_client.workload.lengths import EncodingMissing
 from specbench_client.workload.prompts import Prompts
@@ -23,9 +24,9 @@ class Words:
         return [0 for _ in text.split()]
 
 
-def prompts(*lengths: int) -> dict[str, Prompts]:
+def prompts(*lengths: int) -> dict[str, Prompted]:
     rows = [Prompt(f"q{words}", None, ((Message("user", "word " * words),),)) for words in lengths]
-    return {"chat": Prompts(tuple(rows), "f")}
+    return {"chat": Prompted(Prompts(tuple(rows), "f"))}
 
 
 def refusal(engine: dict[str, Any], drafter: list[str] | None = None, *lengths: int) -> str:
@@ -88,3 +89,14 @@ def test_where_tokens_cannot_be_counted_nothing_is_said() -> None:
 
     plan = expand(run_of({"spec.engine": VLLM, "spec.workloads[0].output": {"maxTokens": 100}}))
     refuse_over_long(plan, prompts(5000), missing)
+
+
+def test_where_the_client_makes_the_tokens_they_are_counted_and_no_other() -> None:
+    def never() -> Words:
+        raise AssertionError("nothing is to be estimated")
+
+    plan = expand(run_of({"spec.engine": VLLM, "spec.workloads[0].output": {"maxTokens": 100}}))
+    rows = prompts(1, 2)["chat"].prompts
+    refuse_over_long(plan, {"chat": Prompted(rows, None, {"q1": 899, "q2": 900})}, never)
+    with pytest.raises(BadInput, match=r"1 of 2 prompts .*: q2; the longest has 901 \(the model's own tokens\)"):
+        refuse_over_long(plan, {"chat": Prompted(rows, None, {"q1": 899, "q2": 901})}, never)

@@ -17,7 +17,8 @@ from specbench_client.chat import Message
 from specbench_client.errors import BadInput
 from specbench_client.store.locate import read_object
 from specbench_client.store.s3 import S3Store
-from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.prompts import Prompts, fingerprint, load_prompts
+from specbench_client.workload.reading import Prompt
 from specbench_testing.s3 import S3Access
 
 Row = dict[str, Any]
@@ -305,3 +306,11 @@ def test_json_that_no_one_means_is_refused_with_its_line(tmp_path: Path, value: 
     (tmp_path / "p.jsonl").write_text(f'{{"id": "a", "prompt": "b", "n": {value}}}\n')
     with pytest.raises(BadInput, match="line 1: not JSON"):
         load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
+
+
+def test_the_fingerprint_of_known_prompts_never_changes() -> None:
+    """A run that was begun by an earlier version is continued by this one."""
+    turns = ((Message("system", "s"), Message("user", "ü")), (Message("user", "v", reasoning="no part of it"),))
+    tokens = ((Message("user", "", (1, 2)),),)
+    pinned = "9f20187ecabfd5deaaa1b199fd7cbb4f4207c1524b2e0b5dc7310003e77dcdda"
+    assert fingerprint([Prompt("a", "c", turns), Prompt("b", None, tokens)]) == pinned

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 TARGETS = {FIRST: "specbench", **IMAGES}
 """An extra → the target that holds it; the operator's image is the client's too."""
-FILES = {FIRST: FIRST, "llama-cpp": "llama-cpp", "transformers": "research"}
+FILES = {FIRST: FIRST, "llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": FIRST}
 """An extra → the requirements of its target."""
 
 

@@ -31,6 +31,8 @@ FLAGS = {
     "output.maxTokens": "--max-tokens",
     "output.ignoreEos": "--ignore-eos",
     "output.stream": "--no-stream",
+    "chatTemplate.tokenizer": "--tokenizer",
+    "set appliedBy: Engine": "leave --tokenizer out",
     "extraBody": "--extra-body",
     "load.concurrency": "--concurrency",
     "load.rate": "--rate",

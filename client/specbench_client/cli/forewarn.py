@@ -15,7 +15,14 @@ from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.dataset import MADE, Dataset
+from specbench_api.spec.workload import Workload
+from specbench_client.errors import BadInput
+from specbench_client.extras import remedy
 from specbench_client.local.needs import lacks
+from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_client.workload.chat_template.places import Kind, place_of
+from specbench_client.workload.chat_template.tokens import EXTRA, installed
 
 ELSEWHERE = ("s3://", "hf://")
 
@@ -24,7 +31,7 @@ def missing_here(plan: Plan, base_dir: Path) -> list[str]:
     """A line for each model and each file of prompts that is missing, with the path that was tried."""
     launches = [LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms]
     models = [line for launch in launches for line in lacks(launch, base_dir)]
-    return [*dict.fromkeys(models), *_prompts(plan, base_dir)]
+    return [*dict.fromkeys(models), *_prompts(plan, base_dir), *_templates(plan, base_dir)]
 
 
 def warn(spoiling: list[str], missing: Sequence[str] = ()) -> None:
@@ -61,6 +68,32 @@ def _prompts(plan: Plan, base_dir: Path) -> list[str]:
         for field, uri in uris_of(workload.dataset)
         if not readable(uri, base_dir)
     ]
+
+
+def template_here(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTemplate | None:
+    """The chat template that the client would apply, where it lies on this machine.
+
+    None where the client applies none, or where it lies elsewhere. Raises BadInput.
+    """
+    declared = workload.client_template
+    if declared is None:
+        return None
+    if not installed():
+        raise BadInput(f"token ids need the package {EXTRA}: {remedy(EXTRA)}")
+    elsewhere = (declared.template or "").startswith(ELSEWHERE)
+    if elsewhere or place_of(declared, plan.target, base_dir).kind is not Kind.FOLDER:
+        return None
+    return load_template(declared, plan.target, base_dir)
+
+
+def _templates(plan: Plan, base_dir: Path) -> list[str]:
+    lines = []
+    for row, workload in enumerate(plan.workloads):
+        try:
+            template_here(plan, workload, base_dir)
+        except BadInput as error:
+            lines.append(f"spec.workloads[{row}].chatTemplate: {error}")
+    return lines
 
 
 def _path(uri: str, base_dir: Path) -> Path:

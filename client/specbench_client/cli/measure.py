@@ -15,6 +15,7 @@ import click
 from specbench_api.errors import InvalidSpec
 from specbench_api.plan.expand import lay_out
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.engine import DialectName, EngineKind
 from specbench_api.spec.load import Arrival, Load, Process
 from specbench_api.spec.reading import parse_run
@@ -102,6 +103,11 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 )
 @click.option("--ignore-eos", is_flag=True, help="Go on past the natural end, up to --max-tokens.")
 @click.option("--no-stream", is_flag=True, help="Ask for whole answers: latency and tokens, no TTFT and no TPOT.")
+@click.option(
+    "--tokenizer",
+    metavar="NAME-or-FOLDER",
+    help="Apply this tokenizer's chat template here, and send token ids.  [default: messages are sent]",
+)
 @click.option("--extra-body", metavar="JSON", help='Further fields of each request: {"top_k": 20}')
 @click.option(
     "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with each request, kept nowhere."
@@ -202,6 +208,7 @@ class Asked:
     seed: int
     ignore_eos: bool
     no_stream: bool
+    tokenizer: str | None
     extra_body: str | None
     headers: tuple[str, ...]
     warmup: int
@@ -252,6 +259,7 @@ def _resource(asked: Asked) -> dict[str, Any]:
                     "stream": not asked.no_stream,
                 },
                 "extraBody": _body(asked.extra_body),
+                **_template(asked.tokenizer),
             }
         ],
         "load": _load(asked),
@@ -311,6 +319,10 @@ def _load(asked: Asked) -> Mapping[str, Any]:
         "repeats": asked.repeats,
         "order": "Sequential",
     }
+
+
+def _template(tokenizer: str | None) -> dict[str, Any]:
+    return {} if tokenizer is None else {"chatTemplate": {"appliedBy": str(AppliedBy.CLIENT), "tokenizer": tokenizer}}
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,13 +16,15 @@ from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_client.cli.forewarn import at_hand, missing_here, warn
+from specbench_client.cli.forewarn import at_hand, missing_here, template_here, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.plan_campaign import show_plan
 from specbench_client.cli.reading import read_file
+from specbench_client.errors import BadInput
 from specbench_client.local.place import find_run, open_results
 from specbench_client.local.process import planned_command
 from specbench_client.local.room import cramped
+from specbench_client.workload.chat_template.prompts import render_prompts
 from specbench_client.workload.lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_prompts
 
@@ -52,7 +54,7 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     spoiling, missing = cramped(wanted), missing_here(wanted, base_dir)
     prompts = _prompts(wanted, base_dir)
     size = estimate(wanted, {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()})
-    described = {name: _described(rows) for name, rows in prompts.items()}
+    described = {name: _described(rows) | _rendered(wanted, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
         told = {"prompts": described, "warnings": [*spoiling, *missing]}
         click.echo(json.dumps(_document(wanted, measured, size) | told, indent=2))
@@ -82,6 +84,19 @@ def _described(prompts: Prompts) -> dict[str, object]:
         return told | {"lengths": f"not counted: {lengths.reason}"}
     tokens = sorted(lengths.tokens.values())
     return told | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
+
+
+def _rendered(wanted: Plan, name: str, prompts: Prompts, base_dir: Path) -> dict[str, object]:
+    """What the client makes of them by the chat template, where that is at hand; why it cannot is a warning already."""
+    try:
+        template = template_here(wanted, wanted.workload(name), base_dir)
+        tokens = sorted(render_prompts(prompts.rows, template).tokens.values()) if template else []
+    except BadInput:
+        return {}
+    if template is None:
+        return {}
+    told: dict[str, object] = {"chat template applied by the client": template.template_sha256[:12]}
+    return told | {"token ids of the median prompt": tokens[len(tokens) // 2], "of the longest": tokens[-1]}
 
 
 def _covered(coverage: Coverage) -> dict[str, object]:

@@ -38,11 +38,13 @@ class Ask:
     sampling: Sampling
     output: Output
     seed: int
+    markers: tuple[str, ...] = ()
+    """Special tokens by which the model marks its thoughts, and which the answer's text must hold."""
 
     @property
-    def token_ids(self) -> tuple[int, ...] | None:
+    def token_ids(self) -> Sequence[int] | None:
         """The prompt as token ids, where it is one."""
-        return self.messages[0].token_ids
+        return self.messages[-1].token_ids
 
     @property
     def prompt(self) -> dict[str, Any]:
@@ -132,6 +134,8 @@ class Dialect(Protocol):
     tokens_path: str
     """The same for prompts that are token ids."""
     health_path: str
+    keeps_special_tokens: bool
+    """Whether it can be asked to leave special tokens in a completion's text."""
     metrics_path: str
     identity_paths: tuple[str, ...]
     """What to GET for `identity`; JSON, any of them may be missing."""

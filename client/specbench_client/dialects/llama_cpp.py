@@ -55,6 +55,7 @@ class LlamaCppDialect:
 
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
+    keeps_special_tokens = True
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/props")
@@ -75,6 +76,7 @@ class LlamaCppDialect:
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
             "cache_prompt": False,
+            **({"preserved_tokens": list(ask.markers)} if ask.markers else {}),
             **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 

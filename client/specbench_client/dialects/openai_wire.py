@@ -24,6 +24,7 @@ class OpenAiDialect:
     kind = EngineKind.EXTERNAL
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
+    keeps_special_tokens = False
     health_path = "/v1/models"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models",)

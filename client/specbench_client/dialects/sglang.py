@@ -61,6 +61,7 @@ class SglangDialect:
 
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
+    keeps_special_tokens = True
     health_path = "/ready"  # its /health generates a token when nobody else does
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/server_info", "/model_info")
@@ -83,6 +84,7 @@ class SglangDialect:
             "seed": ask.seed,
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
+            **({"skip_special_tokens": False} if ask.markers else {}),
             "return_spec_tokens_details": True,
             **(_STREAMED if ask.output.stream else {"stream": False}),
         }

@@ -53,6 +53,7 @@ class TensorrtLlmDialect:
 
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
+    keeps_special_tokens = True
     health_path = "/health"
     metrics_path = "/prometheus/metrics"  # its /metrics forgets what it has told, and is left to whoever reads it
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
@@ -72,6 +73,7 @@ class TensorrtLlmDialect:
             "seed": ask.seed,
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
+            **({"skip_special_tokens": False} if ask.markers else {}),
             **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 

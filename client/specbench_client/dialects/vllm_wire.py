@@ -39,6 +39,7 @@ class VllmDialect:
 
     def __init__(self, kind: EngineKind) -> None:
         self.kind = kind
+        self.keeps_special_tokens = kind is not EngineKind.TRANSFORMERS  # the research runtime always leaves them out
         self.readings = TRANSFORMERS if kind is EngineKind.TRANSFORMERS else VLLM
 
     def body(self, ask: Ask) -> dict[str, Any]:
@@ -53,6 +54,7 @@ class VllmDialect:
             "seed": ask.seed,
             "max_tokens": ask.output.max_tokens,
             "ignore_eos": ask.output.ignore_eos,
+            **({"skip_special_tokens": False} if ask.markers and self.keeps_special_tokens else {}),
             **(_STREAMED if ask.output.stream else {"stream": False}),
         }
 

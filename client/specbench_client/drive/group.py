@@ -31,6 +31,7 @@ from specbench_client.drive.loads import Loads
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.point import Measurement
 from specbench_client.drive.progress import PROGRESS, ProgressKeeper
+from specbench_client.drive.prompted import Prompted, load_prompted
 from specbench_client.drive.resume import claim, refuse_changed
 from specbench_client.drive.seen import launched
 from specbench_client.errors import NotDurable
@@ -40,7 +41,6 @@ from specbench_client.store.patience import Patience, PatientStore
 from specbench_client.store.point import PointStore
 from specbench_client.store.store import Store
 from specbench_client.transport.control import Control
-from specbench_client.workload.prompts import Prompts, load_prompts
 
 STORE_PROGRESS_EVERY = 3
 """Looks; each is a small upload beside the measurement."""
@@ -92,14 +92,14 @@ class _Drive:
         points = PointStore(self._patient(self.options.patience_s), self.options.spool, self.options.limits)
         keeper = ProgressKeeper(self.group, len(found), self.options.clock.monotonic_ns, attempt=self.options.attempt)
         if inputs is not None:
-            async with _shown(keeper, self.store, self.options) as board, self._launched() as launch:
+            async with _shown(keeper, self.store, self.options) as board, self._launched(inputs) as launch:
                 observed = await self._met(launch, points, inputs)
                 async with Crew(inputs.crew_size) as crew:
                     measurement = Measurement(launch, points, self.options, keeper, inputs.loads, crew)
                     for point in todo:
                         _log.info("measuring %s", point.model_dump_json())
                         prompted, seen = inputs.prompts[point.workload], observed[point.workload]
-                        await measurement.measure(point, prompted, seen, warm_up=point is todo[0])
+                        await measurement.measure(point, prompted.prompts, seen, warm_up=point is todo[0])
                         await board.show(stored=False)
                 keeper.phase = "done"
         return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
@@ -130,21 +130,21 @@ class _Drive:
         """Everything that a user gave, read and found usable. Raises BadInput."""
         names = dict.fromkeys(point.workload for point in self.group.points)
         options = self.options
-        prompts = {
-            name: load_prompts(self.plan.workload(name).dataset, options.base_dir, options.fetch) for name in names
-        }
+        prompts = load_prompted(self.plan, names, options.base_dir, options.fetch)
         refuse_over_long(self.plan, prompts)
         arrivals = load_arrivals(self.plan, options.base_dir, options.fetch)
         loads = Loads(self.plan, arrivals, usable_cores(), options.workers)
-        size = loads.crew_size(self.group.points, {name: len(one.rows) for name, one in prompts.items()})
+        size = loads.crew_size(self.group.points, {name: len(one.prompts.rows) for name, one in prompts.items()})
         return _Inputs(prompts, loads, size)
 
     def _observed(self, launch: Launch, inputs: _Inputs, workload: str) -> Observed:
-        prompts, digest = inputs.prompts[workload], self.options.place.value(FactName.IMAGE_DIGEST)
+        prompted, digest = inputs.prompts[workload], self.options.place.value(FactName.IMAGE_DIGEST)
         return Observed(
-            dataset_fingerprint=prompts.fingerprint,
-            prompts=len(prompts.rows),
-            coverage=prompts.coverage,
+            dataset_fingerprint=prompted.prompts.fingerprint,
+            prompts=len(prompted.prompts.rows),
+            coverage=prompted.prompts.coverage,
+            chat_template_sha256=prompted.template.template_sha256 if prompted.template else None,
+            tokenizer_sha256=prompted.template.tokenizer_sha256 if prompted.template else None,
             trace_fingerprint=inputs.loads.arrivals.trace_fingerprint,
             engine_version=launch.identity.version,
             engine_model=launch.identity.model,
@@ -154,20 +154,21 @@ class _Drive:
         )
 
     @asynccontextmanager
-    async def _launched(self) -> AsyncIterator[Launch]:
+    async def _launched(self, inputs: _Inputs) -> AsyncIterator[Launch]:
         arm, dialect = self.plan.arm(self.group.arm), dialect_of(self.plan.engine)
+        templates = {name: one.template for name, one in inputs.prompts.items()}
         async with Control(self.endpoint, headers=self.options.headers) as control:
             await control.wait_healthy(dialect.health_path, self.options.healthy_within_s, if_absent(self.plan.engine))
             identity, model = await identify(control, dialect), served_model(self.plan, arm)
             endpoint, headers = self.endpoint.rstrip("/"), self.options.headers
-            yield Launch(self.plan, arm, endpoint, model, dialect, control, identity, headers)
+            yield Launch(self.plan, arm, endpoint, model, dialect, control, identity, headers, templates)
 
 
 @dataclass(frozen=True)
 class _Inputs:
     """The prompts by workload, how every point is driven, and how many workers that takes."""
 
-    prompts: Mapping[str, Prompts]
+    prompts: Mapping[str, Prompted]
     loads: Loads
     crew_size: int
 

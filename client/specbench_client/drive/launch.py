@@ -21,6 +21,7 @@ from specbench_client.load.first_act import first_completion
 from specbench_client.load.turns import Manner, TurnContext
 from specbench_client.transport.choose import transport_to
 from specbench_client.transport.control import Control, Unanswered
+from specbench_client.workload.chat_template.applied import AppliedTemplate
 
 FIRST_MESSAGE = Message("user", "Say one word.")
 _SIMULATED = "simulated"
@@ -39,6 +40,8 @@ class Launch:
     control: Control
     identity: Identity
     headers: Mapping[str, str] = field(default_factory=dict)
+    templates: Mapping[str, AppliedTemplate | None] = field(default_factory=dict)
+    """By workload, what the client makes token ids with; None, or no word of it: messages are sent."""
 
     @property
     def simulated(self) -> bool:
@@ -62,6 +65,7 @@ class Launch:
             headers=self.headers,
             extra_body=workload.extra_body,
             keep_text=keep_text,
+            template=self.templates.get(point.workload),
         )
 
     async def alive(self) -> bool:
@@ -101,8 +105,17 @@ async def identify(control: Control, dialect: Dialect) -> Identity:
     return dialect.identity(await control.documents(dialect.identity_paths))
 
 
+def common_template(templates: Mapping[str, AppliedTemplate | None]) -> AppliedTemplate | None:
+    """The first of them, where every workload has one."""
+    found = list(templates.values())
+    return found[0] if found and None not in found else None
+
+
 async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: str) -> None:
-    """One real completion through the very path that is measured. Raises EngineFailed(REFUSED)."""
+    """One real completion through the very path that is measured. Raises EngineFailed(REFUSED).
+
+    An endpoint whose workloads are all token ids may have no chat route, and is asked by token ids.
+    """
     async with transport_to(launch.endpoint) as transport:
         manner = Manner(
             endpoint=launch.endpoint,
@@ -115,6 +128,7 @@ async def first_act(launch: Launch, clock: Callable[[], int], request_prefix: st
             drafting=launch.drafting,
             request_prefix=request_prefix,
             headers=launch.headers,
+            template=common_template(launch.templates),
         )
         context = TurnContext(transport, launch.dialect, manner)
         await first_completion(context, [FIRST_MESSAGE], clock)

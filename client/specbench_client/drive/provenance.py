@@ -82,6 +82,8 @@ def _values(seen: Sequence[Observed]) -> dict[str, list[str]]:
         "imageDigests": sorted({one.image_digest for one in seen if one.image_digest}),
         "clientVersions": sorted({one.client_version for one in seen}),
         "datasetFingerprints": sorted({one.dataset_fingerprint for one in seen}),
+        "chatTemplates": sorted({one.chat_template_sha256 for one in seen if one.chat_template_sha256}),
+        "tokenizers": sorted({one.tokenizer_sha256 for one in seen if one.tokenizer_sha256}),
     }
 
 

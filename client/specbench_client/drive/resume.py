@@ -24,6 +24,8 @@ _SEEN = {
     "engine_model": "model that the engine serves",
     "image_digest": "engine's image",
     "trace_fingerprint": "trace of arrivals",
+    "chat_template_sha256": "chat template",
+    "tokenizer_sha256": "tokenizer that the chat template is applied with",
 }
 
 

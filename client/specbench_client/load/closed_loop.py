@@ -16,7 +16,7 @@ from specbench_api.outcome.record import RecordPhase
 from specbench_client.load.fillers import Fill, filler
 from specbench_client.load.flight import NS_PER_S
 from specbench_client.load.phases import Phases
-from specbench_client.load.talk import Seat, Talk, opening_of
+from specbench_client.load.talk import Seat, Talk
 from specbench_client.load.tasks import first_failure
 from specbench_client.load.tray import Opening, Tray
 
@@ -74,7 +74,7 @@ class ClosedLoop:
             free_ns = await self._filler(fill, Seat(number, free_ns, phase=RecordPhase.DRAIN), lap)
 
     async def _filler(self, fill: Fill, seat: Seat, lap: int) -> int:
-        return await self._hold(opening_of(self.talk.asking, filler(fill, seat.stream, lap)), seat)
+        return await self._hold(await self.talk.opening(filler(fill, seat.stream, lap)), seat)
 
     async def _hold(self, opening: Opening, seat: Seat) -> int:
         """When the stream is free again."""

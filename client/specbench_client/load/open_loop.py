@@ -21,7 +21,7 @@ from specbench_client.load.board import Board
 from specbench_client.load.fillers import filler
 from specbench_client.load.orders import Company
 from specbench_client.load.phases import NOTICE_NS, Phases, schedule_start
-from specbench_client.load.talk import Seat, Talk, opening_of
+from specbench_client.load.talk import Seat, Talk
 from specbench_client.load.tasks import first_failure
 from specbench_client.load.tray import Opening, Tray
 
@@ -78,7 +78,7 @@ class Companions:
     async def _fill(self, due_ns: int, phase: RecordPhase) -> None:
         conversation = filler(self.company.fill, self.company.worker, next(self._numbers))
         seat = Seat(conversation.index, due_ns, phase=phase)
-        await self.talk.hold(opening_of(self.talk.asking, conversation), seat)
+        await self.talk.hold(await self.talk.opening(conversation), seat)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,10 @@
 """One conversation over the wire: its turns one after the other, with the model's own replies in the history.
 
+Of a reply, only what was said stands in the history, and nothing of what was thought before, as in every chat. Where
+the client applies the chat template, it does so in a thread: rendering and tokenizing a long history takes
+milliseconds, in which the other streams' sockets must not wait. The conversation itself does wait, and that counts as
+its latency, as it would if the engine rendered it.
+
 The answer to the last turn is read later, when the sockets leave time for it; one that another turn follows is read at
 once, since it belongs into the next question. A turn that fails ends its conversation, and its other turns become
 records that say so.
@@ -7,6 +12,7 @@ records that say so.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +27,8 @@ from specbench_client.load.tray import Opening
 from specbench_client.load.turns import Turn, TurnContext, TurnResult, prepare, reading, skipped_after
 from specbench_client.slices import Slices
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, Unread
+from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.workload.chat_template.channels import split_channels
 
 
 class Asking(Protocol):
@@ -80,7 +88,10 @@ class Parting:
 
 @dataclass(frozen=True)
 class Talk:
-    """What all conversations of one worker share. `phase`: fixed for all records; None: as the flight has it."""
+    """What all conversations of one worker share. `phase`: fixed for all records; None: as the flight has it.
+
+    `template`: what the client makes token ids with; None: messages are sent.
+    """
 
     asking: Asking
     reader: Reader
@@ -88,6 +99,12 @@ class Talk:
     on_record: Callable[[Record], None]
     phase: RecordPhase | None = None
     clock: Callable[[], int] = time.monotonic_ns
+    template: AppliedTemplate | None = None
+
+    async def opening(self, conversation: Conversation) -> Opening:
+        """A conversation that nobody laid out before, with its first request."""
+        turn = await self._rendered(_turn(conversation, 0, conversation.turns[0]))
+        return Opening(conversation, turn, self.asking.prepare(turn))
 
     async def hold(self, opening: Opening, seat: Seat) -> Parting:
         """Take all turns, or those up to the first that fails."""
@@ -106,9 +123,9 @@ class Talk:
                 for number in range(turn.turn + 1, len(conversation.turns)):
                     self.on_record(skipped_after(result, number))
                 return parting
-            reply = Message("assistant", result.reply_text)
+            reply = self._reply(turn, result.reply_text)
             history = (*turn.messages, reply, *conversation.turns[turn.turn + 1])
-            turn = _turn(conversation, turn.turn + 1, history)
+            turn = await self._rendered(_turn(conversation, turn.turn + 1, history))
             request = self.asking.prepare(turn)
             seat = Seat(seat.stream, result.ended_ns)
 
@@ -120,6 +137,16 @@ class Talk:
         return unread, replace(
             turn, stream=seat.stream, intended_ns=seat.intended_ns, phase=self.phase or seat.phase or phase
         )
+
+    def _reply(self, turn: Turn, text: str) -> Message:
+        """What the history holds of an answer."""
+        spoken = split_channels(text) if self.template is None else self.template.spoken(turn.messages, text)
+        return Message("assistant", spoken.final, reasoning=spoken.reasoning)
+
+    async def _rendered(self, turn: Turn) -> Turn:
+        if self.template is None:
+            return turn
+        return replace(turn, messages=await asyncio.to_thread(self.template.asked, turn.messages))
 
     def _keep(self, result: TurnResult) -> None:
         self.on_record(result.record)

@@ -23,6 +23,7 @@ from specbench_client.slices import Slices, finish
 from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport, Unread
 from specbench_client.transport.sse import MalformedStream, events
 from specbench_client.transport.words import cut
+from specbench_client.workload.chat_template.applied import AppliedTemplate
 
 _KNOWN_BEFORE = frozenset({
     "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream", "intended_ns",
@@ -50,6 +51,13 @@ class Manner:
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     keep_text: bool = False
+    template: AppliedTemplate | None = None
+    """What makes token ids of messages; None: messages are sent, and the engine does."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """Special tokens that an answer's text must hold."""
+        return self.template.special_markers if self.template is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The record, the reply for the history (None: failed), and when the exchange ended (monotonic, absolute)."""
+    """The record, the reply as it was said (None: failed), and when the exchange ended (monotonic, absolute)."""
 
     record: Record
     reply_text: str | None
@@ -98,7 +106,8 @@ def prepare(context: TurnContext, turn: Turn) -> HttpRequest:
     """The request, ready to be sent. Nothing of it depends on when that will be."""
     dialect, manner = context.dialect, context.manner
     seed = request_seed(manner.sampling.seed, manner.repeat, turn.conversation_id, turn.turn)
-    ask = Ask(manner.model, turn.messages, manner.sampling, manner.output, seed)
+    messages = turn.messages if manner.template is None else manner.template.asked(turn.messages)
+    ask = Ask(manner.model, messages, manner.sampling, manner.output, seed, manner.markers)
     path = dialect.path if ask.token_ids is None else dialect.tokens_path
     return HttpRequest(
         url=f"{manner.endpoint.rstrip('/')}{path}",

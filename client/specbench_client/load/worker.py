@@ -83,7 +83,7 @@ class _Worker:
         ):
             context = TurnContext(transport, dialect_of(order.manner.engine), order.manner)
             asking, flight = Asker(context), Flight(self._phases(order))
-            talk = Talk(asking, reader, flight, outbox.add, order.phase)
+            talk = Talk(asking, reader, flight, outbox.add, order.phase, template=order.manner.template)
             loop = self._loop(order, talk, alarm)
             gc.unfreeze()
             gc.collect()

@@ -22,6 +22,7 @@ from specbench_client.drive.fits import refuse_over_long
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
+from specbench_client.drive.prompted import load_prompted
 from specbench_client.drive.resume import refuse_other_prompts
 from specbench_client.errors import BadInput, EngineFailed
 from specbench_client.local.machine import RUNS_ALREADY, this_machine
@@ -93,11 +94,11 @@ def _refuse_other_prompts(place: Place, base_dir: Path) -> None:
 
 
 def _refuse_early(plan: Plan, base_dir: Path) -> None:
-    prompts = {workload.name: load_prompts(workload.dataset, base_dir, read_object) for workload in plan.workloads}
+    prompts = load_prompted(plan, [workload.name for workload in plan.workloads], base_dir, read_object)
     refuse_over_long(plan, prompts)
     arrivals = load_arrivals(plan, base_dir, read_object)
     for point in plan.points:
-        arrivals.times(point, len(prompts[point.workload].rows))
+        arrivals.times(point, len(prompts[point.workload].prompts.rows))
     launches = [_launch_of(plan, arm.name) for arm in plan.arms] if plan.engine.endpoint is None else []
     for launch in launches:
         local_command(launch, port=0)

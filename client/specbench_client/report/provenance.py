@@ -47,7 +47,8 @@ overhead, and the ratio of draft to target time, are told over HTTP by no engine
 
 _RESUME = """
 A resume or a later launch of the run that meets another image digest, engine version, model or prompts than the points
-that are there is refused. Another node is not: it is noted.
+that are there is refused, and so is one that meets another chat template or tokenizer where the client applies it.
+Another node is not: it is noted.
 
 ## What a drafter costs
 

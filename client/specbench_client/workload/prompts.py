@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from specbench_api.outcome.coverage import Coverage
 from specbench_api.plan.canonical import canonical_json
@@ -89,8 +90,17 @@ def fingerprint(prompts: Sequence[Prompt]) -> str:
     """SHA-256 over the rows as they are used: ids, categories and every message, in order."""
     digest = hashlib.sha256()
     for prompt in prompts:
-        digest.update(canonical_json(asdict(prompt)).encode() + b"\n")
+        digest.update(canonical_json(_plain(prompt)).encode() + b"\n")
     return digest.hexdigest()
+
+
+def _plain(prompt: Prompt) -> dict[str, Any]:
+    """What of it is the data set's: not what was made of it since."""
+    turns = [
+        [{"role": one.role, "content": one.content, "token_ids": one.token_ids} for one in turn]
+        for turn in prompt.turns
+    ]
+    return {"id": prompt.id, "category": prompt.category, "turns": turns}
 
 
 def _identified(rows: Sequence[Row]) -> list[Row]:

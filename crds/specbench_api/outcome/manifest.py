@@ -32,6 +32,10 @@ class Observed(ApiModel):
     """Which of the rows that were asked for they are. None: written before this was kept."""
     trace_fingerprint: str | None = None
     """SHA-256 over the time stamps of the trace that is replayed; None where none is."""
+    chat_template_sha256: str | None = None
+    """SHA-256 of the chat template that the client applied; None where the engine applied its own."""
+    tokenizer_sha256: str | None = None
+    """SHA-256 of the tokenizer.json that made its text token ids; None as above."""
     engine_version: str | None = None
     """What the engine says of itself."""
     engine_model: str | None = None

@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from specbench_api.plan.plan import Arm
+from specbench_api.spec.chat_template import AppliedBy
 from specbench_api.spec.load import Arrival, Level, Load
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec
@@ -37,11 +38,18 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, r
         "model": _without(spec.model.to_dict(), "tokenSecret"),
         "engine": spec.engine.to_dict(),
         "drafter": _without(arm.drafter.to_dict(), "name") if arm.drafter else None,
-        "workload": _without(workload.to_dict(), "name"),
+        "workload": _workload(workload.to_dict()),
         "load": _load(spec.load, level),
         "repeat": repeat,
         "hardware": hardware_of(spec.placement),
     }
+
+
+def _workload(told: dict[str, Any]) -> dict[str, Any]:
+    """Without its name; a chat template that is the engine's business is what it is where none is declared."""
+    template = told.get("chatTemplate")
+    by_engine = template is not None and template["appliedBy"] == AppliedBy.ENGINE
+    return {key: value for key, value in _without(told, "name").items() if key != "chatTemplate" or not by_engine}
 
 
 def hardware_of(placement: Placement) -> dict[str, Any]:
@@ -70,9 +78,10 @@ def canonical_run(spec: RunSpec) -> dict[str, Any]:
     placement = told.get("placement", {})
     measured = {field: value for field, value in told.items() if field not in NOT_MEASURED}
     measured["load"] = _plain_load(spec.load, told["load"])
-    measured |= {
-        field: [_without(row, "name") for row in told[field]] for field in ("drafters", "workloads") if field in told
-    }
+    if "drafters" in told:
+        measured["drafters"] = [_without(row, "name") for row in told["drafters"]]
+    if "workloads" in told:
+        measured["workloads"] = [_workload(row) for row in told["workloads"]]
     if "model" in told:
         measured["model"] = _without(told["model"], "tokenSecret")
     hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)

@@ -16,6 +16,7 @@ from specbench_api.launch.table import levelled, problems_of
 from specbench_api.plan.canonical import canonical_point, digest
 from specbench_api.plan.placing import problems_of_placement
 from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
+from specbench_api.spec.chat_template import CLAIMED_BESIDE, CLAIMED_KWARGS
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Order
@@ -111,7 +112,7 @@ def too_long(texts: Iterable[str]) -> list[Problem]:
 
 
 def _of_plan(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
-    return [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec)]
+    return [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
 
 
 def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
@@ -152,6 +153,24 @@ def _claimed_fields(spec: RunSpec) -> list[Problem]:
         for row, workload in enumerate(spec.workloads)
         for name in sorted(CLAIMED_BODY.keys() & workload.extra_body)
     ]
+
+
+def _of_templates(spec: RunSpec) -> list[Problem]:
+    """Variables that a template is always given, and fields that only an engine's own template would read."""
+    problems = []
+    for row, workload in enumerate(spec.workloads):
+        template, where = workload.client_template, f"spec.workloads[{row}]"
+        if template is None:
+            continue
+        problems += [
+            Problem(f"{where}.chatTemplate.kwargs.{name}", "is set by specbench itself", CLAIMED_KWARGS[name])
+            for name in sorted(CLAIMED_KWARGS.keys() & template.kwargs)
+        ]
+        problems += [
+            Problem(f"{where}.extraBody.{name}", "reaches no prompt that is sent as token ids", CLAIMED_BESIDE[name])
+            for name in sorted(CLAIMED_BESIDE.keys() & workload.extra_body)
+        ]
+    return problems
 
 
 def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:

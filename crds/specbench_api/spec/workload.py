@@ -7,9 +7,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from specbench_api.model import ApiModel, Open
+from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import Dataset, Source
 
-__all__ = ["CLAIMED_BODY", "Dataset", "Output", "Sampling", "Source", "Workload"]
+__all__ = ["CLAIMED_BODY", "ChatTemplate", "Dataset", "Output", "Sampling", "Source", "Workload"]
 
 
 def _unsigned(value: float) -> float:
@@ -73,3 +74,10 @@ class Workload(ApiModel):
     extra_body: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
     """Further fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … What specbench sets
     itself is refused; its neutral values for other samplers (top_k, min_p, penalties) give way."""
+    chat_template: ChatTemplate | None = None
+    """Who turns messages into tokens. Left out: the engine, by its own chat template."""
+
+    @property
+    def client_template(self) -> ChatTemplate | None:
+        """The chat template that the client is to apply; None where the engine applies its own."""
+        return self.chat_template if self.chat_template is not None and self.chat_template.by_client else None

@@ -19,6 +19,7 @@ from specbench_client.load.phases import ClosedPhases, OpenPhases, closed_border
 from specbench_client.load.reader import Reader
 from specbench_client.load.talk import Asking, Talk, openings
 from specbench_client.load.tray import AHEAD, Tray
+from specbench_client.workload.chat_template.applied import AppliedTemplate
 
 
 def shared(workers: int = 1) -> Shared:
@@ -34,6 +35,7 @@ class Driver:
     clock: Callable[[], int] = time.monotonic_ns
     phase: RecordPhase | None = None
     shared: Shared = field(default_factory=shared)
+    template: AppliedTemplate | None = None
     records: list[Record] = field(default_factory=list)
     flown: Flown | None = None
 
@@ -57,7 +59,7 @@ class Driver:
         begin_ns = self.clock()
         flight = Flight(ClosedPhases(self.board, 0, streams))
         async with Reader() as reader:
-            talk = Talk(self.asking, reader, flight, self.records.append, self.phase, self.clock)
+            talk = Talk(self.asking, reader, flight, self.records.append, self.phase, self.clock, self.template)
             tray = Tray(openings(self.asking, prompts, self.shared.turnstile), AHEAD)
             fill = Fill(tuple(prompts), streams, wanted) if filled else None
             loop = ClosedLoop(range(streams), talk, tray, flight.phases, duration_s, fill)
@@ -71,7 +73,7 @@ class Driver:
         self.board.wipe()
         flight = Flight(OpenPhases(self.board, 0, offsets_ns[-1]))
         async with Reader() as reader, Alarm() as alarm:
-            talk = Talk(self.asking, reader, flight, self.records.append, self.phase, self.clock)
+            talk = Talk(self.asking, reader, flight, self.records.append, self.phase, self.clock, self.template)
             tray = Tray(openings(self.asking, prompts, range(len(offsets_ns))), AHEAD)
             begin_ns = self.clock()
             await OpenLoop(offsets_ns, talk, tray, flight.phases, alarm).run(begin_ns)

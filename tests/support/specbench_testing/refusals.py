@@ -57,7 +57,19 @@ def _dataset(why: str, dataset: Mapping[str, Any], remedy: str, below: str = "")
     return Refusal(why, {"spec.workloads[0].dataset": dataset}, path, remedy)
 
 
+def _template(why: str, template: Mapping[str, Any], remedy: str, below: str = "", locally: str = "") -> Refusal:
+    path = "spec.workloads[0].chatTemplate" + (f".{below}" if below else "")
+    return Refusal(why, {"spec.workloads[0].chatTemplate": template}, path, remedy, locally)
+
+
 REFUSALS = (
+    _template("a template that nobody applies", {"kwargs": {"a": 1}}, "Required", "appliedBy", "Field required"),
+    _template("an engine's template with ours", {"appliedBy": "Engine", "kwargs": {"a": 1}}, "are the client's"),
+    _template("an engine's template told the day", {"appliedBy": "Engine", "date": "2026-01-01"}, "are the client's"),
+    _template(
+        "a template of one's own by name", {"appliedBy": "Client", "template": "a", "name": "b"}, "give one of them"
+    ),
+    _template("a day that is none", {"appliedBy": "Client", "date": "2026-02-31"}, "date", "date", "day"),
     Refusal("a required field is missing", {"spec.model": MISSING}, "spec.model", "Required value", "field required"),
     Refusal("a required list is missing", {"spec.workloads": MISSING}, "spec.workloads", "Required value", "required"),
     Refusal("results are missing", {"spec.results": MISSING}, "spec.results", "Required value", "field required"),
@@ -637,6 +649,19 @@ ACCEPTED: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (
         "a file on a volume",
         {"spec.workloads[0].dataset": {"source": "csv", "pvc": {"claimName": "data", "path": "a/x.csv"}}},
+    ),
+    ("a template by the engine", {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {}}}),
+    (
+        "a template by the client",
+        {
+            "spec.workloads[0].chatTemplate": {
+                "appliedBy": "Client",
+                "tokenizer": "s3://bucket/tokenizer/",
+                "name": "rag",
+                "kwargs": {"enable_thinking": False, "stop": None},
+                "date": "2026-02-03",
+            }
+        },
     ),
     ("a mix", {"spec.workloads[0].dataset": {**MIX, "count": 40}}),
     ("random words, knowingly", {"spec.workloads[0].dataset": {"source": "random", "count": 5, "allowRandom": True}}),

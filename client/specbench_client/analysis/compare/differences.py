@@ -65,7 +65,14 @@ def other_work(before: Result, after: Result, workload: str) -> str:
     seen = [result.observed_of(workload) for result in (before, after)]
     prompts = [_values(point.dataset_fingerprint for point in points) for points in seen]
     traces = [_values(point.trace_fingerprint for point in points) for points in seen]
-    for words, (old_ones, new_ones) in (("other prompts", prompts), ("another trace of arrivals", traces)):
+    templates = [_values(point.chat_template_sha256 for point in points) for points in seen]
+    tokenizers = [_values(point.tokenizer_sha256 for point in points) for points in seen]
+    for words, (old_ones, new_ones) in (
+        ("other prompts", prompts),
+        ("another trace of arrivals", traces),
+        ("another chat template", templates),
+        ("another tokenizer of the chat template", tokenizers),
+    ):
         if old_ones and new_ones and old_ones != new_ones:
             return f"{words}: fingerprint {_fingerprint(old_ones)} → {_fingerprint(new_ones)}"
     if not all(prompts) and was.dataset != now.dataset:
@@ -128,6 +135,13 @@ def _work(before: Workload, after: Workload) -> Iterator[tuple[str, str, str]]:
     yield "sampling", _text(before.sampling.to_dict()), _text(after.sampling.to_dict())
     yield "limits of the answers", _text(before.output.to_dict()), _text(after.output.to_dict())
     yield "fields of the requests", _text(before.extra_body), _text(after.extra_body)
+    yield "chat template", _template(before), _template(after)
+
+
+def _template(workload: Workload) -> str:
+    """Who applies it, and what it is told; which one it is, is known by its fingerprint."""
+    template = workload.client_template
+    return "the engine's own" if template is None else f"by the client, {_text([template.kwargs, str(template.today)])}"
 
 
 def _model(plan: Plan) -> str:

@@ -1,0 +1,131 @@
+"""A declaration → the template that is applied: its text, its tokenizer, and the variables that it is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from specbench_api.plan.canonical import canonical_json
+from specbench_api.spec.chat_template import ChatTemplate
+from specbench_api.spec.target import Target
+from specbench_client.errors import BadInput
+from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.workload.chat_template.channels import markers_among
+from specbench_client.workload.chat_template.places import INSTEAD, Place, place_of, read_file
+from specbench_client.workload.chat_template.tokens import contradicted, special_in
+from specbench_client.workload.places import Fetch
+
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+"""Variables that transformers gives every template, from tokenizer_config.json."""
+DEFAULT = "default"
+_OWN = "give a template of your own in chatTemplate.template, or set appliedBy: Engine"
+
+
+def load_template(
+    template: ChatTemplate, target: Target, base_dir: Path, fetch: Fetch | None = None
+) -> AppliedTemplate:
+    """Read everything, and find that it can be used. Blocks. Raises BadInput with what is missing, and the remedy."""
+    place = place_of(template, target, base_dir)
+    tokenizer = read_file(place, "tokenizer.json", fetch)
+    if tokenizer is None:
+        raise BadInput(f"{place.field}: {place.address} has no tokenizer.json: {INSTEAD}")
+    config = _object(read_file(place, "tokenizer_config.json", fetch), f"{place.address}/tokenizer_config.json")
+    _object(tokenizer, f"{place.address}/tokenizer.json")
+    _refuse_contradiction(place, tokenizer, config)
+    applied = AppliedTemplate(
+        tokenizer_json=tokenizer,
+        source=_source(template, place, config, base_dir, fetch),
+        variables=canonical_json(_special_tokens(config) | template.kwargs),
+        today=template.today,
+        special_markers=markers_among(special_in(tokenizer)),
+        where=place.address,
+    )
+    applied.ready()
+    return applied
+
+
+def _source(
+    template: ChatTemplate, place: Place, config: Mapping[str, Any], base_dir: Path, fetch: Fetch | None
+) -> str:
+    if template.template is not None:
+        return _own(template.template, base_dir, fetch)
+
+    def read(name: str) -> str | None:
+        data = read_file(place, name, fetch)
+        return None if data is None else _text(data, f"{place.address}/{name}")
+
+    wanted = template.name or DEFAULT
+    found = _beside(read, wanted) or _within(config, wanted)
+    if found is None:
+        known = ", ".join(_names(config)) or "none"
+        which = f"no chat template named {wanted!r} (found: {known})" if template.name else "no chat template"
+        raise BadInput(f"{place.field}: {place.address} has {which}: {_OWN}")
+    return found
+
+
+def _beside(read: Callable[[str], str | None], name: str) -> str | None:
+    """A file of its own comes before what tokenizer_config.json says, as transformers has it."""
+    return read("chat_template.jinja") if name == DEFAULT else read(f"additional_chat_templates/{name}.jinja")
+
+
+def _within(config: Mapping[str, Any], name: str) -> str | None:
+    """One text, or a list of them by name."""
+    told = config.get("chat_template")
+    if isinstance(told, list):
+        return next((str(one["template"]) for one in told if one.get("name") == name), None)
+    return told if isinstance(told, str) and name == DEFAULT else None
+
+
+def _names(config: Mapping[str, Any]) -> list[str]:
+    told = config.get("chat_template")
+    if isinstance(told, list):
+        return [str(one.get("name")) for one in told]
+    return [DEFAULT] if told else []
+
+
+def _own(text: str, base_dir: Path, fetch: Fetch | None) -> str:
+    if text.startswith("s3://"):
+        if fetch is None:
+            raise BadInput(f"chatTemplate.template: {text}: S3 is not at hand here: give a local file")
+        return _text(fetch(text), text)
+    path = base_dir / Path(text).expanduser()
+    try:
+        return _text(path.read_bytes(), str(path))
+    except OSError as error:
+        raise BadInput(f"chatTemplate.template: {path}: {error.strerror}: give a Jinja file") from error
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """A token is a text, or an object with its content."""
+    told = {name: config.get(name) for name in SPECIAL_TOKENS}
+    texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in told.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+
+def _refuse_contradiction(place: Place, tokenizer: bytes, config: Mapping[str, Any]) -> None:
+    strange = contradicted(tokenizer, config)
+    if strange:
+        told = f"tokenizer.json and tokenizer_config.json give {strange[0]!r} another id"
+        raise BadInput(f"{place.field}: {place.address}: {told}: save the tokenizer anew with transformers")
+
+
+def _object(data: bytes | None, where: str) -> Mapping[str, Any]:
+    """What is not there says nothing."""
+    if data is None:
+        return {}
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise BadInput(f"{where}: is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise BadInput(f"{where}: is no JSON object")
+    return found
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8: save it as UTF-8") from error

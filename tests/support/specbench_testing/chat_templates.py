@@ -1,0 +1,147 @@
+"""Small chat templates in the shapes of the field's own, and a small tokenizer to apply them with.
+
+The templates are written for the tests: each has what makes its family hard, and nothing of anybody's text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHATML = """\
+{%- if messages[0].role != 'system' %}
+    {{- '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}
+{%- endif %}
+{% for message in messages %}
+    {{- '<|im_start|>' + message.role + '\\n' + message.content | trim + '<|im_end|>' }}
+{% endfor %}
+{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Whitespace that trim_blocks and lstrip_blocks decide over."""
+DATED = """\
+{{- bos_token }}
+{%- if not date_string is defined %}
+    {%- set date_string = strftime_now("%d %b %Y") if strftime_now is defined else "1 Jan 1970" %}
+{%- endif %}
+{%- set system = messages[0].content if messages[0].role == 'system' else '' %}
+{{- '<|head|>system<|/head|>\\n\\nToday: ' + date_string + '\\n' + system + '<|eot|>' }}
+{%- for message in messages %}
+    {%- if loop.first and message.role == 'system' %}{% continue %}{% endif %}
+    {%- if message.role not in ['user', 'assistant'] %}
+        {{- raise_exception('no role ' + message.role) }}
+    {%- endif %}
+    {{- '<|head|>' + message.role + '<|/head|>\\n\\n' + message.content + '<|eot|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|head|>assistant<|/head|>\\n\\n' }}{% endif %}"""
+"""The template writes the beginning-of-sequence token, which the tokenizer would add too, and asks for today."""
+THINKING = """\
+{%- set ns = namespace(last=messages | length - 1) %}
+{%- for message in messages[::-1] %}
+    {%- if message.role == 'user' %}
+        {%- set ns.last = messages | length - 1 - loop.index0 %}
+        {%- break %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {%- set thought = message.reasoning_content if message.reasoning_content is string else '' %}
+        {{- '<|im_start|>assistant\\n' }}
+        {%- if loop.index0 > ns.last and thought %}{{- '<think>\\n' + thought + '\\n</think>\\n\\n' }}{% endif %}
+        {%- generation %}{{- message.content.split('</think>')[-1].lstrip('\\n') + '<|im_end|>\\n' }}{% endgeneration %}
+    {%- else %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if tools %}{{- '<tools>' + tools | tojson + '</tools>\\n' }}{% endif %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' + ('<think>\\n\\n</think>\\n\\n' if enable_thinking is false else '<think>\\n') }}
+{%- endif %}"""
+"""Loop controls, a namespace, generation marks, a variable of the user's, and a thought that the prompt opens."""
+HARMONY = """\
+{%- macro said(role, channel, text) %}
+    {{- '<|start|>' + role + ('<|channel|>' + channel if channel else '') + '<|message|>' + text + '<|end|>' }}
+{%- endmacro %}
+{{- said('system', '', 'Date: ' + strftime_now('%Y-%m-%d') + '\\nReasoning: ' + reasoning_effort | default('medium')) }}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {%- if '<|channel|>' in message.content %}{{- raise_exception('content holds channels') }}{% endif %}
+        {%- if message.thinking and loop.last %}{{- said('assistant', 'analysis', message.thinking) }}{% endif %}
+        {{- said('assistant', 'final', message.content) }}
+    {%- else %}
+        {{- said(message.role, '', message.content) }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{% endif %}"""
+"""Macros, channels, and a refusal of an answer that still holds them."""
+
+SHAPES = {"chatml": CHATML, "dated": DATED, "thinking": THINKING, "harmony": HARMONY}
+SPECIAL = (
+    "<bos>", "<eos>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|/head|>", "<|eot|>",
+    "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>",
+)  # fmt: skip
+PLAIN = ("<think>", "</think>")
+"""Tokens of their own that are not special: engines leave them in a text."""
+TEXT = ["the quick brown fox jumps over the lazy dog", "how many tokens are there in an answer of a tiny model"]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A case: which shape, what is said, and what the template is told."""
+
+    shape: str
+    messages: list[dict[str, str]]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def said(*texts: str, system: str | None = None) -> list[dict[str, str]]:
+    """A chat of user and assistant in turns."""
+    opening = [] if system is None else [{"role": "system", "content": system}]
+    roles = ("user", "assistant")
+    return opening + [{"role": roles[index % 2], "content": text} for index, text in enumerate(texts)]
+
+
+_TWO = said('  the quick <b>fox</b> & "dog"  ', "an answer 😀", "how many\n\ntokens?")
+_THOUGHT = [_TWO[0], {**_TWO[1], "reasoning_content": "so\nmany"}, _TWO[2]]
+CONVERSATIONS = {
+    "chatml": Conversation("chatml", said("the quick brown fox")),
+    "chatml with a system": Conversation("chatml", said("the fox", "jumps", "over", system="  Be long. ")),
+    "chatml in two turns": Conversation("chatml", _TWO),
+    "dated": Conversation("dated", said("what day is it?")),
+    "dated with a system": Conversation("dated", said("a", "b", "c", system="answer")),
+    "dated by a variable": Conversation("dated", said("what day is it?"), {"date_string": "26 Jul 2024"}),
+    "thinking": Conversation("thinking", said("think of a fox")),
+    "not thinking": Conversation("thinking", said("a fox"), {"enable_thinking": False}),
+    "thought before": Conversation("thinking", _THOUGHT),
+    "with tools": Conversation("thinking", said("a fox"), {"tools": [{"about": "é < & >", "name": "f"}]}),
+    "harmony": Conversation("harmony", said("how many?", "two", "sure?"), {"reasoning_effort": "high"}),
+    "a user who writes special tokens": Conversation("chatml", said("<|im_end|><bos> hi")),
+}
+
+
+def tokenizer_folder(folder: Path, shape: str, *, special: tuple[str, ...] = SPECIAL) -> Path:
+    """A folder as transformers saves one; the tokenizer would add a <bos> by itself. Skips without the library."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=340, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.add_tokens([tokenizers.AddedToken(word, normalized=False) for word in PLAIN])
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", tokenizer.token_to_id("<bos>"))]
+    )
+    tokenizer.enable_truncation(4)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    bos = {"__type": "AddedToken", "content": "<bos>", "lstrip": False, "rstrip": False, "normalized": False}
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": "<eos>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").write_text(SHAPES[shape])
+    return folder

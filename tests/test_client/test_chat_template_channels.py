@@ -1,0 +1,75 @@
+"""What was thought and what was said: split without losing, and without splitting what is no thought."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_client.workload.chat_template.channels import Spoken, markers_among, opens_thought, split_channels
+
+HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Two.\n", Spoken("", "Two.\n")),
+        ("<think>\nWe add.\n</think>\n\nTwo.", Spoken("We add.", "Two.")),
+        ("We add.\n</think>\n\nTwo.", Spoken("We add.", "Two.")),
+        ("<think>We add and", Spoken("We add and", "")),
+        ("<think>\n\n</think>\n\nTwo.", Spoken("", "Two.")),
+        ("<think>a</think>b<think>c</think>d", Spoken("a</think>b<think>c", "d")),
+        ("The tag <think> opens a thought.", Spoken("", "The tag <think> opens a thought.")),
+        (HARMONY, Spoken("We add.", "Two.")),
+        ("<|channel|>analysis<|message|>We add and", Spoken("We add and", "")),
+        ("<|channel|>final<|message|>Two", Spoken("", "Two")),
+        (
+            "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>",
+            Spoken("{}", ""),
+        ),
+        (
+            "<|channel|>commentary<|message|>First.<|end|><|start|>assistant<|channel|>final<|message|>Two.",
+            Spoken("First.", "Two."),
+        ),
+        ("Phi says so.<|end|>", Spoken("", "Phi says so.<|end|>")),
+    ],
+)
+def test_an_answer_has_two_parts(text: str, expected: Spoken) -> None:
+    assert split_channels(text) == expected
+
+
+def test_a_thought_that_the_prompt_opened_and_nobody_closed_is_no_answer() -> None:
+    assert opens_thought("<|im_start|>assistant\n<think>\n")
+    assert not opens_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert split_channels("We add and", thinking=True) == Spoken("We add and", "")
+    assert split_channels("We add.\n</think>\nTwo.", thinking=True) == Spoken("We add.", "Two.")
+
+
+HARMONY_MARKERS = ("<|message|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>")
+MARKERS = ("<think>", "</think>", *HARMONY_MARKERS)
+
+
+def test_a_text_must_hold_what_marks_thoughts_and_nothing_that_only_ends_answers() -> None:
+    assert markers_among({"<|end|>", "<|start|>", "<|assistant|>"}) == (), "Phi's are special, and mark no thought"
+    assert markers_among({"</think>", "<think>", "<|end|>"}) == ("<think>", "</think>")
+    assert markers_among({*HARMONY_MARKERS, "<|endoftext|>"}) == HARMONY_MARKERS
+
+
+PIECES = st.lists(st.sampled_from((*MARKERS, "final", "analysis", "a", " ", "\n", "<|chan", "nel|>", "</thi", "nk>")))
+
+
+@given(st.one_of(st.text(), PIECES.map("".join)), st.booleans())
+def test_any_text_is_split_and_what_is_final_stays_final(text: str, thinking: bool) -> None:
+    final = split_channels(text, thinking=thinking).final
+    assert split_channels(final) == Spoken("", final)
+    assert "</think>" not in final
+    assert "<|channel|>" not in final
+
+
+@given(st.text(), st.text(), st.booleans())
+def test_a_text_without_markers_is_said_to_the_last_character(before: str, after: str, thinking: bool) -> None:
+    plain = (before + after).replace("<", "(")
+    assert split_channels(plain) == Spoken("", plain)
+    thought, answer = before.replace("<", "(").strip("\n"), after.replace("<", "(").lstrip("\n")
+    assert split_channels(f"{thought}</think>{answer}", thinking=thinking) == Spoken(thought.lstrip(), answer)

@@ -1,0 +1,115 @@
+"""A group driven with the client's own chat template: ids on the wire, counted by the engine, named in the manifest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.layout import manifest_key
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_client.chat import Message
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.prompted import load_prompted
+from specbench_client.errors import BadInput
+from specbench_client.store.folder import FolderStore
+from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_testing.chat_templates import tokenizer_folder
+from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
+
+THINKING = {"enable_thinking": False}
+
+
+def plan_with(folder: Path, edits: dict[str, Any] | None = None, *, turns: int = 2, shape: str = "thinking") -> Plan:
+    tokenizer = tokenizer_folder(folder / "tokenizer", shape)
+    declared = {"appliedBy": "Client", "tokenizer": str(tokenizer), "kwargs": THINKING}
+    folder.mkdir(exist_ok=True)
+    prompts = write_prompts(folder / "p.jsonl", count=3, turns=turns)
+    return plan_of(prompts, {"spec.workloads[0].chatTemplate": declared} | (edits or {}))
+
+
+def template_of(plan: Plan) -> AppliedTemplate:
+    declared = plan.workloads[0].client_template
+    assert declared is not None
+    return load_template(declared, plan.target, Path())
+
+
+async def drive(plan: Plan, group: int, folder: Path) -> FolderStore:
+    store = FolderStore(folder / "results")
+    options = DriveOptions(attempt=f"{group}-a", spool=folder / "spool", keep_text=True)
+    async with simulator(folder / f"truth-{group}.jsonl") as engine:
+        await drive_group(plan, plan.groups[group], engine.url, store, options)
+    return store
+
+
+@pytest.mark.process
+async def test_the_engine_counts_the_very_tokens_that_the_client_made(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path)
+    store = await drive(plan, 0, tmp_path)
+
+    template = template_of(plan)
+    records = records_of(plan, store, [plan.groups[0].points[0].hash])
+    rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    asked = {row["id"]: row["turns"] for row in rows}
+    found: list[dict[str, Any]] = records.to_dict("records")  # type: ignore[assignment]
+    said = {(one["conversation_id"], one["turn"]): one["output_text"] for one in found}
+    measured = [one for one in found if one["prompt_id"] in asked]
+    for one in measured:
+        turns, history = asked[one["prompt_id"]], list[Message]()
+        for number in range(one["turn"]):
+            history += [Message("user", turns[number]), Message("assistant", said[one["conversation_id"], number])]
+        ids = template.asked((*history, Message("user", turns[one["turn"]])))[-1].token_ids
+        assert one["input_tokens"] == len(ids or ())
+    assert len(measured) == 6
+    others = [one["input_tokens"] for one in found if one["prompt_id"] not in asked]
+    assert min(others) > 15, "warm-up and fillers are rendered too: their words alone are fewer"
+
+    manifest = Manifest.from_json(store.get(manifest_key(plan.groups[0].points[0].hash)) or b"")
+    assert manifest.observed.chat_template_sha256 == template.template_sha256
+    assert manifest.observed.tokenizer_sha256 == template.tokenizer_sha256
+
+
+@pytest.mark.process
+async def test_a_template_that_changed_continues_no_run(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path, {"spec.load": {"concurrency": [1], "repeats": 2, "warmupRequests": 0}}, turns=1)
+    await drive(plan, 0, tmp_path)
+    file = tmp_path / "tokenizer" / "chat_template.jinja"
+    file.write_text(file.read_text() + " ")
+    with pytest.raises(BadInput, match=r"the chat template changed from '[0-9a-f]{64}'"):
+        await drive(plan, 1, tmp_path)
+
+
+def test_prompts_keep_the_fingerprint_of_their_data_set(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path)
+    template = plan.workloads[0].model_copy(update={"chat_template": None})
+    plain = plan.model_copy(update={"workloads": [template]})
+    (rendered,), (as_read,) = (load_prompted(one, ["chat"], tmp_path).values() for one in (plan, plain))
+    assert rendered.prompts.fingerprint == as_read.prompts.fingerprint
+    assert rendered.prompts.rows != as_read.prompts.rows
+    assert as_read.tokens is None
+    assert rendered.tokens is not None
+    assert set(rendered.tokens) == {row.id for row in as_read.prompts.rows}
+
+
+def test_an_endpoint_that_cannot_keep_the_markers_gets_no_second_turn(tmp_path: Path) -> None:
+    engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://127.0.0.1:1", dialect=DialectName.OPENAI)
+    one, two = (
+        plan_with(tmp_path / str(turns), turns=turns, shape="harmony").model_copy(update={"engine": engine})
+        for turns in (1, 2)
+    )
+    assert load_prompted(one, ["chat"], tmp_path)
+    with pytest.raises(BadInput, match=r"workload 'chat': the model marks its thoughts by special tokens \(<\|m"):
+        load_prompted(two, ["chat"], tmp_path)
+
+
+def test_a_template_that_cannot_be_read_is_told_by_its_workload(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path)
+    (tmp_path / "tokenizer" / "tokenizer.json").unlink()
+    with pytest.raises(BadInput, match=r"workload 'chat': chatTemplate.tokenizer: .* has no tokenizer.json"):
+        load_prompted(plan, ["chat"], tmp_path)

@@ -1,0 +1,164 @@
+"""Which tokenizer and which template are meant, and what to do where one is not there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.chat_template import ChatTemplate
+from specbench_api.spec.target import PvcModel, Target
+from specbench_client.errors import BadInput
+from specbench_client.workload.chat_template import places
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_client.workload.chat_template.places import Kind, Place, place_of, read_file
+from specbench_testing.chat_templates import tokenizer_folder
+
+
+def declared(**changed: Any) -> ChatTemplate:
+    return ChatTemplate.model_validate({"appliedBy": "Client"} | changed)
+
+
+@pytest.mark.parametrize(
+    ("template", "model", "expected"),
+    [
+        ({}, {}, (Kind.HUB, "o/m@v1")),
+        ({}, {"tokenizer": "o/t"}, (Kind.HUB, "o/t@main")),
+        ({}, {"tokenizer": "o/m"}, (Kind.HUB, "o/m@v1")),
+        ({"tokenizer": "o/t@abc"}, {"tokenizer": "o/u"}, (Kind.HUB, "o/t@abc")),
+        ({"tokenizer": "hf://o/t/"}, {}, (Kind.HUB, "o/t@main")),
+        ({"tokenizer": "s3://b/t/"}, {}, (Kind.S3, "s3://b/t")),
+        ({"tokenizer": "/models/t"}, {}, (Kind.FOLDER, "/models/t")),
+        ({"tokenizer": "/models/t/tokenizer.json"}, {}, (Kind.FOLDER, "/models/t")),
+        ({}, {"path": "/models/m"}, (Kind.FOLDER, "/models/m")),
+        ({}, {"path": "/models/m.gguf", "tokenizer": "/models/t"}, (Kind.FOLDER, "/models/t")),
+        ({}, {"uri": "s3://b/m"}, (Kind.S3, "s3://b/m")),
+    ],
+)
+def test_the_nearest_word_counts(
+    template: dict[str, Any], model: dict[str, Any], expected: tuple[Kind, str], tmp_path: Path
+) -> None:
+    found = place_of(declared(**template), Target(name="o/m", revision="v1", **model), tmp_path)
+    assert (found.kind, found.address) == expected
+
+
+def test_a_folder_beside_the_spec_comes_before_a_name_of_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "o" / "t").mkdir(parents=True)
+    found = place_of(declared(tokenizer="o/t"), Target(name="m"), tmp_path)
+    assert (found.kind, found.address) == (Kind.FOLDER, str(tmp_path / "o" / "t"))
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (
+            {"path": "/models/m.gguf"},
+            "a GGUF file holds its tokenizer in a form of its own: set chatTemplate.tokenizer",
+        ),
+        ({"uri": "https://host/m"}, "no tokenizer is read from there: set chatTemplate.tokenizer"),
+        ({"pvc": PvcModel(claim_name="models", path="m")}, "the volume models is not mounted"),
+    ],
+)
+def test_where_no_tokenizer_can_be_read_the_field_is_named_that_gives_one(
+    model: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        place_of(declared(), Target(name="o/m", **model), tmp_path)
+
+
+def test_a_model_on_a_volume_that_a_dataset_mounts_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "PVC_FOLDER", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    model = Target(name="o/m", pvc=PvcModel(claim_name="models", path="/m", sub_path="llama"))
+    assert place_of(declared(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
+
+
+def test_a_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path, "chatml")
+
+    def fetch(uri: str) -> bytes:
+        path = folder / uri.removeprefix("s3://bucket/t/")
+        if not path.exists():
+            raise BadInput("there is no such object")
+        return path.read_bytes()
+
+    here, there = declared(tokenizer=str(folder)), declared(tokenizer="s3://bucket/t")
+    template = load_template(there, Target(name="m"), tmp_path, fetch)
+    assert template.template_sha256 == load_template(here, Target(name="m"), tmp_path).template_sha256
+    with pytest.raises(BadInput, match=r"s3://bucket/other has no tokenizer.json: set chatTemplate.tokenizer to"):
+        load_template(declared(tokenizer="s3://bucket/other"), Target(name="m"), tmp_path, fetch)
+
+
+class EntryNotFoundError(Exception):
+    """By the name that the hub's library gives it."""
+
+
+class GatedRepoError(Exception):
+    """The same."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"), [(EntryNotFoundError, None), (GatedRepoError, "accept its terms on its page and set HF_TOKEN")]
+)
+def test_a_file_that_the_hub_lacks_is_missing_and_one_that_it_guards_is_refused(
+    kind: type[Exception], words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(uri: str) -> Path:
+        cause = FileNotFoundError("Access to model is restricted: gated repo" if words else "no such file")
+        cause.__cause__ = kind()
+        raise BadInput("the data set could not be read") from cause
+
+    monkeypatch.setattr(places, "hub_file", refused)
+    place = Place(Kind.HUB, "o/m@main", "spec.model.name")
+    if words is None:
+        assert read_file(place, "chat_template.jinja", None) is None
+    else:
+        with pytest.raises(BadInput, match=words):
+            read_file(place, "chat_template.jinja", None)
+
+
+NAMED = {"chat_template": [{"name": "default", "template": "one"}, {"name": "rag", "template": "two"}]}
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted", "expected"),
+    [
+        ({"chat_template.jinja": "own"}, {}, "own"),
+        ({"chat_template.jinja": "own", "tokenizer_config.json": json.dumps({"chat_template": "told"})}, {}, "own"),
+        ({"tokenizer_config.json": json.dumps({"chat_template": "told"})}, {}, "told"),
+        ({"tokenizer_config.json": json.dumps(NAMED)}, {}, "one"),
+        ({"tokenizer_config.json": json.dumps(NAMED)}, {"name": "rag"}, "two"),
+        ({"chat_template.jinja": "own", "additional_chat_templates/rag.jinja": "file"}, {"name": "rag"}, "file"),
+        ({"chat_template.jinja": "own", "mine.jinja": "mine"}, {"template": "mine.jinja"}, "mine"),
+    ],
+)
+def test_the_template_is_the_one_that_transformers_takes(
+    files: dict[str, str], wanted: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    folder = tokenizer_folder(tmp_path, "chatml")
+    (folder / "chat_template.jinja").unlink()
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    template = load_template(declared(tokenizer=str(folder), **wanted), Target(name="m"), folder)
+    assert template.text([]) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({}, "has no chat template: give a template of your own in chatTemplate.template, or set appliedBy: Engine"),
+        ({"name": "rag"}, r"has no chat template named 'rag' \(found: none\)"),
+        ({"template": "mine.jinja"}, "mine.jinja: No such file or directory: give a Jinja file"),
+        ({"template": "s3://b/mine.jinja"}, "S3 is not at hand here: give a local file"),
+    ],
+)
+def test_a_template_that_is_not_there_is_refused_with_what_to_do(
+    wanted: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    folder = tokenizer_folder(tmp_path, "chatml")
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(BadInput, match=words):
+        load_template(declared(tokenizer=str(folder), **wanted), Target(name="m"), folder)

@@ -1,0 +1,54 @@
+"""What the client makes of a conversation is what transformers makes of it, token by token."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specbench_api.spec.chat_template import TEMPLATE_DATE, ChatTemplate
+from specbench_api.spec.target import Target
+from specbench_client.chat import Message
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_testing.chat_templates import CONVERSATIONS, Conversation, tokenizer_folder
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
+
+
+def message(told: dict[str, str]) -> Message:
+    return Message(told["role"], told["content"], reasoning=told.get("reasoning_content", ""))
+
+
+@pytest.fixture(scope="module")
+def theirs(engine_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """By the conversation's name, the folder of its tokenizer and what transformers makes of it."""
+    folder = tmp_path_factory.mktemp("templates")
+    folders = {name: tokenizer_folder(folder / one.shape, one.shape) for name, one in CONVERSATIONS.items()}
+    rows = [
+        {"folder": str(folders[name]), "messages": one.messages, "kwargs": dict(one.kwargs)}
+        for name, one in CONVERSATIONS.items()
+    ]
+    made = subprocess.run(
+        [engine_python, str(Path(__file__).with_name("templates_by_transformers.py"))],
+        input=json.dumps({"day": TEMPLATE_DATE.isoformat(), "rows": rows}),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return {name: (folders[name], one) for name, one in zip(CONVERSATIONS, json.loads(made.stdout), strict=True)}
+
+
+@pytest.mark.parametrize(("name", "conversation"), CONVERSATIONS.items())
+def test_the_client_renders_as_transformers_does(
+    name: str, conversation: Conversation, theirs: dict[str, tuple[Path, dict[str, Any]]]
+) -> None:
+    folder, expected = theirs[name]
+    declared = ChatTemplate(applied_by="Client", tokenizer=str(folder), kwargs=dict(conversation.kwargs))
+    template = load_template(declared, Target(name="tiny"), folder)
+    messages = tuple(message(one) for one in conversation.messages)
+
+    assert template.text(messages) == expected["text"]
+    assert list(template.asked(messages)[-1].token_ids or ()) == expected["ids"]

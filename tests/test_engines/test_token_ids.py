@@ -1,0 +1,109 @@
+"""Real engines are asked by messages and by the client's token ids: the same tokens, and the same greedy answers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specbench_api.launch.launch import Order
+from specbench_api.launch.table import LAUNCHERS
+from specbench_api.launch.transformers import PROGRAM
+from specbench_api.outcome.record import Record
+from specbench_api.spec.chat_template import ChatTemplate
+from specbench_api.spec.engine import Engine, EngineKind, EnvVar
+from specbench_api.spec.target import Target
+from specbench_api.spec.workload import Output
+from specbench_client.load.talk import Asker
+from specbench_client.local.process import EngineProcess
+from specbench_client.transport.kernel_transport import KernelTransport
+from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_testing.loops import Driver
+from specbench_testing.turns import context, row
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+START_S = 600
+ROWS = [
+    row("colour", "Name a colour.", "Repeat that colour five times."),
+    row("odd", 'Say: <b>"é"</b> & 😀\n\ntwice.  '),
+]
+MARK = "<|im_start|>"
+"""A special token of the model that ends no answer, and its id."""
+FORCED = {"logit_bias": {"1": 100}}
+"""It answers with nothing else."""
+
+
+@pytest.fixture(scope="module")
+def models(engine_python: str) -> dict[str, str]:
+    """The demo's model: `gguf` as a file, `folder` as Hugging Face has it; made once a machine."""
+    made = _json([sys.executable, str(ROOT / "hack" / "models" / "demo_model")])
+    script = str(Path(__file__).with_name("demo_models.py"))
+    folders = _json([engine_python, script, made["drafter"], str(Path(made["drafter"]).parent / "hf")])
+    return {"gguf": made["target"], "folder": folders["target"]}
+
+
+def _json(command: list[str]) -> dict[str, str]:
+    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, str] = json.loads(made.stdout)
+    return found
+
+
+def engine_of(kind: EngineKind, python: str, path: str) -> Engine:
+    offline = [EnvVar(name="HF_HUB_OFFLINE", value="1")]
+    if kind is EngineKind.LLAMA_CPP:
+        return Engine(kind=kind, args=["--ctx-size=2048", "--threads=1"])
+    if kind is EngineKind.TRANSFORMERS:
+        env = [EnvVar(name="PYTHONPATH", value=path), *offline]
+        return Engine(kind=kind, command=[python, *PROGRAM[1:]], env=env, args=["--threads=1", "--dtype=float32"])
+    env = [*offline, EnvVar(name="VLLM_NO_USAGE_STATS", value="1"), EnvVar(name="VLLM_CPU_KVCACHE_SPACE", value="1")]
+    args = ["--dtype=float32", "--max-model-len=1024", "--max-num-seqs=4", "--enforce-eager"]
+    return Engine(
+        kind=kind, version="0.32.0", command=[str(Path(python).with_name("vllm")), "serve"], env=env, args=args
+    )
+
+
+def _marking(kind: EngineKind, template: AppliedTemplate) -> list[AppliedTemplate]:
+    """The template as it is, and as if its model marked thoughts by MARK; the research runtime can force no token."""
+    return [] if kind is EngineKind.TRANSFORMERS else [template, replace(template, special_markers=(MARK,))]
+
+
+async def asked(url: str, kind: EngineKind, template: AppliedTemplate | None, **more: object) -> list[Record]:
+    output = Output(max_tokens=24)
+    async with KernelTransport() as transport:
+        manner = {"model": "smol", "output": output, "keep_text": True, "template": template, **more}
+        driver = Driver(Asker(context(transport, url, kind, **manner)), template=template)
+        await driver.closed(ROWS, 1)
+    assert [record.error for record in driver.records if record.error] == []
+    return sorted(driver.records, key=lambda record: (record.prompt_id, record.turn))
+
+
+@pytest.mark.parametrize("kind", [EngineKind.TRANSFORMERS, EngineKind.LLAMA_CPP, EngineKind.VLLM])
+async def test_ids_of_the_client_give_the_answers_of_messages(
+    kind: EngineKind, models: dict[str, str], engine_python: str, ours: str, tmp_path: Path
+) -> None:
+    declared = ChatTemplate(applied_by="Client", tokenizer=models["folder"])
+    template = load_template(declared, Target(name="smol"), tmp_path)
+    path = models["gguf"] if kind is EngineKind.LLAMA_CPP else models["folder"]
+    order = Order(engine_of(kind, engine_python, ours), Target(name="smol", path=path), None, slots=1)
+    launch = LAUNCHERS[kind].launch(order)
+    async with EngineProcess(launch, tmp_path, tmp_path / "engine.log") as engine:
+        await engine.wait_ready(START_S)
+        by_messages, by_ids = [await asked(engine.url, kind, one) for one in (None, template)]
+        shown = [await asked(engine.url, kind, one, extra_body=FORCED) for one in _marking(kind, template)]
+
+    assert [(one.prompt_id, one.turn) for one in by_ids] == [("colour", 0), ("colour", 1), ("odd", 0)]
+    assert [one.input_tokens for one in by_ids] == [one.input_tokens for one in by_messages]
+    assert [one.output_text for one in by_ids] == [one.output_text for one in by_messages]
+    assert len({one.output_text for one in by_ids}) > 1
+    first = [template.asked(one.turns[0])[-1].token_ids for one in ROWS]
+    assert [by_ids[0].input_tokens, by_ids[2].input_tokens] == [len(ids or ()) for ids in first]
+    if shown:
+        without, with_them = (records[0].output_text or "" for records in shown)
+        assert MARK not in without
+        assert with_them.startswith(MARK * 3)
