@@ -69,12 +69,15 @@ Day = Annotated[
 
 
 class ChatTemplate(ApiModel):
-    """How messages become tokens."""
+    """How messages become tokens.
+
+    CEL sees no map that is open to anything, so the API server takes `kwargs` beside appliedBy: Engine; we do not.
+    """
 
     rules: ClassVar = (
         Rule(
             "self.appliedBy == 'Client' || (!has(self.tokenizer) && !has(self.template) && !has(self.name)"
-            " && !has(self.date) && (!has(self.kwargs) || size(self.kwargs) == 0))",
+            " && !has(self.date))",
             "chatTemplate.tokenizer, template, name, kwargs and date are the client's: set appliedBy: Client, or give"
             " the engine its own by extraBody.chat_template_kwargs and engine.args",
         ),

@@ -75,8 +75,9 @@ class Target(ApiModel):
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     """Tokenizer, where it is not the model's own."""
     token_secret: TokenSecret | None = None
-    """The hub's token, given to engines as HF_TOKEN. Not in plan.json and no part of any point's identity. On this
-    machine it is not read: engines inherit HF_TOKEN from where `specbench run` is started."""
+    """The hub's token, given as HF_TOKEN to engines, and to the clients that read prompts and tokenizers there. Not in
+    plan.json and no part of any point's identity. On this machine it is not read: HF_TOKEN is inherited from where
+    `specbench run` is started."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Target:

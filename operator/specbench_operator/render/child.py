@@ -20,8 +20,9 @@ from specbench_api.plan.names import (
     LABEL_RUN_UID,
     MANAGER,
 )
+from specbench_api.plan.placing import HUB_TOKEN
 from specbench_api.spec.placement import Resources
-from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.run import RunSpec, SpecBenchRun
 from specbench_operator.state.child import Place
 
 Manifest = dict[str, Any]
@@ -112,3 +113,9 @@ def limits(resources: Resources, extra: Mapping[str, str] | None = None) -> Mani
 def empty_dir(name: str, medium: str | None = None) -> Manifest:
     """A volume that lives as long as its pod."""
     return {"name": name, "emptyDir": {"medium": medium} if medium else {}}
+
+
+def hub_token(spec: RunSpec) -> list[Manifest]:
+    """The variable that holds the token, by reference alone, so that no manifest of ours holds it; none without one."""
+    token = spec.model.token_secret
+    return [{"name": HUB_TOKEN, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key}}}] if token else []

@@ -15,7 +15,7 @@ from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.render.child import STAY_PUT, Manifest, labels, metadata
 from specbench_operator.render.client_pod import CONTAINER, PLAN_DIR, RETRIES, SPOOL_DIR, client_pod, results_root
-from specbench_operator.render.prompt_volumes import with_prompts
+from specbench_operator.render.client_reads import with_what_it_reads
 from specbench_operator.render.service import endpoint
 from specbench_operator.settings import Settings
 from specbench_operator.state.child import Place
@@ -72,7 +72,7 @@ def client_job(
             "podFailurePolicy": {"rules": [IGNORE_DISRUPTION, fail_on(Exit.BAD_INPUT, Exit.ENGINE_FAILED)]},
             "template": {
                 "metadata": {"labels": labels(run, place, group.arm), "annotations": dict(STAY_PUT)},
-                "spec": with_prompts(pod, run.spec.workloads),
+                "spec": with_what_it_reads(pod, run.spec),
             },
         },
     }

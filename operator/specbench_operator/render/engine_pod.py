@@ -9,11 +9,11 @@ from dataclasses import replace
 from specbench_api.launch.launch import Launch
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.plan.expand import launch_order
-from specbench_api.plan.placing import HUB_HOME, HUB_TOKEN
+from specbench_api.plan.placing import HUB_HOME
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.render.child import OURS, THEIRS, Manifest, limits, same_for_all
+from specbench_operator.render.child import OURS, THEIRS, Manifest, hub_token, limits, same_for_all
 from specbench_operator.render.engine_volumes import CACHE_FOLDER, mounts, volumes
 from specbench_operator.render.placing import CLAIM, placing
 from specbench_operator.render.probe import probe_container
@@ -91,13 +91,11 @@ def _resources(run: SpecBenchRun) -> Manifest:
 
 
 def _environment(run: SpecBenchRun, launch: Launch) -> Manifest:
-    """What the launcher and the run say; last a token, by reference alone, so that no manifest of ours holds it."""
+    """What the launcher and the run say; last a token."""
     ours = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable place in our own image
     cache = _cache(run.spec.engine.kind) if run.spec.placement.model_cache else {}
     rows: list[Manifest] = [{"name": name, "value": value} for name, value in (ours | dict(launch.env) | cache).items()]
-    token = run.spec.model.token_secret
-    if token:
-        rows.append({"name": HUB_TOKEN, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key}}})
+    rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
 
 

@@ -1,0 +1,94 @@
+"""Volumes with prompts and tokenizers: in every client's pod, each once, read only; in no other; and the token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specbench_api.outcome.launched import Whereabouts
+from specbench_api.plan.expand import expand
+from specbench_api.spec.reading import parse_run
+from specbench_operator.render.client_job import client_job
+from specbench_operator.render.engine_job import engine_job
+from specbench_operator.render.report_job import report_job
+from specbench_testing.operator import SETTINGS, operator_run
+
+ON_A = {"source": "jsonl", "pvc": {"claimName": "a", "path": "p.jsonl"}}
+ON_MODELS = {"claimName": "models", "subPath": "team", "path": "tiny"}
+MIX = {
+    "source": "mix",
+    "members": [
+        {"name": "one", "weight": 1, **ON_A},
+        {"name": "two", "weight": 1, "source": "csv", "pvc": {"claimName": "b.c", "path": "x/p.csv"}},
+    ],
+}
+
+
+def pods(*datasets: dict[str, Any], model: dict[str, Any] | None = None, **workload: Any) -> dict[str, Any]:
+    rows = [{"name": f"w{number}", "dataset": dataset, **workload} for number, dataset in enumerate(datasets)]
+    told = {"spec.workloads": rows} | ({"spec.model": {"name": "acme/tiny", **model}} if model else {})
+    run = parse_run(operator_run(told))
+    plan = expand(run)
+    jobs = {
+        "client": client_job(run, plan, plan.groups[0], 1, SETTINGS, engine=Whereabouts(), engine_pod="pod"),
+        "engine": engine_job(run, plan, plan.groups[0], 1, SETTINGS),
+        "report": report_job(run, SETTINGS),
+    }
+    return {name: job["spec"]["template"]["spec"] for name, job in jobs.items()}
+
+
+def test_every_claim_is_mounted_once_and_read_only_where_prompts_are_read() -> None:
+    client = pods(ON_A, MIX)["client"]
+
+    volumes = [volume for volume in client["volumes"] if volume["name"].startswith("prompts-")]
+    mounts = [mount for mount in client["containers"][0]["volumeMounts"] if mount["name"].startswith("prompts-")]
+    assert volumes == [
+        {"name": "prompts-0", "persistentVolumeClaim": {"claimName": "a", "readOnly": True}},
+        {"name": "prompts-1", "persistentVolumeClaim": {"claimName": "b.c", "readOnly": True}},
+    ]
+    assert mounts == [
+        {"name": "prompts-0", "mountPath": "/prompts/a", "readOnly": True},
+        {"name": "prompts-1", "mountPath": "/prompts/b.c", "readOnly": True},
+    ]
+
+
+def test_no_other_pod_waits_for_the_volume() -> None:
+    found = pods(ON_A)
+    assert "persistentVolumeClaim" not in str(found["engine"]) + str(found["report"])
+
+
+def test_without_a_volume_the_pod_is_as_it_was() -> None:
+    assert "prompts-" not in str(pods({"source": "jsonl", "uri": "p.jsonl"})["client"])
+
+
+@pytest.mark.parametrize(
+    ("model", "template", "mounted"),
+    [
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client"}, True),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Engine"}, False),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "s3://b/tokenizer/"}, False),
+        ({"pvc": ON_MODELS, "tokenizer": "acme/tiny"}, {"appliedBy": "Client"}, False),
+        ({"path": "/models/tiny"}, {"appliedBy": "Client"}, False),
+    ],
+)
+def test_the_models_claim_is_mounted_where_its_tokenizer_is_read(
+    model: dict[str, Any], template: dict[str, Any], mounted: bool
+) -> None:
+    found = pods({"source": "jsonl", "uri": "s3://b/p.jsonl"}, model=model, chatTemplate=template)
+    assert ("/prompts/models" in str(found["client"])) is mounted
+    assert "/prompts/models" not in str(found["engine"]) + str(found["report"])
+
+
+def test_a_claim_with_prompts_and_model_is_mounted_once() -> None:
+    on_models = {"source": "jsonl", "pvc": {"claimName": "models", "path": "p.jsonl"}}
+    client = pods(on_models, model={"pvc": ON_MODELS}, chatTemplate={"appliedBy": "Client"})["client"]
+    assert [mount["mountPath"] for mount in client["containers"][0]["volumeMounts"]].count("/prompts/models") == 1
+
+
+def test_the_hubs_token_reaches_engine_and_client_by_reference_and_no_report() -> None:
+    found = pods({"source": "gsm8k"}, model={"path": "/models/tiny", "tokenSecret": {"name": "hub", "key": "token"}})
+    told = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    assert told in found["client"]["containers"][0]["env"]
+    assert told in found["engine"]["containers"][0]["env"]
+    assert "HF_TOKEN" not in str(found["report"])
