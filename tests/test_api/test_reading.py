@@ -185,3 +185,10 @@ def test_an_endpoint_that_is_no_plain_address_is_refused_in_words_without_being_
     assert problem.path == "spec.engine.endpoint"
     assert words in problem.message
     assert "secret" not in str(problem)
+
+
+def test_an_open_map_of_the_client_is_refused_beside_the_engines_template() -> None:
+    """By us alone: CEL sees no such map, so the API server takes it and the operator refuses it."""
+    spec = resource({"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {"a": 1}}})
+    with pytest.raises(InvalidSpec, match="are the client's"):
+        parse_run(spec)

@@ -64,7 +64,7 @@ def _template(why: str, template: Mapping[str, Any], remedy: str, below: str = "
 
 REFUSALS = (
     _template("a template that nobody applies", {"kwargs": {"a": 1}}, "Required", "appliedBy", "Field required"),
-    _template("an engine's template with ours", {"appliedBy": "Engine", "kwargs": {"a": 1}}, "are the client's"),
+    _template("an engine's template with ours", {"appliedBy": "Engine", "name": "tool_use"}, "are the client's"),
     _template("an engine's template told the day", {"appliedBy": "Engine", "date": "2026-01-01"}, "are the client's"),
     _template(
         "a template of one's own by name", {"appliedBy": "Client", "template": "a", "name": "b"}, "give one of them"
