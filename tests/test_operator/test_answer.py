@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.best import best_of
+from specbench_api.outcome.end_to_end import EndToEnd
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.goodput import Goodput
+from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.expand import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
-from specbench_operator.reconcile.answer import ROWS_MAX, arms_of
+from specbench_api.spec.slo import Slo
+from specbench_operator.reconcile.answer import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
 from specbench_testing.operator import figure, operator_run, summary_of
 
 SUMMARY = summary_of(expand(parse_run(operator_run())), 2)
@@ -92,3 +96,27 @@ def test_a_row_tells_its_load_as_a_number_and_for_people(level: Level, load: str
 
 def test_status_holds_no_more_rows_than_it_may() -> None:
     assert len(arms_of(with_cells(*[cell(None)] * (ROWS_MAX + 5)))) == ROWS_MAX
+
+
+def test_whole_requests_and_targets_have_their_columns() -> None:
+    end_to_end = EndToEnd(
+        speedup=figure(1.41, 1.3, 1.5), median_speedup=figure(9.0), requests_per_hour=figure(9.0),
+        baseline_requests_per_hour=figure(9.0), cost_saved=figure(9.0),
+    )  # fmt: skip
+    goodput = Goodput(slo=Slo(ttft_ms=200), rate=figure(7.25), share=figure(0.925), by_target={})
+    row = arms_of(with_cells(cell(None, end_to_end=end_to_end, goodput=goodput)))[0].to_dict()
+    assert row["e2eSpeedup"] == {"value": 1.41, "low": 1.3, "high": 1.5}
+    assert (row["goodput"], row["goodputShare"]) == (7.25, 0.925)
+    bare = arms_of(with_cells(cell(None)))[0]
+    assert (bare.e2e_speedup, bare.goodput, bare.goodput_share) == (None, None, None)
+
+
+def test_what_the_run_recommends_is_told_in_a_sentence_that_fits() -> None:
+    said = Recommendation(
+        objective=Objective.THROUGHPUT, worth=1.0, simulated=True, trustworthy=True,
+        sentence="use ngram ü" + "x" * 2000, choices=[], candidates=[], limits=[],
+    )  # fmt: skip
+    told = recommendation_of(SUMMARY.model_copy(update={"recommendation": said}))
+    assert told.startswith("use ngram ü")
+    assert len(told.encode()) <= SENTENCE_BYTES
+    assert not recommendation_of(SUMMARY), "written before recommendations"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.recommendation import Objective, Recommendation
 from specbench_api.plan.names import plan_name
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
 from specbench_operator.state.child import Place
@@ -95,11 +96,16 @@ def test_the_report_is_made_when_all_groups_are_done_and_its_summary_becomes_the
     assert world.report in world.jobs
     assert world.status.phase is Phase.ANALYSING
     assert world.said(ConditionType.LOAD_FINISHED) == ("True", "Finished")
-    world.finish_report()
+    said = Recommendation(
+        objective=Objective.THROUGHPUT, worth=1, simulated=True, trustworthy=True, sentence="use ngram", choices=[],
+        candidates=[], limits=[],
+    )  # fmt: skip
+    world.finish_report(summary_of(world.plan, 2).model_copy(update={"recommendation": said}))
     world.settle()
     status = world.status
     assert (status.phase, status.progress, status.verdict) == (Phase.SUCCEEDED, "2/2", "Trustworthy")
     assert status.best == "ngram 1.83x at concurrency 1"
+    assert status.recommendation == "use ngram"
     assert [(row.arm, row.speedup_text) for row in status.arms] == [("none", ""), ("ngram", "1.83 [1.76, 1.90]")]
     assert status.arms[1].ttft_ms is not None
     assert (status.arms[1].ttft_ms.p50, status.arms[1].ttft_ms.p99, status.arms[1].output_tps) == (12.5, None, None)

@@ -141,6 +141,7 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
     told = f"{summary['cells'][1]['speedup']['value']:.2f} (1 repeat: too few to tell)"
     assert status["arms"][1]["speedupText"].removesuffix(" invalid") == told
     assert "speedup" not in status["arms"][1], "one repeat gives a ratio, and no interval"
+    assert status["recommendation"] == summary["recommendation"]["sentence"]
     (node,) = status["engineNodes"]
     assert node in json.dumps(pinned[-1]), "the second arm is drawn to the node of the first"
     assert status["arms"][1]["ttftMs"]["p50"] > 0

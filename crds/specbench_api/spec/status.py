@@ -134,6 +134,8 @@ class ArmResult(ApiModel):
     """
     tpot_speedup: Interval | None = None
     """The baseline's time per output token over this arm's."""
+    e2e_speedup: Annotated[Interval | None, Field(alias="e2eSpeedup")] = None
+    """The baseline's mean time to the last token over this arm's, of the very same requests."""
     acceptance_length: float | None = None
     """Tokens emitted a step, (output tokens - 1) / steps, pooled over steps. 1 for the baseline."""
     acceptance_length_verified: float | None = None
@@ -150,6 +152,10 @@ class ArmResult(ApiModel):
     """Median over requests of 1 / TPOT."""
     output_tps: float | None = None
     """Output tokens a second of the whole engine in the steady state."""
+    goodput: float | None = None
+    """Requests a second that met every target of spec.slo; none where it has none."""
+    goodput_share: float | None = None
+    """Share of the steady state's requests that met them; one that failed met none."""
     requests: int = 0
     """Measured requests (turns), all repeats."""
     failed_requests: int = 0
@@ -223,6 +229,8 @@ class RunStatus(ApiModel):
     stand in summary.json (results.summary)."""
     best: Annotated[str, Field(max_length=128)] = ""
     """The largest speed-up that is distinguishable from 1, for print columns; `none faster` where there is none."""
+    recommendation: Text = ""
+    """Which arm to use up to which load, in a sentence. Its evidence and its limits are in summary.json."""
     verdict: Annotated[str, Field(max_length=32)] = ""
     """Trustworthy, Untrustworthy or empty while unknown."""
     problem: Annotated[str, Field(max_length=128)] = ""

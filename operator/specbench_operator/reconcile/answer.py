@@ -5,15 +5,22 @@ from __future__ import annotations
 from specbench_api.outcome.figure import PERCENTILES, Figure, Headline
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.status import ArmResult, Interval, Percentiles
+from specbench_operator.reconcile.size import clipped
 
 ROWS_MAX = 1024
 FINDINGS_MAX = 32
+SENTENCE_BYTES = 1024
 INDISTINGUISHABLE = "indistinguishable"
 
 
 def arms_of(summary: RunSummary) -> list[ArmResult]:
     """One row an arm, workload and load; as many as status may hold."""
     return [_row(cell) for cell in summary.cells[:ROWS_MAX]]
+
+
+def recommendation_of(summary: RunSummary) -> str:
+    """What the run recommends, in a sentence; empty in a summary that is older than recommendations."""
+    return clipped(summary.recommendation.sentence, SENTENCE_BYTES) if summary.recommendation else ""
 
 
 def _row(cell: Cell) -> ArmResult:
@@ -26,6 +33,7 @@ def _row(cell: Cell) -> ArmResult:
         speedup=_interval(cell, cell.speedup),
         speedup_text=_text(cell),
         tpot_speedup=_interval(cell, cell.tpot_speedup),
+        e2e_speedup=_interval(cell, cell.end_to_end.speedup if cell.end_to_end else None),
         acceptance_length=_value(cell, Headline.ACCEPTANCE_LENGTH),
         acceptance_length_verified=_value(cell, Headline.ACCEPTANCE_LENGTH_VERIFIED),
         acceptance_rate=_value(cell, Headline.ACCEPTANCE_RATE),
@@ -34,6 +42,8 @@ def _row(cell: Cell) -> ArmResult:
         e2e_ms=_percentiles(cell, Headline.E2E_MS),
         user_tps=_value(cell, Headline.USER_TPS),
         output_tps=_value(cell, Headline.OUTPUT_TPS),
+        goodput=_number(cell.goodput.rate if cell.goodput else None),
+        goodput_share=_number(cell.goodput.share if cell.goodput else None),
         requests=cell.counts.requests,
         failed_requests=cell.counts.failed_requests,
         output_tokens=cell.counts.output_tokens or 0,
@@ -43,7 +53,10 @@ def _row(cell: Cell) -> ArmResult:
 
 
 def _value(cell: Cell, name: str) -> float | None:
-    figure = cell.figures.get(name)
+    return _number(cell.figures.get(name))
+
+
+def _number(figure: Figure | None) -> float | None:
     return rounded(figure.value) if figure and figure.value is not None else None
 
 

@@ -8,7 +8,7 @@ from specbench_api.outcome.best import best_of
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.spec.conditions import GroupState, Phase
 from specbench_api.spec.status import GroupStatus, PointCounts, ResultsStatus, RunStatus
-from specbench_operator.reconcile.answer import arms_of
+from specbench_operator.reconcile.answer import arms_of, recommendation_of
 from specbench_operator.reconcile.conditions import conditions_of
 from specbench_operator.reconcile.course import TERMINAL, Course
 from specbench_operator.reconcile.group import GroupView
@@ -27,8 +27,12 @@ def status_now(scene: Scene, course: Course) -> RunStatus:
     counts = _counts(scene, summary.points_invalid if summary else 0)
     answer: dict[str, Any] = {}
     if summary:
-        verdict = "Trustworthy" if summary.trustworthy else "Untrustworthy"
-        answer = {"arms": arms_of(summary), "best": best_of(summary), "verdict": verdict}
+        answer = {
+            "arms": arms_of(summary),
+            "best": best_of(summary),
+            "recommendation": recommendation_of(summary),
+            "verdict": "Trustworthy" if summary.trustworthy else "Untrustworthy",
+        }
     conditions = conditions_of(scene, course)
     status = RunStatus(
         observed_generation=scene.run.metadata.generation,
