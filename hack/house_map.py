@@ -38,12 +38,17 @@ def _house(contract: dict[str, Any]) -> str:
         for index, layer in enumerate(contract["layers"])
         for room in layer.replace(":", "|").split("|")
     )
-    title = f"#### `{FOLDERS[package]}/{package}` — {contract['name'].partition(': ')[2] or contract['name']}"
+    title = f"#### `{_folder(package)}` — {contract['name'].partition(': ')[2] or contract['name']}"
     return f"{title}\n\n| imports | room | what it is |\n|---|---|---|\n{rows}"
 
 
+def _folder(package: str) -> str:
+    """Where a package, or a room within one, lies in the repository."""
+    return "/".join((FOLDERS[package.partition(".")[0]], *package.split(".")))
+
+
 def _room(package: str, room: str) -> str:
-    base = ROOT / FOLDERS[package] / package
+    base = ROOT / _folder(package)
     path = base / room / "__init__.py" if (base / room).is_dir() else base / f"{room}.py"
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     first = " ".join(docstring.split("\n\n")[0].split())

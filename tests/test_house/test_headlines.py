@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.figure import LATENCIES, PERCENTILES, Headline
-from specbench_operator.reconcile.answer import arms_of
+from specbench_api.spec.slo import Slo
+from specbench_operator.reconcile.telling.answer import arms_of
 from specbench_testing.records import World, run_of_world
+
+SLO = Slo(ttft_ms=10_000)
 
 
 def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
@@ -17,7 +20,9 @@ def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
     assert wanted - drafted.figures.keys() == set()
 
 
-@pytest.mark.parametrize(("world", "of_the_other_loop"), [(World(), "rate"), (World(rate=(2,)), "concurrency")])
+@pytest.mark.parametrize(
+    ("world", "of_the_other_loop"), [(World(slo=SLO), "rate"), (World(slo=SLO, rate=(2,)), "concurrency")]
+)
 def test_every_column_of_a_drafted_arm_is_filled(world: World, of_the_other_loop: str) -> None:
     row = next(row for row in arms_of(run_of_world(world)) if row.arm != "none")
     assert [name for name, value in row if value is None or value == ""] == [of_the_other_loop]

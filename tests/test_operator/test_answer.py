@@ -14,7 +14,7 @@ from specbench_api.plan.expand import expand
 from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.slo import Slo
-from specbench_operator.reconcile.answer import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
+from specbench_operator.reconcile.telling.answer import ROWS_MAX, SENTENCE_BYTES, arms_of, recommendation_of
 from specbench_testing.operator import figure, operator_run, summary_of
 
 SUMMARY = summary_of(expand(parse_run(operator_run())), 2)

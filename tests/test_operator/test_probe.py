@@ -12,7 +12,7 @@ import pytest
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact
 from specbench_api.spec.conditions import EngineReason, GroupState
-from specbench_operator.reconcile.probed import SOURCE, probed
+from specbench_operator.reconcile.launches.probed import SOURCE, probed
 from specbench_operator.render.probe import SCRIPT, sections
 from specbench_operator.state.child import Place, Ref
 from specbench_operator.state.pods import Pod, Terminated

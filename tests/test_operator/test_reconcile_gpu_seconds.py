@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from specbench_operator.reconcile.held import EVERY_S
+from specbench_operator.reconcile.telling.held import EVERY_S
 from specbench_testing.operator import NOON, operator_run
 from specbench_testing.world import World, finished
 

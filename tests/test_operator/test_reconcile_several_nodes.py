@@ -11,7 +11,7 @@ import pytest
 from specbench_api.outcome.facts import FactName
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
 from specbench_api.spec.reading import parse_run
-from specbench_operator.reconcile.whereabouts import whereabouts
+from specbench_operator.reconcile.launches.whereabouts import whereabouts
 from specbench_operator.render.engine_group import KIND
 from specbench_operator.state.child import Ref
 from specbench_operator.state.jobs import Thing

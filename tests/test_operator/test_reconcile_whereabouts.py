@@ -11,7 +11,7 @@ import pytest
 from specbench_api.outcome.facts import FACTS, FactName, Told
 from specbench_api.outcome.launched import PLACE_VARIABLE, Fact, Whereabouts
 from specbench_api.spec.reading import parse_run
-from specbench_operator.reconcile.whereabouts import whereabouts
+from specbench_operator.reconcile.launches.whereabouts import whereabouts
 from specbench_operator.state.child import Place, Ref
 from specbench_operator.state.nodes import Node, NodeUnread
 from specbench_operator.state.pods import Pod, Terminated

@@ -16,11 +16,11 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.errors import Retry
-from specbench_operator.reconcile import size
-from specbench_operator.reconcile.answer import arms_of
-from specbench_operator.reconcile.group import OWN_FAULT
+from specbench_operator.reconcile.launches.group import OWN_FAULT
 from specbench_operator.reconcile.refused import hindered
-from specbench_operator.reconcile.size import SHORT_REASON, STATUS_BYTES_MAX, clipped, fitted, size_of
+from specbench_operator.reconcile.telling import size
+from specbench_operator.reconcile.telling.answer import arms_of
+from specbench_operator.reconcile.telling.size import SHORT_REASON, STATUS_BYTES_MAX, clipped, fitted, size_of
 from specbench_testing.operator import figure, operator_run, summary_of
 from specbench_testing.world import World
 

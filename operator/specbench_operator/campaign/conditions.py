@@ -13,8 +13,8 @@ from specbench_operator.campaign.course import Course, named
 from specbench_operator.campaign.rollup import GATE, succeeded, untrustworthy
 from specbench_operator.campaign.scene import Scene, condition_of
 from specbench_operator.campaign.spending import SECONDS_AN_HOUR
-from specbench_operator.reconcile.conditions import MESSAGE_MAX, UNFINISHED, Said, camel, no, unknown, yes
 from specbench_operator.reconcile.moments import to_text
+from specbench_operator.reconcile.telling.conditions import MESSAGE_MAX, UNFINISHED, Said, camel, no, unknown, yes
 from specbench_operator.state.campaign import RunSeen
 
 Kind = CampaignConditionType

@@ -15,9 +15,9 @@ from specbench_operator.campaign.rounds import Firing, due_firing, following_rou
 from specbench_operator.campaign.scene import scene_of, status_of
 from specbench_operator.campaign.status import status_now
 from specbench_operator.campaign.transitions import events_between
-from specbench_operator.reconcile.judgement import soonest
+from specbench_operator.reconcile.launches.judgement import soonest
 from specbench_operator.reconcile.moments import from_text, to_text
-from specbench_operator.reconcile.transitions import NORMAL
+from specbench_operator.reconcile.telling.transitions import NORMAL
 from specbench_operator.state.campaign import CampaignDecision, CampaignObserved
 from specbench_operator.state.decision import Event
 

@@ -15,7 +15,7 @@ from specbench_operator.campaign.course import Course
 from specbench_operator.campaign.scene import condition_of, status_of
 from specbench_operator.campaign.transitions import events_between
 from specbench_operator.errors import OperatorError, Stop
-from specbench_operator.reconcile.conditions import UNFINISHED, no, unknown
+from specbench_operator.reconcile.telling.conditions import UNFINISHED, no, unknown
 from specbench_operator.state.campaign import CampaignDecision
 
 _UNKNOWN = (Kind.LOAD_FINISHED, Kind.RESULTS_DURABLE, Kind.TRUSTWORTHY, Kind.GATE_PASSED)

@@ -8,8 +8,8 @@ from specbench_api.spec.campaign_status import CampaignCondition, CampaignPhase,
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.campaign.scene import condition_of
-from specbench_operator.reconcile.judgement import joined
-from specbench_operator.reconcile.transitions import NORMAL, WARNING
+from specbench_operator.reconcile.launches.judgement import joined
+from specbench_operator.reconcile.telling.transitions import NORMAL, WARNING
 from specbench_operator.state.decision import Event
 
 

@@ -18,7 +18,7 @@ from specbench_operator.cluster.campaigns import CampaignActor, CampaignObserver
 from specbench_operator.errors import Changed, OperatorError
 from specbench_operator.handlers.queue import Key
 from specbench_operator.handlers.reconciler import Outcome, wall_clock
-from specbench_operator.reconcile.transitions import WARNING
+from specbench_operator.reconcile.telling.transitions import WARNING
 from specbench_operator.state.campaign import CampaignObserved
 from specbench_operator.state.decision import Event
 from specbench_operator.telemetry import Telemetry

@@ -24,7 +24,7 @@ from specbench_operator.handlers.queue import Key, WorkQueue
 from specbench_operator.reconcile.refused import hindered, is_finished
 from specbench_operator.reconcile.run import decide
 from specbench_operator.reconcile.scene import status_of
-from specbench_operator.reconcile.transitions import WARNING
+from specbench_operator.reconcile.telling.transitions import WARNING
 from specbench_operator.settings import Settings
 from specbench_operator.state.decision import Event
 from specbench_operator.state.observed import Observed

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from specbench_api.spec.conditions import GroupState
-from specbench_operator.reconcile.children import Children
 from specbench_operator.reconcile.course import Course
-from specbench_operator.reconcile.engine_side import current
-from specbench_operator.reconcile.group import GroupView
-from specbench_operator.reconcile.judgement import Stage
+from specbench_operator.reconcile.launches.children import Children
+from specbench_operator.reconcile.launches.engine_side import current
+from specbench_operator.reconcile.launches.group import GroupView
+from specbench_operator.reconcile.launches.judgement import Stage
+from specbench_operator.reconcile.launches.whereabouts import whereabouts
 from specbench_operator.reconcile.scene import Scene
-from specbench_operator.reconcile.whereabouts import whereabouts
 from specbench_operator.render.client_job import client_job
 from specbench_operator.render.engine_group import engine_group, group_deadline
 from specbench_operator.render.engine_job import engine_job

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specbench_api.spec.conditions import GroupState, Phase, QueueReason
-from specbench_operator.reconcile.children import Children
-from specbench_operator.reconcile.client_side import delay, judge_ended
-from specbench_operator.reconcile.judgement import ClientReason, Stage, joined
+from specbench_operator.reconcile.launches.children import Children
+from specbench_operator.reconcile.launches.client_side import delay, judge_ended
+from specbench_operator.reconcile.launches.judgement import ClientReason, Stage, joined
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.state.child import Ref
 from specbench_operator.state.jobs import Job

@@ -13,11 +13,11 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, Phase
 from specbench_api.spec.run import RunSpec
 from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.actions import releases
-from specbench_operator.reconcile.children import Children
-from specbench_operator.reconcile.conditions import dated, for_tools
 from specbench_operator.reconcile.course import Course
+from specbench_operator.reconcile.launches.children import Children
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.reconcile.scene import condition_of
+from specbench_operator.reconcile.telling.conditions import dated, for_tools
 from specbench_operator.state.decision import Decision
 from specbench_operator.state.jobs import Job, Thing
 

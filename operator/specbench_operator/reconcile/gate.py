@@ -23,13 +23,13 @@ from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import GateStatus, RunStatus
 from specbench_operator.reconcile.baseline import Baseline, baseline_of
-from specbench_operator.reconcile.children import Children
-from specbench_operator.reconcile.client_side import delay, judge_ended
-from specbench_operator.reconcile.conditions import Said, dated, no, unknown, yes
-from specbench_operator.reconcile.judgement import ClientReason, Stage, joined, soonest
+from specbench_operator.reconcile.launches.children import Children
+from specbench_operator.reconcile.launches.client_side import delay, judge_ended
+from specbench_operator.reconcile.launches.judgement import ClientReason, Stage, joined, soonest
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.reconcile.scene import status_of
-from specbench_operator.reconcile.transitions import events_of_gate
+from specbench_operator.reconcile.telling.conditions import Said, dated, no, unknown, yes
+from specbench_operator.reconcile.telling.transitions import events_of_gate
 from specbench_operator.render.gate_job import gate_job
 from specbench_operator.settings import Settings
 from specbench_operator.state.child import Ref

@@ -11,14 +11,14 @@ from specbench_api.spec.conditions import ConditionType, GateWait, Phase
 from specbench_api.spec.status import GroupStatus, RunStatus
 from specbench_operator.errors import OperatorError, Stop
 from specbench_operator.reconcile.actions import releases
-from specbench_operator.reconcile.children import Children
-from specbench_operator.reconcile.conditions import UNFINISHED, dated, for_tools, no, unknown, yes
 from specbench_operator.reconcile.course import Course
-from specbench_operator.reconcile.group import MESSAGE_MAX
-from specbench_operator.reconcile.problem import PROBLEM_MAX
+from specbench_operator.reconcile.launches.children import Children
+from specbench_operator.reconcile.launches.group import MESSAGE_MAX
 from specbench_operator.reconcile.scene import condition_of, status_of
-from specbench_operator.reconcile.size import fitted
-from specbench_operator.reconcile.transitions import events_between
+from specbench_operator.reconcile.telling.conditions import UNFINISHED, dated, for_tools, no, unknown, yes
+from specbench_operator.reconcile.telling.problem import PROBLEM_MAX
+from specbench_operator.reconcile.telling.size import fitted
+from specbench_operator.reconcile.telling.transitions import events_between
 from specbench_operator.state.decision import Decision
 
 _UNTOUCHED = (

@@ -12,16 +12,16 @@ from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.actions import applications, deletions, relaunches, stops
 from specbench_operator.reconcile.adopted import refuse_other_results
-from specbench_operator.reconcile.children import children_of
 from specbench_operator.reconcile.course import TERMINAL, Course, course_of
 from specbench_operator.reconcile.finished import finished
 from specbench_operator.reconcile.gate import with_gate
-from specbench_operator.reconcile.judgement import soonest
+from specbench_operator.reconcile.launches.children import children_of
+from specbench_operator.reconcile.launches.judgement import soonest
 from specbench_operator.reconcile.refused import invalid, is_finished
 from specbench_operator.reconcile.scene import Scene, scene_of, status_of
-from specbench_operator.reconcile.size import fitted
-from specbench_operator.reconcile.status import status_now
-from specbench_operator.reconcile.transitions import events_between
+from specbench_operator.reconcile.telling.size import fitted
+from specbench_operator.reconcile.telling.status import status_now
+from specbench_operator.reconcile.telling.transitions import events_between
 from specbench_operator.settings import Settings
 from specbench_operator.state.decision import Decision
 from specbench_operator.state.observed import Observed

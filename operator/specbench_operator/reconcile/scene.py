@@ -16,13 +16,13 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, Engine
 from specbench_api.spec.results import LATEST
 from specbench_api.spec.run import SpecBenchRun
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
-from specbench_operator.reconcile.children import Children, children_of, holding
-from specbench_operator.reconcile.engine_side import Idle, Patience, current
-from specbench_operator.reconcile.group import GroupView, Launches, Terms, view_group, without_hopeless
-from specbench_operator.reconcile.judgement import Judgement
-from specbench_operator.reconcile.launch import judge
+from specbench_operator.reconcile.launches.children import Children, children_of, holding
+from specbench_operator.reconcile.launches.engine_side import Idle, Patience, current
+from specbench_operator.reconcile.launches.group import GroupView, Launches, Terms, view_group, without_hopeless
+from specbench_operator.reconcile.launches.judgement import Judgement
+from specbench_operator.reconcile.launches.launch import judge
+from specbench_operator.reconcile.launches.nodes import known_nodes, served_on
 from specbench_operator.reconcile.moments import from_text
-from specbench_operator.reconcile.nodes import known_nodes, served_on
 from specbench_operator.settings import Settings
 from specbench_operator.state.nodes import Node, NodeUnread
 from specbench_operator.state.observed import Observed

@@ -22,6 +22,7 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, SelfWatch
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.slo import Slo
 from specbench_client.analysis.point import summarise_point
 from specbench_client.analysis.run import summarise_run
 from specbench_testing.resources import run_of
@@ -56,6 +57,8 @@ class World:
     seeded: bool = False
     """Whether sampled answers come back in every repeat too, as where one seed serves them all."""
     seed: int = 1
+    slo: Slo | None = None
+    """Targets by which goodput is judged."""
     edits: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -274,7 +277,7 @@ def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
     measured = {point.hash: point_of(world, point, lies) for point in points}
     records = {key: [frame] for key, (_, frame) in measured.items()}
     summaries = [summary for summary, _ in measured.values()]
-    return summarise_run(world.plan, summaries, records, CREATED, lies.launches, coverage=lies.coverage)
+    return summarise_run(world.plan, summaries, records, CREATED, lies.launches, coverage=lies.coverage, slo=world.slo)
 
 
 def counters_of(frame: pd.DataFrame) -> Counters:

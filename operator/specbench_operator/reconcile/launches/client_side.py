@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from specbench_api.outcome.ending import Exit, Termination
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.reconcile.engine_side import Patience
-from specbench_operator.reconcile.judgement import ClientReason, Judgement, Stage, failed, joined
+from specbench_operator.reconcile.launches.engine_side import Patience
+from specbench_operator.reconcile.launches.judgement import ClientReason, Judgement, Stage, failed, joined
 from specbench_operator.settings import Settings
 from specbench_operator.state.jobs import Failure, Job, Scope
 from specbench_operator.state.pods import Pod

@@ -15,7 +15,7 @@ from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.status import RunStatus
 from specbench_operator.reconcile.moments import from_text, to_text, whole
 from specbench_operator.reconcile.scene import Scene
-from specbench_operator.reconcile.size import fitted
+from specbench_operator.reconcile.telling.size import fitted
 from specbench_operator.state.pods import Pod
 
 EVERY_S = 60

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from specbench_api.spec.conditions import EngineReason
 from specbench_api.spec.run import RunSpec
-from specbench_operator.reconcile.judgement import Judgement, Stage, failed, joined, lost, preempted
-from specbench_operator.reconcile.queue_side import held_back, taken_away
+from specbench_operator.reconcile.launches.judgement import Judgement, Stage, failed, joined, lost, preempted
+from specbench_operator.reconcile.launches.queue_side import held_back, taken_away
 from specbench_operator.settings import Settings
 from specbench_operator.state.jobs import Job, Scope
 from specbench_operator.state.pods import Pod, Terminated

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from specbench_api.plan.plan import EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
-from specbench_operator.reconcile.judgement import SUSPENDED, ClientReason, Judgement, Stage, failed, lost
+from specbench_operator.reconcile.launches.judgement import SUSPENDED, ClientReason, Judgement, Stage, failed, lost
 from specbench_operator.reconcile.moments import to_text
 from specbench_operator.state.jobs import Before, Scope
 from specbench_operator.state.stored import Stored

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
 from specbench_api.spec.status import Condition, GroupStatus, RunStatus
-from specbench_operator.reconcile.judgement import joined
+from specbench_operator.reconcile.launches.judgement import joined
 from specbench_operator.reconcile.scene import condition_of
 from specbench_operator.state.decision import Event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from specbench_api.outcome.figure import PERCENTILES, Figure, Headline
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.status import ArmResult, Interval, Percentiles
-from specbench_operator.reconcile.size import clipped
+from specbench_operator.reconcile.telling.size import clipped
 
 ROWS_MAX = 1024
 FINDINGS_MAX = 32

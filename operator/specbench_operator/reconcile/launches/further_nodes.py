@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specbench_operator.reconcile.engine_side import EVICTED, Patience, judge_engine
-from specbench_operator.reconcile.judgement import Judgement, Stage, joined, lost, preempted
+from specbench_operator.reconcile.launches.engine_side import EVICTED, Patience, judge_engine
+from specbench_operator.reconcile.launches.judgement import Judgement, Stage, joined, lost, preempted
 from specbench_operator.state.jobs import Job
 from specbench_operator.state.pods import Pod
 

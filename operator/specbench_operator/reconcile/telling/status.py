@@ -8,15 +8,15 @@ from specbench_api.outcome.best import best_of
 from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.spec.conditions import GroupState, Phase
 from specbench_api.spec.status import GroupStatus, PointCounts, ResultsStatus, RunStatus
-from specbench_operator.reconcile.answer import arms_of, recommendation_of
-from specbench_operator.reconcile.conditions import conditions_of
 from specbench_operator.reconcile.course import TERMINAL, Course
-from specbench_operator.reconcile.group import GroupView
-from specbench_operator.reconcile.held import with_gpu_seconds
-from specbench_operator.reconcile.judgement import SUSPENDED
+from specbench_operator.reconcile.launches.group import GroupView
+from specbench_operator.reconcile.launches.judgement import SUSPENDED
 from specbench_operator.reconcile.moments import to_text
-from specbench_operator.reconcile.problem import problem_of
 from specbench_operator.reconcile.scene import Scene
+from specbench_operator.reconcile.telling.answer import arms_of, recommendation_of
+from specbench_operator.reconcile.telling.conditions import conditions_of
+from specbench_operator.reconcile.telling.held import with_gpu_seconds
+from specbench_operator.reconcile.telling.problem import problem_of
 from specbench_operator.render.client_pod import results_uri
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.spec.conditions import QueueReason
-from specbench_operator.reconcile.judgement import Judgement, Stage, joined, preempted
+from specbench_operator.reconcile.launches.judgement import Judgement, Stage, joined, preempted
 from specbench_operator.state.jobs import Job
 from specbench_operator.state.pods import Pod
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specbench_operator.reconcile.children import Children
-from specbench_operator.reconcile.client_side import judge_client
-from specbench_operator.reconcile.engine_side import Patience, judge_engine
-from specbench_operator.reconcile.further_nodes import judge_further_nodes, taken_from
-from specbench_operator.reconcile.judgement import Judgement, Stage, lost, soonest
+from specbench_operator.reconcile.launches.children import Children
+from specbench_operator.reconcile.launches.client_side import judge_client
+from specbench_operator.reconcile.launches.engine_side import Patience, judge_engine
+from specbench_operator.reconcile.launches.further_nodes import judge_further_nodes, taken_from
+from specbench_operator.reconcile.launches.judgement import Judgement, Stage, lost, soonest
 from specbench_operator.settings import Settings
 
 

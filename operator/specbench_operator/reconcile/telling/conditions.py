@@ -22,10 +22,10 @@ from specbench_api.spec.conditions import (
     QueueReason,
 )
 from specbench_api.spec.status import Condition, RunStatus
-from specbench_operator.reconcile.client_side import not_durable
 from specbench_operator.reconcile.course import AT_WORK, STALLED, Course
-from specbench_operator.reconcile.group import GroupView
-from specbench_operator.reconcile.judgement import joined
+from specbench_operator.reconcile.launches.client_side import not_durable
+from specbench_operator.reconcile.launches.group import GroupView
+from specbench_operator.reconcile.launches.judgement import joined
 from specbench_operator.reconcile.moments import to_text
 from specbench_operator.reconcile.scene import Scene, condition_of
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.launched import Fact, Whereabouts
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.reconcile.probed import probed
+from specbench_operator.reconcile.launches.probed import probed
 from specbench_operator.state.nodes import Node, NodeUnread
 from specbench_operator.state.pods import Pod
 

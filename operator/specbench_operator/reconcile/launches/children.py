@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.reconcile.judgement import SUSPENDED
+from specbench_operator.reconcile.launches.judgement import SUSPENDED
 from specbench_operator.render.engine_group import KIND
 from specbench_operator.settings import Settings
 from specbench_operator.state.child import Ref
