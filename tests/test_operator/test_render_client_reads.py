@@ -72,7 +72,11 @@ def test_without_a_volume_the_pod_is_as_it_was() -> None:
         ({"path": "/models/tiny"}, {"appliedBy": "Client"}, False),
         ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models/team/tokenizer"}, True),
         ({"pvc": ON_MODELS, "tokenizer": "/prompts/models/team/tokenizer/"}, {"appliedBy": "Client"}, True),
-        ({"pvc": ON_MODELS, "tokenizer": "a/b"}, {"appliedBy": "Client", "template": "/prompts/models/own.jinja"}, True),
+        (
+            {"pvc": ON_MODELS, "tokenizer": "a/b"},
+            {"appliedBy": "Client", "template": "/prompts/models/own.jinja"},
+            True,
+        ),
         ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models-2/tokenizer"}, False),
     ],
 )
