@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.campaign.expand import expand_campaign
-from specbench_api.campaign.names import ROUND_NAMES, run_hash, run_name
+from specbench_api.campaign.names import ROUND_NAMES, may_be_named, run_hash, run_name
 from specbench_api.plan.canonical import RUN_SCHEMA, canonical_run
 from specbench_api.plan.names import client_name
 from specbench_api.spec.campaign import CAMPAIGN_NAME_MAX
@@ -163,5 +163,6 @@ def test_each_round_has_names_of_its_own_and_the_first_adds_nothing() -> None:
     assert run_name("n", run_of().spec, 1) == f"n-{hashed()}"
     assert names(number=2) == [f"{name}-2" for name in names()]
     suffixes = {run_name("n", run_of().spec, number) for number in range(1, ROUND_NAMES + 1)}
+    assert all(may_be_named("n", name) for name in suffixes)
     assert len(suffixes) == ROUND_NAMES
     assert run_name("n", run_of().spec, 36) == f"n-{hashed()}-10"

@@ -194,6 +194,7 @@ async def test_prompts_that_changed_under_their_name_are_refused(tmp_path: Path,
         await drive(tmp_path, plan, store, attempt="2-a")
 
     assert refused.value.reason == "ObservedChanged"
+    assert "anew without results.adopt" in str(refused.value), "with it, a run would find the same results again"
 
 
 async def test_another_engine_than_the_one_that_measured_is_refused(tmp_path: Path, store: FolderStore) -> None:

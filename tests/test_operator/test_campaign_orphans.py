@@ -12,6 +12,7 @@ from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.reading import parse_campaign
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.resources import edit
+from specbench_testing.store_api import Raw
 
 LOST = "7d0f6bd8-4c4b-4d53-9d53-000000000001"
 
@@ -83,3 +84,21 @@ def test_an_operator_that_dies_in_between_takes_it_over_once() -> None:
     world.finish_all()
     assert world.said(Kind.READY)[0] == "True"
     assert world.store.created.count(name) == 0
+
+
+def test_of_runs_that_only_begin_like_its_own_none_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look reads what may be its own one by one, and a pipeline may have made hundreds of `nightly-COMMIT`."""
+    world = CampaignWorld({"spec.parallelism": 6})
+    name = imported(world)
+    for other in (f"{NAME}-1f00ba81", f"{NAME}-by-hand", f"{NAME}-{name}", f"{name}-later"):
+        world.store.put({**world.runs[name], "metadata": {"name": other, "namespace": "default"}})
+    read: list[str] = []
+    get = world.store.get
+
+    def noted(kind: str, namespace: str | None, of: str) -> Raw | None:
+        read.append(of)
+        return get(kind, namespace, of)
+
+    monkeypatch.setattr(world.store, "get", noted)
+    world.look()
+    assert read == [NAME, name]

@@ -70,6 +70,14 @@ def test_without_a_volume_the_pod_is_as_it_was() -> None:
         ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "s3://b/tokenizer/"}, False),
         ({"pvc": ON_MODELS, "tokenizer": "acme/tiny"}, {"appliedBy": "Client"}, False),
         ({"path": "/models/tiny"}, {"appliedBy": "Client"}, False),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models/team/tokenizer"}, True),
+        ({"pvc": ON_MODELS, "tokenizer": "/prompts/models/team/tokenizer/"}, {"appliedBy": "Client"}, True),
+        (
+            {"pvc": ON_MODELS, "tokenizer": "a/b"},
+            {"appliedBy": "Client", "template": "/prompts/models/own.jinja"},
+            True,
+        ),
+        ({"pvc": ON_MODELS}, {"appliedBy": "Client", "tokenizer": "/prompts/models-2/tokenizer"}, False),
     ],
 )
 def test_the_models_claim_is_mounted_where_its_tokenizer_is_read(

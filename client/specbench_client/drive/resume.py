@@ -64,7 +64,9 @@ def refuse_changed(plan: Plan, manifests: Mapping[str, Manifest], now: Mapping[s
         differences = _differences(then, seen, workloads[point])
         if differences:
             what, remedy = "; ".join(differences), "these results cannot be continued"
-            how = "on this machine add --new; on a cluster create the run under another name, or delete and create it"
+            how = (
+                "on this machine add --new; on a cluster give it another name, or create it anew without results.adopt"
+            )
             raise BadInput(f"since the point {point[:12]} was measured, {what}: {remedy}: {how}", "ObservedChanged")
 
 

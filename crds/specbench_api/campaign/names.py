@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import string
 
 from specbench_api import GROUP
@@ -35,6 +36,12 @@ def run_hash(spec: RunSpec) -> str:
 def run_name(campaign: str, spec: RunSpec, number: int) -> str:
     """Of the run of a round, counted from 1."""
     return f"{campaign}-{run_hash(spec)}{_suffix(number)}"
+
+
+def may_be_named(campaign: str, name: str) -> bool:
+    """Whether a name has the form of those that `run_name` gives to a campaign's runs, in whatever round."""
+    form = f"{re.escape(campaign)}-[a-z2-7]{{{HASH_LENGTH}}}(-[{_DIGITS}]{{1,2}})?"
+    return re.fullmatch(form, name) is not None
 
 
 def _suffix(number: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from specbench_api.campaign.names import LABEL_CAMPAIGN_UID
+from specbench_api.campaign.names import LABEL_CAMPAIGN_UID, may_be_named
 from specbench_operator.cluster.api import UNREACHABLE, Api, Missing, Raw
 from specbench_operator.cluster.campaign_views import run_seen, stranger
 from specbench_operator.cluster.kinds import CAMPAIGN, RUN
@@ -53,7 +53,7 @@ class CampaignObserver:
     def _orphans(self, namespace: str, campaign: str, strangers: list[Raw]) -> Iterator[RunSeen]:
         for bare in strangers:
             meta = bare["metadata"]
-            if not meta.get("ownerReferences") and meta["name"].startswith(f"{campaign}-"):
+            if not meta.get("ownerReferences") and may_be_named(campaign, meta["name"]):
                 raw = self._api.get(RUN, namespace, meta["name"])
                 if raw is not None and raw["metadata"]["uid"] == meta["uid"]:
                     yield run_seen(raw)
