@@ -17,9 +17,11 @@ from specbench_client.dataset.inspection.overlap import bleu_4, copied_share
 from specbench_client.dataset.inspection.scripts import script_of
 from specbench_client.dataset.percentiles import Spread, spread
 from specbench_client.errors import BadInput
+from specbench_client.workload.checking import convert
 from specbench_client.workload.prompts import select
 from specbench_client.workload.reading import PLACEHOLDER
 from specbench_client.workload.rows import Row
+from specbench_client.workload.sources.table import LOADERS
 
 NO_CATEGORY = "(no category)"
 OUTPUTS = ("output", "outputs", "response", "reference")
@@ -117,6 +119,10 @@ def read_leniently(rows: Sequence[Row], declared: Dataset) -> Read:
     for row in rows:
         if _is_placeholder(row.columns):
             found.placeholders.append(row)
+            continue
+        left_out = [fault for fault in convert([row], declared, LOADERS[declared.source]).faults if not fault.missing]
+        if left_out:
+            found.faults.append(f"{declared.where}, {row.place}: left out: {left_out[0].reason}")
             continue
         try:
             (prompt,) = select([row], declared).rows

@@ -15,7 +15,9 @@ from specbench_client.workload.rows import Row
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 """What SPEED-Bench's rows hold whose text may not be redistributed."""
-_CONTENT = ("prompt", "turns", "messages", "token_ids")
+CONTENT = ("prompt", "turns", "messages", "token_ids")
+"""Columns of which a row of our own has one."""
+_SHOWN = 12
 _ROLES = ("system", "developer", "user", "assistant")
 
 
@@ -63,11 +65,10 @@ def _category(columns: dict[str, Any]) -> str | None:
 
 
 def _turns(columns: dict[str, Any], source: Source) -> tuple[tuple[Message, ...], ...]:
-    allowed = ("turns",) if source is Source.SPEC_BENCH else _CONTENT
+    allowed = ("turns",) if source is Source.SPEC_BENCH else CONTENT
     given = [name for name in allowed if columns.get(name) is not None]
     if len(given) != 1:
-        which = " and ".join(given) if given else "none"
-        raise BadRow(f"one of {', '.join(allowed)} is needed, found {which}")
+        raise BadRow(f"one of {', '.join(allowed)} is needed, found {' and '.join(given) or _instead(columns)}")
     name, value = given[0], columns[given[0]]
     if name == "prompt":
         return ((Message("user", _text(value, "prompt")),),)
@@ -83,6 +84,13 @@ def _turns(columns: dict[str, Any], source: Source) -> tuple[tuple[Message, ...]
             f"the last of messages is the {messages[-1].role}'s: there is nothing to answer; end with the user's"
         )
     return (messages,)
+
+
+def _instead(columns: dict[str, Any]) -> str:
+    """What there is, since a column may only be called otherwise, or a table be parted by semicolons."""
+    there = [name for name, value in columns.items() if value is not None]
+    more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+    return f"none; the row's columns are: {', '.join(there[:_SHOWN])}{more}" if there else "none"
 
 
 def _token_ids(value: list[Any]) -> tuple[int, ...]:

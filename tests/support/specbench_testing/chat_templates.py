@@ -145,3 +145,47 @@ def tokenizer_folder(folder: Path, shape: str, *, special: tuple[str, ...] = SPE
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "chat_template.jinja").write_text(SHAPES[shape])
     return folder
+
+
+_TOOL = {"content": "<tool>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+_NEXT_ID = 332
+"""What a tokenizer of `tokenizer_folder` gives to a token that it has not."""
+_CONFIG = "tokenizer_config.json"
+_WITHOUT = {"bos_token": None, "eos_token": None}
+SETTINGS: dict[str, Mapping[str, Any]] = {
+    "special tokens in a map": {
+        _CONFIG: _WITHOUT,
+        "special_tokens_map.json": {"bos_token": {**_TOOL, "content": "<bos>"}, "eos_token": "<eos>"},
+    },
+    "a map over the settings": {"special_tokens_map.json": {"bos_token": "<eos>"}},
+    "a token that only the settings have": {
+        _CONFIG: {"added_tokens_decoder": {str(_NEXT_ID): {**_TOOL, "special": True}}}
+    },
+    "a token of other flags": {
+        _CONFIG: {
+            "added_tokens_decoder": {
+                "0": {**_TOOL, "content": "<bos>", "lstrip": True, "rstrip": True, "special": True}
+            }
+        }
+    },
+    "a token of an old file": {"added_tokens.json": {"<tool>": _NEXT_ID}},
+    "a special token without a name": {_CONFIG: {"extra_special_tokens": ["<tool>"]}},
+    "the old word for it": {_CONFIG: {"additional_special_tokens": ["<tool>"]}},
+    "a special token by a name of its own": {_CONFIG: {"extra_special_tokens": {"pad_token": "<tool>"}}},
+    "a padding token that only the settings have": {_CONFIG: {"pad_token": "<tool>"}},
+    "a beginning that the tokenizer is told to add": {_CONFIG: {"add_bos_token": True, "add_eos_token": True}},
+}
+"""What may stand beside a tokenizer.json, by file; a value None takes a key out."""
+BESIDE = "the fox <tool> jumps <bos> over"
+"""A user's text whose tokens depend on it."""
+
+
+def folder_beside(folder: Path, files: Mapping[str, Any]) -> Path:
+    """A tokenizer's folder whose template asks for a beginning, with these files changed or added."""
+    tokenizer_folder(folder, "dated")
+    for name, told in files.items():
+        file = folder / name
+        held = json.loads(file.read_text()) if file.exists() else {}
+        kept = {key: value for key, value in (held | dict(told)).items() if value is not None}
+        file.write_text(json.dumps(kept))
+    return folder
