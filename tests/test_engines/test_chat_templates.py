@@ -26,8 +26,14 @@ from specbench_testing.chat_templates import (
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
-def message(told: dict[str, str]) -> Message:
-    return Message(told["role"], told["content"], reasoning=told.get("reasoning_content", ""))
+def message(told: dict[str, Any]) -> Message:
+    further = {name: value for name, value in told.items() if name not in ("role", "reasoning_content")}
+    return Message(
+        told["role"],
+        told["content"] or "",
+        reasoning=told.get("reasoning_content", ""),
+        further=json.dumps(further) if told.keys() - {"role", "content", "reasoning_content"} else "",
+    )
 
 
 @pytest.fixture(scope="module")

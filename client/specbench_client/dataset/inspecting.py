@@ -125,11 +125,11 @@ def read_leniently(rows: Sequence[Row], declared: Dataset) -> Read:
             found.faults.append(f"{declared.where}, {row.place}: left out: {left_out[0].reason}")
             continue
         try:
-            (prompt,) = select([row], declared).rows
+            prompts = select([row], declared, with_tools=True).rows
         except BadInput as error:
             found.faults.append(str(error))
             continue
-        found.entries.append(Entry(prompt, row.columns))
+        found.entries.extend(Entry(prompt, row.columns) for prompt in prompts)
     return found
 
 

@@ -78,7 +78,23 @@ HARMONY = """\
 {%- if add_generation_prompt %}{{- '<|start|>assistant' }}{% endif %}"""
 """Macros, channels, and a refusal of an answer that still holds them."""
 
-SHAPES = {"chatml": CHATML, "dated": DATED, "thinking": THINKING, "harmony": HARMONY}
+TOOLED = """\
+{%- if tools %}{{- '<|im_start|>system\\n# Tools' }}
+    {%- for tool in tools %}{{- '\\n' + tool | tojson }}{% endfor %}{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
+    {%- if message.content is string %}{{- message.content }}{% endif %}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<call>' + call.function.name + ' ' + call.function.arguments | tojson + '</call>' }}
+    {%- endfor %}
+    {%- if message.tool_call_id %}{{- ' for ' + message.tool_call_id }}{% endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Tools, calls of them whose content is null, and their results."""
+
+SHAPES = {"tooled": TOOLED, "chatml": CHATML, "dated": DATED, "thinking": THINKING, "harmony": HARMONY}
 SPECIAL = (
     "<bos>", "<eos>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|/head|>", "<|eot|>",
     "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>",
@@ -93,7 +109,7 @@ class Conversation:
     """A case: which shape, what is said, and what the template is told."""
 
     shape: str
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -106,7 +122,15 @@ def said(*texts: str, system: str | None = None) -> list[dict[str, str]]:
 
 _TWO = said('  the quick <b>fox</b> & "dog"  ', "an answer 😀", "how many\n\ntokens?")
 _THOUGHT = [_TWO[0], {**_TWO[1], "reasoning_content": "so\nmany"}, _TWO[2]]
+_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"z": "é", "a": [1, 2.5]}}}
+CALLED: list[dict[str, Any]] = [
+    *said("what is there?"),
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "content": "a fox", "tool_call_id": "c1"},
+]
+OFFERED = [{"function": {"description": "<b>see</b>", "name": "look"}, "type": "function"}]
 CONVERSATIONS = {
+    "tools and their results": Conversation("tooled", CALLED, {"tools": OFFERED}),
     "chatml": Conversation("chatml", said("the quick brown fox")),
     "chatml with a system": Conversation("chatml", said("the fox", "jumps", "over", system="  Be long. ")),
     "chatml in two turns": Conversation("chatml", _TWO),

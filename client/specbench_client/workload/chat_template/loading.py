@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,27 @@ _OTHERWISE = "set appliedBy: Engine, or save the tokenizer anew without it"
 _OWN = "give a template of your own in chatTemplate.template, or set appliedBy: Engine"
 
 
+@dataclass(frozen=True)
+class _Held:
+    """tokenizer_config.json, and whether prompts offer tools."""
+
+    config: Mapping[str, Any]
+    offered: Collection[bool]
+
+
 def load_template(
-    template: ChatTemplate, target: Target, base_dir: Path, fetch: Fetch | None = None
+    template: ChatTemplate,
+    target: Target,
+    base_dir: Path,
+    fetch: Fetch | None = None,
+    *,
+    offered: Collection[bool] = (),
 ) -> AppliedTemplate:
-    """Read everything, and find that it can be used. Blocks. Raises BadInput with what is missing, and the remedy."""
+    """Read everything, and find that it can be used. Blocks. Raises BadInput with what is missing, and the remedy.
+
+    `offered`: whether prompts offer tools, once each.
+    """
+    offered = {bool(template.kwargs.get("tools")) or one for one in offered or (False,)}
     place = place_of(template, target, base_dir)
     tokenizer = read_file(place, "tokenizer.json", fetch)
     if tokenizer is None:
@@ -39,7 +57,7 @@ def load_template(
     _object(tokenizer, f"{place.address}/tokenizer.json")
     settings = read_settings(lambda name: _object(read_file(place, name, fetch), f"{place.address}/{name}"))
     tokenizer = _completed(place, tokenizer, settings)
-    source = _source(template, place, settings.config, base_dir, fetch)
+    source = _source(template, place, _Held(settings.config, offered), base_dir, fetch)
     _refuse_unknown(template, place, source, settings)
     applied = AppliedTemplate(
         tokenizer_json=tokenizer,
@@ -53,9 +71,7 @@ def load_template(
     return applied
 
 
-def _source(
-    template: ChatTemplate, place: Place, config: Mapping[str, Any], base_dir: Path, fetch: Fetch | None
-) -> str:
+def _source(template: ChatTemplate, place: Place, held: _Held, base_dir: Path, fetch: Fetch | None) -> str:
     if template.template is not None:
         return _own(template.template, base_dir, fetch)
 
@@ -63,10 +79,15 @@ def _source(
         data = read_file(place, name, fetch)
         return None if data is None else _text(data, f"{place.address}/{name}")
 
+    config = held.config
+    for_tools = (
+        (_beside(read, TOOLS) or _within(config, TOOLS)) if template.name is None and True in held.offered else None
+    )
+    if for_tools and False in held.offered:
+        told = f"has one template for prompts with tools ({TOOLS}) and one for those without, and there are both"
+        raise BadInput(f"{place.field}: {place.address} {told}: name one in chatTemplate.name, or part the workload")
     wanted = template.name or DEFAULT
-    if template.name is None and template.kwargs.get("tools"):
-        wanted = TOOLS if _beside(read, TOOLS) or _within(config, TOOLS) else DEFAULT
-    found = _beside(read, wanted) or _within(config, wanted)
+    found = for_tools or _beside(read, wanted) or _within(config, wanted)
     if found is None:
         known = ", ".join(_names(config)) or "none"
         which = f"no chat template named {wanted!r} (found: {known})" if template.name else "no chat template"
