@@ -50,7 +50,7 @@ def _is_trajectory(turns: Any) -> bool:
 
 def _steps(row: Row) -> list[Row]:
     """A trajectory up to each of its answers, and whole where it ends with a question."""
-    turns = row.columns.get("turns")
+    turns: Any = row.columns.get("turns")
     if not _is_trajectory(turns) or row.columns.get("question_id") is None:
         return [row]
     roles = [turn.get("role") for turn in turns]
