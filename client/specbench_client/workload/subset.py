@@ -1,8 +1,8 @@
 """So many prompts, or so many turns, spread evenly over the categories. Pure, and the same on every machine.
 
 Without a seed the first prompts of each category are taken. With one, those whose SHA-256 of seed and id is smallest:
-the draw knows nothing of the order of rows or of categories, of a library's generator, or of Python's own hashes, so that a file that
-was sorted anew or grew keeps most of its draw.
+the draw knows nothing of the order of rows or of categories, of a library's generator, or of Python's own hashes, so
+that a file that was sorted anew or grew keeps most of its draw.
 """
 
 from __future__ import annotations
