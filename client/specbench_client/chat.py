@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message in OpenAI's form: `role` is system, developer, user or assistant."""
+    """One message in OpenAI's form: `role` is system, developer, user, assistant or tool.
+
+    `further` and `tools` are JSON texts, whose keys stay in the order in which a template writes them.
+    """
 
     role: str
     content: str
@@ -17,6 +20,11 @@ class Message:
     text. Without a content it came as tokens, past any chat template, and is the only message."""
     reasoning: str = ""
     """What an assistant thought before it said this. It is sent to no engine; a chat template may ask for it."""
+    further: str = ""
+    """What else a chat template reads of it: an object with `tool_calls`, `tool_call_id`, `name`, or a content that is
+    null. Empty where there is nothing."""
+    tools: str = ""
+    """Of a conversation's first message: the list of tools that the model is offered. Empty where there are none."""
 
     def reversed(self, prefix: int | None = None) -> Message:
         """As long, in the same words or tokens, and the other way round; with a number in front to be like no other.

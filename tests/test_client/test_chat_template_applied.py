@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
+from specbench_api.spec.dataset import Source
 from specbench_api.spec.target import Target
 from specbench_client.chat import Message
 from specbench_client.errors import BadInput
@@ -19,8 +20,9 @@ from specbench_client.workload.chat_template.applied import AppliedTemplate
 from specbench_client.workload.chat_template.channels import Spoken
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_client.workload.chat_template.prompts import PLACEHOLDER, render_prompts
-from specbench_client.workload.reading import Prompt
-from specbench_testing.chat_templates import tokenizer_folder
+from specbench_client.workload.reading import Prompt, read_prompt
+from specbench_client.workload.rows import Row
+from specbench_testing.chat_templates import CALLED, OFFERED, tokenizer_folder
 
 tokenizers = pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
 MODEL = Target(name="tiny")
@@ -161,3 +163,33 @@ def test_a_folder_that_is_damaged_is_refused(tmp_path: Path, file: str, content:
     (tmp_path / file).write_text(content)
     with pytest.raises(BadInput, match=words):
         load_template(ChatTemplate(applied_by="Client", tokenizer=str(tmp_path)), MODEL, tmp_path)
+
+
+def test_tools_of_a_prompt_are_rendered_as_those_of_the_spec(tmp_path: Path) -> None:
+    told = {"id": "p", "messages": CALLED, "tools": OFFERED}
+    (turn,) = read_prompt(Row("line 1", told), Source.JSONL).turns
+    by_spec = template_of(tmp_path / "spec", "tooled", kwargs={"tools": OFFERED})
+    template = template_of(tmp_path / "own", "tooled")
+
+    assert template.text(turn) == by_spec.text((replace(turn[0], tools=""), *turn[1:]))
+    assert '<call>look {"z": "é", "a": [1, 2.5]}</call><|im_end|>' in template.text(turn)
+    assert "<|im_start|>user\na fox for c1<|im_end|>" in template.text(turn)
+    later = (*turn, Message("assistant", "ok"), Message("user", "b"))
+    assert "# Tools" in template.text(later), "they are offered in every turn"
+    with pytest.raises(BadInput, match=r"offers tools, and so does chatTemplate\.kwargs"):
+        by_spec.text(turn)
+
+
+def test_of_two_templates_the_one_for_tools_is_taken_for_prompts_that_offer_them(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path, "chatml")
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("TOOLS")
+    declared = ChatTemplate(applied_by="Client", tokenizer=str(folder))
+
+    def taken(*offered: bool) -> str:
+        return load_template(declared, MODEL, folder, offered=offered).text(user("a"))
+
+    assert taken(True) == "TOOLS"
+    assert taken(False) == taken() != "TOOLS"
+    with pytest.raises(BadInput, match=r"and there are both: name one in chatTemplate\.name"):
+        taken(True, False)

@@ -20,7 +20,7 @@ from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
 from specbench_client.workload.chat_template.applied import AppliedTemplate
 from specbench_client.workload.chat_template.loading import load_template
-from specbench_testing.chat_templates import tokenizer_folder
+from specbench_testing.chat_templates import CALLED, OFFERED, tokenizer_folder
 from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
 
 THINKING = {"enable_thinking": False}
@@ -113,3 +113,16 @@ def test_a_template_that_cannot_be_read_is_told_by_its_workload(tmp_path: Path) 
     (tmp_path / "tokenizer" / "tokenizer.json").unlink()
     with pytest.raises(BadInput, match=r"workload 'chat': chatTemplate.tokenizer: .* has no tokenizer.json"):
         load_prompted(plan, ["chat"], tmp_path)
+
+
+def test_prompts_with_tools_are_read_where_the_client_renders_them(tmp_path: Path) -> None:
+    plan = plan_with(tmp_path, shape="tooled")
+    told = [{"id": f"q{n}", "messages": CALLED, "tools": OFFERED} for n in range(3)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
+    (rendered,) = load_prompted(plan, ["chat"], tmp_path).values()
+    assert rendered.tokens is not None
+    assert min(rendered.tokens.values()) > 40, "the tools stand in them"
+
+    plain = plan.workloads[0].model_copy(update={"chat_template": None})
+    with pytest.raises(BadInput, match=r"3 of 3 rows have no text(.|\n)*appliedBy: Client to send those with tools"):
+        load_prompted(plan.model_copy(update={"workloads": [plain]}), ["chat"], tmp_path)

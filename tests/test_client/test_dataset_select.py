@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from specbench_api.spec.dataset import Dataset
 from specbench_client.cli import exit_code
+from specbench_client.workload.prompts import load_prompts
 
 SPEC_BENCH = Path(__file__).resolve().parents[3] / "shared" / "data" / "spec_bench_question.jsonl"
 
@@ -37,7 +39,7 @@ def test_twins_do_not_both_stay_and_rows_keep_what_they_hold(
 ) -> None:
     to = tmp_path / "out.jsonl"
     assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), *SELECT, "--to", str(to), "--output", "json"]) == 0
-    assert selected(to) == [ROWS[1], ROWS[2], ROWS[3], ROWS[4]]
+    assert selected(to) == [ROWS[1], ROWS[2], ROWS[3], {"id": "y", "category": "sums", "prompt": "seven times eight"}]
     report = json.loads(capsys.readouterr().out)
     assert report["schemaVersion"] == "specbench.io/selection/v1"
     assert [(group["category"], group["selected"]) for group in report["groups"]] == [("cats", 2), ("sums", 2)]
@@ -102,3 +104,35 @@ def test_on_spec_bench_selection_beats_greed_and_greed_beats_chance(
     for group in report["groups"]:
         assert group["refined"] <= group["greedy"] + 1e-9
         assert group["greedy"] < group["random"]["mean"]
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "rows"),
+    [
+        (
+            "sharegpt",
+            "s.json",
+            [
+                {"id": f"s{n}", "conversations": [{"from": "human", "value": f"say {n}"}] * (2 - n % 2)}
+                for n in range(6)
+            ],
+        ),
+        ("gsm8k", "g.jsonl", [{"question": f"how many are {n}?", "answer": "many"} for n in range(4)]),
+        ("humaneval", "h.jsonl", [{"task_id": f"H/{n}", "prompt": f"def f{n}():\n"} for n in range(4)]),
+        ("mt-bench", "m.jsonl", [{"prompt_id": n, "category": "a", "prompt": [f"say {n}", "again"]} for n in range(4)]),
+    ],
+)
+def test_of_a_published_set_what_is_written_is_what_would_be_sent(
+    source: str, name: str, rows: list[dict[str, object]], tmp_path: Path
+) -> None:
+    file, to = tmp_path / name, tmp_path / "out.jsonl"
+    file.write_text(json.dumps(rows) if name.endswith(".json") else "".join(json.dumps(row) + "\n" for row in rows))
+    assert exit_code(["dataset", "select", str(file), "--source", source, *SELECT, "--to", str(to)]) == 0
+
+    def sent(told: str, uri: Path) -> dict[str, object]:
+        rows = load_prompts(Dataset.model_validate({"source": told, "uri": str(uri)}), tmp_path).rows
+        return {row.id: (row.category, row.turns) for row in rows}
+
+    published, ours = sent(source, file), sent("jsonl", to)
+    assert len(ours) == 2
+    assert ours == {key: published[key] for key in ours}

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import datasets
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +16,7 @@ import pytest
 from specbench_client.cli import exit_code
 from specbench_client.dataset.speed_bench.origins import Origins
 from specbench_client.dataset.speed_bench.preparing import PreparationReport, prepare
-from specbench_client.dataset.speed_bench.resolvers import REFUSED, resolve
+from specbench_client.dataset.speed_bench.resolvers import REFUSED, Set, resolve
 from specbench_client.dataset.speed_bench.row import PLACEHOLDER, SpeedBenchRow, Unresolved, speed_bench_row
 from specbench_client.errors import BadInput
 
@@ -58,6 +60,14 @@ def sources(tmp_path: Path) -> Path:
     )
     history = [{"user": "first", "bot": "yes"}, {"user": "second", "bot": "no"}]
     jsonl(folder / "mt-bench-101/mtbench101.jsonl", [{"id": n, "history": history} for n in numbers])
+    asked = [{"question": f"Which {n}?", "options": [f"a{n}", f"b{n}"]} for n in numbers]
+    jsonl(folder / "mmlu-pro/test.jsonl", asked)
+    for config, size in (("hybridial", 3), ("sqa", 2)):
+        talks = [
+            [{"role": "user", "content": f"{config} {n}?"}, {"role": "assistant", "content": "x"}] for n in numbers
+        ]
+        held = [{"ctxs": [{"text": "one"}, {"text": "two"}], "messages": [*talk, *talk]} for talk in talks[:size]]
+        jsonl(folder / f"chatrag-bench/{config}/test.jsonl", held)
     said = [{"role": "Hamlet", "question": f"Hamlet, to be {n}?"} for n in numbers]
     jsonl(folder / "rolebench/instructions-eng/role_specific/test.jsonl", said)
     (folder / "rolebench/profiles-eng").mkdir()
@@ -78,6 +88,24 @@ RESOLVED = [
     (row(f"{HUB}/Helsinki-NLP/opus-100", "opus_de-en_0", "{question}"), ["{'de': 'Satz 0', 'en': 'Line 0'}"]),
     (row("https://github.com/mtbench101/mt-bench-101/raw/x.jsonl", "mt_1", turns=2), ["first", "second"]),
     (
+        speed_bench_row(columns(f"{HUB}/TIGER-Lab/MMLU-Pro", "law(1, 3)", turns=2, sub_category="law"), "row 1"),
+        [
+            (
+                "The following are multiple choice questions (with answers) about law. Think step by step and then"
+                ' finish your answer with "the answer is (X)" where X is the correct letter choice.\n\n'
+                "Question: Which 1?\n\nOptions: (A) a1\n(B) b1\n\n"
+            ),
+            "Question: Which 2?\n\nOptions: (A) a2\n(B) b2\n\n",
+        ],
+    ),
+    (
+        row(f"{HUB}/nvidia/ChatRAG-Bench", "sqa_4", turns=2),
+        [
+            "Please give a full and complete answer for the questions. \n\nContext:\none\n\ntwo\n\nQuestion:\nsqa 1?",
+            "sqa 1?",
+        ],
+    ),
+    (
         row(ROLEBENCH, "rolebench_instructions-eng_0_2", "You are {role_name}. {role_description_and_catchphrases}", 2),
         ["You are Hamlet. A prince.\nHamlet, to be 0?", "to be 2?"],
     ),
@@ -88,20 +116,22 @@ RESOLVED = [
     ("given", "turns"), RESOLVED, ids=lambda value: value.src_id if hasattr(value, "src_id") else ""
 )
 def test_a_placeholder_becomes_the_text_of_its_source(given: SpeedBenchRow, turns: list[str], sources: Path) -> None:
-    assert resolve(given, "qualitative", Origins(sources)) == turns
+    assert resolve(given, Set("qualitative", [], Origins(sources))) == turns
 
 
 @pytest.mark.parametrize(("name", "marker"), REFUSED.items())
 def test_what_is_not_resolved_is_refused_with_what_does(name: str, marker: str, sources: Path) -> None:
     del name
     with pytest.raises(Unresolved, match=r"not resolved by this version.*prepare_data\.py"):
-        resolve(row(f"{HUB}/{marker}", "x_1"), "qualitative", Origins(sources))
+        resolve(row(f"{HUB}/{marker}", "x_1"), Set("qualitative", [], Origins(sources)))
 
 
 @pytest.mark.parametrize(
     ("given", "config", "word"),
     [
-        (row(f"{HUB}/cais/hle", "h1"), "throughput_1k", "not resolved by this version"),
+        (row(f"{HUB}/cais/hle", "h1"), "agentic", "its config agentic tells no length"),
+        (row(f"{HUB}/TIGER-Lab/MMLU-Pro", "biology_7"), "qualitative", "holds no pair of numbers"),
+        (row(f"{HUB}/nvidia/ChatRAG-Bench", "sqa_9"), "qualitative", "chatrag-bench/sqa has 2 rows, and no row 6"),
         (row(f"{HUB}/cais/hle", "h9"), "qualitative", "no row whose id is 'h9'"),
         (row(f"{HUB}/abisee/cnn_dailymail", "c1"), "qualitative", "its placeholder has no template"),
         (
@@ -117,16 +147,16 @@ def test_what_is_not_resolved_is_refused_with_what_does(name: str, marker: str, 
 )
 def test_a_row_that_cannot_be_resolved_says_why(given: SpeedBenchRow, config: str, word: str, sources: Path) -> None:
     with pytest.raises(Unresolved, match=word):
-        resolve(given, config, Origins(sources))
+        resolve(given, Set(config, [given], Origins(sources)))
 
 
 def test_a_source_of_another_layout_is_named(tmp_path: Path) -> None:
     jsonl(tmp_path / "hle/test.jsonl", [{"id": "h1", "text": "?"}])
     with pytest.raises(Unresolved, match="HLE: a row of it has no 'question'"):
-        resolve(row(f"{HUB}/cais/hle", "h1"), "qualitative", Origins(tmp_path))
+        resolve(row(f"{HUB}/cais/hle", "h1"), Set("qualitative", [], Origins(tmp_path)))
     (tmp_path / "hle/test.jsonl").write_text("{broken\n")
     with pytest.raises(Unresolved, match="not JSON"):
-        resolve(row(f"{HUB}/cais/hle", "h1"), "qualitative", Origins(tmp_path))
+        resolve(row(f"{HUB}/cais/hle", "h1"), Set("qualitative", [], Origins(tmp_path)))
 
 
 def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +170,7 @@ def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest
     origins = Origins()
     for name in ("h1", "h2"):
         with pytest.raises(Unresolved, match=r"is a gated dataset(.|\n)*ask for access.*HF_TOKEN.*hle/ of the folder"):
-            resolve(row(f"{HUB}/cais/hle", name), "qualitative", origins)
+            resolve(row(f"{HUB}/cais/hle", name), Set("qualitative", [], origins))
     assert asked == [(("cais/hle", None), {"split": "test", "revision": "021a3d71f516a7ac28ceb8d284969902edf1edeb"})]
 
 
@@ -149,7 +179,7 @@ def test_files_are_loaded_by_the_datasets_library(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     file = tmp_path / "mtbench101/mt-bench-101/data.jsonl"
     jsonl(file, [{"id": n, "history": [{"user": f"turn {n}", "bot": "b"}]} for n in range(3)])
-    assert resolve(row(str(file), "mt_2"), "qualitative", Origins()) == ["turn 2"]
+    assert resolve(row(str(file), "mt_2"), Set("qualitative", [], Origins())) == ["turn 2"]
 
 
 def quiet(done: int, total: int) -> None:
@@ -164,11 +194,11 @@ WHOLE = speed_bench_row(columns("own", "1") | {"turns": ["a text"], "category": 
 
 
 def test_every_row_is_written_and_every_gap_is_named(tmp_path: Path, sources: Path) -> None:
-    rows = [WHOLE, RESOLVED[0][0], row(f"{HUB}/TIGER-Lab/MMLU-Pro", "q(1, 2)"), row(f"{HUB}/cais/hle", "h9")]
+    rows = [WHOLE, RESOLVED[0][0], row(f"{HUB}/RUCAIBox/BAMBOO", "q(1, 2)"), row(f"{HUB}/cais/hle", "h9")]
     report = prepared(rows, tmp_path / "out", sources)
     assert (report.rows, report.whole, report.resolved, report.kept) == (4, 1, 1, 0)
     assert [(gap.source, gap.rows, gap.first) for gap in report.gaps] == [
-        ("HLE", 1, ["hle-h9"]), ("MMLU-Pro", 1, ["MMLU-Pro-q(1, 2)"]),
+        ("BAMBOO", 1, ["BAMBOO-q(1, 2)"]), ("HLE", 1, ["hle-h9"]),
     ]  # fmt: skip
     assert [(one.category, one.rows, one.usable) for one in report.coverage] == [("qa", 1, 1), ("rag", 3, 1)]
     assert report.revisions == {"CNN/DailyMail": "its publisher's own preparation pins no revision"}
@@ -246,3 +276,90 @@ def test_rows_of_something_else_are_refused() -> None:
         speed_bench_row(columns("x", "1") | {"source": None}, "row 7")
     with pytest.raises(BadInput, match="turns that are no list of texts"):
         speed_bench_row(columns("x", "1") | {"turns": [{"role": "user"}]}, "row 7")
+
+
+# -- HLE behind solved questions ---------------------------------------------------------------------------------------
+
+
+def hle_of(folder: Path, size: int = 40) -> None:
+    subjects = ("Math", "Law")
+    rows = [
+        {"id": f"h{n}", "question": f"Why {n}? " * (1 + n % 5), "rationale": f"since {n} " * (n % 7 + 3),
+         "category": subjects[n % 2], "image": "data:" if n % 11 == 3 else ""}
+        for n in range(size)
+    ]  # fmt: skip
+    jsonl(folder / "hle/test.jsonl", rows)
+
+
+def hle_rows(folder: Path) -> list[SpeedBenchRow]:
+    """Every question of the half that is asked."""
+    parted = datasets.Dataset.from_json(str(folder / "hle/test.jsonl")).train_test_split(
+        test_size=0.5, shuffle=True, seed=42
+    )
+    return [row(f"{HUB}/cais/hle", name) for name in parted["test"]["id"]]
+
+
+class Letters:
+    """A token a byte."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode_bytes(self, tokens: list[int]) -> bytes:
+        return bytes(tokens)
+
+
+@pytest.mark.process
+def test_few_shots_are_drawn_as_the_publishers_program_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against pandas, whose `sample` that program calls, with one generator over all rows."""
+    monkeypatch.setattr(Origins, "ruler", lambda _: Letters())
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    hle_of(tmp_path)
+    rows = hle_rows(tmp_path)
+    held = pd.read_json(tmp_path / "hle/test.jsonl", lines=True).set_index("id")
+    asked = [one.src_id for one in rows]
+    order = datasets.Dataset.from_json(str(tmp_path / "hle/test.jsonl")).train_test_split(test_size=0.5, seed=42)
+    shown = held.loc[order["train"]["id"]]
+    shown = shown[shown["image"] == ""]
+    draws = np.random.default_rng(42)
+
+    of = Set("throughput_1k", rows, Origins(tmp_path))
+    for name, given in zip(asked, rows, strict=True):
+        last, kind = str(held.loc[name, "question"]), str(held.loc[name, "category"])
+        text = f"Please answer the question below.\n\nHere are some examples of question and answer pairs in the category of {kind}:\n\n"  # noqa: E501
+        while len(text) + len(last) < 1000:
+            one = shown[shown["category"] == kind].sample(1, random_state=draws).iloc[0]
+            text += f"Question: {one['question']}\n\nAnswer: {one['rationale']}\n\n"
+        assert resolve(given, of) == [text[: 1000 - len(last) + 1] + last]
+
+
+@pytest.mark.process
+def test_few_shots_of_a_call_that_goes_on_are_those_of_one_that_did_not_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Origins, "ruler", lambda _: Letters())
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    hle_of(tmp_path)
+    rows = hle_rows(tmp_path)
+    whole = prepare(rows, "throughput_1k", tmp_path / "one", Origins(tmp_path), quiet)
+    prepare(rows, "throughput_1k", tmp_path / "two", Origins(tmp_path), quiet)
+    journal = tmp_path / "two/throughput_1k/resolved.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[::2]))
+
+    again = prepare(rows, "throughput_1k", tmp_path / "two", Origins(tmp_path), quiet)
+
+    assert (again.kept, again.resolved) == (len(lines[::2]), len(lines[1::2]))
+    assert again.fingerprint == whole.fingerprint
+
+
+def test_without_the_table_of_the_ruler_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "none"))
+    hle_of(tmp_path)
+    given = row(f"{HUB}/cais/hle", "h1")
+    with pytest.raises(Unresolved, match="give the file with --table"):
+        resolve(given, Set("throughput_1k", [given], Origins(tmp_path)))

@@ -6,6 +6,8 @@ import gzip
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,10 +86,45 @@ def test_what_is_no_utf_8_or_cut_is_refused_with_its_place(data: bytes, said: st
         (b"[1]", "s.json, row 1: a JSON int, where one object a row is needed"),
         (b"[]", "s.json: holds no rows"),
         (b"\xff[", "s.json, line 1: not UTF-8"),
+        (b'[{"id": "a"}] [{"id": "b"}]', "s.json: goes on after the end of its array, after 1 rows: two files in one?"),
+        (b'[{"id": "a"} {"id": "b"}]', "s.json, after row 1: not JSON: '{' where a comma or ] is needed"),
+        (b'[{"id": "a"},]', "s.json, row 2: not JSON"),
+        (b'[{"id": "\xff"}]', "s.json: not UTF-8"),
     ],
 )
 def test_a_broken_array_is_refused_with_its_row(data: bytes, said: str, tmp_path: Path) -> None:
     assert refusal(tmp_path, "s.json", data, Source.SHAREGPT).startswith(said)
+
+
+def test_an_array_without_an_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    """The rest of the file is a hole of 3 GB: reading it to its end would be noticed."""
+    file = tmp_path / "s.json"
+    with file.open("wb") as hole:
+        hole.write(b'[{"id": "a"}, {"id": "')
+        hole.truncate(3 * 1024**3)
+    with pytest.raises(BadInput, match="row 2: is longer than 1,000 characters, or not JSON"):
+        read_rows(file, Source.SHAREGPT, 1000)
+
+
+def test_an_array_is_read_row_by_row_wherever_its_bytes_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"id": str(number), "text": "é😀" * number, "deep": [{"n": [number]}]} for number in range(20)]
+    (tmp_path / "s.json").write_text(" " + json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8-sig")
+    for size in (1, 2, 3, 7, 64):
+        monkeypatch.setattr("specbench_client.workload.arrays._AT_ONCE", size)
+        assert [row.columns for row in read_rows(tmp_path / "s.json", Source.SHAREGPT)] == rows
+
+
+def test_parquet_without_rows_says_so(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": pa.array([], pa.string())}), tmp_path / "p.parquet")
+    with pytest.raises(BadInput, match=r"p\.parquet: holds no rows"):
+        read_rows(tmp_path / "p.parquet", Source.PARQUET)
+
+
+def test_a_table_parted_by_semicolons_shows_its_columns(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="found none; the row's columns are: id;prompt"):
+        of_csv(tmp_path, "id;prompt\n1;hello\n")
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ import pytest
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
 from specbench_client.load.trace import load_trace
+from specbench_client.workload.checking import TOOLS
 from specbench_client.workload.prompts import Prompts, load_prompts
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
 ASKED = {"model": "m", "messages": MESSAGES, "temperature": 0.7, "max_tokens": 100}
 ANSWER = {"id": "c1", "choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 34}}
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -70,12 +72,15 @@ def test_a_log_that_says_nothing_of_its_requests_leaves_it_missing(tmp_path: Pat
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        ({"tools": [{"type": "function"}]}, "offers tools: this version sends none"),
+        ({"tools": [{"type": "function"}]}, TOOLS),
+        ({"tools": "all"}, "offers tools in a form of their own"),
+        ({"functions": [{"name": "f"}]}, "offers functions, the older form of tools: it is not sent"),
         ({"messages": [*MESSAGES, {"role": "assistant", "content": "x"}]}, "does not end with the user's message"),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *MESSAGES]},
-            "has tool calls: this version sends none",
+            "has tool calls without a name, or with arguments that are no JSON",
         ),
+        ({"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}, *MESSAGES]}, TOOLS),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]},
             "has content of several parts, or none of text: it is not sent in parts",
@@ -95,6 +100,20 @@ def test_what_could_not_be_sent_again_is_told_and_never_mended(
 
     assert coverage is not None
     assert (coverage.asked, coverage.used, coverage.left_out) == (2, 1, {reason: 1})
+
+
+def test_tools_and_their_calls_are_sent_where_the_client_applies_the_template(tmp_path: Path) -> None:
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"b": 1, "a": 2}}}]
+    result = {"role": "tool", "tool_call_id": "c1", "content": ""}
+    messages = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result]
+    (tmp_path / "log.jsonl").write_text(json.dumps({"messages": messages, "tools": tools}) + "\n")
+    declared = Dataset(source=Source.OPENAI_LOGS, uri="log.jsonl")
+
+    (turn,) = load_prompts(declared, tmp_path, with_tools=True).rows[0].turns
+
+    assert turn[0].tools == json.dumps(tools), "in the order in which they were sent"
+    called = {"content": None, "tool_calls": [{**CALL, "function": {"name": "look", "arguments": {"at": "x"}}}]}
+    assert [json.loads(one.further or "{}") for one in turn] == [{}, {}, called, {"tool_call_id": "c1"}]
 
 
 def test_a_text_that_is_the_only_part_is_that_text(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 import pytest
 
+from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.dataset import Dataset
 from specbench_client.errors import BadInput
+from specbench_client.workload.checking import TOOLS as WITH_TOOLS
 from specbench_client.workload.prompts import Prompts, select
 from specbench_client.workload.rows import Row
 
@@ -88,12 +92,60 @@ def test_where_nothing_is_left_there_is_nothing_to_measure() -> None:
         of([row(1, licensed=True)], allowMissing=True)
 
 
-def test_trajectories_with_tools_are_told_and_not_cut() -> None:
-    turns = [{"role": "user", "content": "Hi"}, {"role": "tool", "content": "{}"}]
-    rows = [row(0, licensed=False, turns=turns), row(1, licensed=False, turns=[{"role": "user", "content": "Hi"}])]
+CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
+TRAJECTORY = [
+    {"role": "system", "content": "Mend it.", "tool_calls": None, "tool_call_id": None},
+    {"role": "user", "content": "Hi", "tool_calls": None, "tool_call_id": None},
+    {"role": "assistant", "content": None, "tool_calls": [CALL], "tool_call_id": None},
+    {"role": "tool", "content": "{}", "tool_calls": None, "tool_call_id": "c1"},
+    {"role": "assistant", "content": "Done.", "tool_calls": [], "tool_call_id": None},
+    {"role": "user", "content": "Sure?", "tool_calls": None, "tool_call_id": None},
+]
+"""In the shape of Parquet: every message has every column."""
+TOOLS = [{"type": "function", "function": {"name": "look"}}]
 
-    found = of(rows, config="agentic", allowMissing=True)
 
-    assert [prompt.id for prompt in found.rows] == ["s1"]
+def agentic(*rows: Row, with_tools: bool, **declared: Any) -> Prompts:
+    told = {"source": "speed-bench", "uri": "agentic.jsonl", "config": "agentic", **declared}
+    return select(rows, Dataset.model_validate(told), with_tools=with_tools)
+
+
+def test_each_answer_of_a_trajectory_is_one_request_with_what_came_before() -> None:
+    extras = json.dumps({"tools": json.dumps(TOOLS)})
+    found = agentic(row(0, licensed=False, turns=TRAJECTORY, extras=extras), with_tools=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s0/step-2", "s0/step-3"]
+    assert [[one.role for one in prompt.turns[0]] for prompt in found.rows] == [
+        ["system", "user"],
+        ["system", "user", "assistant", "tool"],
+        ["system", "user", "assistant", "tool", "assistant", "user"],
+    ]
+    assert {prompt.turns[0][0].tools for prompt in found.rows} == {json.dumps(TOOLS)}
+    called = json.loads(found.rows[2].turns[0][2].further)
+    assert called["tool_calls"][0]["function"] == {"name": "look", "arguments": {"at": "x"}}
     assert found.coverage is not None
-    assert found.coverage.left_out == {"a trajectory with tool calls: this version sends none": 1}
+    assert (found.coverage.rows, found.coverage.asked, found.coverage.used) == (3, 3, 3)
+
+
+def test_where_the_engine_renders_them_trajectories_with_tools_are_told_and_left_out() -> None:
+    plain = row(1, licensed=False, turns=[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}])
+    rows = [row(0, licensed=False, turns=TRAJECTORY), plain]
+    with pytest.raises(BadInput, match=r"2 of 4 rows have no text.*(.|\n)*appliedBy: Client to send those with tools"):
+        agentic(*rows, with_tools=False)
+
+    found = agentic(*rows, with_tools=False, allowMissing=True)
+
+    assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s1/step-1"]
+    assert found.coverage is not None
+    assert found.coverage.left_out == {WITH_TOOLS: 2}
+
+
+def test_prompts_without_tools_keep_the_fingerprint_that_they_had() -> None:
+    found = of([row(0, licensed=False)])
+    assert found.fingerprint == fingerprint_before_there_were_tools(found)
+
+
+def fingerprint_before_there_were_tools(prompts: Prompts) -> str:
+    turns = [[{"role": "user", "content": "Why?", "token_ids": None}]]
+    plain = {"id": prompts.rows[0].id, "category": "stem", "turns": turns}
+    return hashlib.sha256(canonical_json(plain).encode() + b"\n").hexdigest()

@@ -66,6 +66,11 @@ def test_a_member_with_too_few_prompts_is_named_with_how_many_are_needed(tmp_pat
         of(tmp_path, 16)
 
 
+def test_a_mix_that_ends_before_a_member_was_asked_once_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"members\[code\]: a mix of 2 has no place for any of its prompts: raise its"):
+        of(tmp_path, 2)
+
+
 def test_a_fault_in_a_member_is_told_with_its_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"code\.jsonl: holds no rows"):
         of(tmp_path, 4, code=0)

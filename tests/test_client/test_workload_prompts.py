@@ -220,7 +220,19 @@ def test_a_file_without_ids_tells_its_prompts_by_their_lines(tmp_path: Path) -> 
         ({"id": "x", "turns": ["a", None]}, "line 2: turns[1] is missing"),
         ({"id": "x", "turns": ["a", ""]}, "line 2: turns[1] is empty"),
         ({"id": "x", "messages": ["hi"]}, "line 2: messages[0] is a str: give an object with role and content"),
-        ({"id": "x", "messages": [{"role": "tool", "content": "x"}]}, "line 2: messages[0].role is 'tool'"),
+        ({"id": "x", "messages": [{"role": "judge", "content": "x"}]}, "line 2: messages[0].role is 'judge'"),
+        (
+            {"id": "x", "messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}]},
+            "line 2: messages[0].tool_calls[0] has no function with a name",
+        ),
+        (
+            {
+                "id": "x",
+                "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+            },
+            "line 2: messages[0].tool_calls[0].function.arguments is no JSON",
+        ),
+        ({"id": "x", "prompt": "a", "tools": ["f"]}, "line 2: tools is no list of objects"),
         ({"id": "x", "messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content is a list"),
         (
             {"id": "x", "messages": [{"role": "user", "content": "a", "name": "Bob"}]},

@@ -94,7 +94,7 @@ def dataset_prepare(
     if what == SPEED_BENCH:
         if config is None:
             raise click.UsageError(f"prepare speed-bench needs --config: one of {', '.join(CONFIGS)}")
-        return _speed_bench(read_speed_bench(config, where, revision), config, sources, to, output)
+        return _speed_bench(read_speed_bench(config, where, revision), config, Origins(sources, table), to, output)
     if isl is None:
         raise click.UsageError("prepare FILE needs --isl: the tokens of each prompt, such as 8k")
     asked = LengthAsk(isl, Told(template, marks or None), speed_bench_way, allow_fewer)
@@ -114,9 +114,9 @@ def _refuse(options: Mapping[str, object], what: str) -> None:
         raise click.UsageError(f"{given[0]} says nothing of {what}: leave it out")
 
 
-def _speed_bench(rows: list[SpeedBenchRow], config: str, sources: Path | None, to: Path, output: str) -> int:
+def _speed_bench(rows: list[SpeedBenchRow], config: str, origins: Origins, to: Path, output: str) -> int:
     with ticking("preparing") as told:
-        report = prepare(rows, config, to, Origins(sources), told)
+        report = prepare(rows, config, to, origins, told)
     click.echo(report.to_json() if output == "json" else _prepared(report), nl=False)
     return Exit.OK if report.complete else Exit.UNTRUSTWORTHY
 

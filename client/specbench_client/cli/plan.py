@@ -68,7 +68,7 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
 def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
     """The prompts of the workloads whose files lie on this machine."""
     return {
-        workload.name: load_prompts(workload.dataset, base_dir)
+        workload.name: load_prompts(workload.dataset, base_dir, with_tools=workload.client_template is not None)
         for workload in wanted.workloads
         if at_hand(workload.dataset, base_dir)
     }

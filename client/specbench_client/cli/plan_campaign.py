@@ -19,7 +19,7 @@ from specbench_api.plan.canonical import canonical_json
 from specbench_api.plan.expand import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
-from specbench_api.spec.workload import Dataset
+from specbench_api.spec.workload import Workload
 from specbench_client.cli.forewarn import at_hand, missing_here, warn
 from specbench_client.local.place import find_run
 from specbench_client.local.process import planned_command
@@ -74,12 +74,14 @@ class _Turns:
     def of(self, plan: Plan) -> dict[str, Sequence[int]]:
         """By the workload's name."""
         near = [workload for workload in plan.workloads if at_hand(workload.dataset, self.base_dir)]
-        return {workload.name: self._read(workload.dataset) for workload in near}
+        return {workload.name: self._read(workload) for workload in near}
 
-    def _read(self, dataset: Dataset) -> Sequence[int]:
-        key = canonical_json(dataset.to_dict())
+    def _read(self, workload: Workload) -> Sequence[int]:
+        by_client = workload.client_template is not None
+        key = canonical_json({"dataset": workload.dataset.to_dict(), "byClient": by_client})
         if key not in self.seen:
-            self.seen[key] = [len(row.turns) for row in load_prompts(dataset, self.base_dir).rows]
+            prompts = load_prompts(workload.dataset, self.base_dir, with_tools=by_client)
+            self.seen[key] = [len(row.turns) for row in prompts.rows]
         return self.seen[key]
 
 

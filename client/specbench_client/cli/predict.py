@@ -102,7 +102,7 @@ def _given(text: str) -> dict[str, float]:
 
 
 def _counted(file: str) -> dict[str, float]:
-    prompts = load_prompts(Dataset.model_validate(guess_dataset(file)), Path.cwd()).rows
+    prompts = load_prompts(Dataset.model_validate(guess_dataset(file)), Path.cwd(), with_tools=True).rows
     bare = sum(prompt.category is None for prompt in prompts)
     if bare:
         raise BadInput(

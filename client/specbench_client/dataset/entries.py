@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from specbench_api.spec.workload import Dataset, Source
+from specbench_client.chat import Message
 from specbench_client.errors import BadInput
+from specbench_client.workload.checking import convert, parts_of
 from specbench_client.workload.guess import guess_source
 from specbench_client.workload.prompts import select
-from specbench_client.workload.reading import Prompt
+from specbench_client.workload.reading import CONTENT, Prompt
 from specbench_client.workload.rows import Row, read_rows
+from specbench_client.workload.sources.table import LOADERS
 
 JOINT = "\n\n"
 """Between the messages of a prompt where they are looked at as one text."""
@@ -55,15 +58,40 @@ def rows_of(file: Path, source: Source | None = None) -> tuple[list[Row], Datase
 def read_entries(file: Path, source: Source | None = None) -> list[Entry]:
     """Every prompt of the file, in its order. Raises BadInput where one row cannot be a prompt."""
     rows, declared = rows_of(file, source)
-    prompts = select(rows, declared).rows
-    return [Entry(prompt, row.columns) for prompt, row in zip(prompts, rows, strict=True)]
+    prompts = select(rows, declared, with_tools=True).rows
+    loader = LOADERS[declared.source]
+    converted = convert(rows, declared, loader)
+    left_out = {fault.row.place for fault in converted.faults}
+    used = [row for row in rows if row.place not in left_out for _ in parts_of(row, loader)]
+    return [Entry(prompt, row.columns) for prompt, row in zip(prompts, used, strict=True)]
 
 
 def our_row(entry: Entry) -> dict[str, Any]:
-    """The row in the shape of a prompts file of ours: `id`, `category`, then whatever the row holds besides."""
-    rest = {name: value for name, value in entry.columns.items() if name not in ("id", "category", "question_id")}
+    """The row in the shape of a prompts file of ours: `id`, `category`, the prompt, then what the row holds besides.
+
+    The prompt is what is sent: a source's own template is applied, and its columns stay as what they are.
+    """
+    ours = ("id", "category", "question_id", "tools", *CONTENT)
+    rest = {name: value for name, value in entry.columns.items() if name not in ours and value is not None}
     category = {} if entry.category is None else {"category": entry.category}
-    return {"id": entry.id, **category, **{name: value for name, value in rest.items() if value is not None}}
+    return {"id": entry.id, **category, **_content(entry.prompt), **rest}
+
+
+def _content(prompt: Prompt) -> dict[str, Any]:
+    """Its column: the shortest of our forms that says it."""
+    first = prompt.turns[0]
+    tools = {"tools": json.loads(first[0].tools)} if first[0].tools else {}
+    if first[0].token_ids is not None:
+        return {"token_ids": list(first[0].token_ids)}
+    if any(len(turn) > 1 or turn[0].role != "user" for turn in prompt.turns):
+        return {"messages": [_message(one) for one in first], **tools}
+    texts = [turn[0].content for turn in prompt.turns]
+    return {"prompt": texts[0], **tools} if len(texts) == 1 else {"turns": texts, **tools}
+
+
+def _message(message: Message) -> dict[str, Any]:
+    further = json.loads(message.further) if message.further else {}
+    return {"role": message.role, "content": message.content, **further}
 
 
 def write_rows(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -17,9 +17,11 @@ from specbench_client.dataset.inspection.overlap import bleu_4, copied_share
 from specbench_client.dataset.inspection.scripts import script_of
 from specbench_client.dataset.percentiles import Spread, spread
 from specbench_client.errors import BadInput
+from specbench_client.workload.checking import convert
 from specbench_client.workload.prompts import select
 from specbench_client.workload.reading import PLACEHOLDER
 from specbench_client.workload.rows import Row
+from specbench_client.workload.sources.table import LOADERS
 
 NO_CATEGORY = "(no category)"
 OUTPUTS = ("output", "outputs", "response", "reference")
@@ -118,12 +120,16 @@ def read_leniently(rows: Sequence[Row], declared: Dataset) -> Read:
         if _is_placeholder(row.columns):
             found.placeholders.append(row)
             continue
+        left_out = [fault for fault in convert([row], declared, LOADERS[declared.source]).faults if not fault.missing]
+        if left_out:
+            found.faults.append(f"{declared.where}, {row.place}: left out: {left_out[0].reason}")
+            continue
         try:
-            (prompt,) = select([row], declared).rows
+            prompts = select([row], declared, with_tools=True).rows
         except BadInput as error:
             found.faults.append(str(error))
             continue
-        found.entries.append(Entry(prompt, row.columns))
+        found.entries.extend(Entry(prompt, row.columns) for prompt in prompts)
     return found
 
 

@@ -122,11 +122,12 @@ def _encoded(text: str, encoder: Encoder | None) -> Tokens:
 
 def _prompts(run: Answered, arm: str, file: Path | None) -> dict[str, Prompt]:
     """The very prompts that were measured. Raises BadInput where they are gone, or others."""
-    dataset = run.plan.workload(run.workload).dataset
+    workload = run.plan.workload(run.workload)
+    dataset = workload.dataset
     if file is not None:
         dataset = dataset.model_copy(update={"uri": str(file)})
     try:
-        found = load_prompts(dataset, Path(), read_object)
+        found = load_prompts(dataset, Path(), read_object, with_tools=workload.client_template is not None)
     except BadInput as error:
         raise BadInput(f"{error}; the run's prompts are needed too: give their file with --prompts") from error
     if run.fingerprints(arm) - {found.fingerprint}:

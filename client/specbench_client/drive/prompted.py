@@ -34,12 +34,13 @@ def load_prompted(plan: Plan, names: Iterable[str], base_dir: Path, fetch: Fetch
 
 
 def _prompted(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | None) -> Prompted:
-    prompts = load_prompts(workload.dataset, base_dir, fetch)
     declared = workload.client_template
+    prompts = load_prompts(workload.dataset, base_dir, fetch, with_tools=declared is not None)
     if declared is None:
         return Prompted(prompts)
     try:
-        template = load_template(declared, plan.target, base_dir, fetch)
+        offered = {bool(row.turns[0][0].tools) for row in prompts.rows}
+        template = load_template(declared, plan.target, base_dir, fetch, offered=offered)
         _refuse_unsplittable(plan, prompts, template)
         rendered = render_prompts(prompts.rows, template)
     except BadInput as error:

@@ -87,7 +87,8 @@ def _refuse_other_prompts(place: Place, base_dir: Path) -> None:
     manifests = read_manifests(place.store, [point.hash for point in place.plan.points])
     for workload in place.plan.workloads:
         try:
-            prompts = load_prompts(workload.dataset, base_dir, read_object)
+            by_client = workload.client_template is not None
+            prompts = load_prompts(workload.dataset, base_dir, read_object, with_tools=by_client)
         except BadInput:
             continue
         refuse_other_prompts(place.plan, manifests, workload.name, prompts)

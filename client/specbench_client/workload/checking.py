@@ -19,6 +19,7 @@ from specbench_client.workload.sources.openai_logs import Logged
 from specbench_client.workload.sources.source import Columns, LeftOut, Loader, NoText
 
 _SHOWN_PROBLEMS = 5
+TOOLS = "tools: only chatTemplate.appliedBy: Client sends them, since each engine's chat route renders them its own way"
 PLACEHOLDER = "placeholder: its licence does not let the text be passed on"
 
 
@@ -56,7 +57,7 @@ def convert(rows: Sequence[Row], selection: Selection, loader: Loader) -> Conver
     done = Converted()
     for row in rows:
         try:
-            done.rows.append(Row(row.place, loader.convert(row, selection)))
+            done.rows.extend([Row(row.place, loader.convert(part, selection)) for part in parts_of(row, loader)])
         except (LeftOut, NoText) as reason:
             done.faults.append(Fault(row, _category(row.columns), str(reason), isinstance(reason, NoText)))
         except BadRow as error:
@@ -64,8 +65,16 @@ def convert(rows: Sequence[Row], selection: Selection, loader: Loader) -> Conver
     return done
 
 
-def check(converted: Converted, rows: Sequence[Row], selection: Selection) -> Checked:
-    """The prompts of the `rows` that the filters keep. Raises BadInput with everything that is wrong."""
+def parts_of(row: Row, loader: Loader) -> list[Row]:
+    """The row, or what its source makes of it where it holds several prompts. Raises BadRow."""
+    return loader.split(row) if loader.split else [row]
+
+
+def check(converted: Converted, rows: Sequence[Row], selection: Selection, *, with_tools: bool) -> Checked:
+    """The prompts of the `rows` that the filters keep. Raises BadInput with everything that is wrong.
+
+    `with_tools`: whether tools and calls of them can be sent.
+    """
     prompts: list[Prompt] = []
     logged: dict[str, Logged] = {}
     problems, faults = list(converted.problems), [fault for fault in converted.faults if fault.missing]
@@ -78,6 +87,9 @@ def check(converted: Converted, rows: Sequence[Row], selection: Selection) -> Ch
             continue
         except BadRow as error:
             problems.append(f"{row.place}: {error}")
+            continue
+        if prompt.with_tools and not with_tools:
+            faults.append(Fault(row, prompt.category, TOOLS, missing=True))
             continue
         if prompt.id in places:
             problems.append(
@@ -119,7 +131,8 @@ def _named(faults: Sequence[Fault], rows: int, selection: Selection) -> str:
 def _remedy(faults: Sequence[Fault], selection: Selection) -> str:
     leave = "set dataset.allowMissing: true to leave them out: every result then tells which"
     if all(fault.reason != PLACEHOLDER for fault in faults):
-        return leave
+        tools = any(fault.reason == TOOLS for fault in faults)
+        return f"set chatTemplate.appliedBy: Client to send those with tools; or {leave}" if tools else leave
     config = f" --config {selection.form}" if selection.source is Source.SPEED_BENCH else ""
     return f"`specbench dataset prepare speed-bench{config}` fetches them from their sources; or {leave}"
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from specbench_api.errors import SpecbenchError
+from specbench_client.chat import Message
 from specbench_client.workload.reading import Prompt
 
 ENCODING = "o200k_base"
@@ -80,6 +81,11 @@ def _cache_folder() -> Path:
 
 def _tokens(prompt: Prompt, encoding: Encoding) -> int:
     """Token ids are the model's own: they are counted as they are."""
-    return sum(
-        len(message.token_ids or encoding.encode_ordinary(message.content)) for turn in prompt.turns for message in turn
-    )
+    return sum(_length(message, encoding) for turn in prompt.turns for message in turn)
+
+
+def _length(message: Message, encoding: Encoding) -> int:
+    """Tools and calls of them as JSON, which is much what templates make of them."""
+    if message.token_ids is not None:
+        return len(message.token_ids)
+    return sum(len(encoding.encode_ordinary(text)) for text in (message.content, message.further, message.tools))

@@ -32,7 +32,17 @@ def mixed(dataset: Dataset, prompts: Mapping[str, Sequence[Prompt]]) -> list[Pro
                 break
             raise BadInput(_too_few(member, members, dataset.count, len(prompts[member.name])))
         taken.append(replace(prompt, id=f"{member.name}/{prompt.id}", category=member.name))
+    _refuse_absent(members, taken)
     return taken
+
+
+def _refuse_absent(members: Sequence[Member], taken: Sequence[Prompt]) -> None:
+    """A kind of request that was asked for and never sent would be missing from every figure, and nobody told."""
+    there = {prompt.category for prompt in taken}
+    absent = [member.name for member in members if member.name not in there]
+    if absent:
+        remedy = "raise its weight or the count, or give the others more prompts"
+        raise BadInput(f"members[{absent[0]}]: a mix of {len(taken)} has no place for any of its prompts: {remedy}")
 
 
 def turns_of(members: Sequence[Member]) -> Iterator[Member]:

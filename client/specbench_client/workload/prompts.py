@@ -15,6 +15,7 @@ from typing import Any
 from specbench_api.outcome.coverage import Coverage
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.dataset import Dataset, Selection, Source
+from specbench_client.chat import Message
 from specbench_client.errors import BadInput
 from specbench_client.workload.checking import Checked, Converted, Fault, check, convert
 from specbench_client.workload.coverage import Account, coverage_of, recorded_of
@@ -49,39 +50,48 @@ class Prompts:
 
 
 def load_prompts(
-    dataset: Dataset, base_dir: Path, fetch: Fetch | None = None, ruler: Ruler = cached_encoding
+    dataset: Dataset,
+    base_dir: Path,
+    fetch: Fetch | None = None,
+    ruler: Ruler = cached_encoding,
+    *,
+    with_tools: bool = False,
 ) -> Prompts:
     """The prompts of a declaration. `base_dir`: where relative paths begin. Blocks. Raises BadInput.
 
-    `ruler` gives the encoding of `inputTokens`, or raises EncodingMissing.
+    `ruler` gives the encoding of `inputTokens`, or raises EncodingMissing. `with_tools`: whether tools and calls of
+    them can be sent, which they can where the client applies the chat template.
     """
+
+    def load(selection: Selection) -> Prompts:
+        if selection.source is Source.RANDOM:
+            prompts = random_prompts(selection)
+            return Prompts(tuple(prompts), fingerprint(prompts), random_coverage(selection))
+        return select(rows_of(selection, base_dir, fetch), selection, ruler, with_tools=with_tools)
+
     if dataset.source is not Source.MIX:
-        return _load(dataset, base_dir, fetch, ruler)
-    found = {member.name: _load(member, base_dir, fetch, ruler) for member in dataset.members or []}
+        return load(dataset)
+    found = {member.name: load(member) for member in dataset.members or []}
     prompts = mixed(dataset, {name: one.rows for name, one in found.items()})
     coverages = {name: one.coverage for name, one in found.items() if one.coverage is not None}
     return Prompts(tuple(prompts), fingerprint(prompts), mixed_coverage(dataset, coverages, prompts))
 
 
-def _load(selection: Selection, base_dir: Path, fetch: Fetch | None, ruler: Ruler) -> Prompts:
-    if selection.source is Source.RANDOM:
-        prompts = random_prompts(selection)
-        return Prompts(tuple(prompts), fingerprint(prompts), random_coverage(selection))
-    return select(rows_of(selection, base_dir, fetch), selection, ruler)
-
-
-def select(rows: Sequence[Row], dataset: Selection, ruler: Ruler = cached_encoding) -> Prompts:
+def select(
+    rows: Sequence[Row], dataset: Selection, ruler: Ruler = cached_encoding, *, with_tools: bool = False
+) -> Prompts:
     """Convert, filter, check and count; see `Selection`. Pure. Raises BadInput."""
     loader = LOADERS[dataset.source]
     converted = convert(_identified(rows) if not loader.ids else rows, dataset, loader)
     wanted = kept([row.columns for row in converted.rows], dataset)
-    checked = check(_of_these_filters(converted, dataset), [converted.rows[place] for place in wanted], dataset)
+    asking = [converted.rows[place] for place in wanted]
+    checked = check(_of_these_filters(converted, dataset), asking, dataset, with_tools=with_tools)
     asked, outside = _of_length(checked, dataset, ruler)
     used = subset(asked, dataset)
     if not used:
         raise BadInput(f"{dataset.where}: no prompt is left of {len(rows)} rows: loosen the filters of the dataset")
     excluded = [fault for fault in converted.faults if not fault.missing]
-    account = Account(len(rows), [*excluded, *checked.faults, *outside], asked, used)
+    account = Account(len(converted.rows) + len(converted.faults), [*excluded, *checked.faults, *outside], asked, used)
     coverage = coverage_of(dataset, loader, account, recorded_of(checked.logged, used))
     return Prompts(tuple(used), fingerprint(used), coverage)
 
@@ -97,10 +107,16 @@ def fingerprint(prompts: Sequence[Prompt]) -> str:
 def _plain(prompt: Prompt) -> dict[str, Any]:
     """What of it is the data set's: not what was made of it since."""
     turns = [
-        [{"role": one.role, "content": one.content, "token_ids": one.token_ids} for one in turn]
+        [{"role": one.role, "content": one.content, "token_ids": one.token_ids, **_of_tools(one)} for one in turn]
         for turn in prompt.turns
     ]
     return {"id": prompt.id, "category": prompt.category, "turns": turns}
+
+
+def _of_tools(message: Message) -> dict[str, str]:
+    """Named only where they are there, so that other prompts keep their fingerprint."""
+    told = {"further": message.further, "tools": message.tools}
+    return {name: text for name, text in told.items() if text}
 
 
 def _identified(rows: Sequence[Row]) -> list[Row]:

@@ -20,8 +20,9 @@ from typing import Any
 from specbench_api.spec.workload import Source
 from specbench_client.errors import BadInput
 from specbench_client.store.scratch import scratch_folder
+from specbench_client.workload.arrays import array_rows
 from specbench_client.workload.files import LINE_BYTES_MAX, numbered_lines, text_of
-from specbench_client.workload.tables import csv_rows, is_array, json_rows
+from specbench_client.workload.tables import csv_rows, is_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def read_rows(path: Path, source: Source, line_bytes_max: int = LINE_BYTES_MAX) 
     elif shape == "csv":
         rows = [Row(place, columns) for place, columns in csv_rows(path, line_bytes_max)]
     elif shape == "json" and is_array(path):
-        rows = [Row(place, columns) for place, columns in json_rows(path)]
+        rows = [Row(place, columns) for place, columns in array_rows(path, line_bytes_max)]
     else:
         rows = list(_lines(path, line_bytes_max))
     if not rows:
@@ -81,9 +82,12 @@ def _object(line: bytes, where: str) -> dict[str, Any]:
 
 def _parquet(path: Path) -> list[Row]:
     import datasets  # noqa: PLC0415 -- two seconds, which `--help` and JSON Lines need not pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
 
     with scratch_folder() as cache, quiet():
         try:
+            if not pq.read_metadata(path).num_rows:  # the builder asks for batches of as many rows
+                return []
             found = datasets.Dataset.from_parquet(str(path), cache_dir=str(cache), keep_in_memory=True)
         except (datasets.exceptions.DatasetBuildError, ValueError, OSError) as error:
             raise BadInput(f"{path}: cannot be read as Parquet: {error.__cause__ or error}") from error

@@ -1,8 +1,8 @@
 """So many prompts, or so many turns, spread evenly over the categories. Pure, and the same on every machine.
 
 Without a seed the first prompts of each category are taken. With one, those whose SHA-256 of seed and id is smallest:
-the draw knows nothing of the order of rows, of a library's generator, or of Python's own hashes, so that a file that
-was sorted anew or grew keeps most of its draw.
+the draw knows nothing of the order of rows or of categories, of a library's generator, or of Python's own hashes, so
+that a file that was sorted anew or grew keeps most of its draw.
 """
 
 from __future__ import annotations
@@ -69,10 +69,13 @@ def _in_turn(prompts: Sequence[Prompt], seed: int | None) -> Iterable[int]:
     by_category: dict[str | None, list[int]] = defaultdict(list)
     for place, prompt in enumerate(prompts):
         by_category[prompt.category].append(place)
+    turns = list(by_category)
     if seed is not None:
+        turns.sort(key=lambda category: _lot(seed, category or ""))  # who has one more than the others, no file decides
         for places in by_category.values():
             places.sort(key=lambda place: _lot(seed, prompts[place].id))
-    return (place for place in chain.from_iterable(zip_longest(*by_category.values())) if place is not None)
+    rounds = zip_longest(*(by_category[category] for category in turns))
+    return (place for place in chain.from_iterable(rounds) if place is not None)
 
 
 def _lot(seed: int, key: str) -> bytes:

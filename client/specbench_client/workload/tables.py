@@ -1,4 +1,4 @@
-"""CSV and JSON arrays: rows of prompts files that are neither JSON Lines nor Parquet.
+"""CSV: rows of prompts files that are tables, and what tells a JSON array from JSON Lines.
 
 A cell of a CSV is a text and stays one, letter by letter: no library guesses dates, numbers or missing values. The
 columns that hold lists (turns, messages, token_ids) are JSON.
@@ -44,31 +44,6 @@ def csv_rows(path: Path, most: int = LINE_BYTES_MAX) -> Iterator[Placed]:
         raise BadInput(f"{path}, line {reader.line_num}: not CSV: {error}: mend the quotes of this line") from error
 
 
-def json_rows(path: Path) -> Iterator[Placed]:
-    """Objects of one JSON array. Raises BadInput."""
-    with opened(path) as file:
-        text = text_of(file.read(), str(path)).removeprefix("\ufeff")
-    decoder, at = json.JSONDecoder(), _after_space(text, 0)
-    if text[at : at + 1] != "[":
-        raise BadInput(f"{path}: is no JSON array: it begins with {text[at : at + 10]!r}")
-    at, number = _after_space(text, at + 1), 0
-    while text[at : at + 1] not in ("]", ""):
-        number += 1
-        where = f"row {number}"
-        try:
-            found, at = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{path}, {where}: not JSON: {error}") from error
-        if not isinstance(found, dict):
-            raise BadInput(f"{path}, {where}: a JSON {type(found).__name__}, where one object a row is needed")
-        yield where, found
-        at = _after_space(text, at)
-        if text[at : at + 1] == ",":
-            at = _after_space(text, at + 1)
-    if text[at : at + 1] != "]":
-        raise BadInput(f"{path}: ends within its array, after {number} rows: it was cut; get it anew")
-
-
 def is_array(path: Path) -> bool:
     """Whether the file's first character says so."""
     with opened(path) as file:
@@ -96,9 +71,3 @@ def _cell(name: str, cell: str, where: str) -> Any:
     except (ValueError, RecursionError) as error:
         remedy = 'such a cell is a JSON list, such as "[""first"", ""second""]"'
         raise BadInput(f"{where}: {name} is no JSON: {error}: {remedy}") from error
-
-
-def _after_space(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n":
-        at += 1
-    return at

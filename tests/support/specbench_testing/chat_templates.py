@@ -78,7 +78,23 @@ HARMONY = """\
 {%- if add_generation_prompt %}{{- '<|start|>assistant' }}{% endif %}"""
 """Macros, channels, and a refusal of an answer that still holds them."""
 
-SHAPES = {"chatml": CHATML, "dated": DATED, "thinking": THINKING, "harmony": HARMONY}
+TOOLED = """\
+{%- if tools %}{{- '<|im_start|>system\\n# Tools' }}
+    {%- for tool in tools %}{{- '\\n' + tool | tojson }}{% endfor %}{{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
+    {%- if message.content is string %}{{- message.content }}{% endif %}
+    {%- for call in message.tool_calls or [] %}
+        {{- '<call>' + call.function.name + ' ' + call.function.arguments | tojson + '</call>' }}
+    {%- endfor %}
+    {%- if message.tool_call_id %}{{- ' for ' + message.tool_call_id }}{% endif %}
+    {{- '<|im_end|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{% endif %}"""
+"""Tools, calls of them whose content is null, and their results."""
+
+SHAPES = {"tooled": TOOLED, "chatml": CHATML, "dated": DATED, "thinking": THINKING, "harmony": HARMONY}
 SPECIAL = (
     "<bos>", "<eos>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|/head|>", "<|eot|>",
     "<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>",
@@ -93,7 +109,7 @@ class Conversation:
     """A case: which shape, what is said, and what the template is told."""
 
     shape: str
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -106,7 +122,15 @@ def said(*texts: str, system: str | None = None) -> list[dict[str, str]]:
 
 _TWO = said('  the quick <b>fox</b> & "dog"  ', "an answer 😀", "how many\n\ntokens?")
 _THOUGHT = [_TWO[0], {**_TWO[1], "reasoning_content": "so\nmany"}, _TWO[2]]
+_CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"z": "é", "a": [1, 2.5]}}}
+CALLED: list[dict[str, Any]] = [
+    *said("what is there?"),
+    {"role": "assistant", "content": None, "tool_calls": [_CALL]},
+    {"role": "tool", "content": "a fox", "tool_call_id": "c1"},
+]
+OFFERED = [{"function": {"description": "<b>see</b>", "name": "look"}, "type": "function"}]
 CONVERSATIONS = {
+    "tools and their results": Conversation("tooled", CALLED, {"tools": OFFERED}),
     "chatml": Conversation("chatml", said("the quick brown fox")),
     "chatml with a system": Conversation("chatml", said("the fox", "jumps", "over", system="  Be long. ")),
     "chatml in two turns": Conversation("chatml", _TWO),
@@ -144,4 +168,48 @@ def tokenizer_folder(folder: Path, shape: str, *, special: tuple[str, ...] = SPE
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": bos, "eos_token": "<eos>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     (folder / "chat_template.jinja").write_text(SHAPES[shape])
+    return folder
+
+
+_TOOL = {"content": "<tool>", "lstrip": False, "rstrip": False, "normalized": False, "single_word": False}
+_NEXT_ID = 332
+"""What a tokenizer of `tokenizer_folder` gives to a token that it has not."""
+_CONFIG = "tokenizer_config.json"
+_WITHOUT = {"bos_token": None, "eos_token": None}
+SETTINGS: dict[str, Mapping[str, Any]] = {
+    "special tokens in a map": {
+        _CONFIG: _WITHOUT,
+        "special_tokens_map.json": {"bos_token": {**_TOOL, "content": "<bos>"}, "eos_token": "<eos>"},
+    },
+    "a map over the settings": {"special_tokens_map.json": {"bos_token": "<eos>"}},
+    "a token that only the settings have": {
+        _CONFIG: {"added_tokens_decoder": {str(_NEXT_ID): {**_TOOL, "special": True}}}
+    },
+    "a token of other flags": {
+        _CONFIG: {
+            "added_tokens_decoder": {
+                "0": {**_TOOL, "content": "<bos>", "lstrip": True, "rstrip": True, "special": True}
+            }
+        }
+    },
+    "a token of an old file": {"added_tokens.json": {"<tool>": _NEXT_ID}},
+    "a special token without a name": {_CONFIG: {"extra_special_tokens": ["<tool>"]}},
+    "the old word for it": {_CONFIG: {"additional_special_tokens": ["<tool>"]}},
+    "a special token by a name of its own": {_CONFIG: {"extra_special_tokens": {"pad_token": "<tool>"}}},
+    "a padding token that only the settings have": {_CONFIG: {"pad_token": "<tool>"}},
+    "a beginning that the tokenizer is told to add": {_CONFIG: {"add_bos_token": True, "add_eos_token": True}},
+}
+"""What may stand beside a tokenizer.json, by file; a value None takes a key out."""
+BESIDE = "the fox <tool> jumps <bos> over"
+"""A user's text whose tokens depend on it."""
+
+
+def folder_beside(folder: Path, files: Mapping[str, Any]) -> Path:
+    """A tokenizer's folder whose template asks for a beginning, with these files changed or added."""
+    tokenizer_folder(folder, "dated")
+    for name, told in files.items():
+        file = folder / name
+        held = json.loads(file.read_text()) if file.exists() else {}
+        kept = {key: value for key, value in (held | dict(told)).items() if value is not None}
+        file.write_text(json.dumps(kept))
     return folder

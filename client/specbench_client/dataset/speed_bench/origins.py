@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specbench_api.spec.workload import Source
+from specbench_client.dataset.length.ruler import Ruler, load_ruler
 from specbench_client.dataset.speed_bench.row import Unresolved
 from specbench_client.errors import BadInput
 from specbench_client.workload.rows import read_rows
@@ -46,8 +47,9 @@ def records_of(rows: Sequence[Mapping[str, Any]]) -> Records:
 class Origins:
     """Loads each table once; what cannot be loaded is told once, and then of every row that needs it."""
 
-    def __init__(self, sources: Path | None = None) -> None:
+    def __init__(self, sources: Path | None = None, table: Path | None = None) -> None:
         self._sources = sources
+        self._table = table
         self._loaded: dict[Origin, Records] = {}
         self._failed: dict[Origin, str] = {}
         self._places: dict[tuple[Origin, str], dict[Any, int]] = {}
@@ -74,6 +76,13 @@ class Origins:
         if value not in places:
             raise Unresolved(f"{origin.folder} has no row whose {column} is {value!r}: is it of another revision?")
         return records.at(places[value])
+
+    def ruler(self) -> Ruler:
+        """What lengths are counted with. Raises Unresolved with what to do where its table is missing."""
+        try:
+            return load_ruler(self._table)
+        except BadInput as error:
+            raise Unresolved(str(error)) from error
 
     def numbered(self, origin: Origin, number: str) -> Mapping[str, Any]:
         """The row of this number, from 0. Raises Unresolved where there is none."""

@@ -14,7 +14,7 @@ from specbench_api.spec.workload import Source
 from specbench_client.dataset.entries import replaced
 from specbench_client.dataset.speed_bench.journal import Journal
 from specbench_client.dataset.speed_bench.origins import Origins
-from specbench_client.dataset.speed_bench.resolvers import RESOLVERS, resolve, source_of
+from specbench_client.dataset.speed_bench.resolvers import RESOLVERS, Set, resolve, source_of
 from specbench_client.dataset.speed_bench.row import SpeedBenchRow, Unresolved, speed_bench_row
 from specbench_client.errors import BadInput
 from specbench_client.workload.rows import read_rows
@@ -79,10 +79,11 @@ def prepare(
     done: list[tuple[SpeedBenchRow, list[str]]] = []
     faults: dict[tuple[str, str], list[str]] = defaultdict(list)
     counted: Counter[str] = Counter()
+    of = Set(config, rows, origins)
     with Journal(folder / config / "resolved.jsonl") as journal:
         for number, row in enumerate(rows, start=1):
             try:
-                turns, how = _turns(row, config, origins, journal)
+                turns, how = _turns(row, of, journal)
             except Unresolved as error:
                 faults[source_of(row), str(error)].append(row.question_id)
                 turns, how = list(row.turns), "gap"
@@ -122,13 +123,13 @@ def _from_hub(config: str, revision: str | None) -> list[dict[str, Any]]:
         ) from error
 
 
-def _turns(row: SpeedBenchRow, config: str, origins: Origins, journal: Journal) -> tuple[list[str], str]:
+def _turns(row: SpeedBenchRow, of: Set, journal: Journal) -> tuple[list[str], str]:
     if row.whole:
         return list(row.turns), "whole"
     before = journal.kept(row)
     if before is not None:
         return before, "kept"
-    turns = resolve(row, config, origins)
+    turns = resolve(row, of)
     journal.keep(row, turns)
     return turns, "resolved"
 

@@ -60,8 +60,11 @@ class AppliedTemplate:
         """The conversation as the model reads it, up to where its answer begins. Raises BadInput."""
         built, variables = _built(self), json.loads(self.variables)
         told = [self._plain(message) for message in messages]
+        tools = _offered(messages)
+        if tools and variables.get("tools"):
+            raise BadInput("the prompt offers tools, and so does chatTemplate.kwargs: take them out of the kwargs")
         try:
-            return built.template.render(**{"tools": None, "documents": None} | variables | _asked_of(told))
+            return built.template.render(**{"tools": None, "documents": None} | variables | tools | _asked_of(told))
         except (TemplateError, *_FAULTS) as error:
             said = f"{type(error).__name__}: {error}" if not isinstance(error, TemplateError) else f"{error}"
             raise BadInput(f"the chat template of {self.where} refuses the conversation: {said}") from error
@@ -83,11 +86,12 @@ class AppliedTemplate:
         ids = messages[-1].token_ids
         return split_channels(text, thinking=ids is not None and opens_thought(_built(self).tokens.tail(ids)))
 
-    def _plain(self, message: Message) -> dict[str, str]:
+    def _plain(self, message: Message) -> dict[str, Any]:
         """As a template reads it."""
         names = REASONING_FIELDS if message.reasoning else ()
         thought = {name: message.reasoning for name in names if name in self.source}
-        return {"role": message.role, "content": message.content, **thought}
+        further = json.loads(message.further) if message.further else {}
+        return {"role": message.role, "content": message.content, **thought, **further}
 
 
 @dataclass(frozen=True)
@@ -105,5 +109,9 @@ def _built(template: AppliedTemplate) -> _Built:
         raise BadInput(f"the chat template of {template.where} is no Jinja: {error}") from error
 
 
-def _asked_of(messages: list[dict[str, str]]) -> dict[str, Any]:
+def _offered(messages: Sequence[Message]) -> dict[str, Any]:
+    return {"tools": json.loads(messages[0].tools)} if messages and messages[0].tools else {}
+
+
+def _asked_of(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"messages": messages, "add_generation_prompt": True}

@@ -10,7 +10,7 @@ import json
 from datetime import date, datetime, time
 from typing import Any, NoReturn
 
-from jinja2 import Environment, Template, TemplateError, nodes
+from jinja2 import Environment, Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -29,14 +29,23 @@ class GenerationMarks(Extension):
 
 def compiled(source: str, today: date) -> Template:
     """The template, ready to render. Raises jinja2.TemplateSyntaxError."""
-    environment: Environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationMarks, loopcontrols]
-    )
+    environment = _sandbox()
     moment = datetime.combine(today, time())
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = moment.strftime
     return environment.from_string(source)
+
+
+def names_asked(source: str) -> set[str]:
+    """Variables that the template may ask for and does not set itself. Raises jinja2.TemplateSyntaxError."""
+    return meta.find_undeclared_variables(_sandbox().parse(source))
+
+
+def _sandbox() -> Environment:
+    return ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationMarks, loopcontrols]
+    )
 
 
 def _tojson(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from jinja2 import TemplateError
 
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.chat_template import ChatTemplate
@@ -13,31 +16,53 @@ from specbench_api.spec.target import Target
 from specbench_client.errors import BadInput
 from specbench_client.workload.chat_template.applied import AppliedTemplate
 from specbench_client.workload.chat_template.channels import markers_among
+from specbench_client.workload.chat_template.environment import names_asked
 from specbench_client.workload.chat_template.places import INSTEAD, Place, place_of, read_file
+from specbench_client.workload.chat_template.settings import Settings, completed, read_settings
 from specbench_client.workload.chat_template.tokens import contradicted, special_in
 from specbench_client.workload.places import Fetch
 
-SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""Variables that transformers gives every template, from tokenizer_config.json."""
 DEFAULT = "default"
+TOOLS = "tool_use"
+"""The template that transformers takes of several, by itself, for a conversation that is offered tools."""
+_OTHERWISE = "set appliedBy: Engine, or save the tokenizer anew without it"
 _OWN = "give a template of your own in chatTemplate.template, or set appliedBy: Engine"
 
 
+@dataclass(frozen=True)
+class _Held:
+    """tokenizer_config.json, and whether prompts offer tools."""
+
+    config: Mapping[str, Any]
+    offered: Collection[bool]
+
+
 def load_template(
-    template: ChatTemplate, target: Target, base_dir: Path, fetch: Fetch | None = None
+    template: ChatTemplate,
+    target: Target,
+    base_dir: Path,
+    fetch: Fetch | None = None,
+    *,
+    offered: Collection[bool] = (),
 ) -> AppliedTemplate:
-    """Read everything, and find that it can be used. Blocks. Raises BadInput with what is missing, and the remedy."""
+    """Read everything, and find that it can be used. Blocks. Raises BadInput with what is missing, and the remedy.
+
+    `offered`: whether prompts offer tools, once each.
+    """
+    offered = {bool(template.kwargs.get("tools")) or one for one in offered or (False,)}
     place = place_of(template, target, base_dir)
     tokenizer = read_file(place, "tokenizer.json", fetch)
     if tokenizer is None:
         raise BadInput(f"{place.field}: {place.address} has no tokenizer.json: {INSTEAD}")
-    config = _object(read_file(place, "tokenizer_config.json", fetch), f"{place.address}/tokenizer_config.json")
     _object(tokenizer, f"{place.address}/tokenizer.json")
-    _refuse_contradiction(place, tokenizer, config)
+    settings = read_settings(lambda name: _object(read_file(place, name, fetch), f"{place.address}/{name}"))
+    tokenizer = _completed(place, tokenizer, settings)
+    source = _source(template, place, _Held(settings.config, offered), base_dir, fetch)
+    _refuse_unknown(template, place, source, settings)
     applied = AppliedTemplate(
         tokenizer_json=tokenizer,
-        source=_source(template, place, config, base_dir, fetch),
-        variables=canonical_json(_special_tokens(config) | template.kwargs),
+        source=source,
+        variables=canonical_json(settings.variables | template.kwargs),
         today=template.today,
         special_markers=markers_among(special_in(tokenizer)),
         where=place.address,
@@ -46,9 +71,7 @@ def load_template(
     return applied
 
 
-def _source(
-    template: ChatTemplate, place: Place, config: Mapping[str, Any], base_dir: Path, fetch: Fetch | None
-) -> str:
+def _source(template: ChatTemplate, place: Place, held: _Held, base_dir: Path, fetch: Fetch | None) -> str:
     if template.template is not None:
         return _own(template.template, base_dir, fetch)
 
@@ -56,8 +79,15 @@ def _source(
         data = read_file(place, name, fetch)
         return None if data is None else _text(data, f"{place.address}/{name}")
 
+    config = held.config
+    for_tools = (
+        (_beside(read, TOOLS) or _within(config, TOOLS)) if template.name is None and True in held.offered else None
+    )
+    if for_tools and False in held.offered:
+        told = f"has one template for prompts with tools ({TOOLS}) and one for those without, and there are both"
+        raise BadInput(f"{place.field}: {place.address} {told}: name one in chatTemplate.name, or part the workload")
     wanted = template.name or DEFAULT
-    found = _beside(read, wanted) or _within(config, wanted)
+    found = for_tools or _beside(read, wanted) or _within(config, wanted)
     if found is None:
         known = ", ".join(_names(config)) or "none"
         which = f"no chat template named {wanted!r} (found: {known})" if template.name else "no chat template"
@@ -97,18 +127,34 @@ def _own(text: str, base_dir: Path, fetch: Fetch | None) -> str:
         raise BadInput(f"chatTemplate.template: {path}: {error.strerror}: give a Jinja file") from error
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """A token is a text, or an object with its content."""
-    told = {name: config.get(name) for name in SPECIAL_TOKENS}
-    texts = {name: one.get("content") if isinstance(one, dict) else one for name, one in told.items()}
-    return {name: text for name, text in texts.items() if isinstance(text, str)}
-
-
-def _refuse_contradiction(place: Place, tokenizer: bytes, config: Mapping[str, Any]) -> None:
-    strange = contradicted(tokenizer, config)
+def _completed(place: Place, tokenizer: bytes, settings: Settings) -> bytes:
+    if settings.config.get("split_special_tokens"):
+        told = "its split_special_tokens makes plain text of the template's special tokens"
+        raise BadInput(f"{place.field}: {place.address}: {told}: {_OTHERWISE}")
+    try:
+        made = completed(tokenizer, settings)
+    except BadInput:
+        raise
+    except Exception as error:  # the library raises bare Exception for whatever it cannot read
+        raise BadInput(f"{place.address}: its tokenizer.json cannot be read: {error}") from error
+    strange = contradicted(made, settings.added)
     if strange:
-        told = f"tokenizer.json and tokenizer_config.json give {strange[0]!r} another id"
+        told = f"tokenizer.json and the files beside it give {strange[0]!r} another id"
         raise BadInput(f"{place.field}: {place.address}: {told}: save the tokenizer anew with transformers")
+    return made
+
+
+def _refuse_unknown(template: ChatTemplate, place: Place, source: str, settings: Settings) -> None:
+    """A special token that nobody tells would be an empty text, and the prompt another one than the engines'."""
+    try:
+        asked = names_asked(source)
+    except TemplateError:
+        return  # whoever compiles it says what is wrong
+    unknown = sorted(settings.unknown & asked - template.kwargs.keys())
+    if unknown:
+        told = f"the template asks for {unknown[0]}, which tokenizer_config.json does not tell"
+        remedy = f"set it in chatTemplate.kwargs ({unknown[0]}: its text, or an empty one where the model has none)"
+        raise BadInput(f"{place.field}: {place.address}: {told}: {remedy}")
 
 
 def _object(data: bytes | None, where: str) -> Mapping[str, Any]:

@@ -29,17 +29,22 @@ class Tokens:
 
 def load_tokens(tokenizer_json: bytes, where: str) -> Tokens:
     """Read a tokenizer.json. Raises BadInput: the library is missing, or the file is no tokenizer."""
+    found = library()
     try:
-        library = import_module("tokenizers")
-    except ImportError as error:
-        raise BadInput(f"token ids need the package tokenizers: {remedy(EXTRA)}") from error
-    try:
-        tokenizer: Any = library.Tokenizer.from_str(tokenizer_json.decode())
+        tokenizer: Any = found.Tokenizer.from_str(tokenizer_json.decode())
     except Exception as error:  # the library raises bare Exception for whatever it cannot read
         raise BadInput(f"{where}: its tokenizer.json cannot be read: {error}") from error
     tokenizer.no_padding()  # both are settings of its training, and would make other ids than the text's
     tokenizer.no_truncation()
     return Tokens(partial(_encoded, tokenizer), partial(_tail, tokenizer))
+
+
+def library() -> Any:
+    """The package. Raises BadInput where it is missing."""
+    try:
+        return import_module("tokenizers")
+    except ImportError as error:
+        raise BadInput(f"token ids need the package tokenizers: {remedy(EXTRA)}") from error
 
 
 def installed() -> bool:
@@ -53,12 +58,17 @@ def special_in(tokenizer_json: bytes) -> set[str]:
     return {token["content"] for token in added if token.get("special")}
 
 
-def contradicted(tokenizer_json: bytes, config: Mapping[str, Any]) -> list[str]:
-    """Tokens to which tokenizer_config.json gives another id than tokenizer.json: which is right, nobody can say."""
-    added = {token["id"]: token["content"] for token in json.loads(tokenizer_json).get("added_tokens") or []}
-    told = config.get("added_tokens_decoder") or {}
-    pairs = {int(number): token["content"] for number, token in told.items()}
-    return [content for number, content in pairs.items() if added.get(number, content) != content]
+def contradicted(tokenizer_json: bytes, told: Mapping[int, Mapping[str, Any]]) -> list[str]:
+    """Tokens that the files beside it give another id than tokenizer.json: which is right, nobody can say."""
+    held = json.loads(tokenizer_json)
+    by_text = _vocabulary(held) | {token["content"]: token["id"] for token in held.get("added_tokens") or []}
+    return [str(token["content"]) for number, token in told.items() if by_text.get(token["content"]) != number]
+
+
+def _vocabulary(held: Mapping[str, Any]) -> dict[str, int]:
+    """Of the tokenizer's model; a Unigram's is a list, whose places are the ids."""
+    told = (held.get("model") or {}).get("vocab") or {}
+    return dict(told) if isinstance(told, dict) else {piece[0]: number for number, piece in enumerate(told)}
 
 
 def _encoded(tokenizer: Any, text: str) -> list[int]:

@@ -1,7 +1,8 @@
 """Request logs of one's own: chat completions (or completions) as JSON lines → the prompts that people really sent.
 
 Of a line only what is sent is used: the messages as they are, or the prompt. A line that could not be sent again as it
-was (tools, pictures, an answer as the last message, text in several parts) is left out with its reason, never mended.
+was (pictures, an answer as the last message, text in several parts) is left out with its reason, never mended. Tools
+and calls of them go along where the client applies the chat template.
 Layouts that are read, the request and the response each as an object or as its JSON text:
 
     {"messages": …, "temperature": …, "max_tokens": …, "usage": …, "timestamp": …}        flat
@@ -21,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.reading import BadRow
+from specbench_client.workload.reading import BadRow, tool_calls_of
 from specbench_client.workload.rows import Row
 from specbench_client.workload.sources.source import Columns, Loader, NoText, key_at, label_at
 
@@ -30,7 +31,6 @@ _RESPONSE = ("response", "response_body", "output")
 _PARAMETERS = ("modelParameters", "model_parameters", "parameters", "kwargs")
 _TIMES = ("timestamp", "created_at", "created", "time", "ts", "start_time", "startTime", "request_created_at")
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-_TOOLS = ("tools", "functions")
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,31 @@ def _content(request: Mapping[str, Any], line: Mapping[str, Any]) -> Columns:
         messages = _parsed(messages.get("messages"))
     if messages is None:
         raise BadRow("holds no request: messages or prompt, at the top or under request, body, request_body or input")
-    if any(request.get(name) for name in _TOOLS):
-        raise NoText("offers tools: this version sends none")
+    if request.get("functions"):
+        raise NoText("offers functions, the older form of tools: it is not sent")
+    tools = request.get("tools") or None
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, Mapping) for tool in tools)):
+        raise NoText("offers tools in a form of their own")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, Mapping) for one in messages):
         raise BadRow("messages is no list of objects with role and content")
-    if messages[-1].get("role") != "user":
+    if messages[-1].get("role") not in ("user", "tool"):
         raise NoText("does not end with the user's message")
-    return {"messages": [_message(message) for message in messages]}
+    return {"messages": [_message(message) for message in messages], "tools": tools}
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    if message.get("role") in ("tool", "function") or message.get("tool_calls") or message.get("function_call"):
-        raise NoText("has tool calls: this version sends none")
-    return {"role": message.get("role"), "content": _text(message.get("content"))}
+    if message.get("role") == "function" or message.get("function_call"):
+        raise NoText("has calls of functions, the older form of tools: they are not sent")
+    told = {name: message[name] for name in ("tool_calls", "tool_call_id") if message.get(name)}
+    if "tool_calls" in told:
+        try:
+            tool_calls_of(told["tool_calls"], "tool_calls")
+        except BadRow as error:  # models write such things, and engines refuse them
+            raise NoText("has tool calls without a name, or with arguments that are no JSON") from error
+    content = message.get("content")
+    if not content and (message.get("role") == "tool" or "tool_calls" in told):
+        return {"role": message.get("role"), "content": content, **told}
+    return {"role": message.get("role"), "content": _text(content), **told}
 
 
 def _text(content: Any) -> str:
@@ -158,8 +170,8 @@ LOADER = Loader(
     template="messages (or the prompt) as they were sent",
     licence="yours, and your users'",
     convert=_convert,
-    note="lines that cannot be sent again as they were (tools, pictures, content in parts, no last message of the"
-    " user) are refused, or left out with allowMissing; the log's own temperatures, limits and lengths are told with"
-    " the results",
+    note="lines that cannot be sent again as they were (pictures, content in parts, no last message of the user; tools,"
+    " unless `chatTemplate.appliedBy: Client`) are refused, or left out with allowMissing; the log's own temperatures,"
+    " limits and lengths are told with the results",
     ids=False,
 )

@@ -48,6 +48,8 @@ class Loader:
     note: str = ""
     files: Callable[[str | None], tuple[str, ...]] | None = None
     """Names below a folder that `uri` may name, by the config that counts; the first that is there is read."""
+    split: Callable[[Row], list[Row]] | None = None
+    """Of a row that holds several prompts: each as a row. Raises BadRow. None: a row is a prompt."""
     ids: bool = True
     """Whether its rows tell themselves apart; else they are told by their place."""
 

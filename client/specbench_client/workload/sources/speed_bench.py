@@ -1,16 +1,21 @@
 """SPEED-Bench: NVIDIA's prepared Parquet, and the JSON Lines that NeMo-Skills makes of it.
 
 Rows whose text may not be passed on are placeholders until somebody resolves them; they are refused by `reading`.
+A row of config agentic is a whole trajectory: each of its assistant's messages is one request, asked with all that
+came before it as it was recorded, and with the tools that the row's `extras` hold.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
 from specbench_client.workload.reading import BadRow
 from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, NoText, label_at
+from specbench_client.workload.sources.source import Columns, Hub, Loader, label_at
+
+_SENT = ("tool_calls", "tool_call_id")
 
 
 def _convert(row: Row, _: Selection) -> Columns:
@@ -28,22 +33,48 @@ def _convert(row: Row, _: Selection) -> Columns:
     if columns.get("turns") is None and columns.get("messages") is None:
         raise BadRow("one of turns (prepared Parquet) and messages (NeMo-Skills) is needed, found none")
     if columns.get("turns") is not None:
-        return _with_turns(columns["turns"], facts)
+        return _with_turns(columns["turns"], _tools(columns.get("extras")), facts)
     return {**facts, "turns": _user_turns(columns["messages"])}
 
 
-def _with_turns(turns: Any, facts: Columns) -> Columns:
-    """Texts, or (config agentic) messages of one trajectory, which are one request with its history."""
-    if isinstance(turns, list) and turns and all(isinstance(turn, dict) for turn in turns):
-        return {**facts, "messages": _plain(turns)}
+def _with_turns(turns: Any, tools: Any, facts: Columns) -> Columns:
+    """Texts, or (config agentic) the messages of one request, see `_steps`."""
+    if _is_trajectory(turns):
+        return {**facts, "messages": [_plain(message) for message in turns], "tools": tools}
     return {**facts, "turns": turns}
 
 
-def _plain(messages: list[Any]) -> list[Any]:
-    """A trajectory without tools; what would have to be cut is told and not cut."""
-    if any(message.get("role") == "tool" or message.get("tool_calls") for message in messages):
-        raise NoText("a trajectory with tool calls: this version sends none")
-    return messages
+def _is_trajectory(turns: Any) -> bool:
+    return isinstance(turns, list) and bool(turns) and all(isinstance(turn, dict) for turn in turns)
+
+
+def _steps(row: Row) -> list[Row]:
+    """A trajectory up to each of its answers, and whole where it ends with a question."""
+    turns: Any = row.columns.get("turns")
+    if not _is_trajectory(turns) or row.columns.get("question_id") is None:
+        return [row]
+    roles = [turn.get("role") for turn in turns]
+    ends = [place for place, role in enumerate(roles) if role == "assistant" and place > 0]
+    ends += [len(turns)] if roles[-1] != "assistant" else []
+    key = row.columns["question_id"]
+    return [
+        Row(row.place, {**row.columns, "question_id": f"{key}/step-{number}", "turns": turns[:end]})
+        for number, end in enumerate(ends, start=1)
+    ]
+
+
+def _plain(message: dict[str, Any]) -> dict[str, Any]:
+    """What the publisher's own client sends of a message; of Parquet, every message has every column."""
+    told = {name: message[name] for name in _SENT if message.get(name) not in (None, [])}
+    return {"role": message.get("role"), "content": message.get("content"), **told}
+
+
+def _tools(extras: Any) -> Any:
+    try:
+        held = json.loads(extras) if isinstance(extras, str) else extras
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"extras is no JSON: {error}") from error
+    return held.get("tools") if isinstance(held, dict) else None
 
 
 def _user_turns(messages: Any) -> Any:
@@ -69,7 +100,9 @@ LOADER = Loader(
     licence="NVIDIA Evaluation Dataset License; its parts have their own",
     convert=_convert,
     hub=_hub,
-    note="about half of the rows are placeholders until `specbench dataset prepare` resolves them; agentic:"
-    " trajectories with tool calls are left out (allowMissing)",
+    note="about half of the rows are placeholders until `specbench dataset prepare` resolves them; agentic: each"
+    " assistant's message of a trajectory is one request, with all that was recorded before it; tools and their calls"
+    " need `chatTemplate.appliedBy: Client`",
     files=_files,
+    split=_steps,
 )
