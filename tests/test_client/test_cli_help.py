@@ -1,4 +1,4 @@
-"""What the program says of itself: every command under one heading, on one line, and the nearest name to a wrong one."""
+"""What the program says of itself: every command under a heading, on one line, and the nearest to a wrong name."""
 
 from __future__ import annotations
 
