@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from specbench_client.cli import HEADINGS, cli, exit_code
 from specbench_client.cli.dataset import dataset
+from specbench_client.cli.elsewhere import OURS
+from specbench_client.cli.measure import measure
 from specbench_client.workload.sources.table import LOADERS
 
 NAMES = [name for commands in HEADINGS.values() for name in commands]
@@ -44,6 +46,23 @@ def test_every_command_is_there_and_teaches_by_example(name: str) -> None:
 def test_a_wrong_name_is_told_the_nearest(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("--num-prompts", "--requests"), ("--request-rate", "--rate"), ("--base-url", "--endpoint")],
+)
+def test_a_flag_of_another_load_generator_is_told_ours(
+    theirs: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["measure", theirs, "4"]) == 2
+    assert f"No such option '{theirs}'. Did you mean '{ours}'?" in " ".join(capsys.readouterr().err.split())
+
+
+def test_every_flag_that_others_are_told_is_one_of_measure_and_theirs_is_not() -> None:
+    known = {flag for option in measure.params for flag in option.opts}
+    assert set(OURS.values()) <= known
+    assert not set(OURS) & known
 
 
 def test_dataset_list_names_every_source() -> None:

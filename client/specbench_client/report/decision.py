@@ -71,7 +71,7 @@ def evidence(recommendation: Recommendation) -> tuple[str, Row, list[Row]]:
     rows = candidate_rows(recommendation)
     bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
     kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
-    unit = next((each.value.unit for each in recommendation.candidates), "")
+    unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
     unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
     return (
         f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
