@@ -56,7 +56,7 @@ def test_a_flag_of_another_load_generator_is_told_ours(
     theirs: str, ours: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code(["measure", theirs, "4"]) == 2
-    assert f"No such option '{theirs}'. Did you mean '{ours}'?" in " ".join(capsys.readouterr().err.split())
+    assert f"No such option '{theirs}': here it is '{ours}'." in " ".join(capsys.readouterr().err.split())
 
 
 def test_every_flag_that_others_are_told_is_one_of_measure_and_theirs_is_not() -> None:

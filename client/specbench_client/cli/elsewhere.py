@@ -39,4 +39,5 @@ class KnowsOthers(click.Command):
         except click.NoSuchOption as error:
             if error.option_name not in OURS:
                 raise
-            raise click.NoSuchOption(error.option_name, possibilities=[OURS[error.option_name]], ctx=ctx) from error
+            told = f"No such option '{error.option_name}': here it is '{OURS[error.option_name]}'."
+            raise click.NoSuchOption(error.option_name, told, ctx=ctx) from error
