@@ -41,8 +41,14 @@ def test_the_recommendation_for_people_has_the_answer_first(results: Path, capsy
     code, out, _ = run(capsys, "decide", str(results))
     assert code == Exit.OK
     assert out.startswith("for throughput: ngram at concurrency ")
-    for word in ("Answers", "Evidence (throughput)", "Rules of thumb beside it", "limit: Only measured loads"):
+    for word in (
+        "Answers",
+        "Evidence (throughput, tokens/s)",
+        "Rules of thumb beside it",
+        "limit: Only measured loads",
+    ):
         assert word in out
+    assert "Cost/1M" not in out, "nobody gave a price"
 
 
 def test_as_json_it_is_one_document_that_is_read_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +69,8 @@ def test_as_markdown_with_prices_from_a_file_and_flags_over_it(
     code, out, _ = run(capsys, "decide", str(results), "--objective", "cost", *flags, "-o", "markdown")
     assert code == Exit.OK
     assert out.startswith("# for cost: ")
+    assert "## Evidence (cost, EUR a million output tokens)" in out
+    assert "| Cost/1M | Saved |" in out
     assert "- Prices: 0.5 EUR an hour for all that one engine runs on" in out
     assert "Joules per token are missing" in out
 
@@ -71,7 +79,7 @@ def test_as_markdown_with_prices_from_a_file_and_flags_over_it(
     ("arguments", "said"),
     [
         (("--objective", "cost"), "the objective cost needs prices"),
-        (("--gpu-price", "2"), "nobody told how many GPUs the engine of none has"),
+        (("--gpu-price", "2"), "nobody told how many GPUs the engine of arm none has"),
         (("--machine-price", "1", "--training-cost", "ngram"), "'ngram' is not ARM=AMOUNT"),
         (("--machine-price", "1", "--training-cost", "medusa=5"), "the run has no such arm"),
         (("--load", "7"), "'7' was not measured (measured: 1, 2)"),

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.oracle import OracleReport, Policy
+from specbench_api.plan.plan import Point
 from specbench_client.cli import exit_code
 from specbench_testing.kept import keep
 from specbench_testing.records import World
@@ -99,6 +101,20 @@ def test_a_run_with_long_drafts_tells_other_lengths_and_what_was_measured_at_its
     assert report.rows[-1].acceptance_length.value == report.rows[-2].acceptance_length.value
     assert set(report.censored) == {"long"}
     assert report.answers == 24
+
+
+def test_an_arm_that_keeps_its_steps_to_itself_does_not_hide_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As n-gram does beside a shorter eagle3: it is first by its drafts, and cannot be asked."""
+
+    def silent(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(step_accepted=None) if point.arm == "long" else frame
+
+    keep(WORLD, tmp_path / "out", UID, edit=silent)
+    assert asked(capsys, str(tmp_path / "out")).drafters == ["other"]
+    assert exit_code(["oracle", str(tmp_path / "out"), "--arm", "long"]) == Exit.BAD_INPUT
+    assert "no answer tells its steps" in capsys.readouterr().err
 
 
 def test_lengths_of_a_known_acceptance_are_found_from_one_run_of_long_drafts(

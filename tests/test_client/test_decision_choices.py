@@ -71,7 +71,7 @@ def test_all_invalid_is_no_recommendation_and_says_why() -> None:
     found = decide(*cells, doubts=["ClientSaturated"])
     (choice,) = found.choices
     assert (choice.answer, choice.arm) == (Answer.CANNOT_TELL, None)
-    assert "invalid (ClientSaturated)" in choice.reason
+    assert choice.reason == "the baseline, ngram cannot be chosen: invalid (ClientSaturated)", "and not `none cannot`"
     assert found.sentence.endswith("(the run is not trustworthy)")
     assert "The run is not trustworthy (ClientSaturated): so is this." in found.limits
 

@@ -22,6 +22,7 @@ from specbench_client.analysis.drift.ratios import LENGTH, RATE, pooled, windows
 from specbench_client.analysis.drift.requests import Requests, requests_of
 from specbench_client.cli import exit_code
 from specbench_client.drive.conclude import conclude
+from specbench_client.drive.drifting import in_no_order
 from specbench_client.store.folder import FolderStore
 from specbench_testing.kept import keep
 from specbench_testing.records import World
@@ -250,6 +251,17 @@ def test_a_bad_line_is_named(line: str, words: str, tmp_path: Path, capsys: pyte
     told = capsys.readouterr().err
     assert "bad.jsonl, line 2" in told
     assert words in told
+
+
+def test_the_order_of_a_file_of_prompts_is_not_taken_for_time() -> None:
+    """Three repeats of a file that begins with its code, beside the very same run."""
+    whole = log(1, 60, spread=0.02).sort_values("category", ascending=False, kind="stable").drop(columns="time")
+    file = whole.assign(prompt_id=[f"p{n}" for n in range(len(whole))], turn=1)
+    rows = pd.concat([file.assign(repeat=repeat) for repeat in range(3)], ignore_index=True)
+    run = requests_of("run", in_no_order(rows))
+    assert judge_drift(requests_of("as in the file", rows), requests_of("the same", rows), Wanted()).alarm
+    assert not judge_drift(run, run, Wanted()).alarm
+    assert sorted(run.table["accepted_tokens"]) == sorted(rows["accepted_tokens"])
 
 
 @pytest.mark.process

@@ -184,6 +184,7 @@ def test_without_a_mix_the_factors_are_told(results: Path, capsys: pytest.Captur
     assert exit_code(["predict", str(results)]) == Exit.OK
     told = capsys.readouterr().out
     assert "Predicted" in told
+    assert "measured = predicted × prefill × length" in told
     assert "ngram on chat at 1: alpha" in told
     assert exit_code(["predict", str(results), "--output", "yaml", "--workload", "chat"]) == Exit.OK
     assert capsys.readouterr().out.startswith("simulated: false\ncells:\n- arm: ngram\n")

@@ -18,10 +18,11 @@ from specbench_client.report.html import breakable, load_text, render_html
 from specbench_client.report.plots import PAGE, png, svgs
 from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.summaries import OF_ONE_CLASS, invalid
 
 WORLD = World(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix"))
 OPEN_WORLD = World(prompts=20, rate=(4, 0.5), repeats=1)
-VOID = ("meta", "br", "path", "use", "rect", "link")
+VOID = ("meta", "br", "wbr", "path", "use", "rect", "link")
 
 
 @cache
@@ -123,6 +124,15 @@ def test_an_endpoint_that_ran_already_is_told_by_its_address_and_its_drafter_is_
     assert "not known: the engine ran already" in text
     assert "GPUs asked for" not in text
     assert "1 repeat, " in text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_category_of_an_invalid_cell_is_marked_as_such() -> None:
+    text = render_html(WORLD.plan, invalid(plain()))
+    section = text[text.index("By category</h2>") : text.index("Steady windows</h2>")]
+    assert section.count('<tr class="invalid"><td>') == section.count("] invalid</td>") > 0
+    honest = page_of(plain)
+    assert "invalid" not in honest[honest.index("By category</h2>") : honest.index("Steady windows</h2>")]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -228,7 +238,8 @@ def test_what_engines_say_is_escaped() -> None:
 
 
 def test_a_plot_without_data_is_left_out() -> None:
-    assert [plot.title for plot in svgs(plain())] == [section.title for section in SECTIONS]
+    told = [section.title for section in SECTIONS if section.title != OF_ONE_CLASS]
+    assert [plot.title for plot in svgs(plain())] == told
     assert svgs(nothing()) == []
     assert not any("Acceptance" in plot.title for plot in svgs(bare()))
 
@@ -250,6 +261,8 @@ def test_the_png_is_a_png(made: Callable[[], RunSummary]) -> None:
         ("1,514 / 2,227 / 2,311", ["1,514 /", "2,227 /", "2,311"]),
         ("1.83 (1 repeat)", ["1.83", "(1", "repeat)"]),
         ("–", ["–"]),
+        ("ConcurrencyNotReached, SmolLM2", ["Concurrency<wbr>Not<wbr>Reached,", "SmolLM2"]),
+        ("<b>", ["&lt;b&gt;"]),
     ],
 )
 def test_a_cell_breaks_between_numbers_and_words_and_never_inside_an_interval(text: str, lines: list[str]) -> None:

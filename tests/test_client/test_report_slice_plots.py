@@ -128,6 +128,10 @@ def test_slices_by_place_are_a_line_an_arm_with_a_gap_where_an_arm_has_none() ->
     assert drawn.caption.startswith("Tokens a step. n 3.")
 
 
+def test_slices_of_one_class_alone_are_not_drawn() -> None:
+    assert by_place(summary(), lambda _: [Slice("0–255", 1.4)], "prompt and output so far, tokens") is None
+
+
 def test_answers_of_several_lengths_are_lines_and_an_arm_is_a_panel() -> None:
     groups = [Group(Slice(f"{at}", 2.0), [Slice("0–63", 2.0 + at), Slice("64–127", 1.0 + at)]) for at in range(8)]
     drawn = by_length(summary(), lambda cell: groups if cell.arm == "ngram" else [], "output position, tokens")

@@ -5,7 +5,6 @@ People's text goes to stderr, results to stdout. Errors become a message and an 
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import traceback
@@ -16,81 +15,74 @@ import click
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit
 from specbench_client import __version__
+from specbench_client.cli.groups import LazyGroup
 from specbench_client.cli.pipes import UNREAD, close_full, close_unread
 from specbench_client.errors import ClientError, Interrupted, NotDurable
 
 HELP = """Does speculative decoding pay, for your traffic, model and hardware?
 
 \b
-  specbench validate run.yaml                     is it well formed, can the engine do it?
-  specbench plan run.yaml                         what would be launched and measured
-  specbench run run.yaml                          measure it on this machine; run.yaml may be a campaign of runs
-  specbench measure --endpoint URL …              the instrument alone, against an engine that already runs
-  specbench report specbench-results --latest     the answer again, as table, Markdown, CSV, JSON, HTML, PNG or Parquet
-  specbench slices specbench-results --latest     where a drafter accepts much: by position, context, length, turn
-  specbench import s3://bench-results --latest    a run whose resource was lost, to be applied and carried on
-  specbench compare BEFORE AFTER                  two stored results beside each other
-  specbench curve results --by temperature        speed-up and acceptance of several runs against one axis
-  specbench decide specbench-results --latest     which arm at which load, and what it costs
-  specbench gate RESULT --baseline EARLIER        pass or fail: is it no worse than an earlier result?
-  specbench predict specbench-results --latest    why it is not more, and what it would be for other traffic
-  specbench schedule specbench-results --latest   how many tokens to draft at which batch size
-  specbench audit TABLE                           do a table's own numbers agree with one another?
-  specbench drift REFERENCE CURRENT               has acceptance changed since, by the traffic or by the drafter?
-  specbench replay answers.jsonl                  would an n-gram drafter help? from texts, without a server
-  specbench oracle specbench-results --latest     how far could drafting go, and how far does a fixed length get?
-  specbench dataset select prompts.jsonl …        a diverse subset of your own prompts, and more
-  specbench simulate --drafter eagle3             an engine with a known truth, to try things on
+  specbench validate examples/local-simulator.yaml   is the file well formed, can its engine do it?
+  specbench run examples/local-simulator.yaml        measure every arm beside its baseline, on this machine
+  specbench report specbench-results --latest        the answer again, in any format
+  specbench decide specbench-results --latest        which arm, at which load
 
-The same YAML is a Kubernetes resource: kubectl apply -f run.yaml, then kubectl get sbr -w.
+`specbench COMMAND --help` teaches each command by example. The same YAML is a Kubernetes resource:
+kubectl apply -f run.yaml, then kubectl get sbr -w.
 
 Exit codes: 0 finished and trustworthy, 1 a bug of ours, 2 bad input, 3 finished but not trustworthy or
 not past its gate, 4 an engine failed, 5 results are not durable, 130 interrupted.
 """
 
 
-COMMANDS = {
-    "validate": "Check a SpecBenchRun or SpecBenchCampaign: fields, engines, drafters, arguments.",
-    "plan": "Show launches, points, command lines and what is measured already; of a campaign, runs and GPU-hours.",
-    "run": "Measure on this machine: engines as processes, results in a folder or S3.",
-    "measure": "Measure an OpenAI-compatible endpoint that already runs.",
-    "report": "Show a run's answer as table, Markdown, CSV, JSON, HTML or PNG, or every record as Parquet.",
-    "slices": "Show where a drafter accepts much and where little: by position, context, length, turn, thought.",
-    "import": "Print the SpecBenchRun that carries on results whose resource was lost.",
-    "curve": "Draw speed-up and acceptance of stored runs against temperature, draft length, lengths or load.",
-    "compare": "Show two stored results beside each other, cell by cell; or one beside published tables.",
-    "decide": "Recommend an arm and a load, under latency targets and at your prices.",
-    "gate": "Pass or fail a result against an earlier one.",
-    "predict": "Lay speed-ups beside their prediction, factor by factor, or predict them for your mix of traffic.",
-    "schedule": "Propose draft lengths by batch size, as vLLM, SGLang and TensorRT-LLM take them.",
-    "audit": "Ask whether a table of results, anybody's, agrees with itself.",
-    "drift": "Ask whether acceptance has changed since, and whether by the traffic or by the drafter.",
-    "replay": "Replay n-gram drafting over prompts and outputs that are there already; no server.",
-    "oracle": "Bound what draft lengths could gain, from a run with long drafts or from a trace.",
-    "dataset": "Make prompts ready: select, inspect, bring to length, fill in placeholders.",
-    "simulate": "Serve an engine with a known truth, in the foreground.",
+HEADINGS = {
+    "Plan and check": {
+        "validate": "Is a run or a campaign well formed, and can its engine do it?",
+        "plan": "What would be launched and measured, and what it costs.",
+    },
+    "Measure": {
+        "run": "Measure a run or a campaign on this machine.",
+        "measure": "Measure an OpenAI-compatible endpoint that already runs.",
+        "simulate": "Serve an engine with a known truth, to try things on.",
+    },
+    "Read results": {
+        "report": "Table, Markdown, CSV, JSON, HTML, PNG, or records as Parquet.",
+        "slices": "Acceptance by position, context, length, turn and thought.",
+        "curve": "Several runs against temperature, draft length, lengths or load.",
+        "compare": "Two results cell by cell, or one beside published tables.",
+        "audit": "Does a table of results, anybody's, agree with itself?",
+    },
+    "Decide": {
+        "decide": "Which arm at which load, under latency targets, at your prices.",
+        "predict": "Why it is not more, and what it would be for your traffic.",
+        "schedule": "How many tokens to draft at which batch size.",
+        "oracle": "How far could drafting go, and how far a fixed draft length?",
+        "replay": "Would n-gram drafting help? From logs, without a server.",
+    },
+    "Watch": {
+        "gate": "Pass or fail: is a result no worse than an earlier one?",
+        "drift": "Has acceptance changed since, by the traffic or by the drafter?",
+    },
+    "Datasets": {
+        "dataset": "Select, inspect, bring to length, fill in placeholders.",
+    },
+    "Cluster": {
+        "import": "Print the SpecBenchRun that carries on a run that was lost.",
+    },
 }
 """Each is the object of its own name in the module of its own name, but for Python's own words."""
 _PYTHONS_WORDS = {"import": "import_run"}
 
 
-class Commands(click.Group):
-    """Loads a command when it is called: pandas and matplotlib take seconds that `--help` need not wait for."""
+class Commands(LazyGroup):
+    """The commands of the program."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return list(COMMANDS)
+    headings = HEADINGS
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        name = _PYTHONS_WORDS.get(cmd_name, cmd_name)
-        command = getattr(importlib.import_module(f"specbench_client.cli.{name}"), name)
-        assert isinstance(command, click.Command)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+    def place_of(self, name: str) -> tuple[str, str]:
+        """Its own module."""
+        own = _PYTHONS_WORDS.get(name, name)
+        return f"specbench_client.cli.{own}", own
 
 
 @click.group(

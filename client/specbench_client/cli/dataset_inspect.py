@@ -26,6 +26,9 @@ from specbench_client.dataset.percentiles import Spread
 from specbench_client.errors import BadInput
 
 NONE = "none"
+DASH = "–"
+_ASKED_FOR = ("target tokens p50/p99", "similarity", "output copied p50", "BLEU-4 p50")
+"""Columns that only --tokenizer, --embeddings or outputs in the file fill."""
 _SHOWN = 5
 
 
@@ -92,12 +95,14 @@ def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
 def _show(report: InspectionReport) -> None:
     console = page()
     table = Table(title=f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns")
-    table.add_column("category")
     columns = ("prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity")
-    for column in (*columns, "output copied p50", "BLEU-4 p50"):
-        table.add_column(column, justify="right")
-    for category in [*report.categories, report.overall]:
-        table.add_row(*_cells(category))
+    rows = [_cells(category) for category in [*report.categories, report.overall]]
+    heads = ["category", *columns, "output copied p50", "BLEU-4 p50"]
+    told = [at for at, head in enumerate(heads) if head not in _ASKED_FOR or any(row[at] != DASH for row in rows)]
+    for at in told:
+        table.add_column(heads[at], justify="right" if at else "left")
+    for row in rows:
+        table.add_row(*(row[at] for at in told))
     console.print(table)
     for line in _lines(report):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -108,13 +113,13 @@ def _cells(category: CategoryReport) -> list[str]:
     return [
         category.category, f"{category.prompts:,}", f"{category.turns:,}",
         *(_both(spread) for spread in (lengths.characters, lengths.o200k_tokens, lengths.target_tokens)),
-        "–" if category.similarity is None else f"{category.similarity:.3f}",
-        *(f"{spread.p50:.2f}" if spread else "–" for spread in (category.copied_share, category.bleu4)),
+        DASH if category.similarity is None else f"{category.similarity:.3f}",
+        *(f"{spread.p50:.2f}" if spread else DASH for spread in (category.copied_share, category.bleu4)),
     ]  # fmt: skip
 
 
 def _both(spread: Spread | None) -> str:
-    return f"{spread.p50:,.0f}/{spread.p99:,.0f}" if spread else "–"
+    return f"{spread.p50:,.0f}/{spread.p99:,.0f}" if spread else DASH
 
 
 def _lines(report: InspectionReport) -> list[str]:

@@ -47,11 +47,10 @@ class Live:
 
     def group(self, group: EngineGroup) -> None:
         """A launch begins."""
-        self._bars.update(
-            self._point, description=f"launch {group.index}: {group.arm}", completed=0, total=None, note=""
-        )
+        said = f"launch {group.index + 1}/{len(self._plan.groups)}: {group.arm}"
+        self._bars.update(self._point, description=said, completed=0, total=None, note="")
         if not self._console.is_terminal:
-            self._console.print(f"launch {group.index + 1}/{len(self._plan.groups)}: {group.arm}")
+            self._console.print(said)
 
     def progress(self, progress: Progress) -> None:
         """A look at the group at work."""

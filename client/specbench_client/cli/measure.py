@@ -21,6 +21,7 @@ from specbench_api.spec.load import Arrival, Load, Process
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import NAME, NAME_MAX
 from specbench_api.spec.workload import Output, Sampling
+from specbench_client.cli.elsewhere import KnowsOthers
 from specbench_client.cli.flags import Number, Numbers, base_url, in_flags, levels
 from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
 from specbench_client.cli.slo import asked_slo, slo_options
@@ -35,7 +36,7 @@ UNUSED_SLOTS = 8
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
-@click.command()
+@click.command(cls=KnowsOthers)
 @click.option("--endpoint", required=True, metavar="URL", help="The engine: http://127.0.0.1:8000")
 @click.option("--model", required=True, metavar="NAME", help="The name under which it serves the model.")
 @click.option(

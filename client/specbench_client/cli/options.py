@@ -9,7 +9,11 @@ import click
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 """`-` is stdin; relative paths then begin in the working directory."""
 SET = click.option(
-    "--set", "settings", multiple=True, metavar="PATH=VALUE", help="Override a field: --set spec.load.repeats=1"
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Override a field: --set spec.load.repeats=1. Repeatable.",
 )
 OUTPUT = click.option(
     "--output",

@@ -14,7 +14,11 @@ from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
 
 @click.command()
 @click.argument("where", metavar="FILE-or-RUN")
-@click.option("--arm", metavar="NAME", help="Whose drafts.  [default: of a run the one with the longest drafts]")
+@click.option(
+    "--arm",
+    metavar="NAME",
+    help="Whose drafts.  [default: of a run the one with the longest drafts of those that tell their steps]",
+)
 @click.option("--with", "second", metavar="NAME", help="Combine with this drafter; `replay`: with n-gram, replayed.")
 @STEP_COST
 @BATCH

@@ -24,6 +24,7 @@ from specbench_client.report.columns import SIMULATED
 from specbench_client.report.prediction import (
     CATEGORY_TITLES,
     FACTOR_TITLES,
+    FACTORS_SAY,
     MIX_TITLES,
     category_rows,
     factor_rows,
@@ -141,6 +142,7 @@ def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: b
         console.print(SIMULATED, highlight=False, markup=False)
     if cells:
         console.print(grid("", FACTOR_TITLES, factor_rows(cells)))
+        console.print(FACTORS_SAY, highlight=False, markup=False, soft_wrap=True)
         for line in formula_lines(cells):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return

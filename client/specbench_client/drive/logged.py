@@ -116,7 +116,8 @@ def _prompt(prompt: Prompt, encoder: Encoder | None) -> Tokens:
 
 def _encoded(text: str, encoder: Encoder | None) -> Tokens:
     if encoder is None:
-        raise BadInput("the records hold texts, and drafts are looked up in tokens: add --tokenizer PATH, the target's")
+        where = "the target's tokenizer.json or its folder, or o200k_base for an estimate"
+        raise BadInput(f"the records hold texts, and drafts are looked up in tokens: add --tokenizer, {where}")
     return np.array(encoder.encode(text), dtype=np.int64)
 
 

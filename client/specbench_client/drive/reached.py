@@ -32,7 +32,10 @@ _REMEDY: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Asked:
-    """`arm`: by default the one with the longest drafts. `second`: with whom combined; REPLAY for n-gram, replayed."""
+    """Whose drafts. `arm`: by default the one with the longest drafts that tells its steps.
+
+    `second`: with whom combined; REPLAY for n-gram, replayed.
+    """
 
     arm: str | None = None
     second: str | None = None
@@ -41,8 +44,7 @@ class Asked:
 
 def run_subject(run: Answered, asked: Asked, cost: CostModel | None) -> Subject:
     """The arm's answers, and those of whom it is combined with. Blocks. Raises BadInput."""
-    main = _arm(run, "--arm", asked.arm)
-    told = _recorded(run, main)
+    main, told = _main(run, asked.arm)
     named = _named(main, told, cost)
     sampling = run.plan.workload(run.workload).sampling
     subject = Subject(
@@ -82,16 +84,33 @@ def _aligned(run: Answered, arm: str, told: Recorded, texts: Texts) -> dict[Key,
     return whole
 
 
-def _arm(run: Answered, flag: str, wanted: str | None) -> Arm:
-    drafting = [each for each in run.plan.arms if each.drafter is not None]
-    if not drafting:
-        raise BadInput(f"{run.words}: the run has no drafter: nothing was drafted that could have been drafted longer")
-    if wanted is None:
-        return max(drafting, key=_most_drafts)
+def _main(run: Answered, wanted: str | None) -> tuple[Arm, Recorded]:
+    """The arm that is asked for; without one, of those that tell their steps the one with the longest drafts."""
+    if wanted is not None:
+        arm = _arm(run, "--arm", wanted)
+        return arm, _recorded(run, arm)
+    refused = list[BadInput]()
+    for arm in sorted(_drafting(run), key=_most_drafts, reverse=True):
+        try:
+            return arm, _recorded(run, arm)
+        except BadInput as error:  # n-gram drafts longest and tells least; the others may be asked all the same
+            refused.append(error)
+    raise refused[0]
+
+
+def _arm(run: Answered, flag: str, wanted: str) -> Arm:
+    drafting = _drafting(run)
     found = next((each for each in drafting if each.name == wanted), None)
     if found is None:
         raise BadInput(f"{flag} {wanted}: the run drafts with {', '.join(each.name for each in drafting)}")
     return found
+
+
+def _drafting(run: Answered) -> list[Arm]:
+    drafting = [each for each in run.plan.arms if each.drafter is not None]
+    if not drafting:
+        raise BadInput(f"{run.words}: the run has no drafter: nothing was drafted that could have been drafted longer")
+    return drafting
 
 
 def _recorded(run: Answered, arm: Arm) -> Recorded:

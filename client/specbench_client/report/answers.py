@@ -66,7 +66,7 @@ def _prediction(summary: RunSummary) -> Topic:
         for cost in summary.step_costs
         if (rows := stepcost.term_rows(cost))
     ]
-    lines = prediction.formula_lines(summary.cells)
+    lines = [prediction.FACTORS_SAY, *prediction.formula_lines(summary.cells)]
     return Topic("prediction", "Why it is not more", "docs/prediction.md", _told([factors, *costs]), lines)
 
 

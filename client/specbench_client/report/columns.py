@@ -165,7 +165,6 @@ _NARROW = (
 
 _COLUMNS = (
     Column("Load", lambda cell: cell.level.label),
-    Column("Arrivals", lambda cell: cell.arrivals.words if cell.arrivals else DASH, numeric=False),
     Column("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
     Column("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
     Column("AL emitted", lambda cell: number(value_of(cell, "acceptance_length_emitted_pooled"))),

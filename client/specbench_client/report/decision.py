@@ -13,6 +13,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import (
     Attainment,
     Candidate,
+    Objective,
     Recommendation,
     RuleReading,
     RuleVerdict,
@@ -22,6 +23,8 @@ from specbench_client.report.columns import DASH, SIMULATED, number, with_interv
 
 Row = Sequence[str]
 CANDIDATES = ("Arm", "Workload", "Load", "Value [95 %]", "Gain [95 %]", "Says", "Targets", "Req/h", "Cost/1M", "Saved")
+_ASKED_FOR = ("Targets", "Cost/1M", "Saved")
+"""Told only where targets or prices are given."""
 RULES = ("Rule", "Says", "Measured", "Verdict", "Source")
 SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "There")
 _LEFT = (
@@ -63,6 +66,20 @@ def candidate_rows(recommendation: Recommendation) -> list[Row]:
     return [_candidate(each, targets=bool(recommendation.targets)) for each in recommendation.candidates]
 
 
+def evidence(recommendation: Recommendation) -> tuple[str, Row, list[Row]]:
+    """What the values are, with their unit; then titles and rows, without columns that nobody asked to be filled."""
+    rows = candidate_rows(recommendation)
+    bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
+    kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
+    unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
+    unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
+    return (
+        f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
+        [CANDIDATES[index] for index in kept],
+        [[row[index] for index in kept] for row in rows],
+    )
+
+
 def sustained_rows(recommendation: Recommendation) -> list[Row]:
     """Up to which load each arm meets the targets; empty without targets."""
     return [_sustained(each) for choice in recommendation.choices for each in choice.sustained]
@@ -83,7 +100,7 @@ def decision_tables(recommendation: Recommendation) -> list[Table]:
     """For a terminal."""
     shown = [
         ("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)]),
-        (f"Evidence ({recommendation.objective})", CANDIDATES, candidate_rows(recommendation)),
+        evidence(recommendation),
         ("Up to which load", SUSTAINED, sustained_rows(recommendation)),
         ("Rules of thumb beside it", RULES, applicable_rows(recommendation)),
     ]
@@ -104,7 +121,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
     lines += [f"> **{SIMULATED}**", ""] if recommendation.simulated else []
     for title, titles, rows in (
         ("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)]),
-        ("Evidence", CANDIDATES, candidate_rows(recommendation)),
+        evidence(recommendation),
         ("Up to which load", SUSTAINED, sustained_rows(recommendation)),
         ("Rules of thumb beside it", RULES, rule_rows(recommendation)),
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Arrival, Load, Process
 from specbench_client.report.answers import topics_of
-from specbench_client.report.columns import SIMULATED, columns_of, compared_text, number, with_interval
+from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, compared_text, number, with_interval
 from specbench_client.report.coverage import coverage_rows, told
 from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.plots import svgs
@@ -25,6 +26,7 @@ from specbench_client.report.seen import seen_rows
 
 TEMPLATE = "report.html.j2"
 _TIED = "\u00a0"
+_HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
 """Rows of a table from which on it is folded, or has a window of its own; on paper it is whole."""
 
@@ -41,6 +43,7 @@ class CategoryRow:
     tpot_speedup: str
     acceptance_length: str
     acceptance_rate: str
+    valid: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
         summary=summary,
         simulated=SIMULATED,
         columns=columns_of(summary),
+        arrivals=arrivals_of(summary),
         topics=topics_of(summary),
         groups=grouped(summary.findings),
         measure_again=measure_again(plan).replace("`", ""),
@@ -107,13 +111,13 @@ def palette(colours: Sequence[str]) -> str:
     return " ".join((*(f"--series-{index}: {colour};" for index, colour in enumerate(series)), f"--grey: {grey};"))
 
 
-def breakable(text: str) -> str:
-    """Let a cell of numbers break its line after a slash or before a word, never inside an interval or a number."""
+def breakable(text: str) -> Markup:
+    """Let a cell break its line after a slash or before a word, also one of a CamelName, never inside an interval."""
     bare, bracket, rest = text.partition(" [")
     if bracket:
         inside, end, tail = rest.partition("]")
         text = f"{bare}{_TIED}[{inside.replace(' ', _TIED)}{end}{tail}"
-    return text.replace(" / ", f"{_TIED}/ ")
+    return Markup("<wbr>").join(_HUMPS.split(text.replace(" / ", f"{_TIED}/ ")))
 
 
 def load_text(load: Load) -> str:
@@ -165,10 +169,11 @@ def _categories(summary: RunSummary) -> list[CategoryRow]:
             workload=cell.workload,
             load=cell.level.label,
             category=name,
-            speedup=compared_text(cell, figures.get("speedup")),
+            speedup=compared_text(cell, figures.get("speedup")) + ("" if cell.valid else " invalid"),
             tpot_speedup=compared_text(cell, figures.get("tpot_speedup")),
             acceptance_length=with_interval(figures.get("acceptance_length_emitted_pooled")),
             acceptance_rate=with_interval(figures.get("acceptance_rate")),
+            valid=cell.valid,
         )
         for cell in summary.cells
         if cell.arm != BASELINE_NAME

@@ -31,10 +31,11 @@ def lossless_rows(summary: RunSummary) -> list[LosslessRow]:
 
 
 def losslessness_lines(summary: RunSummary) -> list[str]:
-    """A line for each of them."""
-    return [
-        f"{row.arm} on {row.workload} at {row.load}: {row.verdict}: {row.message}" for row in lossless_rows(summary)
-    ]
+    """A line for each of them; those of whom the same is said, once."""
+    places: dict[str, list[str]] = {}
+    for row in lossless_rows(summary):
+        places.setdefault(f"{row.verdict}: {row.message}", []).append(f"{row.arm} on {row.workload} at {row.load}")
+    return [f"{', '.join(where)}: {said}" for said, where in places.items()]
 
 
 def _row(arm: str, workload: str, load: str, told: Losslessness) -> LosslessRow:

@@ -13,6 +13,11 @@ FACTOR_TITLES = (
     "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
     "Predicted = Ideal", "× Acceptance", "× Step cost", "× Occupancy",
 )  # fmt: skip
+FACTORS_SAY = (
+    "measured = predicted × prefill × length, predicted = ideal × acceptance × step cost × occupancy:"
+    " docs/prediction.md; over the pairs in which both sides have every part, so that it can differ from the"
+    " report's speed-up"
+)
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
@@ -29,7 +34,7 @@ def formula_lines(cells: Sequence[Cell]) -> list[str]:
         constant = cell.prediction.constant if cell.prediction else None
         if constant is not None:
             told = f"alpha {number(constant.alpha.value)} gives {number(constant.predicted.value)} tokens a step"
-            line = f"{told}, measured {number(constant.measured.value)}; {constant.says}"
+            line = f"{told} with drafts, measured {number(constant.measured.value)}; {constant.says}"
             loads.setdefault((f"{cell.arm} on {cell.workload}", line), []).append(cell.level.label)
     return [f"{where} at {', '.join(labels)}: {line}" for (where, line), labels in loads.items()]
 

@@ -47,6 +47,7 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     lines = [f"# {summary.name}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
     lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
+    lines += [f"Load: {arrivals_of(summary)}.", ""] if arrivals_of(summary) else []
     lines += crossover_markdown(summary)
     lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
     answers = losslessness_lines(summary)

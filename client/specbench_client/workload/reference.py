@@ -19,6 +19,14 @@ def render() -> str:
     return "\n".join([head, *rows, "", *_unpinned(), "### Templates", "", *_templates()])
 
 
+def origin(source: Source, loader: Loader) -> str:
+    """Where it is had from, in few words: its repositories on the hub, or a file."""
+    if loader.hub is None:
+        return "not there: give a file"
+    names = dict.fromkeys(loader.hub(config).name for config in CONFIGS.get(source, (None,)))
+    return f"{', '.join(names)}{' (gated)' if loader.gated else ''}"
+
+
 def _row(source: Source, loader: Loader) -> str:
     columns = ", ".join(f"`{name}`" if " " not in name else name for name in loader.columns)
     cells = (f"`{source}`", loader.what, columns, _hub(source, loader), loader.licence)

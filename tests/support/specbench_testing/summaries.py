@@ -9,6 +9,9 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 
+OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
+"""The plot that worlds of short prompts have not: all their steps are of one class of context."""
+
 
 def wide(summary: RunSummary, arms: int, loads: int, name: Callable[[int], str] = "drafter-{}".format) -> RunSummary:
     """So many arms at so many loads (1, 2, 4, …), their values spread, out of the first of each in the summary."""

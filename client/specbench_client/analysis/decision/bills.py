@@ -47,7 +47,7 @@ def _bill(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> Bill:
     product, count = _gpus(arm, plan, summary, prices)
     if count is None:
         remedy = "give gpus (--gpus N), or machineHour (--machine-price) for an engine without GPUs"
-        raise InvalidSpec([Problem("prices.gpus", f"nobody told how many GPUs the engine of {arm} has", remedy)])
+        raise InvalidSpec([Problem("prices.gpus", f"nobody told how many GPUs the engine of arm {arm} has", remedy)])
     price = prices.gpu_hour.get(product, prices.gpu_hour.get(ANY))
     if price is None:
         told = product or "a GPU whose product nobody told"

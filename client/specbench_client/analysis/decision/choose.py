@@ -62,8 +62,13 @@ def _nothing(entrants: Sequence[Entrant]) -> Choice:
     if judged and all(_missed(each) for each in judged):
         return Choice(Answer.NOTHING_MEETS, None, "no arm meets the targets here")
     reasons = dict.fromkeys(_why_not(each) for each in entrants)
-    told = [f"{', '.join(each.arm for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
+    told = [f"{', '.join(_named(each) for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
     return Choice(Answer.CANNOT_TELL, None, "; ".join(told) or "nothing was measured")
+
+
+def _named(each: Entrant) -> str:
+    """The arm in a sentence, in which `none` would be read as "not one"."""
+    return "the baseline" if each.arm == BASELINE_NAME else each.arm
 
 
 def _winner(winners: Sequence[Entrant], simplest: Sequence[str], baseline: Entrant | None) -> Choice:

@@ -32,6 +32,6 @@ CHECK: Check[RunEvidence] = Check(
         " and no difference at all, an interval from one repeat excludes 1 in 64 % of the runs, from two in 30 %, from"
         " three or more in 5 % to 7 %."
     ),
-    remedy="Set load.repeats to 3 or more; 5 for a claim.",
+    remedy="Set load.repeats (`measure`: --repeats) to 3 or more; 5 for a claim.",
     look=_look,
 )

@@ -29,6 +29,6 @@ CHECK: Check[PointEvidence] = Check(
         "Compilation, graphs captured for new batch sizes, clocks and caches make the first requests slow; where the"
         " last of them were still getting faster, the first measured ones were too."
     ),
-    remedy="Raise load.warmupRequests; on a noisy machine, find what else runs on it.",
+    remedy="Raise load.warmupRequests (`measure`: --warmup); on a noisy machine, find what else runs on it.",
     look=_look,
 )

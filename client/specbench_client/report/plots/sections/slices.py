@@ -30,6 +30,8 @@ from specbench_client.report.plots.sections.section import Drawn
 
 WHISKERS = "Box: quartiles, with the median; whiskers: the 10th and the 90th percentile. n: requests."
 
+CLASSES_MIN = 2
+
 
 class Slice(Protocol):
     """One class of steps or of requests."""
@@ -69,11 +71,16 @@ class Spread(Protocol):
 def by_place(
     summary: RunSummary, of: Callable[[Cell], Sequence[Slice]], x_label: str, name: str = Headline.ACCEPTANCE_LENGTH
 ) -> Drawn | None:
-    """Acceptance length by slice, an arm a line, at the lightest load. of: a cell's slices, in their order."""
+    """Acceptance length by slice, an arm a line, at the lightest load. of: a cell's slices, in their order.
+
+    Left out where all steps are of one class: a line of one point says nothing of a course.
+    """
     looks = styles_of(cell.arm for cell in summary.cells)
     panels, drawn = [], list[Figure]()
     for title, cells in lightest(summary, lambda cell: bool(of(cell))):
         labels = tuple(dict.fromkeys(each.label for cell in cells for each in of(cell)))
+        if len(labels) < CLASSES_MIN:
+            continue
         for together in companies(arms(cells)):
             mine = [cell for cell in cells if cell.arm in together]
             lines = [(cell.arm, looks[cell.arm], cell.valid, of(cell)) for cell in mine]
