@@ -147,6 +147,8 @@ def test_a_baseline_that_drafts_behind_our_back_has_no_acceptance_length_of_1() 
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
+        ({"steps": 999, "draft_steps": 999, "drafted_tokens": 2997}, "more steps than tokens"),
+        ({"step_accepted": [-1, 2]}, "a count below 0"),
         ({"drafted_tokens": 1}, "more tokens accepted than drafted"),
         ({"accepted_tokens": -5}, "a count below 0"),
         ({"step_accepted": [4]}, "a step with more than 3 drafts accepted"),
