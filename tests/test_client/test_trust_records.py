@@ -49,6 +49,7 @@ def test_a_record_that_is_there_twice_is_enough() -> None:
         (lambda rows: rows.assign(output_tokens=-rows["output_tokens"]), "a count below 0"),
         (lambda rows: rows.assign(input_tokens=-rows["input_tokens"]), "a count below 0"),
         (lambda rows: rows.assign(cached_tokens=rows["input_tokens"] + 1), "more cached than prompt tokens"),
+        (lambda rows: rows.assign(sent_ns=None), "were answered and never sent"),
         (lambda rows: rows.assign(repeat=3), "of another repeat than 0"),
     ],
 )

@@ -41,6 +41,7 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     backwards = [earlier - later > BACKWARDS_NS for earlier, later in combinations(times, 2)]
     yield "have times that run backwards", np.any(backwards, axis=0)
     yield "end when they begin", flags(rows, "ok") & (times[-1] <= times[0])
+    yield "were answered and never sent", flags(rows, "ok") & np.isnan(numbers(rows, "sent_ns"))
     yield "have a count below 0", np.any([numbers(rows, name) < 0 for name in _COUNTS], axis=0)
     yield "have more cached than prompt tokens", numbers(rows, "cached_tokens") > numbers(rows, "input_tokens")
 
@@ -52,7 +53,8 @@ CHECK: Check[PointEvidence] = Check(
     threshold=(
         "any record with a conversation and turn that another one has, of another repeat than its point's, with a time"
         f" more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte, first token,"
-        " last token), without any duration, with a count of tokens below 0, or with more cached than prompt tokens"
+        " last token), answered without having been sent or without any duration, with a count of tokens below 0, or"
+        " with more cached than prompt tokens"
     ),
     argument=(
         "Our client leaves none: each is a file that was changed, a clock that was set, or a bug. A record that is there"
