@@ -18,9 +18,9 @@ from specbench_client.analysis.audit.numbers import Told, read
 from specbench_client.analysis.audit.of_run import document_of
 from specbench_client.analysis.audit.published import names, text_of
 from specbench_client.analysis.audit.reading import read_document
+from specbench_client.analysis.audit.rules.table import RULES
 from specbench_client.analysis.audit.units import factor as factor_of
 from specbench_client.analysis.audit.units import heading_unit
-from specbench_client.analysis.audit.rules.table import RULES
 from specbench_testing.records import World, run_of_world
 
 Rows = list[dict[str, Any]]

@@ -42,7 +42,7 @@ def test_sends_are_judged_by_the_time_between_arrivals_where_requests_are_long()
     def far_apart(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         later = frame["intended_ns"] * 99
         times = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
-        chunks = [[at + by for at in each] for each, by in zip(frame["chunk_ns"], later, strict=True)]
+        chunks = pd.Series([[at + by for at in each] for each, by in zip(frame["chunk_ns"], later, strict=True)])
         return frame.assign(**{name: frame[name] + later for name in times}, chunk_ns=chunks)
 
     long = World(prompts=150, rate=(10,), repeats=1, tokens=(400, 500))

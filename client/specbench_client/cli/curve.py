@@ -21,7 +21,11 @@ LINES = 8
 @click.argument("where", metavar="WHERE...", nargs=-1, required=True)
 @click.option("--by", type=click.Choice(AXES), required=True, help="What the curves are drawn against.")
 @click.option(
-    "--at", type=FiniteRange(), multiple=True, metavar="X", help="What the curves say at X; outside of them nothing. Again."
+    "--at",
+    type=FiniteRange(),
+    multiple=True,
+    metavar="X",
+    help="What the curves say at X; outside of them nothing. Again.",
 )
 @click.option(
     "--output",

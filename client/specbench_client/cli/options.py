@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,7 +12,7 @@ import click
 class FiniteRange(click.FloatRange):
     """A number within bounds. `nan` lies within any, and makes every comparison false: it is refused, as `inf` is."""
 
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As its base, of finite numbers alone."""
         number = float(super().convert(value, param, ctx))
         return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)

@@ -108,7 +108,7 @@ def _given(text: str) -> dict[str, float]:
 
 
 def _tell_the_sum(given: Mapping[str, float]) -> None:
-    """Shares may be counts or per cent; a sum that is neither 1 nor 100 may as well be a category that was forgotten."""
+    """Shares may be counts or per cent; a sum that is neither 1 nor 100 may be a category that was forgotten."""
     whole = sum(given.values())
     if not any(math.isclose(whole, sum_, rel_tol=1e-3) for sum_ in (1.0, 100.0)):
         parts = ", ".join(f"{name} {share / whole:.1%}" for name, share in given.items())

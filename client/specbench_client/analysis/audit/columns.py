@@ -89,9 +89,7 @@ _NAMES: dict[Name, str] = {
     Name.OUTPUT_TOKENS: r"output (?:tokens|length)(?: per request)?|osl",
 }
 _KNOWN = {name: re.compile(pattern) for name, pattern in _NAMES.items()}
-_UNIT = re.compile(
-    r"[(\[](?P<bracket>[^)\]]*)[)\]]|(?:^|[\s_])(?P<tail>ns|us|µs|μs|ms|s|sec|seconds|%)(?=$|[\s_])"  # noqa: RUF001
-)
+_UNIT = re.compile(r"[(\[](?P<bracket>[^)\]]*)[)\]]|(?:^|[\s_])(?P<tail>ns|us|µs|μs|ms|s|sec|seconds|%)(?=$|[\s_])")
 _OTHER = re.compile(r"(?:p|q)(?!50$)\d+(?:\.\d+)?|min|max|minimum|maximum|minutes?|h|hours?|std|stdev|sd|best|worst")
 """In brackets: another statistic than the one that is read, or a unit that might be one."""
 

@@ -20,6 +20,7 @@ from specbench_client.analysis.audit.document import Document, labelled
 
 _RULE = re.compile(r"^\|?[\s:|-]+\|?$")
 
+
 def read_document(text: str, name: str, facts: Raw) -> Document:
     """Read a document. `name`: of the file, whose end says what is in it. Raises InvalidSpec with every bad cell."""
     notes = Notes()

@@ -1,5 +1,4 @@
-"""Acceptance that no drafter can have: more accepted than drafted, more tokens a step than k drafts allow, or
-steps without a token.
+"""Acceptance that no drafter can have: more accepted than drafted, too many tokens a step, or steps without a token.
 
 Steps may be told a little too few where an answer was cut at its stop and the engine does not say of which step: as
 many steps as tokens were cut, which are at most k.
@@ -56,7 +55,8 @@ CHECK: Check[PointEvidence] = Check(
     ),
     argument=(
         "A step emits its accepted drafts, of which there are at most k, and one token more. The k steps of grace are"
-        " those that a cut answer may hide; the k + 1 tokens those of a last step that were cut off. One answer is enough: whoever counts it counts the others."
+        " those that a cut answer may hide; the k + 1 tokens those of a last step that were cut off. One answer is"
+        " enough: whoever counts it counts the others."
     ),
     remedy="Compare one answer by hand with the engine's log; report the engine's bug; do not use the acceptance.",
     look=_look,

@@ -52,13 +52,13 @@ CHECK: Check[PointEvidence] = Check(
     says="Records are there twice, have times that run backwards, or counts that cannot be.",
     threshold=(
         "any record with a conversation and turn that another one has, of another repeat than its point's, with a time"
-        f" more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte, first token,"
-        " last token), answered without having been sent or without any duration, with a count of tokens below 0, or"
-        " with more cached than prompt tokens"
+        f" more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte, first"
+        " token, last token), answered without having been sent or without any duration, with a count of tokens below"
+        " 0, or with more cached than prompt tokens"
     ),
     argument=(
-        "Our client leaves none: each is a file that was changed, a clock that was set, or a bug. A record that is there"
-        " twice counts twice in every sum, and a time that runs backwards makes an arm look faster."
+        "Our client leaves none: each is a file that was changed, a clock that was set, or a bug. A record that is"
+        " there twice counts twice in every sum, and a time that runs backwards makes an arm look faster."
     ),
     remedy=(
         "Take the records as the client wrote them (the manifest's SHA-256 tells); where they are, report the bug and"
