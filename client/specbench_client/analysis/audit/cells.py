@@ -21,6 +21,8 @@ _VERSION = re.compile(r"(?P<engine>[A-Za-z][\w.-]*?)[ @=v]+(?P<version>\d+(?:\.\
 _REMEDY = "a number, or empty where missing"
 
 Raw = Mapping[str, str]
+_Read = tuple[dict[str, str | float], dict[Name, Told]]
+"""Settings and values."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +49,29 @@ class Notes:
 def rows_of(table: Table, notes: Notes) -> list[Row]:
     """Read a table."""
     columns = {title: column(title) for row in (table.facts, *table.rows) for title in row}
-    rows = [_row(table, number, raw, columns, notes) for number, raw in enumerate(table.rows, start=1)]
+    facts = _facts(table, columns, notes)
+    rows = [_row(table, number, columns, facts, notes) for number in range(1, len(table.rows) + 1)]
     notes.problems += _of_two_units(table, columns)
     return rows
 
 
-def _row(table: Table, number: int, raw: Raw, columns: Mapping[str, Column], notes: Notes) -> Row:
+def _facts(table: Table, columns: Mapping[str, Column], notes: Notes) -> dict[str, _Read]:
+    """What holds for all rows that do not say otherwise, by its title; read once, so that it is named once."""
+    found: dict[str, _Read] = {title: ({}, {}) for title in table.facts}
+    for title, text in table.facts.items():
+        _cell(columns[title], text, f"{table.name}, {title}", found[title], notes)
+    return found
+
+
+def _row(table: Table, number: int, columns: Mapping[str, Column], facts: Mapping[str, _Read], notes: Notes) -> Row:
+    raw = table.rows[number - 1]
     settings: dict[str, str | float] = {}
     values: dict[Name, Told] = {}
+    shared: _Read = {}, {}
+    for title, fact in facts.items():
+        if title not in raw:
+            shared[0].update(fact[0])
+            shared[1].update(fact[1])
     told_by: dict[Name, str] = {}
     for title, text in raw.items():
         kind, path = columns[title], f"{table.name}, row {number}, {title}"
@@ -62,15 +79,10 @@ def _row(table: Table, number: int, raw: Raw, columns: Mapping[str, Column], not
             notes.doubled.setdefault(title, told_by[kind.name])
         else:
             told_by |= _cell(kind, text, path, (settings, values), notes)
-    for title, text in table.facts.items():
-        if title not in raw and columns[title].name not in told_by:
-            _cell(columns[title], text, f"{table.name}, {title}", (settings, values), notes)
-    return Row(table.name, number, settings, values)
+    return Row(table.name, number, {**shared[0], **settings}, {**shared[1], **values})
 
 
-def _cell(
-    kind: Column, text: str, path: str, into: tuple[dict[str, str | float], dict[Name, Told]], notes: Notes
-) -> dict[Name, str]:
+def _cell(kind: Column, text: str, path: str, into: _Read, notes: Notes) -> dict[Name, str]:
     """Read one cell into the settings or the values; returns the quantity that it tells, with its column's title."""
     settings, values = into
     if kind.name is None or kind.name in TEXTS:

@@ -70,5 +70,5 @@ def _gpus(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> tuple[st
 
 
 def _whole(counted: object) -> int:
-    """The GPUs that were seen; 0 where they are no whole number: launches had different ones, and 1.5 is their median."""
+    """The GPUs that were seen; 0 where that is no whole number: a median of launches that had different ones."""
     return int(counted) if isinstance(counted, int | float) and counted == int(counted) else 0
