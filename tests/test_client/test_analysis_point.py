@@ -82,7 +82,8 @@ def test_what_the_client_did_watch_is_believed() -> None:
 
 
 def test_a_point_of_which_every_request_failed_is_summarised_all_the_same() -> None:
-    failed = frame_of([record(error_class="refused", sent_ns=None, last_token_ns=None) for _ in range(4)])
+    told = {"error_class": "refused", "sent_ns": None, "last_token_ns": None}
+    failed = frame_of([record(conversation_id=f"p{number}#0", **told) for number in range(4)])
     summary = summarise_point(WORLD.plan, NGRAM, [failed], SelfWatch(), None, simulated=False)
     assert summary.counts.failed_requests == 4
     assert {figure.value for figure in summary.figures.values()} == {None}

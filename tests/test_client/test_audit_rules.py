@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from specbench_client.analysis.audit.of_run import document_of
 from specbench_client.analysis.audit.published import names, text_of
 from specbench_client.analysis.audit.reading import read_document
 from specbench_client.analysis.audit.rules.table import RULES
+from specbench_client.analysis.audit.units import factor as factor_of
+from specbench_client.analysis.audit.units import heading_unit
 from specbench_testing.records import World, run_of_world
 
 Rows = list[dict[str, Any]]
@@ -79,7 +82,7 @@ def test_no_lawful_table_is_suspected(alpha: float, base_ms: float, prefill_ms: 
 
 
 BROKEN: tuple[tuple[int, dict[str, str], set[str]], ...] = (
-    (2, {"accept rate": "140%"}, {"PossibleAcceptance", "AcceptanceLength", "AcceptanceByDraftLength"}),
+    (2, {"accept rate": "140%"}, {"PossibleAcceptance", "AcceptanceByDraftLength"}),
     (2, {"AL": "4.6"}, {"PossibleAcceptance", "AcceptanceLength", "AcceptanceByDraftLength"}),
     (3, {"AL": "3.20", "accept rate": ""}, set()),
     (3, {"accept rate": "74%", "AL": ""}, {"AcceptanceByDraftLength"}),
@@ -188,13 +191,14 @@ def test_our_own_runs_of_a_known_truth_are_clean() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("0.81", (0.81, 0.805, 0.815)), ("81%", (0.81, 0.805, 0.815)), ("2.89x", (2.89, 2.885, 2.895)),
+        ("0.81", (0.81, 0.805, 0.815)), ("81%", (81, 80.5, 81.5)), ("2.89x", (2.89, 2.885, 2.895)),
         ("**2.9×**", (2.9, 2.85, 2.95)), ("$1,200", (1200, 1199.5, 1200.5)), ("42.3 ms", (42.3, 42.25, 42.35)),
     ],
 )  # fmt: skip
 def test_a_number_keeps_what_its_rounding_hides(text: str, told: tuple[float, float, float]) -> None:
-    number = read(text)
-    assert number is not None
+    found = read(text)
+    assert found is not None
+    number, _ = found
     assert (number.value, number.low, number.high) == pytest.approx(told)
 
 
@@ -231,6 +235,11 @@ TITLES = [
     ("Batch size", Name.CONCURRENCY, 1.0),
     ("Cost per 1M tokens", Name.COST_PER_MILLION, 1.0),
     ("TPOT P95 (ms)", None, 1.0),
+    ("TPOT (P95)", None, 1.0),
+    ("E2E (min)", None, 1.0),
+    ("TTFT (median, s)", Name.TTFT, 1000.0),
+    ("TPOT (µs)", Name.TPOT, 0.001),
+    ("Acceptance rate (%)", Name.ACCEPTANCE_RATE, 0.01),
     ("Dataset", None, 1.0),
     ("τ", Name.ACCEPTANCE_LENGTH, 1.0),
 ]
@@ -239,7 +248,68 @@ TITLES = [
 @pytest.mark.parametrize(("title", "name", "factor"), TITLES)
 def test_columns_go_by_their_usual_names(title: str, name: Name | None, factor: float) -> None:
     read_as = column(title)
-    assert (read_as.name, read_as.factor) == (name, factor)
+    assert read_as.name == name
+    assert name is None or factor_of(name, heading_unit(read_as), "") == factor
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "told"),
+    [
+        ("method,TTFT\nnone,0.5 s\n", Name.TTFT, 500.0),
+        ("method,TTFT (s)\nnone,500 ms\n", Name.TTFT, 500.0),
+        ("method,TTFT (s)\nnone,0.5\n", Name.TTFT, 500.0),
+        ("method,acceptance rate (%)\nnone,62\n", Name.ACCEPTANCE_RATE, 0.62),
+        ("method,acceptance rate\nnone,62%\n", Name.ACCEPTANCE_RATE, 0.62),
+        ("method,tok/s\nnone,1.2k\n", Name.THROUGHPUT, 1200.0),
+    ],
+)
+def test_units_of_cells_and_headings_are_ours_in_the_end(table: str, name: Name, told: float) -> None:
+    (row,) = read_document(table, "t.csv", {}).rows
+    assert row.values[name].value == pytest.approx(told)
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("method,TPOT\nnone,42.3 ms\neagle3,0.0198\n", "row 2, TPOT: has no unit"),
+        ("method,TPOT (ms)\nnone,42 k\n", "no unit of tpot_ms"),
+        ("method,speedup\neagle3,+89%\n", "no unit of speedup"),
+        ('method,TPOT (ms)\nnone,"42,3"\n', "'42,3' is no number"),
+        ("method,TPOT (ms)\nnone,0\n", "tpot_ms is never 0"),
+        ("method,TPOT (ms)\nnone,-4\n", "tpot_ms is never negative"),
+        ("method,k,AL\neagle3,2.5,2\n", "k is a whole number"),
+        ("method,k,AL\neagle3,3,1e400\n", "too large"),
+        ("method,TPOT (ms)\nnone,42,3\n", "row 1: has 3 cells under 2 headings"),
+        ("| method | AL |\n|---|---|\n| none | 2 | 3 |\n", "row 1: has 3 cells under 2 headings"),
+        ("method,AL,AL\nnone,1,2\n", "two columns have this heading"),
+        ('{"facts": [1], "tables": [{"rows": [{"AL": 2}]}]}', "facts: is no object"),
+        ('{"tables": [{"facts": "x", "rows": [{"AL": 2}]}]}', "tables[0]: facts: is no object"),
+    ],
+)
+def test_a_number_that_cannot_be_of_its_quantity_is_refused_with_its_place(table: str, problem: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        read_document(table, "t.json" if table.startswith("{") else "t.csv", {})
+    assert any(problem in str(each) for each in refused.value.problems), refused.value
+
+
+def test_tables_of_one_name_are_all_read() -> None:
+    tables = [{"name": "t", "rows": [{"method": "none", "tpot_ms": time}]} for time in (3, 5)]
+    report = audit(read_document(json.dumps({"tables": tables}), "t.json", {}))
+    assert (report.tables, report.rows, [each.rule for each in report.findings]) == (2, 2, ["RepeatedSetting"])
+
+
+def test_a_second_column_of_one_quantity_is_said_and_not_read() -> None:
+    document = read_document("k,TPOT mean (ms),TPOT p50 (ms),AL\n0,40,39,1\n", "t.csv", {"k": "7"})
+    assert document.rows[0].values[Name.TPOT].value == 40
+    assert document.rows[0].drafts is not None
+    assert document.rows[0].drafts.value == 0  # what a row says stands over what holds for all
+    assert any("'TPOT p50 (ms)' was not read" in limit for limit in audit(document).limits)
+
+
+def test_no_draft_length_keeps_the_audit_from_ending() -> None:
+    rows = "method,k,acceptance rate,AL\neagle3,1000000000,0.5,2\neagle3,999,62,2\n"
+    found = {each.rule for each in audit(read_document(rows, "t.csv", {})).findings}
+    assert found == {"PossibleAcceptance"}
 
 
 def test_markdown_and_csv_are_read_alike() -> None:

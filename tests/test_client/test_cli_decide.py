@@ -84,6 +84,9 @@ def test_as_markdown_with_prices_from_a_file_and_flags_over_it(
         (("--machine-price", "1", "--training-cost", "medusa=5"), "the run has no such arm"),
         (("--load", "7"), "'7' was not measured (measured: 1, 2)"),
         (("--slo-tpot-ms", "0"), "--slo-tpot-ms"),
+        (("--slo-tpot-ms", "nan"), "nan is no number"),
+        (("--worth", "nan"), "nan is no number"),
+        (("--machine-price", "inf"), "inf is no number"),
     ],
 )
 def test_a_bad_question_is_refused_with_what_to_do(

@@ -130,6 +130,18 @@ def test_a_price_is_looked_up_by_the_product_that_was_seen() -> None:
         priced(Prices(gpu_hour={"NVIDIA A100": 1.0}))
 
 
+def test_launches_with_unlike_numbers_of_gpus_have_no_price() -> None:
+    """Their median of 1.5 is not 1."""
+    facts = {
+        FactName.GPU: Fact.seen("NVIDIA H100", "s"),
+        FactName.GPU_COUNT: Fact.seen(1.5, "the median of 2 launches"),
+    }
+    seen = [ArmSeen(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
+    summary = summary_of(*CELLS).model_copy(update={"arms_seen": seen})
+    with pytest.raises(InvalidSpec, match="nobody told how many GPUs"):
+        recommend(plan_of(drafters=[DRAFTER]), summary, Asked(prices=PRICE))
+
+
 DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
 
 

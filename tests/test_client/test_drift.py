@@ -23,6 +23,7 @@ from specbench_client.analysis.drift.requests import Requests, requests_of
 from specbench_client.cli import exit_code
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.drifting import in_no_order
+from specbench_client.report.drift import drift_lines
 from specbench_client.store.folder import FolderStore
 from specbench_testing.kept import keep
 from specbench_testing.records import World
@@ -236,10 +237,46 @@ def test_the_exit_code_of_two_logs_is_the_verdict(
     assert capsys.readouterr().out.startswith("### specbench drift: ")
 
 
+@pytest.mark.parametrize("unnamed", [1.0, 0.5])
+def test_a_log_that_names_no_categories_is_not_called_another_mix(unnamed: float) -> None:
+    worse = log(2, 600, worse=0.7)
+    nameless = np.arange(len(worse)) < unnamed * len(worse)
+    told = requests_of("nameless", worse.assign(category=worse["category"].mask(nameless, None)))
+    report = judge_drift(REFERENCE, told, Wanted())
+    assert report.alarm
+    assert report.cause is DriftCause.UNKNOWN
+    (length, *_) = report.changes
+    assert (length.mix.value, length.drafter.value, length.categories) == (None, None, [])
+    assert length.change.value is not None
+    assert any("cannot be told apart" in limit for limit in report.limits)
+    assert "mix not told" in report.verdict
+    assert drift_lines(report)
+
+
+def test_a_log_that_was_joined_with_itself_says_so() -> None:
+    once = log(3, 200).assign(prompt_id=[f"p{n}" for n in range(200)])
+    report = judge_drift(REFERENCE, requests_of("joined", pd.concat([once, once])), Wanted())
+    assert any(limit.startswith("200 of the 400 requests of joined are there twice") for limit in report.limits)
+    assert not any("twice" in limit for limit in judge_drift(REFERENCE, requests_of("once", once), Wanted()).limits)
+
+
+def test_names_that_are_numbers_are_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = written(tmp_path / "good.jsonl", log(1))
+    lines = ['{"steps": 4, "accepted_tokens": 2, "category": 3}', '{"steps": 4, "accepted_tokens": 2, "category": "x"}']
+    (tmp_path / "mixed.jsonl").write_text("\n".join(lines * 30))
+    assert exit_code(["drift", good, str(tmp_path / "mixed.jsonl")]) in (0, 3)
+    assert capsys.readouterr().err == ""
+
+
 BAD_LINES = [
     ("{", "is no JSON"), ("[1]", "is no object"), ('{"steps": -1, "accepted_tokens": 2}', "steps: -1 is no count"),
     ('{"steps": 3, "accepted_tokens": 9, "drafted_tokens": 6}', "9 accepted of 6 drafted"),
     ('{"steps": 3, "accepted_tokens": 2, "time": "noon"}', "'noon' is no time"),
+    ('{"steps": 3, "accepted_tokens": 2, "time": 1700000000000}', "1700000000000 is no time"),
+    ('{"steps": 3, "accepted_tokens": 2, "time": Infinity}', "inf is no time"),
+    ('{"steps": 3, "accepted_tokens": 2, "time": -5}', "-5 is no time"),
+    ('{"steps": 3, "accepted_tokens": 2, "category": ["chat"]}', "['chat'] is no name"),
+    ('{"steps": 1' + "0" * 400 + ', "accepted_tokens": 2}', "is no count"),
 ]  # fmt: skip
 
 

@@ -114,6 +114,7 @@ def test_the_interval_of_a_mix_holds_the_truth_about_as_often_as_it_says() -> No
 def test_shares_of_tokens_become_shares_of_requests() -> None:
     pairs = pairs_of(TRUTH)
     given = of_requests(shares({"code": 1, "chat": 1}), pairs)
+    assert given is not None
     assert given == pytest.approx({"code": 5 / 6, "chat": 1 / 6})
     assert [each.tokens_share for each in found(pairs, given).categories] == pytest.approx([0.5, 0.5])
 
@@ -126,6 +127,16 @@ def test_a_category_without_its_parts_gives_no_prediction_and_untold_steps_no_ac
     assert told.acceptance_length.value is None
     assert told.speedup.value is not None
     assert [each.acceptance_length for each in told.categories] == [None, None]
+
+
+@pytest.mark.parametrize("tokens", [0.0, np.nan])
+def test_shares_of_tokens_that_nobody_counted_are_no_shares_of_requests(tokens: float) -> None:
+    pairs = pairs_of(TRUTH)
+    code = pairs.rows["category" + BASELINE] == "code"
+    counted = pairs.rows["tokens" + BASELINE].mask(code, tokens)
+    uncounted = Pairs(pairs.rows.assign(**{"tokens" + BASELINE: counted}), 1, 0)
+    assert of_requests({"code": 0.5, "chat": 0.5}, uncounted) is None
+    assert of_requests({"code": 0.5, "chat": 0.5}, pairs) is not None
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +180,21 @@ def test_a_mix_that_cannot_be_weighed_is_refused_with_what_to_do(
 ) -> None:
     assert exit_code(["predict", str(results), "--mix", mix]) == Exit.BAD_INPUT
     assert told in capsys.readouterr().err
+
+
+def test_a_mix_that_is_given_in_parts_is_one_mix_and_its_sum_is_told(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for mix in (["code=0.5,chat=0.3"], ["code=0.5", "chat=0.3"]):
+        options = [word for part in mix for word in ("--mix", part)]
+        assert exit_code(["predict", str(results), *options, "--output", "json"]) == Exit.OK
+        told.append(capsys.readouterr())
+    assert told[0].out == told[1].out
+    assert "sum to 0.8, and are taken as parts of that: code 62.5%, chat 37.5%" in told[0].err
+    for whole in ("code=0.5,chat=0.5", "code=50,chat=50"):
+        assert exit_code(["predict", str(results), "--mix", whole]) == Exit.OK
+        assert "sum to" not in capsys.readouterr().err
 
 
 def test_prompts_without_a_category_are_no_mix(

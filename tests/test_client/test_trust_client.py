@@ -40,7 +40,10 @@ def test_an_open_loop_that_sends_late_is_found(late: float, expected: int) -> No
 
 def test_sends_are_judged_by_the_time_between_arrivals_where_requests_are_long() -> None:
     def far_apart(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame.assign(intended_ns=frame["intended_ns"] * 100)
+        later = frame["intended_ns"] * 99
+        times = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+        chunks = pd.Series([[at + by for at in each] for each, by in zip(frame["chunk_ns"], later, strict=True)])
+        return frame.assign(**{name: frame[name] + later for name in times}, chunk_ns=chunks)
 
     long = World(prompts=150, rate=(10,), repeats=1, tokens=(400, 500))
     late = watch(send_lateness_p99_ms=20.0)

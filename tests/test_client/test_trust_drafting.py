@@ -147,6 +147,7 @@ def test_a_baseline_that_drafts_behind_our_back_has_no_acceptance_length_of_1() 
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
+        ({"steps": 999, "draft_steps": 999, "drafted_tokens": 2997, "step_accepted": None}, "more steps than tokens"),
         ({"drafted_tokens": 1}, "more tokens accepted than drafted"),
         ({"accepted_tokens": -5}, "a count below 0"),
         ({"step_accepted": [4]}, "a step with more than 3 drafts accepted"),
@@ -158,6 +159,12 @@ def test_one_answer_that_no_drafter_can_give_is_enough(edit: dict[str, Any], wor
     findings = found(Lies(records=columns(**once).records, counters=untold))
     assert names(findings) == [("ImpossibleAcceptance", INVALID)]
     assert words in findings[0].message
+
+
+def test_a_step_with_fewer_than_no_drafts_accepted_is_a_count_below_0() -> None:
+    below = columns(step_accepted=lambda index, row: [-1, 2] if index == 10 else row["step_accepted"])
+    findings = {each.check: each for each in found(Lies(records=below.records, counters=untold))}
+    assert "a count below 0" in findings["ImpossibleAcceptance"].message
 
 
 def test_steps_that_a_cut_answer_hides_are_no_lie() -> None:

@@ -31,6 +31,7 @@ from specbench_client.analysis.slices.cell import slices_of
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited
+from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.frame import Values, steady
 from specbench_client.metrics.pace import STREAM_TPS
 from specbench_client.metrics.pairing import Pairs, pair
@@ -80,11 +81,15 @@ class Judged:
     """What it tells of the time of a step; None where it is invalid by itself."""
 
 
-def judge(measured: Measured, baseline: Measured | None) -> Judged:
-    """Summarise a cell and compare it with the baseline; the baseline's own cell is given without one."""
+def judge(measured: Measured, baseline: Measured | None, diverged: Divergence | None = None) -> Judged:
+    """Summarise a cell and compare it with the baseline; the baseline's own cell is given without one.
+
+    `diverged`: how often its answers differ from the baseline's; None without one.
+    """
     pairs = pair(measured.rows, baseline.rows) if baseline else None
     compared = speedup(SPEEDUP, pairs, measured.seed) if pairs else None
-    found = _findings(measured, baseline, pairs, compared)
+    evidence = _evidence(measured, baseline, pairs, compared, diverged)
+    found = [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -129,10 +134,14 @@ def _place(measured: Measured) -> Place:
     return Place(measured.plan.name, measured.arm, measured.workload.name, measured.level)
 
 
-def _findings(
-    measured: Measured, baseline: Measured | None, pairs: Pairs | None, compared: Compared | None
-) -> list[Finding]:
-    evidence = CellEvidence(
+def _evidence(
+    measured: Measured,
+    baseline: Measured | None,
+    pairs: Pairs | None,
+    compared: Compared | None,
+    diverged: Divergence | None,
+) -> CellEvidence:
+    return CellEvidence(
         plan=measured.plan,
         arm=measured.arm,
         workload=measured.workload,
@@ -142,8 +151,8 @@ def _findings(
         pairs=pairs,
         speedup=compared.figure if compared else None,
         baseline_repeats=_repeats(baseline),
+        divergence=diverged,
     )
-    return [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
 
 
 def _prediction(measured: Measured, pairs: Pairs | None) -> Prediction | None:

@@ -76,11 +76,11 @@ def _window(rows: pd.DataFrame) -> SteadyWindow | None:
 
 
 def _duration_s(rows: pd.DataFrame) -> float | None:
-    """From the first request sent to the last token; None where no token came."""
-    ends = numbers(rows, "last_token_ns")
-    if np.isnan(ends).all():
+    """From the first request sent to the last token; None where nothing was sent, or no token came."""
+    begins, ends = numbers(rows, "sent_ns"), numbers(rows, "last_token_ns")
+    if np.isnan(begins).all() or np.isnan(ends).all():
         return None
-    return float(np.nanmax(ends) - np.nanmin(numbers(rows, "sent_ns"))) / NS_PER_S
+    return float(np.nanmax(ends) - np.nanmin(begins)) / NS_PER_S
 
 
 def _completed(watch: SelfWatch, rows: pd.DataFrame) -> SelfWatch:

@@ -25,6 +25,7 @@ from specbench_client.analysis.rows import Parts, rows_of
 from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.stepcost.families import step_costs
 from specbench_client.analysis.verdict import Verdict, verdict_of
+from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
 
@@ -113,8 +114,7 @@ def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts], slo: Slo 
     judged = [judge(baseline, None)] if baseline else []
     for arm in arms[len(judged) :]:
         measured = _measured(plan, arm, slot, records, slo)
-        each = judge(measured, baseline)
-        judged.append(_with_losslessness(each, measured, baseline, records) if baseline else each)
+        judged.append(_beside(measured, baseline, records) if baseline else judge(measured, None))
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
@@ -128,8 +128,11 @@ def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
     return tuple(point for point in slot.points if point.arm == arm.name)
 
 
-def _with_losslessness(judged: Judged, measured: Measured, baseline: Measured, records: Mapping[str, Parts]) -> Judged:
-    told = losslessness(measured.rows, baseline.rows, records, measured.workload.sampling)
+def _beside(measured: Measured, baseline: Measured, records: Mapping[str, Parts]) -> Judged:
+    """Judge beside the baseline. How often answers differ is counted once, for the check and for losslessness."""
+    diverged = divergence(measured.rows, baseline.rows)
+    judged = judge(measured, baseline, diverged)
+    told = losslessness(diverged, measured.rows, baseline.rows, records, measured.workload.sampling)
     return replace(judged, cell=judged.cell.model_copy(update={"lossless": told}))
 
 

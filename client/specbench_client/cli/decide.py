@@ -9,11 +9,12 @@ import click
 
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
 from specbench_client.cli.consoles import page
+from specbench_client.cli.options import FiniteRange
 from specbench_client.cli.pricing import prices_of
 from specbench_client.cli.runs import run_store
 from specbench_client.local.place import open_results
 
-POSITIVE = click.FloatRange(min=0, min_open=True)
+POSITIVE = FiniteRange(min=0, min_open=True)
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
@@ -40,7 +41,7 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option("--load", metavar="LEVEL", help="Choose at this load alone: 8, or 2.5/s.")
 @click.option(
     "--worth",
-    type=click.FloatRange(min=0, max=1000),
+    type=FiniteRange(min=0, max=1000),
     default=5.0,
     show_default=True,
     metavar="PERCENT",

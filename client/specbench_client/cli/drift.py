@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specbench_api.outcome.ending import Exit
+from specbench_client.cli.options import FiniteRange
 from specbench_client.cli.runs import run_store
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 @click.option("--workload", help="Of a stored run: the workload.")
 @click.option("--load", help="Of a stored run: the load, as tables call it.")
 @click.option("--window", type=click.IntRange(min=1), default=200, show_default=True, help="Requests of one window.")
-@click.option("--window-seconds", type=click.FloatRange(min=0, min_open=True), help="Windows of time instead.")
+@click.option("--window-seconds", type=FiniteRange(min=0, min_open=True), help="Windows of time instead.")
 @click.option(
     "--run-length",
-    type=click.FloatRange(min=100, max=1e6),
+    type=FiniteRange(min=100, max=1e6),
     help="Requests between two false alarms, on average.  [default: 20 times the length of CURRENT]",
 )
 @click.option(

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import click
+
+
+class FiniteRange(click.FloatRange):
+    """A number within bounds. `nan` lies within any, and makes every comparison false: it is refused, as `inf` is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As its base, of finite numbers alone."""
+        number = float(super().convert(value, param, ctx))
+        return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
+
 
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 """`-` is stdin; relative paths then begin in the working directory."""

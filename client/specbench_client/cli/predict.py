@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -42,7 +43,11 @@ PRESUMED = (
 @click.command()
 @click.argument("where", metavar="WHERE")
 @click.option(
-    "--mix", metavar="CATEGORY=SHARE,… or FILE", help="Your traffic: shares, or your prompts with categories."
+    "--mix",
+    "mixed",
+    multiple=True,
+    metavar="CATEGORY=SHARE,… or FILE",
+    help="Your traffic: shares, or your prompts with categories. Given again: further shares.",
 )
 @click.option(
     "--by", type=click.Choice(["requests", "output-tokens"]), default="requests", show_default=True,
@@ -53,7 +58,7 @@ PRESUMED = (
     "--output", "-o", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True, help="Format."
 )
 @click.option("--latest", is_flag=True, help="Where a results root holds several runs, the newest.")
-def predict(where: str, mix: str | None, by: str, workload: str | None, output: str, *, latest: bool) -> None:
+def predict(where: str, mixed: tuple[str, ...], by: str, workload: str | None, output: str, *, latest: bool) -> None:
     """Lay each measured speed-up of the run at WHERE beside its prediction, or predict it for your mix of traffic.
 
     \b
@@ -67,7 +72,7 @@ def predict(where: str, mix: str | None, by: str, workload: str | None, output: 
     """
     result = read_result(run_store(open_results(where), where, latest=latest))
     cells = list(cells_of(result, workload))
-    if mix is None:
+    if not mixed:
         told = [cell for cell in cells if cell.prediction]
         if not told:
             remedy = f"if it is older, analyse its records again: specbench report {where} --recompute"
@@ -77,7 +82,7 @@ def predict(where: str, mix: str | None, by: str, workload: str | None, output: 
             )
         _show(told, [], output, simulated=result.summary.simulated)
         return
-    mixes = predictions(result, cells, Mix(_given(mix), by_tokens=by == "output-tokens"))
+    mixes = predictions(result, cells, Mix(_given(",".join(mixed)), by_tokens=by == "output-tokens"))
     if not mixes:
         raise BadInput(f"{where}: the records of these cells are gone, and a mix is weighed from records", "NoRecords")
     _show([], mixes, output, simulated=result.summary.simulated)
@@ -99,7 +104,16 @@ def _given(text: str) -> dict[str, float]:
         given[name.strip()] = value
     if not sum(given.values()) > 0:
         raise BadInput(f"--mix {text}: every share is 0: give one that is not", "Mix")
+    _tell_the_sum(given)
     return given
+
+
+def _tell_the_sum(given: Mapping[str, float]) -> None:
+    """Shares may be counts or per cent; a sum that is neither 1 nor 100 may be a category that was forgotten."""
+    whole = sum(given.values())
+    if not any(math.isclose(whole, sum_, rel_tol=1e-3) for sum_ in (1.0, 100.0)):
+        parts = ", ".join(f"{name} {share / whole:.1%}" for name, share in given.items())
+        click.echo(f"the shares of --mix sum to {whole:g}, and are taken as parts of that: {parts}", err=True)
 
 
 def _counted(file: str) -> dict[str, float]:

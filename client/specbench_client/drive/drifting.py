@@ -24,6 +24,11 @@ from specbench_client.store.store import Store
 
 PROBLEMS_MOST = 20
 _COUNTS = ("accepted_tokens", "drafted_tokens", "steps")
+_COUNT_MOST = 2**53
+"""From there on a float no longer tells one count from the next."""
+_NAMES = ("category", "prompt_id")
+_YEAR_2200_S = 7.3e9
+"""A time behind it is one in milliseconds that was taken for seconds."""
 
 
 @dataclass(frozen=True)
@@ -100,23 +105,31 @@ def _row(where: str, line: str, problems: list[Problem]) -> Iterator[dict[str, A
         problems.append(Problem(where, "is no object", '{"steps": 41, "accepted_tokens": 63}'))
         return
     found = [_problem(where, name, told.get(name)) for name in _COUNTS] + [_contradiction(where, told)]
+    found += [_no_name(where, name, told.get(name)) for name in _NAMES]
     wrong = [problem for problem in found if problem is not None]
     try:
         when = _seconds(told.get("time"))
-    except ValueError:
+    except (ValueError, OverflowError):
         wrong.append(Problem(f"{where}, time", f"{told['time']!r} is no time", "RFC 3339, or seconds since 1970"))
     if wrong:
         problems += wrong
         return
-    yield {**{name: told.get(name) for name in COLUMNS}, "time": when}
+    names = {name: None if told.get(name) is None else str(told[name]) for name in _NAMES}
+    yield {**{name: told.get(name) for name in COLUMNS}, **names, "time": when}
 
 
 def _problem(where: str, name: str, value: Any) -> Problem | None:
     if value is None and name in ("drafted_tokens", "accepted_tokens", "steps"):
         return None
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _COUNT_MOST:
         return None
     return Problem(f"{where}, {name}", f"{value!r} is no count", "a whole number from 0, or null where not known")
+
+
+def _no_name(where: str, name: str, value: Any) -> Problem | None:
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        return None
+    return Problem(f"{where}, {name}", f"{value!r} is no name", "a text, or null where there is none")
 
 
 def _contradiction(where: str, told: dict[str, Any]) -> Problem | None:
@@ -131,6 +144,8 @@ def _seconds(value: Any) -> float:
     if value is None:
         return float("nan")
     if isinstance(value, int | float) and not isinstance(value, bool):
+        if not 0 <= value < _YEAR_2200_S:
+            raise ValueError("no time since 1970 in seconds")
         return float(value)
     moment = datetime.fromisoformat(str(value))
     if moment.tzinfo is None:

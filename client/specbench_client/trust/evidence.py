@@ -19,6 +19,7 @@ from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Arrival, Level, Process
 from specbench_api.spec.workload import Workload
+from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.frame import SKIPPED, Values, numbers
 from specbench_client.metrics.pairing import Pairs
 
@@ -99,6 +100,8 @@ class CellEvidence:
     speedup: Figure | None
     baseline_repeats: Values
     """The baseline's stream_tps in each of its repeats; empty without a baseline."""
+    divergence: Divergence | None = None
+    """How often answers differ from the baseline's; None without a baseline."""
 
     @property
     def greedy(self) -> bool:

@@ -42,6 +42,19 @@ TEXTS = (Name.METHOD, Name.ENGINE, Name.ENGINE_VERSION)
 SETTINGS = (*TEXTS, Name.CONCURRENCY, Name.DRAFT_LENGTH, Name.TEMPERATURE)
 """What was chosen, not measured."""
 TIMES = (Name.TPOT, Name.TTFT, Name.E2E, Name.E2E_MEAN, Name.STEP)
+SHARES = (Name.ACCEPTANCE_RATE, Name.ALPHA, Name.COST_REDUCTION)
+SPEEDUPS = (Name.SPEEDUP, Name.E2E_SPEEDUP, Name.TPOT_SPEEDUP, Name.THROUGHPUT_SPEEDUP)
+COUNTS = (Name.THROUGHPUT, Name.REQUESTS_PER_HOUR, Name.OUTPUT_TOKENS)
+MAY_BE_ZERO = (
+    Name.DRAFT_LENGTH,
+    Name.TEMPERATURE,
+    *SHARES,
+    Name.ACCEPTANCE_LENGTH,
+    Name.ACCEPTED_LENGTH,
+)
+"""All others are divided by, or are no measurement where they are 0."""
+WHOLE = (Name.DRAFT_LENGTH, Name.CONCURRENCY)
+"""Counts of things that are whole."""
 
 _MIDDLE = r"(?: (?:p50|median|mean|avg|average))?"
 _NAMES: dict[Name, str] = {
@@ -76,28 +89,36 @@ _NAMES: dict[Name, str] = {
     Name.OUTPUT_TOKENS: r"output (?:tokens|length)(?: per request)?|osl",
 }
 _KNOWN = {name: re.compile(pattern) for name, pattern in _NAMES.items()}
-_UNIT = re.compile(r"[(\[](?P<unit>[^)\]]*)[)\]]|(?:^|[\s_])(?P<tail>ms|s|sec|seconds)(?=$|[\s_])")
-_TO_MS = {"s": 1000.0, "sec": 1000.0, "seconds": 1000.0}
+_UNIT = re.compile(r"[(\[](?P<bracket>[^)\]]*)[)\]]|(?:^|[\s_])(?P<tail>ns|us|µs|μs|ms|s|sec|seconds|%)(?=$|[\s_])")
+_OTHER = re.compile(r"(?:p|q)(?!50$)\d+(?:\.\d+)?|min|max|minimum|maximum|minutes?|h|hours?|std|stdev|sd|best|worst")
+"""In brackets: another statistic than the one that is read, or a unit that might be one."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a column of a table is: a quantity of ours with the factor to its unit, or None: a setting of its own."""
+    """What a column of a table is: a quantity of ours with its heading's units, or None: a setting of its own."""
 
     title: str
     name: Name | None
-    factor: float = 1.0
+    units: tuple[str, ...] = ()
+    """The words in brackets or at the end, in small letters; not all that is in brackets is a unit."""
 
 
 def column(title: str) -> Column:
     """Read a heading: `TPOT P50 (ms)`, `tpot_ms_p50`, `Accept rate`, `$/h`; what is not known stays a setting."""
+    units = tuple(
+        word
+        for found in _UNIT.finditer(title)
+        for word in re.split(r"[\s,;/]+", (found["bracket"] or found["tail"] or "").lower())
+        if word
+    )
     exact = next((name for name in Name if title.strip() == name), None)
     if exact is not None:
-        return Column(title, exact)
-    units = [(found["unit"] or found["tail"] or "").strip().lower() for found in _UNIT.finditer(title)]
-    found = _known(_words(title)) or _known(_words(_UNIT.sub(" ", title)))
-    seconds = next((_TO_MS[unit] for unit in units if unit in _TO_MS), 1.0)
-    return Column(title, found, seconds if found in TIMES else 1.0)
+        return Column(title, exact, units)
+    found = _known(_words(title))
+    if found is None and not any(_OTHER.fullmatch(word) for word in units):
+        found = _known(_words(_UNIT.sub(" ", title)))
+    return Column(title, found, units)
 
 
 def _known(words: str) -> Name | None:

@@ -99,11 +99,16 @@ def labelled(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Document:
-    """Tables of one publication. `settings`: columns that were taken for settings because they are no quantity."""
+    """Tables of one publication.
+
+    `settings`: columns that were taken for settings because they are no quantity. `doubled`: columns that were not read
+    because another one tells the same quantity, each with that one.
+    """
 
     source: str
     tables: Mapping[str, Sequence[Row]]
     settings: tuple[str, ...] = field(default=())
+    doubled: tuple[tuple[str, str], ...] = field(default=())
 
     @property
     def rows(self) -> list[Row]:

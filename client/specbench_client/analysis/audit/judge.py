@@ -11,6 +11,7 @@ LIMITS = (
     "A table without a finding may still be wrong: rules ask only whether its numbers can be of one measurement.",
     "A finding says that numbers contradict each other, not which of them is wrong, and not why.",
 )
+DOUBLED = "Column {title!r} was not read: {read!r} tells the same quantity. Audit a table with either to ask of both."
 
 
 def audit(document: Document) -> AuditReport:
@@ -26,7 +27,7 @@ def audit(document: Document) -> AuditReport:
             AskedRule(rule=rule.name, says=rule.says, asked=found.asked, found=len(found.seen))
             for rule, found in looked
         ],
-        limits=list(LIMITS),
+        limits=[*LIMITS, *(DOUBLED.format(title=title, read=read) for title, read in document.doubled)],
     )
 
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from math import isfinite
 
 _NUMBER = re.compile(
-    r"^[~≈$€]*\s*(?P<number>[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*(?P<tail>%|x|×|ms|s|k|GB)?$", re.IGNORECASE
+    r"^[~≈$€]*\s*(?P<number>[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)"
+    r"\s*(?P<unit>%|x|×|ns|us|µs|μs|ms|s|sec|seconds|k)?$",
+    re.IGNORECASE,
 )
+"""A comma parts thousands and nothing else: `42,3` is no number here, and never 423."""
 _MISSING = {"", "-", "–", "—", "n/a", "na", "none", "null", "nan", "err", "?"}
 
 
@@ -59,11 +63,11 @@ def exactly(value: float) -> Told:
     return Told(value, value, value)
 
 
-def read(text: str) -> Told | None:
-    """The number in a cell: `0.81`, `81%`, `2.89x`, `1,200`, `$4.10`, `42.3 ms`; None where the cell has none.
+def read(text: str) -> tuple[Told, str] | None:
+    """The number in a cell and its unit in small letters, empty where it has none; None where the cell has no number.
 
-    A percentage becomes a share, and thousands by `k` become thousands. Seconds and milliseconds are not converted: the
-    column's unit says what its numbers are. Raises ValueError where there is something that is no number.
+    `0.81`, `81%`, `2.89x`, `1,200`, `$4.10`, `42.3 ms`. Nothing is converted: what a unit means, its quantity says.
+    Raises ValueError where there is something that is no number.
     """
     stripped = text.strip().strip("*").strip()
     if stripped.lower() in _MISSING:
@@ -74,8 +78,9 @@ def read(text: str) -> Told | None:
     written = Decimal(found["number"].replace(",", ""))
     exponent = written.as_tuple().exponent
     assert isinstance(exponent, int)  # it is neither infinite nor NaN: the pattern has digits
-    scale = {"%": 0.01, "k": 1000.0}.get((found["tail"] or "").lower(), 1.0)
     half = 0.5 * 10.0 ** min(exponent, 0)
     value = float(written)
+    if not isfinite(value):
+        raise ValueError(f"{stripped!r} is too large")
     low = max(0.0, value - half) if value >= 0 else value - half
-    return Told(value * scale, low * scale, (value + half) * scale, found["number"] if scale == 1 else "")
+    return Told(value, low, value + half, found["number"]), (found["unit"] or "").lower()

@@ -11,81 +11,83 @@ import io
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from specbench_api.errors import InvalidSpec, Problem
-from specbench_client.analysis.audit.columns import SETTINGS, TEXTS, Column, Name, column
-from specbench_client.analysis.audit.document import Document, Row, labelled
-from specbench_client.analysis.audit.numbers import read
+from specbench_client.analysis.audit.cells import Notes, Raw, Table, rows_of
+from specbench_client.analysis.audit.document import Document, labelled
 
-_VERSION = re.compile(r"(?P<engine>[A-Za-z][\w.-]*?)[ @=v]+(?P<version>\d+(?:\.\d+)+\S*)$")
 _RULE = re.compile(r"^\|?[\s:|-]+\|?$")
-
-Raw = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Table:
-    name: str
-    rows: Sequence[Raw]
 
 
 def read_document(text: str, name: str, facts: Raw) -> Document:
     """Read a document. `name`: of the file, whose end says what is in it. Raises InvalidSpec with every bad cell."""
-    source, tables = _tables(text, name)
-    problems: list[Problem] = []
-    others: dict[str, None] = {}
-    found = {
-        table.name: labelled(
-            [
-                _row(table.name, number, {**facts, **raw}, problems, others)
-                for number, raw in enumerate(table.rows, start=1)
-            ]
-        )
-        for table in tables
-    }
+    notes = Notes()
+    source, tables = _tables(text, name, notes)
+    told = [replace(table, facts={**facts, **table.facts}) for table in tables]
+    found = {table.name: labelled(rows_of(table, notes)) for table in told}
     if not any(found.values()):
-        problems.append(Problem(name, "holds no table", "give CSV, JSON or a Markdown table with a heading line"))
-    if problems:
-        raise InvalidSpec(problems)
-    return Document(source, found, tuple(others))
+        notes.problems.append(Problem(name, "holds no table", "give CSV, JSON or a Markdown table with a heading line"))
+    if notes.problems:
+        raise InvalidSpec(notes.problems)
+    return Document(source, found, tuple(notes.settings), tuple(notes.doubled.items()))
 
 
-def _tables(text: str, name: str) -> tuple[str, list[_Table]]:
+def _tables(text: str, name: str, notes: Notes) -> tuple[str, list[Table]]:
     if name.endswith(".json") or text.lstrip()[:1] in ("{", "["):
         return _of_json(text, name)
     if re.search(r"^\s*\|.*\|\s*$", text, re.MULTILINE):
-        return name, _of_markdown(text)
-    rows = [{key: value or "" for key, value in row.items() if key} for row in csv.DictReader(io.StringIO(text))]
-    return name, [_Table(name, rows)]
+        return name, _of_markdown(text, notes)
+    lines = [line for line in csv.reader(io.StringIO(text)) if line]
+    return name, [Table(name, _under(lines[0], lines[1:], name, notes))] if lines else []
 
 
-def _of_markdown(text: str) -> list[_Table]:
-    tables: list[_Table] = []
-    title, head, rows = "table", list[str](), list[Raw]()
+def _under(head: Sequence[str], lines: Sequence[Sequence[str]], name: str, notes: Notes) -> list[Raw]:
+    """Cells by their headings. A row with more cells than headings is named: one of them would be left out."""
+    titles = [title.strip() for title in head]
+    twice = sorted({title for title in titles if title and titles.count(title) > 1})
+    notes.problems += [
+        Problem(f"{name}, {title}", "two columns have this heading", "tell them apart") for title in twice
+    ]
+    for number, cells in enumerate(lines, start=1):
+        if any(cell.strip() for cell in cells[len(titles) :]):
+            what = f"has {len(cells)} cells under {len(titles)} headings"
+            notes.problems.append(Problem(f"{name}, row {number}", what, "quote a comma, write a bar as \\|"))
+    return [{title: cell for title, cell in zip(titles, cells, strict=False) if title} for cells in lines]
+
+
+def _of_markdown(text: str, notes: Notes) -> list[Table]:
+    tables: list[Table] = []
+    title, head, rows = "table", list[str](), list[list[str]]()
     for line in [*text.splitlines(), ""]:
         if line.strip().startswith("|"):
-            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+            cells = [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", _between_bars(line))]
             if not head:
                 head = cells
             elif not _RULE.match(line.strip()):
-                rows.append(dict(zip(head, cells, strict=False)))
+                rows.append(cells)
             continue
         if rows:
-            tables.append(_Table(_unused(title, tables), rows))
+            name = _unused(title, tables)
+            tables.append(Table(name, _under(head, rows, name, notes)))
         head, rows = [], []
         title = line.lstrip("# ").strip() or title
     return tables
 
 
-def _unused(title: str, tables: Sequence[_Table]) -> str:
+def _between_bars(line: str) -> str:
+    """Without the bars at its ends; a cell may be empty, and a bar at its end escaped."""
+    return re.sub(r"(?<!\\)\|$", "", line.strip().removeprefix("|"))
+
+
+def _unused(title: str, tables: Sequence[Table]) -> str:
     """A name that no earlier table has."""
     taken = sum(table.name == title or table.name.startswith(f"{title} (") for table in tables)
     return f"{title} ({taken + 1})" if taken else title
 
 
-def _of_json(text: str, name: str) -> tuple[str, list[_Table]]:
+def _of_json(text: str, name: str) -> tuple[str, list[Table]]:
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -94,51 +96,28 @@ def _of_json(text: str, name: str) -> tuple[str, list[_Table]]:
         data = {"tables": [{"name": name, "rows": data}]}
     if not isinstance(data, dict) or not isinstance(data.get("tables"), list):
         raise InvalidSpec([Problem(name, "has no list `tables`", '{"tables": [{"name": "…", "rows": [{…}]}]}')])
-    shared = data.get("facts", {})
-    tables = [_json_table(f"{name}: tables[{index}]", table, shared) for index, table in enumerate(data["tables"])]
+    shared = _facts(data, name)
+    tables: list[Table] = []
+    for index, each in enumerate(data["tables"]):
+        table = _json_table(f"{name}: tables[{index}]", each, shared)
+        tables.append(replace(table, name=_unused(table.name, tables)))
     return str(data.get("source", name)), tables
 
 
-def _json_table(path: str, table: Any, shared: Mapping[str, Any]) -> _Table:
+def _json_table(path: str, table: Any, shared: Raw) -> Table:
     rows = table.get("rows") if isinstance(table, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise InvalidSpec([Problem(path, "has no list `rows` of objects")])
-    facts = {**shared, **table.get("facts", {})}
-    return _Table(str(table.get("name", path)), [_texts({**facts, **row}) for row in rows])
+    facts = {**shared, **_facts(table, path)}
+    return Table(str(table.get("name", path)), [_texts(row) for row in rows], facts)
+
+
+def _facts(told: Mapping[str, Any], path: str) -> dict[str, str]:
+    facts = told.get("facts", {})
+    if not isinstance(facts, dict):
+        raise InvalidSpec([Problem(f"{path}: facts", "is no object", '"facts": {"engine": "vLLM 0.11.1"}')])
+    return _texts(facts)
 
 
 def _texts(row: Mapping[str, Any]) -> dict[str, str]:
     return {key: "" if value is None else str(value) for key, value in row.items()}
-
-
-def _row(table: str, number: int, raw: Raw, problems: list[Problem], others: dict[str, None]) -> Row:
-    settings: dict[str, str | float] = {}
-    values = {}
-    for title, text in raw.items():
-        kind = column(title)
-        if kind.name is None:
-            others.setdefault(title)
-        if kind.name is None or kind.name in TEXTS:
-            settings |= _settings(kind, text)
-            continue
-        try:
-            told = read(text)
-        except ValueError as error:
-            problems.append(Problem(f"{table}, row {number}, {title}", str(error), "a number, or empty where missing"))
-            continue
-        if told is not None and kind.name in SETTINGS:
-            settings[kind.name] = told.value
-        elif told is not None:
-            values[kind.name] = told.scaled(kind.factor)
-    return Row(table, number, settings, values)
-
-
-def _settings(kind: Column, text: str) -> dict[str, str | float]:
-    """A setting in words. `vLLM 0.7.3` is an engine and its version."""
-    stripped = text.strip().strip("*").strip()
-    if not stripped:
-        return {}
-    found = _VERSION.match(stripped) if kind.name is Name.ENGINE else None
-    if found:
-        return {Name.ENGINE: found["engine"], Name.ENGINE_VERSION: found["version"]}
-    return {kind.name or kind.title: stripped}

@@ -65,5 +65,10 @@ def _gpus(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> tuple[st
         if each.arm == arm:
             seen = {name: fact.value for name, fact in each.facts.items()}
     product, counted = seen.get(FactName.GPU), seen.get(FactName.GPU_COUNT)
-    count = plan.placement.engine_devices or (int(counted) if isinstance(counted, int | float) else 0) or prices.gpus
+    count = plan.placement.engine_devices or _whole(counted) or prices.gpus
     return (product if isinstance(product, str) else ""), count or None
+
+
+def _whole(counted: object) -> int:
+    """The GPUs that were seen; 0 where that is no whole number: a median of launches that had different ones."""
+    return int(counted) if isinstance(counted, int | float) and counted == int(counted) else 0

@@ -5,7 +5,8 @@ Kitagawa 1955 ("Components of a difference between two rates"): with shares w an
     Σ w₁r₁ − Σ w₀r₀ = Σ (w₁ − w₀)(r₀ + r₁)/2 + Σ (r₁ − r₀)(w₀ + w₁)/2
 
 exactly, and without a rest that belongs to neither. A category that is on one side alone has no value on the other: its
-value is taken as unchanged, so that all of its coming or going is mix.
+value is taken as unchanged, so that all of its coming or going is mix. Where the two sides have no category in common,
+or one of them leaves more than a little unnamed, that would call any change mix: then the parts are missing.
 
 Intervals: clusters (prompts; requests where none is told) are drawn with replacement on each side. Many clusters are
 first gathered into random groups, which leaves the variance of sums as it is.
@@ -26,6 +27,8 @@ from specbench_client.metrics.frame import Values
 
 RESAMPLES = 1000
 GROUPS_MOST = 1000
+UNNAMED_MOST = 0.05
+"""Share of the weight without a category on one side alone, from which on the parts cannot be told."""
 _MIX = "Mix: Σ over categories of (share now − share then) × mean of the metric then and now"
 _DRAFTER = "Drafter: Σ over categories of (metric now − metric then) × mean of the shares then and now"
 
@@ -66,15 +69,34 @@ def decompose(then: pd.DataFrame, now: pd.DataFrame, metric: Metric, seed: int) 
     resampled = parts_of(_resampled(grouped[0], rng), _resampled(grouped[1], rng), metric.constant)
     n = min(over.shape[1] for over, _ in grouped)
     mix, drafter = float(whole.mix.sum()), float(whole.drafter.sum())
-    change = resampled.mix.sum(axis=0) + resampled.drafter.sum(axis=0)
+    samples = resampled.mix.sum(axis=0) + resampled.drafter.sum(axis=0)
+    change = _figure(mix + drafter, samples, f"Change now − then of: {metric.definition}", metric, n)
+    if not _apart(names, whole):
+        return DriftChange(
+            metric=metric.name,
+            weight=metric.weight,
+            change=change,
+            mix=Figure(unit=metric.unit, definition=_MIX, n=0, source="engine"),
+            drafter=Figure(unit=metric.unit, definition=_DRAFTER, n=0, source="engine"),
+            categories=[],
+        )
     return DriftChange(
         metric=metric.name,
         weight=metric.weight,
-        change=_figure(mix + drafter, change, f"Change now − then of: {metric.definition}", metric, n),
+        change=change,
         mix=_figure(mix, resampled.mix.sum(axis=0), _MIX, metric, n),
         drafter=_figure(drafter, resampled.drafter.sum(axis=0), _DRAFTER, metric, n),
         categories=[_category(name, index, whole) for index, name in enumerate(names)],
     )
+
+
+def _apart(names: list[str | None], parts: Parts) -> bool:
+    """Whether the categories let mix be told from drafter."""
+    then, now = parts.shares
+    both = (then > 0) & (now > 0)
+    unnamed = np.array([name is None for name in names])
+    alone = max(float(side[unnamed & ~both].sum()) for side in (then, now))
+    return bool(both.any()) and alone <= UNNAMED_MOST
 
 
 def _grouped(table: pd.DataFrame, names: list[str | None], metric: Metric, seed: int) -> tuple[Values, Values]:

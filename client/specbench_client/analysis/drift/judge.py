@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,16 @@ LIMITS = (
     "Limits hold for requests that are independent of one another: bursts of one user's alike requests alarm earlier.",
     "Mix is told by the categories that the log names: a change inside a category counts as the drafter's.",
     "An alarm says that acceptance changed, not that speculation stopped paying: docs/drift.md.",
+)
+
+
+NO_PARTS = (
+    "Mix and drafter cannot be told apart: the logs have no category in common, or one names hardly any where the other"
+    " names them."
+)
+REPEATED = (
+    "{count} of the {requests} requests of {source} are there twice, with the same time, prompt and counts: a log that"
+    " was joined with itself looks so, and alarms too early."
 )
 
 
@@ -63,8 +74,17 @@ def judge_drift(reference: Requests, current: Requests, wanted: Wanted) -> Drift
         alarm=alarm,
         cause=cause,
         verdict=_verdict(charts, changes[0], cause),
-        limits=list(LIMITS),
+        limits=[*LIMITS, *_told_of(reference, current, changes)],
     )
+
+
+def _told_of(reference: Requests, current: Requests, changes: Sequence[DriftChange]) -> list[str]:
+    """What these very logs do not allow to be said."""
+    twice = [side for side in (reference, current) if side.repeated]
+    return [
+        *([NO_PARTS] if changes[0].mix.value is None else []),
+        *(REPEATED.format(count=side.repeated, requests=len(side.table), source=side.source) for side in twice),
+    ]
 
 
 def _refuse(reference: Requests, current: Requests, wanted: Wanted) -> None:
@@ -159,4 +179,6 @@ def _verdict(charts: list[DriftChart], change: DriftChange, cause: DriftCause) -
 
 def _signed(figure: Figure) -> str:
     bounds = figure.interval
+    if figure.value is None:
+        return "not told"
     return f"{figure.value:+.3f}" + (f" [{bounds.low:+.3f}, {bounds.high:+.3f}]" if bounds else "")

@@ -21,6 +21,8 @@ class Requests:
     source: str
     table: pd.DataFrame
     left_out: int
+    repeated: int = 0
+    """Of them, those that tell time, prompt and counts of an earlier one."""
 
     @property
     def log_lengths(self) -> Values:
@@ -45,7 +47,9 @@ def requests_of(source: str, table: pd.DataFrame) -> Requests:
     kept = told[known].reset_index(drop=True)
     if len(kept) and not kept["time"].isna().any():
         kept = kept.sort_values("time", kind="stable").reset_index(drop=True)
+    timed = kept["time"].notna() & kept["prompt_id"].notna()
+    repeated = int(kept[timed].duplicated().sum())
     alone = pd.Series([f"request {index}" for index in range(len(kept))], index=kept.index, dtype=object)
     kept["prompt_id"] = kept["prompt_id"].astype(object).where(kept["prompt_id"].notna(), alone)
     kept["category"] = kept["category"].astype(object).where(kept["category"].notna(), None)
-    return Requests(source, kept, len(told) - len(kept))
+    return Requests(source, kept, len(told) - len(kept), repeated)

@@ -62,10 +62,16 @@ def shares(given: Mapping[str, float]) -> dict[str, float]:
     return {name: value / whole for name, value in given.items() if value > 0}
 
 
-def of_requests(given: Mapping[str, float], pairs: Pairs) -> dict[str, float]:
-    """Turn shares of output tokens into shares of requests: over the category's mean answer of the baseline."""
-    tokens = {name: float(np.nanmean(numbers(pairs.of_category(name).rows, "tokens" + BASELINE))) for name in given}
-    return shares({name: share / tokens[name] for name, share in given.items()})
+def of_requests(given: Mapping[str, float], pairs: Pairs) -> dict[str, float] | None:
+    """Turn shares of output tokens into shares of requests: over the category's mean answer of the baseline.
+
+    None where the baseline's answers of a category have no tokens, or nobody counted them.
+    """
+    answers = {name: numbers(pairs.of_category(name).rows, "tokens" + BASELINE) for name in given}
+    counted = {name: tokens[~np.isnan(tokens)] for name, tokens in answers.items()}
+    if any(not tokens.sum() > 0 for tokens in counted.values()):
+        return None
+    return shares({name: share / float(counted[name].mean()) for name, share in given.items()})
 
 
 def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:

@@ -39,7 +39,7 @@ def _predicted(result: Result, cell: Cell, mix: Mix) -> MixPrediction | None:
     _refuse_missing(mix.given, pairs, cell)
     seed = result.plan.workload(cell.workload).sampling.seed
     given = of_requests(shares(mix.given), pairs) if mix.by_tokens else shares(mix.given)
-    found = mixed(pairs, given, seed)
+    found = mixed(pairs, given, seed) if given else None
     return None if found is None else _told(cell, found)
 
 

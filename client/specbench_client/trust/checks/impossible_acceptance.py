@@ -1,4 +1,4 @@
-"""Acceptance that no drafter can have: more accepted than drafted, or more tokens a step than k drafts allow.
+"""Acceptance that no drafter can have: more accepted than drafted, too many tokens a step, or steps without a token.
 
 Steps may be told a little too few where an answer was cut at its stop and the engine does not say of which step: as
 many steps as tokens were cut, which are at most k.
@@ -32,14 +32,17 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     """What cannot be, in words, and which answers tell it."""
     rows, drafts = evidence.answered, evidence.drafts
     yield "have more tokens accepted than drafted", numbers(rows, "accepted_tokens") > numbers(rows, "drafted_tokens")
-    yield "have a count below 0", np.any([numbers(rows, name) < 0 for name in _COUNTS], axis=0)
+    steps = tallies(rows, "accepted_of_steps")
+    listed = np.array([each is not None and each[0].min(initial=0) < 0 for each in steps], dtype=np.bool_)
+    yield "have a count below 0", np.any([listed, *(numbers(rows, name) < 0 for name in _COUNTS)], axis=0)
     if drafts is None:
         return
-    steps = tallies(rows, "accepted_of_steps")
     longest = np.array([0.0 if each is None else each[0].max(initial=0) for each in steps])
     yield f"have a step with more than {drafts} drafts accepted", longest > drafts
     most = (drafts + 1) * (numbers(rows, "steps") + drafts)
-    yield f"have more than {drafts + 1} tokens a step", numbers(rows, "tokens") - 1 > most
+    later = numbers(rows, "tokens") - 1
+    yield f"have more than {drafts + 1} tokens a step", later > most
+    yield "have more steps than tokens", numbers(rows, "steps") > later + drafts + 1
 
 
 CHECK: Check[PointEvidence] = Check(
@@ -48,11 +51,12 @@ CHECK: Check[PointEvidence] = Check(
     says="An answer tells of more accepted than drafted tokens, or of more tokens a step than its drafter can give.",
     threshold=(
         "any answer with accepted > drafted, with a count below 0, with a step that accepted more than k drafts, or"
-        " with tokens − 1 > (k + 1) × (steps + k)"
+        " with tokens − 1 > (k + 1) × (steps + k), or with steps > tokens + k"
     ),
     argument=(
         "A step emits its accepted drafts, of which there are at most k, and one token more. The k steps of grace are"
-        " those that a cut answer may hide. One answer is enough: whoever counts it counts the others."
+        " those that a cut answer may hide; the k + 1 tokens those of a last step that were cut off. One answer is"
+        " enough: whoever counts it counts the others."
     ),
     remedy="Compare one answer by hand with the engine's log; report the engine's bug; do not use the acceptance.",
     look=_look,

@@ -19,10 +19,21 @@ def identity(rate: Told, drafts: Told) -> Told:
 
 
 def independent(alpha: Told, drafts: Told) -> Told:
-    """(1 − α^(k+1)) / (1 − α) = 1 + α + … + α^k: where each position is accepted alike and independently."""
-    powers = range(int(drafts.value) + 1)
-    value, low, high = (float(sum(bound**power for power in powers)) for bound in (alpha.value, alpha.low, alpha.high))
+    """(1 − α^(k+1)) / (1 − α) = 1 + α + … + α^k: where each position is accepted alike and independently.
+
+    `alpha`: a share; what its rounding has beyond 1 is left out.
+    """
+    value, low, high = (_series(min(bound, 1.0), drafts.value) for bound in (alpha.value, alpha.low, alpha.high))
     return Told(value, low, high)
+
+
+def _series(alpha: float, drafts: float) -> float:
+    return drafts + 1.0 if alpha == 1 else float((1 - alpha ** (drafts + 1)) / (1 - alpha))
+
+
+def is_share(told: Told) -> bool:
+    """Whether it can be a share at all; one that cannot is named as such, and no other law is asked of it."""
+    return told.low <= 1 and told.high >= 0
 
 
 def bound_of(row: Row) -> tuple[Told, str] | None:
@@ -48,7 +59,7 @@ def _shares(document: Document) -> Looked:
             share = row.get(name)
             if share is not None:
                 asked += 1
-                if share.low > 1 or share.high < 0:
+                if not is_share(share):
                     seen.append(Seen((row,), f"{row.label}: {name} {share} is no share", (f"0 ≤ {share} ≤ 1 fails",)))
         length, drafts = row.get(Name.ACCEPTANCE_LENGTH), row.drafts
         if length is not None and drafts is not None:
@@ -78,7 +89,7 @@ def _readings(row: Row, drafts: Told) -> list[tuple[list[tuple[str, Told]], bool
     rate, alpha = row.get(Name.ACCEPTANCE_RATE), row.get(Name.ALPHA)
     found = []
     for share in (alpha, rate):
-        if share is None:
+        if share is None or not is_share(share):
             continue
         told = [(f"(1 − {share}^{drafts + ONE}) / (1 − {share})", independent(share, drafts))]
         told += [(f"1 + {share} × {drafts}", identity(share, drafts))] if share is rate else []

@@ -6,7 +6,7 @@ from specbench_client.analysis.audit.columns import Name
 from specbench_client.analysis.audit.document import Document, Row
 from specbench_client.analysis.audit.numbers import Told
 from specbench_client.analysis.audit.rule import Looked, Rule, Seen
-from specbench_client.analysis.audit.rules.acceptance import ONE, identity, independent
+from specbench_client.analysis.audit.rules.acceptance import ONE, identity, independent, is_share
 
 TOLERANCE = 0.05
 STATED = 0.10
@@ -27,7 +27,7 @@ def implied(row: Row) -> dict[str, tuple[Told, str]]:
         return dict.fromkeys(READINGS, (tpot, f"{tpot} ms × 1"))
     if told is not None:
         return dict.fromkeys(READINGS, (tpot * told, f"{tpot} ms × {told}"))
-    if drafts is None or rate is None or row.uneven:
+    if drafts is None or rate is None or row.uneven or not is_share(rate):
         return {}
     lengths = (identity(rate, drafts), independent(rate, drafts))
     sums = (f"(1 + {rate} × {drafts})", f"(1 − {rate}^{drafts + ONE}) / (1 − {rate})")
