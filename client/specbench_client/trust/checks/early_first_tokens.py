@@ -28,7 +28,7 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if evidence.pairs is None or evidence.level.concurrency != 1:
         return []
     first = evidence.pairs.rows[numbers(evidence.pairs.rows, "turn") == 0]
-    middles = [_middles(rows) for _, rows in first.groupby("repeat") if len(rows) >= PAIRS_MIN]
+    middles = [(_middle(rows, ARM), _middle(rows, BASELINE)) for _, rows in first.groupby("repeat") if len(rows) >= PAIRS_MIN]
     if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
         return []
     mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))
@@ -39,12 +39,8 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=mine / theirs, threshold=1 - EARLIER)]
 
 
-def _middles(rows: pd.DataFrame) -> tuple[float, float]:
-    """The median time to first token of both sides (ms)."""
-    return _middle(rows, ARM), _middle(rows, BASELINE)
-
-
 def _middle(rows: pd.DataFrame, side: str) -> float:
+    """The median time to the first token of one side (ms)."""
     return float(np.median(numbers(rows, "first_token_ns" + side) - numbers(rows, "intended_ns" + side))) / NS_PER_MS
 
 
