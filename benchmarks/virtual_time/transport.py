@@ -54,7 +54,9 @@ class VirtualTransport:
     def _submitted(self, request: HttpRequest) -> tuple[Stream, Wire]:
         self.arrived += 1
         kind = self.dialect.paths[urlsplit(request.url).path]
-        ask = self.dialect.read(Incoming(kind, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock()))
+        ask = self.dialect.read(
+            Incoming(kind, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
+        )
         if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
             raise EngineBroken("EngineCore encountered an issue.")
         return self.engine.submit(ask), self.dialect.wire(ask)

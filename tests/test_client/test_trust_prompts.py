@@ -109,7 +109,10 @@ def test_random_words_in_a_file_of_ones_own_are_doubted(coverage: Coverage, whos
 @pytest.mark.parametrize("mixed", [False, True])
 def test_random_words_are_found_from_the_file_to_the_verdict(mixed: bool, tmp_path: Path) -> None:
     draw, file = Random(1), tmp_path / "prompts.jsonl"
-    texts = [" ".join(draw.choices([f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)], k=300)) for _ in range(30)]
+    texts = [
+        " ".join(draw.choices([f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)], k=300))
+        for _ in range(30)
+    ]
     file.write_text("".join(json.dumps({"id": f"{n}", "prompt": text}) + "\n" for n, text in enumerate(texts)))
     member = {"source": "jsonl", "uri": str(file)}
     dataset = {"source": "mix", "members": [{"name": "all", "weight": 1, **member}]} if mixed else member
@@ -117,7 +120,9 @@ def test_random_words_are_found_from_the_file_to_the_verdict(mixed: bool, tmp_pa
     coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
     assert coverage is not None
 
-    assert [each.check for each in run_of_world(wanted, Lies(coverage={"chat": coverage})).findings] == ["RandomPrompts"]
+    assert [each.check for each in run_of_world(wanted, Lies(coverage={"chat": coverage})).findings] == [
+        "RandomPrompts"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,12 @@ def test_short_answers_are_noted_with_the_share_of_the_first_token() -> None:
 
 @pytest.mark.parametrize(
     ("given", "noted"),
-    [({"concurrency": (1,)}, True), ({"concurrency": (1, 2)}, False), ({"rate": (0.2,)}, True), ({"rate": (5.0,)}, False)],
+    [
+        ({"concurrency": (1,)}, True),
+        ({"concurrency": (1, 2)}, False),
+        ({"rate": (0.2,)}, True),
+        ({"rate": (5.0,)}, False),
+    ],
 )
 def test_a_run_that_knows_one_stream_alone_is_noted(given: dict[str, Any], noted: bool) -> None:
     found = run_of_world(World(prompts=40, **given), one_stream=True).findings

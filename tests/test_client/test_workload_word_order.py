@@ -14,7 +14,12 @@ from specbench_client.workload.reading import Prompt
 from specbench_client.workload.word_order import NUMBER, PAIRS_MAX, word_order, words_of
 
 DRAW = random.Random(7)
-LIST = [f"{first}{second}{third}" for first in "bdfgklm" for second in ("an", "ora", "ith", "ull", "e", "os", "ind") for third in "aeioust"]
+LIST = [
+    f"{first}{second}{third}"
+    for first in "bdfgklm"
+    for second in ("an", "ora", "ith", "ull", "e", "os", "ind")
+    for third in "aeioust"
+]
 CODE = [path.read_text() for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:60]]
 
 
@@ -41,7 +46,9 @@ RANDOM = {
     "behind one long beginning": prompts([f"{SHARED} {words(256)}" for _ in range(40)]),
     "token ids": token_prompts([[DRAW.randrange(128000) for _ in range(512)] for _ in range(20)]),
     "token ids in sequence": token_prompts([list(range(at, at + 512)) for at in DRAW.sample(range(128000), 20)]),
-    "Chinese letters": prompts(["".join(DRAW.choices([chr(0x4E00 + n) for n in range(900)], k=400)) for _ in range(40)]),
+    "Chinese letters": prompts(
+        ["".join(DRAW.choices([chr(0x4E00 + n) for n in range(900)], k=400)) for _ in range(40)]
+    ),
 }
 
 

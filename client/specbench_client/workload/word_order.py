@@ -3,8 +3,8 @@
 In any language, in code and in JSON, some words follow one another again and again ("of the", "return self"). Shuffle
 the same words, and most of these pairs are gone. In random words, random token ids, or words drawn from a list, nothing
 is lost: they were shuffled before. So two shares are measured: of the different pairs of neighbouring words, how many
-come back, as the prompts stand and with their words shuffled. Where the order says nothing, they are the same. Which words they are, and how often each is used, is alike
-on both sides and says nothing.
+come back, as the prompts stand and with their words shuffled. Where the order says nothing, they are the same. Which
+words they are, and how often each is used, is alike on both sides and says nothing.
 
 What prompts share word by word is no order of their own, and is left out: the same beginning or end (an instruction, a
 template), and longer passages that an earlier prompt had.
@@ -69,7 +69,9 @@ def words_of(prompt: Prompt) -> Words:
     word: each row of a table has its own, and stands in order nevertheless.
     """
     messages = chain.from_iterable(prompt.turns)
-    return list(chain.from_iterable(_words(each.content) if each.content else each.token_ids or () for each in messages))
+    return list(
+        chain.from_iterable(_words(each.content) if each.content else each.token_ids or () for each in messages)
+    )
 
 
 def _words(text: str) -> Sequence[str]:

@@ -28,7 +28,9 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if evidence.pairs is None or evidence.level.concurrency != 1:
         return []
     first = evidence.pairs.rows[numbers(evidence.pairs.rows, "turn") == 0]
-    middles = [(_middle(rows, ARM), _middle(rows, BASELINE)) for _, rows in first.groupby("repeat") if len(rows) >= PAIRS_MIN]
+    middles = [
+        (_middle(rows, ARM), _middle(rows, BASELINE)) for _, rows in first.groupby("repeat") if len(rows) >= PAIRS_MIN
+    ]
     if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
         return []
     mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))

@@ -37,8 +37,8 @@ CHECK: Check[RunEvidence] = Check(
     severities=(Severity.NOTE,),
     says="Every load of the run keeps about one request in flight.",
     threshold=(
-        f"fewer than {IN_FLIGHT:g} requests in flight at the highest load: as asked of a closed loop, as seen of an open"
-        " one"
+        f"fewer than {IN_FLIGHT:g} requests in flight at the highest load: as asked of a closed loop, as seen of an"
+        " open one"
     ),
     argument=(
         "A batch of one leaves the GPU waiting for memory, and drafts are verified for nothing; a full one has no time"

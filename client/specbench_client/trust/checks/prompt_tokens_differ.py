@@ -47,11 +47,11 @@ CHECK: Check[CellEvidence] = Check(
     ),
     argument=(
         "One model and one template make the same tokens of the same text: honest is 0. A template that prints the date"
-        " may add one at midnight, in a few requests. Another prompt is another task, so nothing that is compared holds."
+        " may add one at midnight, in a few requests. Another prompt is another task, so nothing compared holds."
     ),
     remedy=(
-        "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client apply"
-        " the template (chatTemplate.appliedBy: Client), so that both read the same token ids."
+        "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client"
+        " apply the template (chatTemplate.appliedBy: Client), so that both read the same token ids."
     ),
     look=_look,
 )

@@ -26,8 +26,8 @@ def _of(workload: str, points: Sequence[PointSummary]) -> Seen | None:
     first, whole = _mean(points, _FIRST), _mean(points, _WHOLE)
     share = f", and {first / whole:.0%} of their time is the first one's" if first and whole else ""
     message = (
-        f"the answers of workload {workload!r} have {tokens:.0f} tokens in the mean{share}: its figures speak of answers"
-        " as short as these"
+        f"the answers of workload {workload!r} have {tokens:.0f} tokens in the mean{share}: its figures speak of"
+        " answers as short as these"
     )
     return Seen(Severity.NOTE, message, value=tokens, threshold=TOKENS, workload=workload)
 

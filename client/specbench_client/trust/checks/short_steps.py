@@ -39,7 +39,7 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
 
 
 def _ratio(rows: pd.DataFrame) -> float | None:
-    """Mean step of the arm over the baseline's, of the pairs of one repeat; None where the steps are few or not told."""
+    """Mean step of the arm over the baseline's, over the pairs of one repeat; None where steps are few or not told."""
     mine, theirs = _step(rows, ARM), _step(rows, BASELINE)
     return None if mine is None or theirs is None else mine / theirs
 
@@ -57,8 +57,8 @@ CHECK: Check[CellEvidence] = Check(
     severities=(Severity.DOUBT,),
     says="In a closed loop, the arm's decode steps are shorter than the paired baseline's.",
     threshold=(
-        f"in every repeat more than {SHORTER:.0%} shorter, over at least {STEPS_MIN} steps a side; only where the engine"
-        " tells its steps"
+        f"in every repeat more than {SHORTER:.0%} shorter, over at least {STEPS_MIN} steps a side; only where the"
+        " engine tells its steps"
     ),
     argument=(
         "At as many streams a step that verifies drafts is as long as a plain one, or longer. Runs of one engine differ"
