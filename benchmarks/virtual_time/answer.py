@@ -30,6 +30,10 @@ class Between:
     """It holds back what follows the last token for so long."""
     dawdling_ns: int = 0
     """The client lets so much time pass before it sends."""
+    preamble: str = ""
+    """A gateway puts these words in front of every prompt."""
+    silent_cache: bool = False
+    """It takes the prompt's cached tokens out of the answer."""
 
 
 @dataclass
@@ -109,6 +113,6 @@ class Answer:
             finish_reason=self.stream.answer.finish_reason,
             outcomes=tuple(piece.outcome for piece in self._sent),
             reported_tokens=self.faults.reported_tokens(len(words)),
-            cached_tokens=self.stream.cached_tokens,
+            cached_tokens=0 if self.between.silent_cache else self.stream.cached_tokens,
             timing=self.stream.timing,
         )

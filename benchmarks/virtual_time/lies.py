@@ -13,6 +13,8 @@ from virtual_time.world import World
 ARM, BASELINE = "eagle3", "none"
 SMALL: Mapping[str, Any] = {"concurrency": [4]}
 SLOW = StepCost(base_ms=40.0, per_token_ms=2.0)
+READING = StepCost(per_prefill_ms=0.3)
+COPYING = "ngram"
 OPEN: Mapping[str, Any] = {"rate": [4.0], "slots": 64}
 
 
@@ -118,6 +120,27 @@ LIES: Mapping[str, Lie] = {
     "overloaded": Lie(
         "more arrives than the engine can do", ("Overloaded",),
         _at(load={"rate": [8.0], "slots": 64, "requests": 90}, cost=SLOW, max_tokens=48, repeats=1),
+    ),
+    "silent-cache": Lie(
+        "prompts of the drafter's arm come from a cache, and a gateway hides it", ("EarlyFirstTokens",),
+        _at(load={"concurrency": [1]}, cost=READING, faults=_faulty(Fault.PROMPT_CACHE, 0.9, ARM),
+            between={ARM: Between(silent_cache=True)}),
+    ),
+    "slower-baseline": Lie(
+        "the baseline runs on a machine that is 30 % slower", ("ShortSteps", "EarlyFirstTokens"),
+        _at(load={"concurrency": [1]}, methods=(COPYING,), slower={BASELINE: 1.3}),
+    ),
+    "slower-baseline-loaded": Lie(
+        "the same at four streams", ("ShortSteps",),
+        _at(methods=(COPYING,), slower={BASELINE: 1.5}),
+    ),
+    "answer-cache": Lie(
+        "answers of the drafter's arm are played back from a cache", ("ShortSteps",),
+        _at(slower={ARM: 0.2}),
+    ),
+    "preamble": Lie(
+        "a gateway puts a system prompt in front, on the drafter's arm alone", ("PromptTokensDiffer",),
+        _at(between={ARM: Between(preamble="You are a helpful assistant.")}),
     ),
     "few-prompts": Lie("four prompts", ("FewPrompts",), World(seed=7, prompts=4, load={"concurrency": [1]})),
     "alike-prompts": Lie("32 prompts of which 16 repeat the others", ("AlikePrompts",), _at(different=16)),

@@ -54,10 +54,21 @@ class VirtualTransport:
     def _submitted(self, request: HttpRequest) -> tuple[Stream, Wire]:
         self.arrived += 1
         kind = self.dialect.paths[urlsplit(request.url).path]
-        ask = self.dialect.read(Incoming(kind, request.body, request.headers["X-Request-Id"], self.clock()))
+        ask = self.dialect.read(
+            Incoming(kind, self._rewritten(request.body), request.headers["X-Request-Id"], self.clock())
+        )
         if self.engine.config.faults.refuses(self.engine.config.seed, self.arrived):
             raise EngineBroken("EngineCore encountered an issue.")
         return self.engine.submit(ask), self.dialect.wire(ask)
+
+    def _rewritten(self, body: bytes) -> bytes:
+        """What the gateway makes of a chat's first message."""
+        if not self.between.preamble:
+            return body
+        asked = json.loads(body)
+        first = asked["messages"][0]
+        first["content"] = f"{self.between.preamble} {first['content']}"
+        return json.dumps(asked).encode()
 
     async def _refused(self, refused: RequestError, connect_ns: int, sent_ns: int) -> Exchange:
         body = json.dumps(self.dialect.error(refused)).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -59,6 +59,8 @@ class World:
     faults: Mapping[str, Mapping[Fault, float]] = field(default_factory=dict)
     between: Mapping[str, Between] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    slower: Mapping[str, float] = field(default_factory=dict)
+    """How many times as long each step takes on the machine of an arm, by its name."""
     foreign: bool = False
     """Whether somebody else uses the engine too, one request after the other."""
 
@@ -86,13 +88,14 @@ class World:
     def config(self, arm: Arm, launch: int) -> SimulatorConfig:
         """The engine of one launch: the arm's drafter, on a machine of its own pace."""
         running = _drafter(arm)
-        per_draft_ms = HABITS[running.method].per_draft_ms
-        cost = self.cost
+        slower = self.slower.get(arm.name, 1.0)
+        per_draft_ms = HABITS[running.method].per_draft_ms * slower
+        base, token, kv, _, prefill = (slower * value for value in astuple(self.cost))
         return SimulatorConfig(
             seed=self.seed,
             drafter=running,
             acceptance=self._acceptance(running),
-            cost=StepCost(cost.base_ms, cost.per_token_ms, cost.per_kv_ms, per_draft_ms, cost.per_prefill_ms),
+            cost=StepCost(base, token, kv, per_draft_ms, prefill),
             faults=Machine(self.faults.get(arm.name, NO_FAULTS), self.noise, self.rng("machine", arm.name, launch)),
             max_model_len=self.limits.get(arm.name, 32768),
             output_mean_tokens=self.output_mean,

@@ -62,7 +62,7 @@ def diverging(share: float, *, arms: tuple[str, ...] = ("ngram",), later_repeats
 
 def test_truncated_answers_are_found() -> None:
     findings = found(cut(0.5))
-    assert names(findings) == [("TruncatedOutput", INVALID)]
+    assert names(findings) == [("TruncatedOutput", INVALID), ("ShortAnswers", NOTE)]
     assert (findings[0].arm, findings[0].load, findings[0].point) == ("ngram", "1", None)
     assert "24 have an answer more than 10% shorter" in findings[0].message
 
@@ -83,7 +83,7 @@ def test_a_handful_of_prompts_is_enough_where_all_agree() -> None:
 
 def test_a_truncated_baseline_is_found_from_the_other_side() -> None:
     findings = found(cut(0.5, arm="none"))
-    assert names(findings) == [("TruncatedOutput", INVALID)]
+    assert names(findings) == [("TruncatedOutput", INVALID), ("ShortAnswers", NOTE)]
     assert "the baseline's are cut" in findings[0].message
 
 
@@ -101,7 +101,7 @@ def test_lengths_that_differ_both_ways_are_rounding_not_truncation() -> None:
 
 @pytest.mark.parametrize("lies", [cut(0.5), diverging(1.0, later_repeats_only=True)])
 def test_sampled_answers_differ_by_design_and_are_not_judged(lies: Lies) -> None:
-    assert found(lies, World(prompts=24, temperature=0.8)) == []
+    assert found(lies, World(prompts=24, tokens=(100, 160), temperature=0.8)) == []
 
 
 def test_diverging_greedy_answers_are_found() -> None:
@@ -180,7 +180,7 @@ def counting_more(tokens: int) -> Lies:
 
 def test_one_token_more_for_the_same_text_is_found_where_it_moves_the_speedup() -> None:
     findings = found(counting_more(1), World(tokens=(15, 25)))
-    assert names(findings) == [("SameTextOtherCount", INVALID)]
+    assert names(findings) == [("SameTextOtherCount", INVALID), ("ShortAnswers", NOTE)]
     assert findings[0].value == pytest.approx(1 / 20, rel=0.5)
     assert "the very text" in findings[0].message
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from specbench_api.outcome.coverage import CategoryCoverage, Coverage, Recorded
+from specbench_api.outcome.coverage import CategoryCoverage, Coverage, Recorded, WordOrder
 from specbench_api.outcome.finding import Severity
+from specbench_api.plan.plan import Point
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
@@ -19,6 +22,7 @@ from specbench_client.report.tables import markdown
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.drafters import Method, drafter
 from specbench_client.store.folder import FolderStore
+from specbench_client.workload.prompts import load_prompts
 from specbench_testing.driving import plan_of, simulator
 from specbench_testing.records import Lies, World, run_of_world
 
@@ -71,6 +75,126 @@ def test_a_mix_with_random_words_is_told_with_their_share() -> None:
 
     assert (finding.check, finding.value) == ("RandomPrompts", 0.25)
     assert finding.message.startswith("25% of the prompts of workload 'chat' are random words")
+
+
+RANDOM_ORDER, REAL_ORDER = (WordOrder(pairs=8000, repeated=share, shuffled=0.05) for share in (0.052, 0.17))
+
+
+def ordered(whole: WordOrder | None, **by_category: WordOrder | None) -> Coverage:
+    """100 prompts, with what their words told."""
+    counted = [
+        CategoryCoverage(category=name, asked=50, used=50, turns=50, order=order) for name, order in by_category.items()
+    ]
+    return Coverage(
+        source="jsonl", rows=100, asked=100, used=100, turns=100, left_out={}, by_category=counted, order=whole
+    )
+
+
+@pytest.mark.parametrize(
+    ("coverage", "whose"),
+    [
+        (ordered(RANDOM_ORDER), "its prompts"),
+        (ordered(REAL_ORDER, code=REAL_ORDER, chat=RANDOM_ORDER), "the prompts of chat"),
+        (ordered(REAL_ORDER, code=REAL_ORDER, chat=None), None),
+        (ordered(None), None),
+    ],
+)
+def test_random_words_in_a_file_of_ones_own_are_doubted(coverage: Coverage, whose: str | None) -> None:
+    found = run_of_world(World(prompts=20), Lies(coverage={"chat": coverage})).findings
+
+    assert [(each.check, each.severity) for each in found] == ([("RandomPrompts", DOUBT)] if whose else [])
+    assert all(f"the words of {whose} stand in random order: 5.2% of the pairs" in each.message for each in found)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_random_words_are_found_from_the_file_to_the_verdict(mixed: bool, tmp_path: Path) -> None:
+    draw, file = Random(1), tmp_path / "prompts.jsonl"
+    texts = [
+        " ".join(draw.choices([f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)], k=300))
+        for _ in range(30)
+    ]
+    file.write_text("".join(json.dumps({"id": f"{n}", "prompt": text}) + "\n" for n, text in enumerate(texts)))
+    member = {"source": "jsonl", "uri": str(file)}
+    dataset = {"source": "mix", "members": [{"name": "all", "weight": 1, **member}]} if mixed else member
+    wanted = world(dataset)
+    coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
+    assert coverage is not None
+
+    assert [each.check for each in run_of_world(wanted, Lies(coverage={"chat": coverage})).findings] == [
+        "RandomPrompts"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("spec-bench", "spec_bench_question.jsonl"), ("gsm8k", "gsm8k_test.jsonl"), ("humaneval", "HumanEval.jsonl.gz")],
+)
+def test_the_published_sets_stand_in_order(source: str, name: str, tmp_path: Path) -> None:
+    file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
+    if not file.exists():
+        pytest.skip(f"{name} is not here")
+    wanted = world({"source": source, "uri": str(file)})
+    coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
+    assert coverage is not None
+    assert coverage.order is not None, "they are long enough to be judged"
+    assert run_of_world(wanted, Lies(coverage={"chat": coverage})).findings == []
+
+
+# -- short answers, other prompts, one stream --------------------------------------------------------------------------
+
+
+def test_short_answers_are_noted_with_the_share_of_the_first_token() -> None:
+    (finding,) = run_of_world(World(prompts=20, tokens=(20, 40))).findings
+
+    assert (finding.check, finding.severity, finding.workload) == ("ShortAnswers", NOTE, "chat")
+    assert finding.value is not None
+    assert 20 < finding.value < 40
+    assert "of their time is the first one's" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("given", "noted"),
+    [
+        ({"concurrency": (1,)}, True),
+        ({"concurrency": (1, 2)}, False),
+        ({"rate": (0.2,)}, True),
+        ({"rate": (5.0,)}, False),
+    ],
+)
+def test_a_run_that_knows_one_stream_alone_is_noted(given: dict[str, Any], noted: bool) -> None:
+    found = run_of_world(World(prompts=40, **given), one_stream=True).findings
+
+    assert [each.severity for each in found if each.check == "OneStream"] == [NOTE] * noted
+
+
+@pytest.mark.parametrize(("every", "found"), [(1, ["PromptTokensDiffer"]), (10, ["PromptTokensDiffer"]), (1000, [])])
+def test_other_prompt_tokens_than_the_baselines_break_the_comparison(every: int, found: list[str]) -> None:
+    def longer(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        if point.arm == "none":
+            return frame
+        numbered = enumerate(frame["input_tokens"])
+        return frame.assign(input_tokens=[tokens + 7 * (place % every == 0) for place, tokens in numbered])
+
+    seen = run_of_world(World(prompts=40), Lies(records=longer)).findings
+
+    assert [each.check for each in seen if each.severity is Severity.INVALID] == found
+    assert all("the median difference is +7" in each.message for each in seen)
+
+
+def test_a_category_of_few_prompts_is_noted_and_told_without_intervals() -> None:
+    wanted = World(prompts=24, categories=("code", "code", "code", "code", "code", "chat", "code"))
+    summary = run_of_world(wanted)
+
+    (finding,) = summary.findings
+    assert (finding.check, finding.severity, finding.value) == ("FewPrompts", NOTE, 3)
+    assert "fewer than 5 different prompts: chat (3)." in finding.message
+    (arm,) = (cell for cell in summary.cells if cell.arm != "none")
+    chat, code = arm.by_category["chat"], arm.by_category["code"]
+    assert chat["speedup"].value is not None
+    assert all(figure.interval is None for figure in chat.values())
+    assert code["speedup"].interval is not None
+    assert arm.claims is not None
+    assert arm.claims.by_category["chat"] == "no interval"
 
 
 # -- rows that are missing ---------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from specbench_client.metrics.frame import Values, steady
 from specbench_client.metrics.pace import STREAM_TPS
 from specbench_client.metrics.pairing import Pairs, pair
 from specbench_client.metrics.table import CATEGORY_RATIOS
+from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
 from specbench_client.trust.evidence import CellEvidence, finding_of
 from specbench_client.trust.table import CELL_CHECKS
 
@@ -73,6 +74,8 @@ class Judged:
     """Different prompts of its steady rows."""
     category_p_values: Mapping[str, float | None] = field(default_factory=dict)
     """Of the speed-up within each category."""
+    category_prompts: Mapping[str, int] = field(default_factory=dict)
+    """Different prompts of the steady rows of each category, where there are several categories."""
     ratio: LogRatio | None = None
     """Of the speed-up, with its resamples; None where nothing was compared."""
     break_even: BreakEven | None = None
@@ -124,6 +127,7 @@ def judge(measured: Measured, baseline: Measured | None, diverged: Divergence | 
         p_value=compared.p_value if compared else None,
         prompts=prompts,
         category_p_values={name: each.p_value for name, each in by_category.items()} if pairs else {},
+        category_prompts={name: each.prompts for name, each in by_category.items()},
         ratio=compared.ratio if compared else None,
         break_even=break_even(cell, pairs, most_drafts(measured.arm), measured.seed) if pairs else None,
         observation=observation(_place(measured), measured.rows) if valid else None,
@@ -174,10 +178,19 @@ def _repeats(baseline: Measured | None) -> Values:
 
 @dataclass(frozen=True)
 class _OfCategory:
-    """Figures of one category of a cell, and the p-value of its speed-up."""
+    """Figures of one category of a cell, the p-value of its speed-up, and how many different prompts it has."""
 
     figures: dict[str, Figure]
     p_value: float | None
+    prompts: int
+
+    @property
+    def as_told(self) -> _OfCategory:
+        """Without intervals where the prompts are too few for any: the ratios stay."""
+        if self.prompts >= INTERVAL_FROM:
+            return self
+        bare = {name: figure.model_copy(update={"interval": None}) for name, figure in self.figures.items()}
+        return _OfCategory(bare, None, self.prompts)
 
 
 def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, _OfCategory]:
@@ -186,16 +199,17 @@ def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, _OfCatego
     names = sorted({str(name) for name in rows["category"] if name is not None})
     if len(names) < 2:
         return {}
-    return {name: _of_category(name, measured, rows, pairs) for name in names}
+    return {name: _of_category(name, measured, rows, pairs).as_told for name in names}
 
 
 def _of_category(name: str, measured: Measured, rows: pd.DataFrame, pairs: Pairs | None) -> _OfCategory:
     mine, seed = rows[(rows["category"] == name).to_numpy(bool)].reset_index(drop=True), measured.seed
     figures = ratio_figures(Sample(mine, seed), limited(CATEGORY_RATIOS, most_drafts(measured.arm)))
+    prompts = int(mine["prompt_id"].nunique())
     if pairs is None:
-        return _OfCategory(figures, None)
+        return _OfCategory(figures, None, prompts)
     inside = pairs.of_category(name)
     compared = speedup(SPEEDUP, inside, seed)
     figures |= {SPEEDUP: compared.figure, TPOT_SPEEDUP: speedup(TPOT_SPEEDUP, inside, seed).figure}
     figures |= named(end_to_end(inside, measured.level.concurrency, seed))
-    return _OfCategory(figures, compared.p_value)
+    return _OfCategory(figures, compared.p_value, prompts)

@@ -56,7 +56,9 @@ def summarise_run(
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
-    evidence = RunEvidence(plan, measured, missing, _prompts(plan, judged), simulated, launches, coverage or {})
+    counts = _prompts(plan, judged)
+    by_category = {workload: _category_prompts(workload, judged) for workload in counts}
+    evidence = RunEvidence(plan, measured, missing, counts, simulated, launches, coverage or {}, by_category)
     findings = [*_run_findings(evidence), *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
     summary = RunSummary(
@@ -163,6 +165,13 @@ def _prompts(plan: Plan, judged: Sequence[Judged]) -> dict[str, int]:
 
 def _fewest_prompts(workload: str, judged: Sequence[Judged]) -> int | None:
     return min((each.prompts for each in judged if each.cell.workload == workload), default=None)
+
+
+def _category_prompts(workload: str, judged: Sequence[Judged]) -> dict[str, int]:
+    """Different prompts by category: the fewest that any cell has of it."""
+    counts = [each.category_prompts for each in judged if each.cell.workload == workload]
+    names = sorted({name for count in counts for name in count})
+    return {name: min(count.get(name, 0) for count in counts) for name in names}
 
 
 def _invalid(judged: Sequence[Judged], on_points: Sequence[Finding]) -> set[str]:

@@ -122,6 +122,8 @@ class RunEvidence:
     """What was seen of the launches that served a measured point."""
     coverage: Mapping[str, Coverage] = field(default_factory=dict)
     """By workload, as far as it was kept."""
+    category_prompts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By workload and category, where a workload has several: as `prompts`."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from specbench_client.workload.checking import Fault
 from specbench_client.workload.reading import Prompt
 from specbench_client.workload.sources.openai_logs import Logged
 from specbench_client.workload.sources.source import Loader
+from specbench_client.workload.word_order import word_order
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def coverage_of(selection: Selection, loader: Loader, account: Account, recorded
         excluded=dict(excluded),
         by_category=_by_category(missing, asked, used),
         recorded=recorded,
+        order=word_order(used),
     )
 
 
@@ -73,9 +75,9 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 def _by_category(missing: Sequence[Fault], asked: Sequence[Prompt], used: Sequence[Prompt]) -> list[CategoryCoverage]:
     there = Counter(prompt.category for prompt in asked)
-    sent, turns = Counter(prompt.category for prompt in used), Counter[str | None]()
+    sent: dict[str | None, list[Prompt]] = defaultdict(list)
     for prompt in used:
-        turns[prompt.category] += len(prompt.turns)
+        sent[prompt.category].append(prompt)
     lost: dict[str | None, Counter[str]] = defaultdict(Counter)
     for fault in missing:
         lost[fault.category][fault.reason] += 1
@@ -83,9 +85,10 @@ def _by_category(missing: Sequence[Fault], asked: Sequence[Prompt], used: Sequen
         CategoryCoverage(
             category=name,
             asked=there[name] + lost[name].total(),
-            used=sent[name],
-            turns=turns[name],
+            used=len(sent[name]),
+            turns=sum(len(prompt.turns) for prompt in sent[name]),
             left_out=dict(lost[name]),
+            order=word_order(sent[name]),
         )
         for name in dict.fromkeys([*there, *lost])
     ]

@@ -15,6 +15,7 @@ from specbench_api.outcome.coverage import CategoryCoverage, Coverage, MemberCov
 from specbench_api.spec.dataset import Dataset, Member
 from specbench_client.errors import BadInput
 from specbench_client.workload.reading import Prompt
+from specbench_client.workload.word_order import word_order
 
 
 def mixed(dataset: Dataset, prompts: Mapping[str, Sequence[Prompt]]) -> list[Prompt]:
@@ -74,6 +75,7 @@ def mixed_coverage(dataset: Dataset, coverages: Mapping[str, Coverage], used: Se
         excluded=_summed([one.excluded for one in found]),
         by_category=[_category(member.name, coverages[member.name], used) for member in members],
         members={member.name: _member(member, whole) for member in members},
+        order=word_order(used),
     )
 
 
@@ -90,7 +92,14 @@ def _member(member: Member, whole: int) -> MemberCoverage:
 def _category(name: str, found: Coverage, used: Sequence[Prompt]) -> CategoryCoverage:
     mine = [prompt for prompt in used if prompt.category == name]
     turns = sum(len(prompt.turns) for prompt in mine)
-    return CategoryCoverage(category=name, asked=found.asked, used=len(mine), turns=turns, left_out=found.left_out)
+    return CategoryCoverage(
+        category=name,
+        asked=found.asked,
+        used=len(mine),
+        turns=turns,
+        left_out=found.left_out,
+        order=word_order(mine),
+    )
 
 
 def _summed(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:

@@ -5,6 +5,22 @@ from __future__ import annotations
 from specbench_api.model import ApiModel
 
 
+class WordOrder(ApiModel):
+    """Whether the order of a set's words says something: random words lose nothing by being shuffled."""
+
+    pairs: int
+    """Pairs of neighbouring words that were looked at: without what prompts share word by word, 8,000 at most."""
+    repeated: float
+    """Of the different pairs, the share that is there more than once."""
+    shuffled: float
+    """The same share with the same words in random order: the mean of five."""
+
+    @property
+    def moved(self) -> float:
+        """By how much shuffling moves the share; 0 where the words stood in no order."""
+        return abs(self.repeated - self.shuffled)
+
+
 class CategoryCoverage(ApiModel):
     """One category."""
 
@@ -18,6 +34,8 @@ class CategoryCoverage(ApiModel):
     """Their turns: requests of one pass."""
     left_out: dict[str, int] = {}
     """Rows without a usable text, by reason."""
+    order: WordOrder | None = None
+    """Of its prompts' words; None where they are too few to tell."""
 
 
 class Recorded(ApiModel):
@@ -77,6 +95,8 @@ class Coverage(ApiModel):
     """Of a mix, by name."""
     recorded: Recorded | None = None
     """What a request log says of its own requests."""
+    order: WordOrder | None = None
+    """Of all prompts' words; None where they are too few to tell, or it was not looked at."""
 
     @property
     def missing(self) -> int:

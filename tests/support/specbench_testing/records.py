@@ -25,6 +25,7 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.point import summarise_point
 from specbench_client.analysis.run import summarise_run
+from specbench_client.trust.checks import one_stream as one_stream_check
 from specbench_testing.resources import run_of
 
 NS_PER_MS = 1_000_000
@@ -271,13 +272,21 @@ def watch_of(point: Point) -> SelfWatch:
     return seen.model_copy(update={"reached_rate": point.level.rate, "in_flight_growth": 1.0})
 
 
-def run_of_world(world: World, lies: Lies = HONEST) -> RunSummary:
-    """Measure and summarise the whole plan."""
+def run_of_world(world: World, lies: Lies = HONEST, *, one_stream: bool = False) -> RunSummary:
+    """Measure and summarise the whole plan.
+
+    `one_stream`: whether the note OneStream is kept. Most worlds have one stream for the sake of plain times, and each
+    of them would be noted for it.
+    """
     points = [point for point in world.plan.points if lies.measured(point)]
     measured = {point.hash: point_of(world, point, lies) for point in points}
     records = {key: [frame] for key, (_, frame) in measured.items()}
     summaries = [summary for summary, _ in measured.values()]
-    return summarise_run(world.plan, summaries, records, CREATED, lies.launches, coverage=lies.coverage, slo=world.slo)
+    summary = summarise_run(
+        world.plan, summaries, records, CREATED, lies.launches, coverage=lies.coverage, slo=world.slo
+    )
+    kept = [finding for finding in summary.findings if one_stream or finding.check != one_stream_check.CHECK.name]
+    return summary.model_copy(update={"findings": kept})
 
 
 def counters_of(frame: pd.DataFrame) -> Counters:
