@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from specbench_api.spec.workload import Source
 from specbench_client.cli.consoles import page
@@ -24,8 +23,13 @@ from specbench_client.dataset.inspecting import (
 from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
 from specbench_client.dataset.percentiles import Spread
 from specbench_client.errors import BadInput
+from specbench_client.report.sheets import Sheet, rich_sheet
 
 NONE = "none"
+COLUMNS = (
+    "category", "prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity",
+    "output copied p50", "BLEU-4 p50",
+)  # fmt: skip
 _SHOWN = 5
 
 
@@ -91,14 +95,9 @@ def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
 
 def _show(report: InspectionReport) -> None:
     console = page()
-    table = Table(title=f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns")
-    table.add_column("category")
-    columns = ("prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity")
-    for column in (*columns, "output copied p50", "BLEU-4 p50"):
-        table.add_column(column, justify="right")
-    for category in [*report.categories, report.overall]:
-        table.add_row(*_cells(category))
-    console.print(table)
+    title = f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns"
+    rows = [_cells(category) for category in [*report.categories, report.overall]]
+    console.print(rich_sheet(Sheet(title, COLUMNS, rows, words=COLUMNS[:1]), console.width))
     for line in _lines(report):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -29,7 +29,7 @@ def _settings(report: ReplayReport) -> Sheet:
     title = f"{report.source}: {report.answers:,} answers, {report.output_tokens:,} tokens, n-gram replayed{cost}"
     columns = ["k", "min-max n", "AL [95 %]", "AL, mean of requests", "steps that drafted", "accepted"]
     rows = [[*_knobs(each), *_figures(each.overall, batches)] for each in report.settings]
-    return Sheet(title, [*columns, *(f"B={batch}" for batch in batches)], rows, left=0)
+    return Sheet(title, [*columns, *(f"B={batch}" for batch in batches)], rows, words=())
 
 
 def _categories(report: ReplayReport) -> Sheet:
@@ -40,13 +40,15 @@ def _categories(report: ReplayReport) -> Sheet:
         for name in report.overlap_by_category
         for each in report.settings
     ]
-    return Sheet("By category", [*columns, *(f"B={batch}" for batch in batches)], rows)
+    return Sheet("By category", [*columns, *(f"B={batch}" for batch in batches)], rows, words=("category",))
 
 
 def _overlap(report: ReplayReport) -> Sheet:
     columns = ["category", "output 4-grams in the prompt [95 %]", "BLEU-4(prompt, output) [95 %]"]
     rows = [_copied(name, each) for name, each in report.overlap_by_category.items()]
-    return Sheet("Overlap of outputs with their prompts", columns, [*rows, _copied(_ALL, report.overlap)])
+    return Sheet(
+        "Overlap of outputs with their prompts", columns, [*rows, _copied(_ALL, report.overlap)], words=("category",)
+    )
 
 
 def _copied(name: str, overlap: OverlapFigures) -> list[str]:
