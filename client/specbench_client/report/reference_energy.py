@@ -19,7 +19,7 @@ $ specbench report specbench-results --latest --recompute --power power.csv
 | any CSV with a first line of names | `time` or `timestamp`, `watts`, and `device` or `gpu` where there are several |
 | Prometheus' JSON of a range query, as of DCGM's `DCGM_FI_DEV_POWER_USAGE` | each series a device |
 
-A time is seconds since 1970, or a date with its zone; one without a zone is taken as UTC. The file holds **the devices of
+A time is seconds since 1970, or a date with its zone; without one it is taken as UTC. The file holds **the devices of
 the engine and no others**: all of them are added up, idle ones too. With `--recompute` the samples are kept as
 `power.csv` beside the results and are read again whenever the answer is made anew; without it they are used once.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from specbench_api.outcome.oracle import Charge, OracleReport, OracleRow, Policy
 from specbench_client.analysis.oracle.differences import differences
@@ -19,6 +22,8 @@ from specbench_client.report.plots.sections.section import Drawn
 
 ROWS_MAX, COLUMNS_MAX = 24, 48
 """Of the map; neighbours are one."""
+FULL_COLOUR = 95
+"""Percent of the cells that have less than the full colour: one of few answers takes it from no other."""
 BOUNDS = "What an oracle gains over fixed draft lengths, by batch size"
 DIFFERENCE = "Which drafter has more accepted, by position and length of the answer"
 
@@ -50,7 +55,14 @@ def _bounds(report: OracleReport) -> Drawn | None:
     both = "Of both drafters: the winner pays, over the positions that both speak of." if combined else ""
     left = [str(each) for each in sorted(lengths) if each not in shown]
     more = f"Not drawn: k = {', '.join(left)}." if left else ""
-    parts = (f"{definition.definition}.", cost, both, sizes([definition]), "Intervals stand in the table.", more)
+    parts = (
+        f"Speed-up: {definition.definition}.",
+        cost,
+        both,
+        sizes([definition]),
+        "Intervals stand in the table.",
+        more,
+    )
     return Drawn((Panel(partial(draw_along, data=data), main, words),), " ".join(filter(None, parts)))
 
 
@@ -62,7 +74,9 @@ def _difference(subject: Subject) -> Drawn | None:
     if subject.both is None or subject.second is None or not subject.both.answers.count:
         return None
     main, second = subject.main.name, subject.second.name
-    data = differences_map(differences(subject.both, ROWS_MAX, COLUMNS_MAX), main, second)
+    found = differences(subject.both, ROWS_MAX, COLUMNS_MAX)
+    farthest = float(np.nanpercentile(np.abs(found.values), FULL_COLOUR))
+    data = replace(differences_map(found, main, second), farthest=farthest)
     mean = float((subject.both.second.accepted - subject.both.first.accepted).mean())
     words = f"{main} has {mean:+.2f} drafts more accepted than {second}, mean over positions"
     caption = (
