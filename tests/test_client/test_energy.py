@@ -158,7 +158,7 @@ def test_a_run_tells_joules_where_samples_cover_it_keeps_them_and_says_why_not(
     for cell in summary.cells:
         tps = cell.figures["output_tps"].value
         assert tps is not None
-        assert told(cell) == (pytest.approx(350 / tps), pytest.approx(350.0))
+        assert told(cell) == pytest.approx((350 / tps, 350.0))
     assert not list(folder.rglob(POWER))
     assert JOULES not in shown(folder, capsys)[0].cells[0].figures
     shown(folder, capsys, "--recompute", "--power", str(file))

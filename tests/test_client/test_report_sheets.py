@@ -22,9 +22,9 @@ SHEET = Sheet(
 
 
 def shown(sheet: Sheet, width: int) -> str:
-    console = Console(file=io.StringIO(), width=width)
+    console = Console(file=io.StringIO(), width=width, record=True)
     console.print(rich_sheet(sheet, width))
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return console.export_text()
 
 
 def columns(text: str) -> list[str]:

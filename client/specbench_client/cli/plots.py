@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 _KINDS = ("html", "svg", "png")
 
 
-class PlotFile(click.Path):
+class PlotFile(click.ParamType):
     """A file whose name tells its format."""
 
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, path_type=Path)
+    name = "file"
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Path:  # type: ignore[override]
-        """The path, as `click.Path` has it."""
-        if Path(value).suffix.removeprefix(".") not in _KINDS:
-            self.fail(f"{value!r} tells no format: end it with .html, .svg or .png", param, ctx)
-        return Path(super().convert(value, param, ctx))
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path."""
+        file = Path(value)
+        if file.suffix.removeprefix(".") not in _KINDS:
+            self.fail(f"{str(file)!r} tells no format: end it with .html, .svg or .png", param, ctx)
+        return file
 
 
 PLOT = click.option(

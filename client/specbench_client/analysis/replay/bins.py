@@ -76,9 +76,9 @@ def with_arms(bins: Sequence[OverlapBin], pairs: Mapping[str, Pairs], overlaps: 
     ]
 
 
-def _speedup(pairs: Pairs, each: OverlapBin, by_prompt: Mapping[str, Mapping[str, float]]) -> Figure:
+def _speedup(pairs: Pairs, each: OverlapBin, by_prompt: Mapping[By, Mapping[str, float]]) -> Figure:
     """From too few repeats without an interval, as everywhere."""
-    values = pairs.rows["prompt_id"].map(by_prompt[each.by]).to_numpy(np.float64)
+    values = np.array([by_prompt[each.by].get(str(name), np.nan) for name in pairs.rows["prompt_id"]], dtype=np.float64)
     mine = places_of(values) == EDGES.index(each.low)
     found = speedup(SPEEDUP, Pairs(pairs.rows[mine].reset_index(drop=True), int(mine.sum()), 0), SEED)
     return found.figure if found.repeats >= REPEATS_TO_TELL else found.figure.model_copy(update={"interval": None})

@@ -23,7 +23,7 @@ MIDDLE = np.array([0.945, 0.945, 0.945])
 DARK_INK, LIGHT_INK = "#000001", "#fffffe"
 """As good as black and white: only they leave a contrast of 4.5 on every colour between light and dark."""
 CELLS_MAX = 1600
-"""More cells than this are not told apart, and make the page heavy."""
+"""More cells than this are not told apart, and make the page heavy: means of neighbours are fewer."""
 NUMBERED_COLUMNS = 14
 """With more columns there is no room for numbers."""
 FAINTEST = 0.1
@@ -66,7 +66,7 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
     """
     if len(data.rows) * len(data.columns) > CELLS_MAX:
         raise ValueError(
-            f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: take means of neighbours"
+            f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: condense them"
         )
     farthest = max(data.farthest or data.reach, FAINTEST)
     numbered = len(data.columns) <= NUMBERED_COLUMNS

@@ -7,18 +7,23 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
-from specbench_api.outcome.figure import Headline
-from specbench_api.outcome.slices import Slice
+from specbench_api.outcome.figure import Figure, Headline
+from specbench_api.outcome.slices import Slice, Slices
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.report.plots.canvas import Panel
 from specbench_client.report.plots.data import reading
 from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, height_of
-from specbench_client.report.plots.sections.cells import lightest
+from specbench_client.report.plots.sections.cells import known, lightest, sizes
 from specbench_client.report.plots.sections.section import Drawn
 
-PAIRS_MAX = 6
-"""Pairs of drafters that are drawn; the first of the run's arms come first."""
+PAIRS_MAX = 3
+"""Pairs of drafters of a workload that are drawn, which is all of three; the first of the run's arms come first."""
 EVERY = "all answers"
+MEANING = "Acceptance length (emitted, pooled over steps) of the first drafter − of the second, in tokens a step."
+NOTE = (
+    "Blue: the first emits more; orange: the second does; –: not known of both. No intervals: a difference of two"
+    " lengths, whose own intervals specbench slices tells."
+)
 Grid = Mapping[str, Mapping[str, float]]
 """Class of length → class of position → acceptance length."""
 
@@ -26,23 +31,21 @@ Grid = Mapping[str, Mapping[str, float]]
 def by_difference(summary: RunSummary) -> Drawn | None:
     """A panel a pair of drafters, at the lightest load; None where no two of them tell acceptance by position."""
     maps: list[tuple[str, HeatMap]] = []
+    figures: list[Figure] = []
     left_out = 0
-    for title, cells in lightest(summary, lambda cell: cell.valid and cell.slices and cell.slices.by_position):
+    for title, cells in lightest(summary, lambda cell: cell.valid and _slices(cell).by_position):
         pairs = list(combinations(cells, 2))
         left_out += max(0, len(pairs) - PAIRS_MAX)
         found = [(f"{one.arm} − {other.arm}, {title}", _map(one, other)) for one, other in pairs[:PAIRS_MAX]]
+        figures += known(_length(each) for cell in cells for each in _slices(cell).by_position)
         maps += [(words, data) for words, data in found if data.rows]
-    farthest = max((data.reach for _, data in maps), default=0.0)
+    if not maps:
+        return None
+    farthest = max(data.reach for _, data in maps)
     panels = tuple(_panel(title, replace(data, farthest=farthest)) for title, data in maps)
     more = f" {left_out} more pairs are not drawn." if left_out else ""
-    return Drawn(panels, CAPTION + more) if panels else None
-
-
-CAPTION = (
-    "Acceptance length (emitted, pooled over steps) of the first drafter − of the second, in tokens a step. Blue: the"
-    " first emits more; orange: the second does; –: not known of both. A difference of means, without an interval: what"
-    " each rests on stands in the tables of `specbench slices`."
-)
+    caption = f"{MEANING} {sizes(figures)} {NOTE}{more}"
+    return Drawn(panels, caption)
 
 
 def _panel(title: str, data: HeatMap) -> Panel:
@@ -75,14 +78,23 @@ def _map(one: Cell, other: Cell) -> HeatMap:
 
 
 def _grid(cell: Cell) -> Grid:
-    assert cell.slices is not None
-    classes = {group.whole.label: group.by_position for group in cell.slices.by_length if group.by_position}
-    return {EVERY: _lengths(cell.slices.by_position), **{name: _lengths(found) for name, found in classes.items()}}
+    slices = _slices(cell)
+    classes = {group.whole.label: group.by_position for group in slices.by_length if group.by_position}
+    return {EVERY: _lengths(slices.by_position), **{name: _lengths(found) for name, found in classes.items()}}
 
 
 def _lengths(slices: Sequence[Slice]) -> dict[str, float]:
-    found = {each.label: reading(each.figures.get(Headline.ACCEPTANCE_LENGTH)) for each in slices}
+    found = {each.label: reading(_length(each)) for each in slices}
     return {label: each.value for label, each in found.items() if each is not None}
+
+
+def _slices(cell: Cell) -> Slices:
+    """An older summary has none."""
+    return cell.slices or Slices()
+
+
+def _length(each: Slice) -> Figure | None:
+    return each.figures.get(Headline.ACCEPTANCE_LENGTH)
 
 
 def _difference(one: Mapping[str, float], other: Mapping[str, float], column: str) -> float | None:
