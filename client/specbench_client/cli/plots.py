@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _KINDS = ("html", "svg", "png")
 
 
-class PlotFile(click.ParamType):
+class PlotFile(click.ParamType[Path]):
     """A file whose name tells its format."""
 
     name = "file"

@@ -65,9 +65,7 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
     Raises ValueError where there are too many cells.
     """
     if len(data.rows) * len(data.columns) > CELLS_MAX:
-        raise ValueError(
-            f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: condense them"
-        )
+        raise ValueError(f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: condense them")
     farthest = max(data.farthest or data.reach, FAINTEST)
     numbered = len(data.columns) <= NUMBERED_COLUMNS
     for row, values in enumerate(data.values):
