@@ -202,3 +202,31 @@ def test_a_step_cost_that_does_not_know_the_drafter_says_whom_it_knows(
 def test_a_place_where_nothing_is_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["oracle", "nowhere.jsonl"]) == Exit.BAD_INPUT
     assert "nowhere.jsonl: there is no such file or folder" in capsys.readouterr().err
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["html", "svg", "png"])
+def test_bounds_and_the_difference_of_two_drafters_are_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    file, plot = written(tmp_path, [trace_row(number) for number in range(8)]), tmp_path / f"plot.{kind}"
+    priced = ["--with", "ngram", "--step-cost", "published-h100", "--batch", "8,1", "--plot", str(plot)]
+    assert exit_code(["oracle", file, *priced]) == Exit.OK
+    assert f"written: {plot}" in capsys.readouterr().err
+    data = plot.read_bytes()
+    assert data.startswith({"html": b"<!doctype html>", "svg": b"<?xml", "png": b"\x89PNG"}[kind])
+    if kind == "html":
+        assert data.count(b"<svg ") == 2
+        assert b"eagle has " in data
+        assert b"What an oracle gains" in data
+
+
+def test_a_picture_of_nothing_or_of_no_known_form_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, [trace_row(number) for number in range(8)])
+    for plot, says in [("a.html", "add --step-cost and --batch, or --with"), ("a.gif", "end it with .html, .svg or")]:
+        assert exit_code(["oracle", file, "--plot", str(tmp_path / plot)]) == Exit.BAD_INPUT
+        assert says in " ".join(capsys.readouterr().err.split())
+    assert exit_code(["oracle", file, "--with", "ngram", "--plot", str(tmp_path / "no/a.svg")]) == Exit.BAD_INPUT
+    assert "give a file in a folder that is there" in " ".join(capsys.readouterr().err.split())

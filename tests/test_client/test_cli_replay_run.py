@@ -80,6 +80,26 @@ def test_the_texts_of_a_run_are_replayed_over_the_prompts_that_were_measured(
     assert (report.settings[0].overall.acceptance_length.value or 0) > 2.5
 
 
+def test_arms_are_measured_in_each_range_of_overlap_and_drawn(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, plot = kept(tmp_path, prompts, with_texts), tmp_path / "overlap.html"
+    arguments = ["replay", where, "--prompts", str(prompts), "--tokenizer", "o200k_base", "-k", "3"]
+    assert exit_code([*arguments, "-o", "json", "--plot", str(plot)]) == Exit.OK
+    report = ReplayReport.from_json(capsys.readouterr().out)
+    copied = [each for each in report.by_overlap if each.by == "copied_share"]
+    assert [(each.low, each.high, each.answers) for each in copied] == [(0.8, 1.0, 8)], "every answer is a copy"
+    assert list(copied[0].acceptance_lengths) == ["k=3 n=3-7"]
+    assert copied[0].acceptance_lengths["k=3 n=3-7"].value == report.settings[0].overall.acceptance_length.value
+    measured = copied[0].speedups["long"]
+    assert (measured.value or 0) > 0
+    assert measured.interval is None, "two repeats are too few to tell"
+    assert sum(each.answers for each in report.by_overlap if each.by == "bleu4") == 8
+    assert b"Measured speed-up by overlap" in plot.read_bytes()
+    assert exit_code(arguments) == Exit.OK
+    assert "By overlap: n-gram replayed; speed-ups as measured" in capsys.readouterr().out
+
+
 def test_token_ids_that_an_engine_told_need_no_tokenizer_for_the_answers(
     tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,11 +16,12 @@ from specbench_client.report.compared import (
     LENGTH_MAX,
     ROWS_MAX,
     comparison_markdown,
-    comparison_table,
+    comparison_sheet,
     gate_markdown,
-    gate_table,
+    gate_sheet,
     lines_below,
 )
+from specbench_client.report.sheets import rich_sheet
 from specbench_testing.gates import gate_report, side
 
 INTERVAL = FigureInterval(low=0.806, high=0.875, method="m")
@@ -72,7 +73,7 @@ def test_a_comment_says_the_verdict_first_then_the_cells_then_what_differs() -> 
     lines = text.splitlines()
     assert lines[0] == "### ❌ specbench: Gate failed"
     assert lines[2] == "1 of 1 tests"
-    row = "| ❌ Failed | ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 \\[0.806, 0.875\\] | ≤ 1.050 |"
+    row = "| ❌ Failed | ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | ≤ 1.050 |"
     assert row in lines
     assert "- Different: GPU H100 → H200" in lines
     assert "- Not compared: a0 on chat at 1: the later result does not have it" in lines
@@ -132,7 +133,8 @@ def test_a_simulation_is_never_taken_for_a_measurement() -> None:
     for text in (gate_markdown(report_of(after=simulated)), comparison_markdown(comparison_of(after=simulated))):
         assert text.splitlines()[2] == "> **Simulated. These numbers are not a measurement of any engine.**"
     console = Console(file=io.StringIO(), width=160)
-    console.print(gate_table(report_of(after=simulated)), comparison_table(comparison_of(after=simulated)))
+    for sheet in (gate_sheet(report_of(after=simulated)), comparison_sheet(comparison_of(after=simulated))):
+        console.print(rich_sheet(sheet, console.width))
     assert console.file.getvalue().count("(simulated, not a measurement)") == 2  # type: ignore[attr-defined]
 
 
@@ -153,12 +155,13 @@ def comparison_of(**changes: Any) -> Comparison:
 def test_two_results_are_shown_with_before_after_ratio_and_what_can_be_said() -> None:
     text = comparison_markdown(comparison_of())
     assert "### specbench: main → pr" in text
-    assert "| ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 \\[0.806, 0.875\\] | worse |" in text
+    assert "| ngram | chat | 1 | tpot | 5.69 ms | 6.87 ms | 0.840 [0.806, 0.875] | worse |" in text
 
 
 def test_a_terminal_shows_the_same() -> None:
     console = Console(file=io.StringIO(), width=160)
-    console.print(gate_table(report_of()), comparison_table(comparison_of()))
+    for sheet in (gate_sheet(report_of()), comparison_sheet(comparison_of())):
+        console.print(rich_sheet(sheet, console.width))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     for word in ("Gate failed", "❌ Failed", "≤ 1.050", "main → pr", "0.840 [0.806, 0.875]", "worse"):
         assert word in told

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report.html import render_html
+from specbench_client.analysis.oracle.answers import Reach
+from specbench_client.analysis.oracle.policies import Pricing
+from specbench_client.analysis.oracle.published import PUBLISHED_H100
+from specbench_client.analysis.oracle.report import Named, Subject, oracle_report
+from specbench_client.analysis.oracle.told import Told, both, single
+from specbench_client.report.html import render_html, render_plots
+from specbench_client.report.plots.oracle_picture import oracle_picture
 from specbench_testing.browser import CHROMIUM, Browser
 from specbench_testing.records import Lies, World, run_of_world
 from specbench_testing.summaries import invalid, wide, without_baseline
@@ -69,6 +76,26 @@ def summaries() -> dict[str, tuple[World, RunSummary]]:
     }
 
 
+def oracle_page() -> str:
+    """What `specbench oracle --with … --plot` draws of two drafters, of answers from short to long."""
+    chance = np.random.default_rng(0)
+    sides = [
+        {
+            (f"p{number}", 0, 0): Told(f"p{number}", None, 0, 20, Reach(chance.integers(0, most, 20 + 12 * number)))
+            for number in range(30)
+        }
+        for most in (3, 6)
+    ]
+    cost = PUBLISHED_H100
+    ngram, eagle = (
+        Named(name, single(side.values()), cost.drafters[name])
+        for name, side in zip(("ngram", "eagle"), sides, strict=True)
+    )
+    subject = Subject("trace.jsonl", eagle, ngram, both(*sides, unchecked=True), simulated=True)
+    report = oracle_report(subject, (1, 2, 3, 5, 7, 10), Pricing((1, 8, 32, 128), cost))
+    return render_plots(oracle_picture(report, subject))
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     """Every page, looked at in every way, by one browser."""
@@ -78,9 +105,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
 async def _look(folder: Path) -> dict[str, Seen]:
     found = {}
     async with Browser(folder / "profile") as browser:
-        for name, (world, summary) in summaries().items():
+        pages = {name: render_html(world.plan, summary) for name, (world, summary) in summaries().items()}
+        for name, text in {**pages, "plots alone": oracle_page()}.items():
             page = folder / f"{name}.html"
-            page.write_text(render_html(world.plan, summary), encoding="utf-8")
+            page.write_text(text, encoding="utf-8")
             async with browser.tab() as tab:
                 await tab.open(page)
                 ways = {}

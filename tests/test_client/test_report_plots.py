@@ -27,7 +27,6 @@ from specbench_client.report.plots.heatmap import (
     CELLS_MAX,
     HeatMap,
     colour_of,
-    condensed,
     contrast,
     draw_heatmap,
     ink_on,
@@ -304,17 +303,6 @@ def test_a_map_of_many_columns_tells_its_scale_instead_of_numbers() -> None:
 def test_too_many_cells_are_refused() -> None:
     with pytest.raises(ValueError, match="condense"):
         heat((0.0,) * (CELLS_MAX + 1))
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 12))
-def test_condensing_keeps_the_mean_and_never_grows(rows: int, columns: int, most_rows: int, most_columns: int) -> None:
-    assert condensed([[3.0] * columns] * rows, most_rows, most_columns) == (
-        ((3.0,) * min(columns, most_columns),) * min(rows, most_rows)
-    )
-
-
-def test_condensing_leaves_out_what_is_missing() -> None:
-    assert condensed([[1.0, None, None], [3.0, None, 5.0]], 1, 3) == ((2.0, None, 5.0),)
 
 
 def test_a_box_stands_from_quartile_to_quartile() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from specbench_api.outcome.figure import Headline
+from specbench_api.outcome.slices import Slices
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import svgs
 from specbench_client.report.plots.canvas import Panel
-from specbench_client.report.plots.sections import acceptance, categories, times
+from specbench_client.report.plots.sections import acceptance, categories, differences, times
 from specbench_client.report.plots.sections.cells import rests_on
 from specbench_client.report.plots.sections.pareto import pareto
 from specbench_client.report.plots.sections.section import Drawn
@@ -172,6 +174,33 @@ def test_a_map_of_categories_needs_two_and_shows_no_invalid_cell() -> None:
     assert maps[0].values[0][0] == told
     assert categories.by_category(invalid(plain())) is None
     assert categories.by_category(run_of_world(World(prompts=16, categories=("chat",)))) is None
+
+
+def lengths(slices: Slices) -> dict[str, float]:
+    """Class of position → acceptance length, where it is known."""
+    found = {each.label: each.figures[Headline.ACCEPTANCE_LENGTH].value for each in slices.by_position}
+    return {label: value for label, value in found.items() if value is not None}
+
+
+def test_two_drafters_are_held_against_each_other_by_length_and_position() -> None:
+    (panel,) = drawn(differences.by_difference, plain()).panels
+    data, (one, other) = data_of(panel), [cell for cell in plain().cells if cell.level.concurrency == 1][1:]
+    assert panel.title.startswith(f"{one.arm} − {other.arm}, ")
+    assert one.slices is not None
+    assert other.slices is not None
+    assert data.rows[0] == differences.EVERY
+    first, second = lengths(one.slices), lengths(other.slices)
+    wanted = [first[label] - second[label] if label in first and label in second else None for label in data.columns]
+    assert list(data.values[0]) == wanted
+    assert len(data.rows) > 2
+    assert differences.by_difference(invalid(plain())) is None
+    assert differences.by_difference(run_of_world(World(prompts=16))) is None
+
+
+def test_of_many_drafters_some_pairs_are_drawn_and_the_rest_is_counted() -> None:
+    found = drawn(differences.by_difference, wide(plain(), arms=5, loads=1))
+    assert len(found.panels) == differences.PAIRS_MAX
+    assert "more pairs are not drawn" in found.caption
 
 
 def test_what_needs_a_baseline_is_left_out_without_one() -> None:

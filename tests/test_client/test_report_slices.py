@@ -11,7 +11,7 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli import exit_code
-from specbench_client.report.slices import DIMENSIONS, slices_markdown, slices_tables
+from specbench_client.report.slices import DIMENSIONS, slices_dimensions, slices_markdown
 from specbench_client.report.tables import csv, markdown
 from specbench_testing.records import World, run_of_world
 
@@ -31,35 +31,35 @@ def stored(tmp_path: Path) -> Path:
 
 
 def test_every_dimension_has_a_table_with_a_row_for_each_class_of_each_cell() -> None:
-    tables = dict(zip(DIMENSIONS, slices_tables(SUMMARY_OF_IT), strict=True))
+    tables = dict(zip(DIMENSIONS, slices_dimensions(SUMMARY_OF_IT), strict=True))
     baseline, ngram = (cell.slices for cell in SUMMARY_OF_IT.cells)
     assert baseline is not None
     assert ngram is not None
-    assert len(tables["position"].rows) == len(ngram.by_position) > 2
-    assert len(tables["turn"].rows) == 4
-    assert len(tables["length"].rows) == len(baseline.by_length) + len(ngram.by_length)
-    assert len(tables["length-position"].rows) == sum(len(group.by_position) for group in ngram.by_length)
-    assert [row[0] for row in tables["request"].rows] == ["none", "ngram"]
-    assert all(len(row) == len(table.head) for table in tables.values() for row in table.rows)
+    assert len(tables["position"].sheet.rows) == len(ngram.by_position) > 2
+    assert len(tables["turn"].sheet.rows) == 4
+    assert len(tables["length"].sheet.rows) == len(baseline.by_length) + len(ngram.by_length)
+    assert len(tables["length-position"].sheet.rows) == sum(len(group.by_position) for group in ngram.by_length)
+    assert [row[0] for row in tables["request"].sheet.rows] == ["none", "ngram"]
+    assert all(len(row) == len(table.sheet.columns) for table in tables.values() for row in table.sheet.rows)
 
 
 def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
-    (table,) = slices_tables(SUMMARY_OF_IT, ["position"])
+    (table,) = slices_dimensions(SUMMARY_OF_IT, ["position"])
     ngram = SUMMARY_OF_IT.cells[1].slices
     assert ngram is not None
     first = ngram.by_position[0]
     figure = first.figures["acceptance_length_emitted_pooled"]
     assert figure.interval is not None
     shown = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
-    assert table.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", shown)
+    assert table.sheet.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", shown)
 
 
 def test_why_a_dimension_is_missing_is_told_once_for_the_cells_that_lack_it() -> None:
-    position, part = slices_tables(SUMMARY_OF_IT, ["position", "part"])
+    position, part = slices_dimensions(SUMMARY_OF_IT, ["position", "part"])
     assert [line.split(":")[0] for line in position.missing] == ["Missing for none at 1"]
     assert [line.split(":")[0] for line in part.missing] == ["Missing for none at 1", "Missing for ngram at 1"]
-    assert part.rows == ()
-    (length,) = slices_tables(SUMMARY_OF_IT, ["length"])
+    assert part.sheet.rows == ()
+    (length,) = slices_dimensions(SUMMARY_OF_IT, ["length"])
     assert [line.split(":")[0] for line in length.missing] == ["Classes"]
 
 

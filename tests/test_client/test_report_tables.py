@@ -14,7 +14,8 @@ from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import EngineKind
 from specbench_client.report.columns import speedup_text
-from specbench_client.report.tables import csv, markdown, rich_table
+from specbench_client.report.sheets import rich_sheet
+from specbench_client.report.tables import cells_sheet, csv, markdown
 from specbench_testing.records import Lies, World, run_of_world
 
 WORLD = World(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
@@ -61,7 +62,7 @@ def skipped() -> RunSummary:
 
 def on_screen(summary: RunSummary, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width, record=True)
-    console.print(rich_table(summary))
+    console.print(rich_sheet(cells_sheet(summary), width))
     return console.export_text()
 
 

@@ -19,6 +19,7 @@ from specbench_client.analysis.claims import with_claims
 from specbench_client.analysis.crossover.answers import crossovers
 from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
+from specbench_client.analysis.energy import Power, with_energy
 from specbench_client.analysis.lossless.judge import losslessness
 from specbench_client.analysis.prediction.occupancy import explained
 from specbench_client.analysis.rows import Parts, rows_of
@@ -39,6 +40,7 @@ def summarise_run(
     *,
     coverage: Mapping[str, Coverage] | None = None,
     slo: Slo | None = None,
+    power: Power | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
@@ -46,13 +48,14 @@ def summarise_run(
     asked for once, one workload × load after the other, so a lazy mapping keeps memory small; and once more where texts
     were kept and answers differ. `created`: RFC 3339.
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
-    `slo`: by which goodput is judged.
+    `slo`: by which goodput is judged. `power`: samples while the points were measured, where there are some.
     """
     by_hash = {summary.hash: summary for summary in summaries}
     measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
     missing = [point.hash for point in plan.points if point.hash not in by_hash]
     judged = with_claims([each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records, slo)])
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
+    cells = explained([each.cell for each in judged], costs)
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
@@ -71,7 +74,7 @@ def summarise_run(
         points_measured=len(measured),
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
-        cells=explained([each.cell for each in judged], costs),
+        cells=with_energy(cells, measured, power) if power else cells,
         arms_seen=arms_seen(plan, launches),
         coverage=dict(coverage or {}),
         crossover=crossovers(plan, judged),

@@ -68,11 +68,12 @@ def curve(where: tuple[str, ...], by: str, at: tuple[float, ...], output: str) -
 
 
 def _show(found: Curves) -> None:
-    from specbench_client.report.curves import curve_table, lines_below  # noqa: PLC0415  as above
+    from specbench_client.report.curves import curve_sheet, lines_below  # noqa: PLC0415  as above
+    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     console = page()
     for each in found.curves:
-        console.print(curve_table(found, each))
+        console.print(rich_sheet(curve_sheet(found, each), console.width))
     for line in lines_below(found):
         console.print(line, highlight=False, markup=False)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from specbench_api.spec.workload import Source
 from specbench_client.cli.consoles import page
@@ -24,11 +23,16 @@ from specbench_client.dataset.inspecting import (
 from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
 from specbench_client.dataset.percentiles import Spread
 from specbench_client.errors import BadInput
+from specbench_client.report.sheets import Sheet, rich_sheet
 
 NONE = "none"
 DASH = "–"
 _ASKED_FOR = ("target tokens p50/p99", "similarity", "output copied p50", "BLEU-4 p50")
 """Columns that only --tokenizer, --embeddings or outputs in the file fill."""
+COLUMNS = (
+    "category", "prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity",
+    "output copied p50", "BLEU-4 p50",
+)  # fmt: skip
 _SHOWN = 5
 
 
@@ -94,16 +98,11 @@ def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
 
 def _show(report: InspectionReport) -> None:
     console = page()
-    table = Table(title=f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns")
-    columns = ("prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity")
+    title = f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns"
     rows = [_cells(category) for category in [*report.categories, report.overall]]
-    heads = ["category", *columns, "output copied p50", "BLEU-4 p50"]
-    told = [at for at, head in enumerate(heads) if head not in _ASKED_FOR or any(row[at] != DASH for row in rows)]
-    for at in told:
-        table.add_column(heads[at], justify="right" if at else "left")
-    for row in rows:
-        table.add_row(*(row[at] for at in told))
-    console.print(table)
+    told = [at for at, head in enumerate(COLUMNS) if head not in _ASKED_FOR or any(row[at] != DASH for row in rows)]
+    columns, cells = [COLUMNS[at] for at in told], [[row[at] for at in told] for row in rows]
+    console.print(rich_sheet(Sheet(title, columns, cells, words=COLUMNS[:1]), console.width))
     for line in _lines(report):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -26,7 +26,8 @@ def dataset_list() -> None:
     from specbench_client.workload.sources.table import LOADERS  # noqa: PLC0415
 
     rows = [_row(source, loader.what, origin(source, loader), loader.licence) for source, loader in LOADERS.items()]
-    page().print(rich_sheet(Sheet("Sources of prompts", ("Source", "What", "On the hub", "Licence"), rows, left=4)))
+    console, columns = page(), ("Source", "What", "On the hub", "Licence")
+    console.print(rich_sheet(Sheet("Sources of prompts", columns, rows, words=columns), console.width))
 
 
 def _row(source: Source, *cells: str) -> tuple[str, ...]:

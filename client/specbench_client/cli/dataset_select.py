@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 import click
-from rich.table import Table
 
 from specbench_api.spec.workload import Source
 from specbench_client.cli.consoles import Ticker, page
@@ -14,7 +13,10 @@ from specbench_client.cli.embedding import SOURCE, embedded, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
 from specbench_client.dataset.embeddings.choose import Wanted, choose
 from specbench_client.dataset.entries import our_row, read_entries, write_rows
-from specbench_client.dataset.selecting import Ask, RandomSimilarity, SelectionReport, select_diverse
+from specbench_client.dataset.selecting import Ask, GroupSelection, RandomSimilarity, SelectionReport, select_diverse
+from specbench_client.report.sheets import Sheet, rich_sheet
+
+COLUMNS = ("category", "candidates", "selected", "random [95 %]", "greedy", "refined", "swaps")
 
 
 @click.command("select")
@@ -80,23 +82,26 @@ def _show(report: SelectionReport, to: Path, output: str) -> None:
         click.echo(report.to_json(), nl=False)
         return
     console = page()
-    table = Table(title=f"mean cosine over all pairs, by {report.embeddings}")
-    table.add_column("category")
-    for column in ("candidates", "selected", "random [95 %]", "greedy", "refined", "swaps"):
-        table.add_column(column, justify="right")
-    for group in report.groups:
-        swaps = f"{group.swaps}" if group.settled else f"{group.swaps} (not settled)"
-        table.add_row(
-            group.category, f"{group.candidates:,}", f"{group.selected:,}", _random(group.random),
-            _figure(group.greedy), _figure(group.refined), swaps,
-        )  # fmt: skip
-    if report.by == "category":
-        means = (report.mean_random, report.mean_greedy, report.mean_refined)
-        table.add_row("mean of categories", "", "", *map(_figure, means), "")
-        together = (_random(report.overall_random), "", _figure(report.overall), "")
-        table.add_row("all together", f"{report.candidates:,}", f"{report.selected:,}", *together)
-    console.print(table)
+    title = f"mean cosine over all pairs, by {report.embeddings}"
+    rows = [*map(_group, report.groups), *(_together(report) if report.by == "category" else [])]
+    console.print(rich_sheet(Sheet(title, COLUMNS, rows, words=COLUMNS[:1]), console.width))
     console.print(f"written: {to}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _group(group: GroupSelection) -> list[str]:
+    swaps = f"{group.swaps}" if group.settled else f"{group.swaps} (not settled)"
+    figures = [_random(group.random), _figure(group.greedy), _figure(group.refined)]
+    return [group.category, f"{group.candidates:,}", f"{group.selected:,}", *figures, swaps]
+
+
+def _together(report: SelectionReport) -> list[list[str]]:
+    """What all categories have in common."""
+    means = (report.mean_random, report.mean_greedy, report.mean_refined)
+    whole = [f"{report.candidates:,}", f"{report.selected:,}", _random(report.overall_random), ""]
+    return [
+        ["mean of categories", "", "", *map(_figure, means), ""],
+        ["all together", *whole, _figure(report.overall), ""],
+    ]
 
 
 def _random(drawn: RandomSimilarity | None) -> str:

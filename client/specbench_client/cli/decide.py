@@ -107,10 +107,12 @@ def _targets(given: dict[str, Any]) -> tuple[SloTarget, ...]:
 
 def _deliver(recommendation: Recommendation, output: str) -> None:
     from specbench_client.report.decision import (  # noqa: PLC0415  as above
+        applicable_rows,
         decision_lines,
         decision_markdown,
-        decision_tables,
+        decision_sheets,
     )
+    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     if output == "json":
         click.echo(recommendation.to_json(), nl=False)
@@ -119,7 +121,7 @@ def _deliver(recommendation: Recommendation, output: str) -> None:
     else:
         console = page()
         console.print(recommendation.sentence, highlight=False, markup=False)
-        for table in decision_tables(recommendation):
-            console.print(table)
+        for sheet in decision_sheets(recommendation, applicable_rows(recommendation)):
+            console.print(rich_sheet(sheet, console.width))
         for line in decision_lines(recommendation):
             console.print(line, highlight=False, markup=False)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from specbench_client.cli.plots import PLOT, write_plot
 from specbench_client.cli.replay import LATEST, LOAD, PROMPTS, TOKENIZER, WORKLOAD
 from specbench_client.cli.runs import stored_run
 from specbench_client.cli.sheets import FORMAT, print_sheets
@@ -36,6 +37,7 @@ from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
 @WORKLOAD
 @LOAD
 @LATEST
+@PLOT
 @FORMAT
 def oracle(
     where: str,
@@ -51,6 +53,7 @@ def oracle(
     workload: str | None,
     load: str | None,
     latest: bool,
+    plot: Path | None,
     output: str,
 ) -> None:
     """Bound what draft lengths could gain: an oracle drafts at each step exactly what will be accepted.
@@ -64,6 +67,7 @@ def oracle(
       specbench oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
       specbench oracle specbench-results --latest --with draft-q4      whichever of two arms has more accepted
       specbench oracle trace.jsonl --arm eagle --with replay           combined with n-gram, replayed on the texts
+      specbench oracle trace.jsonl --arm eagle --with ngram --plot difference.html     where which accepts more
 
     What it bounds, by which formulas, and what it does not say: docs/oracle.md.
     """
@@ -86,4 +90,8 @@ def oracle(
         texts = Texts(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
         subject = run_subject(run, Asked(arm, second, texts), cost)
     report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED if as_published else OURS))
+    if plot:
+        from specbench_client.report.plots.oracle_picture import oracle_picture  # noqa: PLC0415  as is matplotlib
+
+        write_plot(plot, oracle_picture(report, subject), "add --step-cost and --batch, or --with a second drafter")
     print_sheets(report, oracle_sheets(report), oracle_lines(report), output)

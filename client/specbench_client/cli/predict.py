@@ -16,22 +16,13 @@ from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
 from specbench_client.analysis.prediction.mixes import Mix, cells_of, predictions
 from specbench_client.cli.consoles import page
-from specbench_client.cli.grids import grid
 from specbench_client.cli.runs import run_store
 from specbench_client.drive.compared import read_result
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
-from specbench_client.report.prediction import (
-    CATEGORY_TITLES,
-    FACTOR_TITLES,
-    FACTORS_SAY,
-    MIX_TITLES,
-    category_rows,
-    factor_rows,
-    formula_lines,
-    mix_rows,
-)
+from specbench_client.report.prediction import FACTORS_SAY, categories_sheet, factors_sheet, formula_lines, mixes_sheet
+from specbench_client.report.sheets import rich_sheet
 from specbench_client.workload.guess import guess_dataset
 from specbench_client.workload.prompts import load_prompts
 
@@ -155,11 +146,11 @@ def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: b
     if simulated:
         console.print(SIMULATED, highlight=False, markup=False)
     if cells:
-        console.print(grid("", FACTOR_TITLES, factor_rows(cells)))
+        console.print(rich_sheet(factors_sheet(cells), console.width))
         console.print(FACTORS_SAY, highlight=False, markup=False, soft_wrap=True)
         for line in formula_lines(cells):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
         return
-    console.print(grid("", MIX_TITLES, mix_rows(mixes)))
-    console.print(grid("Your mix by category", CATEGORY_TITLES, category_rows(mixes)))
+    for sheet in (mixes_sheet(mixes), categories_sheet(mixes)):
+        console.print(rich_sheet(sheet, console.width))
     console.print(PRESUMED, highlight=False, markup=False, soft_wrap=True)

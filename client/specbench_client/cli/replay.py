@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from specbench_client.cli.consoles import Ticker
+from specbench_client.cli.plots import PLOT, write_plot
 from specbench_client.cli.runs import stored_run
 from specbench_client.cli.sheets import FORMAT, print_sheets
 from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
@@ -43,6 +44,7 @@ LOAD = click.option("--load", metavar="LEVEL", help="Of a run: which load.  [def
 @LOAD
 @PROMPTS
 @LATEST
+@PLOT
 @FORMAT
 def replay(
     where: str,
@@ -59,6 +61,7 @@ def replay(
     load: str | None,
     prompts: str | None,
     latest: bool,
+    plot: Path | None,
     output: str,
 ) -> None:
     """Replay n-gram drafting (prompt lookup) over prompts and outputs that are there already.
@@ -73,6 +76,7 @@ def replay(
       specbench replay answers.jsonl -k 3,5,10 --min-n 2,3 --max-n 4,7         every combination
       specbench replay answers.jsonl --step-cost published-h100 --batch 1,32   and what it would be worth there
       specbench replay specbench-results --latest --tokenizer /models/Llama-3.1-8B-Instruct
+      specbench replay specbench-results --latest --plot overlap.html          every arm's speed-up by overlap
 
     What it finds, and what not: docs/replay.md.
     """
@@ -82,6 +86,7 @@ def replay(
     from specbench_client.dataset.logs.answers import read_log  # noqa: PLC0415
     from specbench_client.drive.answered import Chosen, read_answered  # noqa: PLC0415
     from specbench_client.drive.logged import Texts, run_log  # noqa: PLC0415
+    from specbench_client.drive.paired import pairs_of  # noqa: PLC0415
     from specbench_client.report.replay import replay_lines, replay_sheets  # noqa: PLC0415
 
     knobs = Knobs(min_n, max_n, drafts)
@@ -91,14 +96,24 @@ def replay(
     if cost and NGRAM not in cost.drafters:
         raise BadInput(f"--step-cost {step_cost}: knows no drafter {NGRAM!r}: add it to drafters; {{}} costs nothing")
     encoder = load_encoder(tokenizer) if tokenizer else None
+    pairs = None
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
         run = read_answered(stored_run(where, latest=latest), Chosen(workload, load))
         log = run_log(run, arm, Texts(encoder, Path(prompts) if prompts else None))
+        pairs = pairs_of(run)
     console = Ticker(stderr=True)
     with console.status("replaying") as status:
         report = replay_report(
-            log, knobs, Pricing(batch, cost), lambda done, of: status.update(f"replaying: {done} of {of} look-ups")
+            log,
+            knobs,
+            Pricing(batch, cost),
+            lambda done, of: status.update(f"replaying: {done} of {of} look-ups"),
+            pairs,
         )
+    if plot:
+        from specbench_client.report.plots.overlap_picture import overlap_picture  # noqa: PLC0415  as is matplotlib
+
+        write_plot(plot, overlap_picture(report), "no answer has four tokens, of which an overlap could be told")
     print_sheets(report, replay_sheets(report), replay_lines(report), output)

@@ -18,6 +18,7 @@ from specbench_client.cli.show import show
 from specbench_client.cli.slo import asked_slo, overridden, slo_options
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.local.place import open_results
+from specbench_client.metrics.energy import JOULES
 from specbench_client.report.tables import csv, markdown
 from specbench_client.store.store import Refusal, Store
 
@@ -50,8 +51,23 @@ class Format(click.Choice[str]):
 @click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
 @click.option("--latest", is_flag=True, help="Of several runs, the newest.")
 @click.option("--recompute", is_flag=True, help="Analyse the records again, and replace summary and report.")
+@click.option(
+    "--power",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Power samples while it was measured: nvidia-smi's CSV, time and watts, or Prometheus' JSON.",
+)
 @slo_options
-def report(where: str, output: str, to: Path | None, *, latest: bool, recompute: bool, **targets: float | None) -> None:
+def report(
+    where: str,
+    output: str,
+    to: Path | None,
+    *,
+    latest: bool,
+    recompute: bool,
+    power: Path | None,
+    **targets: float | None,
+) -> None:
     """Show the run whose results lie at DIR-or-URI: a run's own root, or a results root. Several runs are listed.
 
     \b
@@ -61,8 +77,8 @@ def report(where: str, output: str, to: Path | None, *, latest: bool, recompute:
       specbench report specbench-results --latest --output json --slo-tpot-ms 35                by other targets
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
-    With --slo-… the records are analysed again and goodput is judged by these targets; only with --recompute is that
-    kept.
+    With --slo-… the records are analysed again and goodput is judged by these targets; with --power the energy of an
+    output token is told, too (what a file must hold: docs/metrics.md, Energy). Only with --recompute is either kept.
 
     What the figures are stands in docs/metrics.md, what the records hold in docs/records.md.
 
@@ -76,11 +92,20 @@ def report(where: str, output: str, to: Path | None, *, latest: bool, recompute:
         _deliver(_records(plan, store), to)
         return
     asked = asked_slo(targets["slo_ttft_ms"], targets["slo_tpot_ms"], targets["slo_e2e_ms"])
-    summary = _summary(plan, store, asked, recompute=recompute)
+    summary = _summary(plan, store, asked, power, recompute=recompute)
+    if power is not None:
+        _tell_missing_energy(summary)
     if output in ("text", "json") and to is None:
         show(plan, summary, output, store.uri())
     else:
         _deliver(_rendered(plan, summary, output), to)
+
+
+def _tell_missing_energy(summary: RunSummary) -> None:
+    """Why samples that were given say nothing, once a reason."""
+    told = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is None]
+    for reason in dict.fromkeys(figure.definition.partition("; missing: ")[2] for figure in told):
+        click.echo(f"no energy: {reason}", err=True)
 
 
 def _deliver(data: bytes, to: Path | None) -> None:
@@ -103,15 +128,18 @@ def _read(kind: type[Kept], store: Store, key: str) -> Kept:
         raise NotDurable(f"{store.uri(key)}: {what}: {remedy}", Refusal.DAMAGED) from error
 
 
-def _summary(plan: Plan, store: Store, asked: Slo | None, *, recompute: bool) -> RunSummary:
-    """As it is kept, or made anew: kept where that was asked for or none was, and shown alone for other targets."""
+def _summary(plan: Plan, store: Store, asked: Slo | None, power: Path | None, *, recompute: bool) -> RunSummary:
+    """As it is kept, or made anew: kept where that was asked for or none was, else shown alone."""
     there = store.get(SUMMARY) is not None
-    if there and not recompute and asked is None:
+    if there and not recompute and asked is None and power is None:
         return _read(RunSummary, store, SUMMARY)
     from specbench_client.drive.conclude import conclude, summarised  # noqa: PLC0415  seconds, and seldom wanted
+    from specbench_client.drive.power import read_power  # noqa: PLC0415
 
     slo = overridden(_kept_slo(store), asked)
-    return conclude(plan, store, slo=slo) if recompute or not there else summarised(plan, store, slo)
+    samples = read_power(power) if power else None
+    keep = recompute or not there
+    return conclude(plan, store, slo=slo, power=samples) if keep else summarised(plan, store, slo, samples)
 
 
 def _kept_slo(store: Store) -> Slo | None:

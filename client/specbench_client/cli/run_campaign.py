@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-from rich.table import Table
-from rich.text import Text
 
 from specbench_api.campaign.cell import cell_text
 from specbench_api.campaign.expand import PlannedRun
@@ -27,8 +25,10 @@ from specbench_client.cli.measuring import Outcome, Wish, carried_out, who
 from specbench_client.errors import BadInput, Interrupted, NotDurable
 from specbench_client.local.executor import refuse_unusable
 from specbench_client.local.place import alone_with_campaign, find_run, open_results
+from specbench_client.report.sheets import Sheet, rich_sheet
 
 _FROM_GOOD_TO_BAD = (Exit.OK, Exit.UNTRUSTWORTHY, Exit.ENGINE_FAILED, Exit.BAD_INPUT, Exit.NOT_DURABLE)
+COLUMNS = ("run", "combination", "points", "best", "trust")
 _FAILED = (Exit.ENGINE_FAILED, Exit.BAD_INPUT)
 
 
@@ -131,14 +131,11 @@ def _show_table(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: 
     console = page()
     simulated = any(each.outcome and each.outcome.summary.simulated for each in ended)
     marked = " (simulated, not a measurement)" if simulated else ""
-    table = Table(title=f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs")
-    for title in ("run", "combination", "points", "best", "trust"):
-        table.add_column(title, overflow="fold", no_wrap=title in ("run", "points"))
-    for each in ended:
-        table.add_row(*(Text(cell) for cell in _cells(each)), style="" if each.exit in (0, 3) else "red")
-    for run in runs[len(ended) :]:
-        table.add_row(run.name, Text(cell_text(run.cell)), "not finished", "", "", style="dim")
-    console.print(table)
+    title = f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs"
+    unfinished = [(run.name, cell_text(run.cell), "not finished", "", "") for run in runs[len(ended) :]]
+    styles = ["" if each.exit in (0, 3) else "red" for each in ended] + ["dim"] * len(unfinished)
+    sheet = Sheet(title, COLUMNS, [*map(_cells, ended), *unfinished], words=COLUMNS, styles=styles)
+    console.print(rich_sheet(sheet, console.width))
     for each in ended:
         if each.outcome is not None:
             console.print(f"{each.run.name}: {each.outcome.report}", highlight=False, markup=False, soft_wrap=True)

@@ -15,22 +15,14 @@ from specbench_client.analysis.schedule.emit import ENGINES, engine_schedule
 from specbench_client.analysis.schedule.sources import Proposed, Source, apart, profiles, proposals
 from specbench_client.cli.consoles import page
 from specbench_client.cli.flags import Number, Numbers
-from specbench_client.cli.grids import grid
 from specbench_client.cli.runs import run_store
 from specbench_client.drive.compared import read_result
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
-from specbench_client.report.schedule import (
-    OPTION_TITLES,
-    RANGE_TITLES,
-    UNVERIFIED,
-    engine_lines,
-    option_rows,
-    range_rows,
-    title,
-)
-from specbench_client.report.stepcost import TERM_TITLES, profile_line, term_rows
+from specbench_client.report.schedule import UNVERIFIED, engine_lines, schedule_sheets
+from specbench_client.report.sheets import rich_sheet
+from specbench_client.report.stepcost import profile_line, terms_sheet
 
 
 @click.command()
@@ -141,10 +133,10 @@ def _text(found: Sequence[Proposed], rendered: Sequence[Sequence[EngineSchedule]
     if simulated:
         console.print(SIMULATED, highlight=False, markup=False)
     for each, engines in zip(found, rendered, strict=True):
-        console.print(grid(title(each.schedule), RANGE_TITLES, range_rows(each.schedule)))
-        console.print(grid("", OPTION_TITLES, option_rows(each.schedule)))
+        for sheet in schedule_sheets(each.schedule):
+            console.print(rich_sheet(sheet, console.width))
         lines = [profile_line(each.cost), *each.schedule.notes]
         if each.cost.coefficients:
-            console.print(grid("Cost of a step", TERM_TITLES, term_rows(each.cost)))
+            console.print(rich_sheet(terms_sheet("Cost of a step", each.cost), console.width))
         for line in [*lines, "", *(line for engine in engines for line in engine_lines(engine)), "", UNVERIFIED]:
             console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -24,6 +24,6 @@ def print_sheets(report: ApiModel, sheets: Sequence[Sheet], lines: Sequence[str]
     else:
         console = page()
         for sheet in sheets:
-            console.print(rich_sheet(sheet))
+            console.print(rich_sheet(sheet, console.width))
         for line in lines:
             console.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import click
 from pydantic import ValidationError
-from rich.table import Table
-from rich.text import Text
 
 from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
@@ -15,7 +14,8 @@ from specbench_client.cli.consoles import Page, page
 from specbench_client.cli.runs import run_store
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
-from specbench_client.report.slices import DIMENSIONS, SlicesTable, slices_markdown, slices_tables
+from specbench_client.report.sheets import rich_sheet
+from specbench_client.report.slices import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
 
 _MADE_ANEW = "`specbench report … --recompute` makes it anew from the records"
 
@@ -53,8 +53,8 @@ def slices(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], outpu
         click.echo(slices_markdown(summary, wanted), nl=False)
     else:
         console = page()
-        for table in slices_tables(summary, wanted):
-            _print(console, table, simulated=summary.simulated)
+        for each in slices_dimensions(summary, wanted):
+            _print(console, each, simulated=summary.simulated)
 
 
 def _summary(where: str, *, latest: bool) -> RunSummary:
@@ -77,15 +77,11 @@ def _chosen(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummar
     return summary.model_copy(update={"cells": cells})
 
 
-def _print(console: Page, table: SlicesTable, *, simulated: bool) -> None:
-    shown = Table(title=table.title + (" (simulated, not a measurement)" if simulated else ""), title_justify="left")
-    for index, title in enumerate(table.head):
-        shown.add_column(title, justify="left" if index < 4 else "right", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*(Text(cell) for cell in row))
-    if table.rows:
-        console.print(shown)
+def _print(console: Page, told: Dimension, *, simulated: bool) -> None:
+    title = told.sheet.title + (" (simulated, not a measurement)" if simulated else "")
+    if told.sheet.rows:
+        console.print(rich_sheet(replace(told.sheet, title=title), console.width))
     else:
-        console.print(table.title, highlight=False, markup=False)
-    for line in table.missing:
+        console.print(told.sheet.title, highlight=False, markup=False)
+    for line in told.missing:
         console.print(f"  {line}", highlight=False, markup=False)

@@ -18,13 +18,14 @@ from pathlib import Path
 import pandas as pd
 
 from specbench_api.outcome.coverage import Coverage
-from specbench_api.outcome.layout import PROVENANCE, REPORT, SUMMARY
+from specbench_api.outcome.layout import POWER, PROVENANCE, REPORT, SUMMARY
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.run import summarise_run
 from specbench_client.drive.options import Clock
+from specbench_client.drive.power import Devices, kept_power, power_of, power_text
 from specbench_client.drive.provenance import provenance, read_launches
 from specbench_client.drive.resume import claim
 from specbench_client.metrics.frame import COLUMNS
@@ -64,13 +65,24 @@ class Kept(Mapping[str, Iterator[pd.DataFrame]]):
 
 
 def conclude(
-    plan: Plan, store: Store, clock: Clock | None = None, patience_s: float = 600.0, *, slo: Slo | None = None
+    plan: Plan,
+    store: Store,
+    clock: Clock | None = None,
+    patience_s: float = 600.0,
+    *,
+    slo: Slo | None = None,
+    power: Devices | None = None,
 ) -> RunSummary:
-    """Write the answer from what is stored. `store`: the run's root. Blocks. Raises BadInput, NotDurable."""
+    """Write the answer from what is stored. `store`: the run's root. Blocks. Raises BadInput, NotDurable.
+
+    `power`: samples, which are kept beside the answer; without them those that are kept there already.
+    """
     clock = clock or Clock()
     patient = PatientStore(store, Patience(deadline_s=patience_s))
     claim(plan, patient)
     points = PointStore(patient, Path())
+    if power is not None:
+        patient.replace(POWER, power_text(power).encode())
     rounds = 0
     while True:
         rounds += 1
@@ -82,9 +94,9 @@ def conclude(
                 return answer.summary
 
 
-def summarised(plan: Plan, store: Store, slo: Slo | None) -> RunSummary:
-    """The answer by other targets, made from what is stored and kept nowhere. Raises NotDurable."""
-    return _answer(plan, PointStore(store, Path()), Clock(), slo).summary
+def summarised(plan: Plan, store: Store, slo: Slo | None, power: Devices | None = None) -> RunSummary:
+    """The answer by other targets or power samples, made from what is stored and kept nowhere. Raises NotDurable."""
+    return _answer(plan, PointStore(store, Path()), Clock(), slo, power).summary
 
 
 @dataclass(frozen=True)
@@ -101,15 +113,17 @@ class _Answer:
         return now <= self.measured or (rounds >= ROUNDS and now < len(plan.points))
 
 
-def _answer(plan: Plan, points: PointStore, clock: Clock, slo: Slo | None) -> _Answer:
-    """From the points that have a manifest now."""
+def _answer(plan: Plan, points: PointStore, clock: Clock, slo: Slo | None, power: Devices | None = None) -> _Answer:
+    """From the points that have a manifest now. `power`: instead of the samples that are kept."""
     manifests = points.manifests([point.hash for point in plan.points])
     summaries = [points.read_summary(manifest) for manifest in manifests.values()]
     records = Kept(points, manifests)
     created = clock.wall_text()
     launches = read_launches(points.store, manifests.values())
     covered = _coverage(plan, manifests)
-    summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=covered, slo=slo)
+    devices = power if power is not None else kept_power(points.store)
+    drawn = power_of(devices, manifests) if devices is not None else None
+    summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=covered, slo=slo, power=drawn)
     records.verify_the_rest()
     files = {
         PROVENANCE: provenance(plan, list(manifests.values()), launches, summary),

@@ -49,7 +49,7 @@ def run_log(run: Answered, arm: str | None, texts: Texts) -> Log:
     if texts.encoder is not None:
         whose = f"the engine's where it told them, else of texts by {texts.encoder.told}"
     told = f"{whose}; {found.alike:,} of {len(found.logged):,} answers have as many as the engine counted"
-    return Log(f"{run.words}, arm {arm}", told, list(found.logged.values()), found.left_out)
+    return Log(f"{run.words}, arm {arm}", told, list(found.logged.values()), found.left_out, run.simulated)
 
 
 @dataclass(frozen=True)

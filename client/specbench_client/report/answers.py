@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report import crossover, decision, lossless, prediction, stepcost
 from specbench_client.report.sheets import Sheet
 
+_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Left out")
 _LOSSLESS = ("Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control")
 
 
@@ -34,16 +35,11 @@ def _decision(told: Recommendation | None) -> Topic:
     name, title, page = "decision", "What to do", "docs/decide.md"
     if told is None:
         return Topic(name, title, page, ())
-    answers, rules = [astuple(row) for row in decision.answer_rows(told)], decision.applicable_rows(told)
+    rules = decision.rules_sheet(decision.applicable_rows(told))
     sheets = [
-        Sheet("Answers", decision.ANSWERS, answers, left=len(decision.ANSWERS)),
-        Sheet("Up to which load", decision.SUSTAINED, decision.sustained_rows(told), left=2),
-        Sheet(
-            "Rules of thumb beside what was measured",
-            decision.RULES,
-            rules,
-            left=len(decision.RULES),
-        ),
+        decision.answers_sheet(told),
+        decision.sustained_sheet(told),
+        replace(rules, title="Rules of thumb beside what was measured"),
     ]
     return Topic(name, title, page, _told(sheets), told.limits)
 
@@ -53,18 +49,17 @@ def _crossover(summary: RunSummary) -> Topic:
     lengths = [astuple(row) for row in crossover.break_even_rows(summary)]
     titles = ("Arm", "Workload", "Load", "AL needed [95 %]", "AL measured [95 %]", "Measured / needed [95 %]")
     sheets = [
-        Sheet("Where the speed-up falls to 1", ("Arm", "Workload", "Over", "Answer", "Left out"), loads, left=5),
-        Sheet("Acceptance length that breaks even in decoding", titles, lengths, left=2),
+        Sheet("Where the speed-up falls to 1", _CROSSOVERS, loads, words=_CROSSOVERS),
+        Sheet("Acceptance length that breaks even in decoding", titles, lengths, words=titles[:2]),
     ]
     return Topic("crossover", "Up to which load it pays", "docs/crossover.md", _told(sheets))
 
 
 def _prediction(summary: RunSummary) -> Topic:
-    factors = Sheet("Factors", prediction.FACTOR_TITLES, prediction.factor_rows(summary.cells), left=2)
+    factors = prediction.factors_sheet(summary.cells)
     costs = [
-        Sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", stepcost.TERM_TITLES, rows)
+        stepcost.terms_sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", cost)
         for cost in summary.step_costs
-        if (rows := stepcost.term_rows(cost))
     ]
     lines = [prediction.FACTORS_SAY, *prediction.formula_lines(summary.cells)]
     return Topic("prediction", "Why it is not more", "docs/prediction.md", _told([factors, *costs]), lines)
@@ -72,7 +67,7 @@ def _prediction(summary: RunSummary) -> Topic:
 
 def _lossless(summary: RunSummary) -> Topic:
     rows = [astuple(row)[: len(_LOSSLESS)] for row in lossless.lossless_rows(summary)]
-    sheets = [Sheet("Beside the baseline's own repeats", _LOSSLESS, rows, left=4)]
+    sheets = [Sheet("Beside the baseline's own repeats", _LOSSLESS, rows, words=_LOSSLESS[:4])]
     lines = lossless.losslessness_lines(summary)
     return Topic("lossless", "Are the answers the baseline's?", "docs/losslessness.md", _told(sheets), lines)
 

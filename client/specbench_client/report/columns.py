@@ -14,8 +14,10 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.bootstrap import PROMPTS_MIN
+from specbench_client.metrics.energy import JOULES
+from specbench_client.report import sheets
 
-DASH = "–"
+DASH = sheets.DASH
 SIMULATED = "Simulated. These numbers are not a measurement of any engine."
 
 
@@ -34,7 +36,8 @@ def columns_of(summary: RunSummary) -> list[Column]:
     workload = [Column("Workload", lambda cell: cell.workload, numeric=False)] if several else []
     *columns, findings = _COLUMNS
     goodput = [_GOODPUT, _MET] if summary.slo else []
-    return [Column("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, findings]
+    energy = [_ENERGY] if any(JOULES in cell.figures for cell in summary.cells) else []
+    return [Column("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, *energy, findings]
 
 
 def terminal_columns(summary: RunSummary) -> list[Column]:
@@ -42,7 +45,8 @@ def terminal_columns(summary: RunSummary) -> list[Column]:
     arm, *others = columns_of(summary)
     workload = [column for column in others if column.title == "Workload"]
     *narrow, findings = _NARROW
-    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), findings]
+    energy = [column for column in others if column is _ENERGY]
+    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), *energy, findings]
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -150,6 +154,8 @@ _MET = Column("In time", _met)
 _GOOD = Column(
     "In time\nreq/s", lambda cell: number(cell.goodput.rate.value if cell.goodput else None) + f" ({_met(cell)})"
 )
+
+_ENERGY = Column("J/token", lambda cell: number(value_of(cell, JOULES), 3))
 
 _NARROW = (
     Column("Load", lambda cell: cell.level.label),

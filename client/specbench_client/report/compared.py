@@ -6,16 +6,14 @@ The verdict comes first, the worst rows next; a comment is one screen and never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
+from dataclasses import replace
 
 from specbench_api.outcome.comparison import Compared, Comparison, Difference, Side, Standing, Uncompared
 from specbench_api.outcome.gate import GateReport, GateTest, Shown
 from specbench_api.outcome.layout import REPORT
 from specbench_api.spec.conditions import GateReason
 from specbench_client.report.columns import DASH, SIMULATED, number
+from specbench_client.report.sheets import Sheet, escaped, markdown_table
 
 LENGTH_MAX = 60_000
 """Characters of a comment; GitHub takes 65,536."""
@@ -33,9 +31,7 @@ _STYLES = {
     Shown.FAILED: "red",
     Shown.INCONCLUSIVE: "yellow",
 }
-_LEFT = ("Arm", "Workload", "Metric", "Says")
-
-Rows = Sequence[Sequence[str]]
+_WORDS = ("Arm", "Workload", "Metric", "Says", "Verdict")
 
 
 def headline(report: GateReport) -> str:
@@ -50,9 +46,13 @@ def gate_markdown(report: GateReport, link: str = "") -> str:
     """The comment. `link`: where a person finds the report; else the results' root is told."""
     mark = "✅" if report.passed else "❌"
     lines = [f"### {mark} specbench: {headline(report)}", "", *_warning(report.after), _plain(report.message), ""]
-    rows = [_gate_row(test) for test in report.tests[:ROWS_MAX]]
-    if rows:
-        lines += [*_table(_GATE_TITLES, rows), *_more(len(report.tests) - ROWS_MAX, "tests"), ""]
+    sheet = gate_sheet(report)
+    if sheet.rows:
+        lines += [
+            *_table(replace(sheet, rows=sheet.rows[:ROWS_MAX])),
+            *_more(len(report.tests) - ROWS_MAX, "tests"),
+            "",
+        ]
         lines += [f"Bounds: one-sided, each at {report.gate.confidence:.0%}; Limit: what the tolerance allows.", ""]
     lines += _rest(report.differences, report.uncompared, report.limits)
     lines += [f"Before: `{report.before.uri}`<br>After: `{report.after.uri}`", ""]
@@ -64,24 +64,26 @@ def comparison_markdown(comparison: Comparison) -> str:
     """Two results beside each other as Markdown."""
     before, after = comparison.before, comparison.after
     lines = [f"### specbench: {_plain(before.name)} → {_plain(after.name)}", "", *_warning(after)]
-    rows = [_row(each) for each in comparison.cells]
-    lines += [*_table(_TITLES, rows), ""] if rows else []
+    sheet = comparison_sheet(comparison)
+    lines += [*_table(sheet), ""] if sheet.rows else []
     lines += _rest(comparison.differences, comparison.uncompared, comparison.limits)
     lines += [f"Before: `{before.uri}`: {_plain(before.verdict)}<br>After: `{after.uri}`: {_plain(after.verdict)}", ""]
     return _fitting("\n".join(lines))
 
 
-def gate_table(report: GateReport) -> Table:
-    """A gate for a terminal."""
-    rows = [(_gate_row(test), _STYLES[test.verdict]) for test in report.tests]
-    return _rich(_titled(headline(report), report.after), _GATE_TITLES, rows)
+def gate_sheet(report: GateReport) -> Sheet:
+    """A gate: a row a test, the worst first."""
+    rows = [_gate_row(test) for test in report.tests]
+    title = _titled(headline(report), report.after)
+    return Sheet(title, _GATE_TITLES, rows, _WORDS, [_STYLES[test.verdict] for test in report.tests])
 
 
-def comparison_table(comparison: Comparison) -> Table:
-    """Two results for a terminal."""
-    rows = [(_row(each), _STYLES.get(each.standing, "")) for each in comparison.cells]
+def comparison_sheet(comparison: Comparison) -> Sheet:
+    """Two results beside each other: a row a cell and metric."""
     before, after = comparison.before, comparison.after
-    return _rich(_titled(f"{before.name} → {after.name}", after), _TITLES, rows)
+    rows = [_row(each) for each in comparison.cells]
+    title = _titled(f"{before.name} → {after.name}", after)
+    return Sheet(title, _TITLES, rows, _WORDS, [_STYLES.get(each.standing, "") for each in comparison.cells])
 
 
 def lines_below(differences: Sequence[Difference], uncompared: Sequence[Uncompared]) -> list[str]:
@@ -129,10 +131,9 @@ def _titled(title: str, side: Side) -> str:
     return f"{title} (simulated, not a measurement)" if side.simulated else title
 
 
-def _table(titles: Sequence[str], rows: Rows) -> list[str]:
-    rule = "|" + "|".join("---" if title in (*_LEFT, "Verdict") else "---:" for title in titles) + "|"
-    body = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
-    return ["| " + " | ".join(titles) + " |", rule, *body]
+def _table(sheet: Sheet) -> list[str]:
+    """No cell is long, or calls anybody."""
+    return markdown_table(replace(sheet, rows=[[_quiet(cell) for cell in row] for row in sheet.rows]))
 
 
 def _rest(differences: Sequence[Difference], uncompared: Sequence[Uncompared], limits: Sequence[str]) -> list[str]:
@@ -153,11 +154,13 @@ def _more(count: int, what: str) -> list[str]:
 
 
 def _plain(text: str, most: int = TEXT_MAX) -> str:
-    """Text that can be no Markdown of its own: names and messages come from files that anybody may have written."""
+    return escaped(_quiet(text, most)) or DASH
+
+
+def _quiet(text: str, most: int = TEXT_MAX) -> str:
+    """Text of so many characters, in which nobody is called by name."""
     cut = text if len(text) <= most else f"{text[:most]}…"
-    for character in "\\`*_[]|":
-        cut = cut.replace(character, f"\\{character}")
-    return " ".join(cut.replace("<", "&lt;").replace("@", "@\u200b").split()) or DASH
+    return cut.replace("@", "@\u200b")
 
 
 def _fitting(text: str) -> str:
@@ -165,14 +168,3 @@ def _fitting(text: str) -> str:
         return text
     tail = "\n\n… cut: it is longer than a comment may be\n"
     return text[: LENGTH_MAX - len(tail)].rpartition("\n")[0] + tail
-
-
-def _rich(title: str, titles: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> Table:
-    table = Table(title=title)
-    for name in titles:
-        left = name in (*_LEFT, "Verdict")
-        side: JustifyMethod = "left" if left else "right"
-        table.add_column(name, justify=side, overflow="fold", no_wrap=not left)
-    for row, style in rows:
-        table.add_row(*(Text(cell) for cell in row), style=style)
-    return table

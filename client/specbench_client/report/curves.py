@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
 
 from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.curves import Curve, CurvePoint, Curves, Prediction
 from specbench_api.outcome.figure import Figure
 from specbench_client.report.columns import SIMULATED, number, with_interval
+from specbench_client.report.sheets import Sheet, escaped, markdown_table
 
 _RUN_LETTERS = 8
 """Of a run's UID, in tables."""
@@ -21,16 +19,17 @@ _BARE = (Standing.TOO_FEW_REPEATS, Standing.NO_INTERVAL, Standing.NOT_COMPARABLE
 _STYLES = {Standing.FASTER: "green", Standing.SLOWER: "red"}
 
 
-def curve_table(curves: Curves, curve: Curve) -> Table:
-    """One curve for a terminal."""
+def curve_sheet(curves: Curves, curve: Curve) -> Sheet:
+    """One curve."""
     marked = " (simulated, not a measurement)" if curves.simulated else ""
-    table = Table(title=f"{curve.title}{marked}", caption=curve.crossover.message, caption_justify="left")
-    for title in titles(curves):
-        side: JustifyMethod = "left" if title in ("Arm", "Run", "Says") else "right"
-        table.add_column(title, justify=side, overflow="fold")
-    for point in curve.points:
-        table.add_row(*(Text(cell) for cell in row(point)), style=_STYLES.get(point.standing, ""))
-    return table
+    return Sheet(
+        f"{curve.title}{marked}",
+        titles(curves),
+        [row(point) for point in curve.points],
+        words=("Arm", "Run", "Says"),
+        styles=[_STYLES.get(point.standing, "") for point in curve.points],
+        caption=curve.crossover.message,
+    )
 
 
 def lines_below(curves: Curves) -> list[str]:
@@ -51,10 +50,7 @@ def curves_markdown(curves: Curves) -> str:
     lines = [f"### specbench: speed-up and acceptance by {curves.axis}", ""]
     lines += [f"> **{SIMULATED}**", ""] if curves.simulated else []
     for curve in curves.curves:
-        heads = titles(curves)
-        rule = "|" + "|".join("---" if title in ("Arm", "Run", "Says") else "---:" for title in heads) + "|"
-        lines += [f"#### {curve.title}", "", "| " + " | ".join(heads) + " |", rule]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row(point)) + " |" for point in curve.points]
+        lines += [f"#### {escaped(curve.title)}", "", *markdown_table(curve_sheet(curves, curve))]
         lines += ["", f"Where the speed-up is 1: {curve.crossover.message}", ""]
         lines += [*(f"- Differs from the first curve: {each}" for each in curve.differs)]
     lines += [f"- At {line}" for line in prediction_lines(curves)]

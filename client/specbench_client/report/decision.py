@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
-
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import (
     Attainment,
@@ -20,6 +16,7 @@ from specbench_api.outcome.recommendation import (
     Sustained,
 )
 from specbench_client.report.columns import DASH, SIMULATED, number, with_interval
+from specbench_client.report.sheets import Sheet, escaped, markdown_table
 
 Row = Sequence[str]
 CANDIDATES = ("Arm", "Workload", "Load", "Value [95 %]", "Gain [95 %]", "Says", "Targets", "Req/h", "Cost/1M", "Saved")
@@ -27,10 +24,6 @@ _ASKED_FOR = ("Targets", "Cost/1M", "Saved")
 """Told only where targets or prices are given."""
 RULES = ("Rule", "Says", "Measured", "Verdict", "Source")
 SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "There")
-_LEFT = (
-    *("Arm", "Workload", "Says", "Targets", "Rule", "Measured", "Verdict", "Source", "There", "At", "Answer", "Why"),
-    *("Figure", "Table", "Differs", "Name", "Shows", "Caution"),
-)
 CASES_MAX = 3
 
 
@@ -66,20 +59,6 @@ def candidate_rows(recommendation: Recommendation) -> list[Row]:
     return [_candidate(each, targets=bool(recommendation.targets)) for each in recommendation.candidates]
 
 
-def evidence(recommendation: Recommendation) -> tuple[str, Row, list[Row]]:
-    """What the values are, with their unit; then titles and rows, without columns that nobody asked to be filled."""
-    rows = candidate_rows(recommendation)
-    bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
-    kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
-    unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
-    unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
-    return (
-        f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
-        [CANDIDATES[index] for index in kept],
-        [[row[index] for index in kept] for row in rows],
-    )
-
-
 def sustained_rows(recommendation: Recommendation) -> list[Row]:
     """Up to which load each arm meets the targets; empty without targets."""
     return [_sustained(each) for choice in recommendation.choices for each in choice.sustained]
@@ -96,15 +75,45 @@ def applicable_rows(recommendation: Recommendation) -> list[Row]:
     return [row for row in rule_rows(recommendation) if row[3] != RuleVerdict.NOT_APPLICABLE]
 
 
-def decision_tables(recommendation: Recommendation) -> list[Table]:
-    """For a terminal."""
-    shown = [
-        ("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)]),
-        evidence(recommendation),
-        ("Up to which load", SUSTAINED, sustained_rows(recommendation)),
-        ("Rules of thumb beside it", RULES, applicable_rows(recommendation)),
+def answers_sheet(recommendation: Recommendation) -> Sheet:
+    """For each workload the answer over all loads, then at each."""
+    return Sheet("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)], words=ANSWERS)
+
+
+def evidence_sheet(recommendation: Recommendation) -> Sheet:
+    """Every arm at every load, by its unit; without columns that nobody asked to be filled."""
+    rows = candidate_rows(recommendation)
+    bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
+    kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
+    unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
+    unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
+    return Sheet(
+        f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
+        [CANDIDATES[index] for index in kept],
+        [[row[index] for index in kept] for row in rows],
+        words=("Arm", "Workload", "Says", "Targets"),
+    )
+
+
+def sustained_sheet(recommendation: Recommendation) -> Sheet:
+    """Up to which load each arm meets the targets."""
+    return Sheet("Up to which load", SUSTAINED, sustained_rows(recommendation), words=("Arm", "Workload", "There"))
+
+
+def rules_sheet(rows: Sequence[Row]) -> Sheet:
+    """Rules of thumb beside what was measured."""
+    return Sheet("Rules of thumb beside it", RULES, rows, words=RULES)
+
+
+def decision_sheets(recommendation: Recommendation, rules: Sequence[Row]) -> list[Sheet]:
+    """All that have rows, with these rules of thumb."""
+    found = [
+        answers_sheet(recommendation),
+        evidence_sheet(recommendation),
+        sustained_sheet(recommendation),
+        rules_sheet(rules),
     ]
-    return [_rich(title, titles, rows) for title, titles, rows in shown if rows]
+    return [sheet for sheet in found if sheet.rows]
 
 
 def decision_lines(recommendation: Recommendation) -> list[str]:
@@ -117,24 +126,13 @@ def decision_lines(recommendation: Recommendation) -> list[str]:
 
 def decision_markdown(recommendation: Recommendation) -> str:
     """As Markdown."""
-    lines = [f"# {_plain(recommendation.sentence)}", ""]
+    lines = [f"# {escaped(recommendation.sentence)}", ""]
     lines += [f"> **{SIMULATED}**", ""] if recommendation.simulated else []
-    for title, titles, rows in (
-        ("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)]),
-        evidence(recommendation),
-        ("Up to which load", SUSTAINED, sustained_rows(recommendation)),
-        ("Rules of thumb beside it", RULES, rule_rows(recommendation)),
-    ):
-        lines += [f"## {title}", "", *markdown_table(titles, rows), ""] if rows else []
-    prices = [f"- Prices: {_plain(recommendation.prices)}"] if recommendation.prices else []
-    lines += ["## Limits", "", *prices, *(f"- {_plain(each)}" for each in recommendation.limits), ""]
+    for sheet in decision_sheets(recommendation, rule_rows(recommendation)):
+        lines += [f"## {sheet.title}", "", *markdown_table(sheet), ""]
+    prices = [f"- Prices: {escaped(recommendation.prices)}"] if recommendation.prices else []
+    lines += ["## Limits", "", *prices, *(f"- {escaped(each)}" for each in recommendation.limits), ""]
     return "\n".join(lines)
-
-
-def markdown_table(titles: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """A table of Markdown; numbers stand on the right."""
-    rule = "|" + "|".join("---" if title in _LEFT else "---:" for title in titles) + "|"
-    return ["| " + " | ".join(titles) + " |", rule, *("| " + " | ".join(map(_plain, row)) + " |" for row in rows)]
 
 
 def _answer(row: AnswerRow) -> Row:
@@ -175,17 +173,3 @@ def _cases(each: RuleReading) -> str:
 def _value(each: Candidate, name: str) -> float | None:
     figure: Figure | None = each.figures.get(name)
     return figure.value if figure else None
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").replace("<", "&lt;").split()) or DASH
-
-
-def _rich(title: str, titles: Sequence[str], rows: Sequence[Row]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for name in titles:
-        side: JustifyMethod = "left" if name in _LEFT else "right"
-        table.add_column(name, justify=side, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    return table

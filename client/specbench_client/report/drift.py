@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.drift import DriftChange, DriftReport, DriftSide
 from specbench_client.report.columns import DASH, with_interval
+from specbench_client.report.sheets import Sheet, markdown_sheet
 
 WINDOWS_MOST = 40
 """Windows that are shown; all of them stand in the JSON document."""
@@ -25,9 +26,7 @@ def drift_markdown(report: DriftReport) -> str:
     """The same as Markdown."""
     lines = [f"### specbench drift: {'alarm' if report.alarm else 'in control'}", "", report.verdict, ""]
     for title, (heads, rows) in _tables(report).items():
-        lines += [f"**{title}**", "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-        lines.append("")
+        lines.append(markdown_sheet(Sheet(title, heads, rows, words=heads)))
     return "\n".join([*lines, _said(report), "", *report.limits, ""])
 
 

@@ -20,11 +20,12 @@ from specbench_client.report.answers import topics_of
 from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, compared_text, number, with_interval
 from specbench_client.report.coverage import coverage_rows, told
 from specbench_client.report.findings import grouped, measure_again
-from specbench_client.report.plots import svgs
+from specbench_client.report.plots import Plot, svgs
 from specbench_client.report.plots.ink import DARK, GREY_DARK, GREY_LIGHT, LIGHT
+from specbench_client.report.plots.picture import Picture
 from specbench_client.report.seen import seen_rows
 
-TEMPLATE = "report.html.j2"
+TEMPLATE, PLOTS_TEMPLATE = "report.html.j2", "plots.html.j2"
 _TIED = "\u00a0"
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
@@ -71,38 +72,55 @@ class ArmRow:
 
 def render_html(plan: Plan, summary: RunSummary) -> str:
     """Return the whole page."""
-    environment = Environment(
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            plan=plan,
+            summary=summary,
+            simulated=SIMULATED,
+            columns=columns_of(summary),
+            arrivals=arrivals_of(summary),
+            topics=topics_of(summary),
+            groups=grouped(summary.findings),
+            measure_again=measure_again(plan).replace("`", ""),
+            categories=_categories(summary),
+            windows=_windows(summary),
+            plots=_marked(svgs(summary)),
+            definitions=_definitions(summary),
+            arms=_arms(plan),
+            coverage=coverage_rows(summary),
+            told=told,
+            seen=seen_rows(summary),
+            load=load_text(plan.load),
+            number=number,
+            long=LONG,
+            **_COLOURS,
+        )
+    )
+
+
+def render_plots(picture: Picture) -> str:
+    """Return a page of plots alone, in the report's looks."""
+    simulated = SIMULATED if picture.simulated else ""
+    page = _environment().get_template(PLOTS_TEMPLATE)
+    return page.render(title=picture.title, plots=_marked(picture.plots), simulated=simulated, **_COLOURS)
+
+
+def _environment() -> Environment:
+    found = Environment(
         loader=PackageLoader("specbench_client.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["breakable"] = breakable
-    return environment.get_template(TEMPLATE).render(
-        plan=plan,
-        summary=summary,
-        simulated=SIMULATED,
-        columns=columns_of(summary),
-        arrivals=arrivals_of(summary),
-        topics=topics_of(summary),
-        groups=grouped(summary.findings),
-        measure_again=measure_again(plan).replace("`", ""),
-        categories=_categories(summary),
-        windows=_windows(summary),
-        plots=[(plot, [Markup(svg) for svg in plot.panels]) for plot in svgs(summary)],  # noqa: S704 -- escaped within
-        definitions=_definitions(summary),
-        arms=_arms(plan),
-        coverage=coverage_rows(summary),
-        told=told,
-        seen=seen_rows(summary),
-        load=load_text(plan.load),
-        number=number,
-        light=(*LIGHT, GREY_LIGHT),
-        dark=(*DARK, GREY_DARK),
-        palette=palette,
-        long=LONG,
-    )
+    found.filters["breakable"] = breakable
+    return found
+
+
+def _marked(plots: Sequence[Plot]) -> list[tuple[Plot, list[Markup]]]:
+    return [(plot, [Markup(svg) for svg in plot.panels]) for plot in plots]  # noqa: S704 -- escaped within
 
 
 def palette(colours: Sequence[str]) -> str:
@@ -118,6 +136,10 @@ def breakable(text: str) -> Markup:
         inside, end, tail = rest.partition("]")
         text = f"{bare}{_TIED}[{inside.replace(' ', _TIED)}{end}{tail}"
     return Markup("<wbr>").join(_HUMPS.split(text.replace(" / ", f"{_TIED}/ ")))
+
+
+_COLOURS = {"light": (*LIGHT, GREY_LIGHT), "dark": (*DARK, GREY_DARK), "palette": palette}
+"""What the page's style asks for."""
 
 
 def load_text(load: Load) -> str:

@@ -44,7 +44,7 @@ def _policies(report: OracleReport) -> Sheet:
     rules = ", by the published rules" if report.conventions == "published" else ""
     title = f"{report.source}: {report.answers:,} answers, {report.tokens:,} tokens{rules}{cost}"
     columns = ["policy", "drafter", "AL [95 %]", "AL, mean of requests", *(f"B={batch}" for batch in batches)]
-    return Sheet(title, columns, [_row(row, batches) for row in report.rows], left=2)
+    return Sheet(title, columns, [_row(row, batches) for row in report.rows], words=("policy", "drafter"))
 
 
 def _row(row: OracleRow, batches: Sequence[str]) -> list[str]:
@@ -70,13 +70,20 @@ def _rooms(report: OracleReport) -> Sheet:
         ]
         for room in report.rooms
     ]
-    return Sheet("What is left to be won: oracle - best fixed k; combined oracle - better oracle", columns, rows)
+    return Sheet(
+        "What is left to be won: oracle - best fixed k; combined oracle - better oracle",
+        columns,
+        rows,
+        words=("batch",),
+    )
 
 
 def _what_if(report: OracleReport) -> Sheet:
     columns = ["k", "AL by span-split [95 %]", "AL by truncation [95 %]"]
     rows = [[str(each.drafts), told(each.span_split), told(each.truncated)] for each in report.what_if]
-    return Sheet(f"{report.drafters[0]} at other draft lengths, both lower bounds: verify by a run", columns, rows)
+    return Sheet(
+        f"{report.drafters[0]} at other draft lengths, both lower bounds: verify by a run", columns, rows, words=("k",)
+    )
 
 
 def told(figure: Figure | None) -> str:

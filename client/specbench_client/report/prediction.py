@@ -8,6 +8,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixPrediction, Prediction
 from specbench_api.outcome.summary import Cell
 from specbench_client.report.columns import DASH, number, with_interval
+from specbench_client.report.sheets import Sheet
 
 FACTOR_TITLES = (
     "Arm", "Workload", "Load", "Measured [95 %]", "= Predicted", "× Prefill", "× Length",
@@ -20,6 +21,22 @@ FACTORS_SAY = (
 )
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
+
+
+def factors_sheet(cells: Sequence[Cell]) -> Sheet:
+    """The factors of each cell with a prediction."""
+    return Sheet("Factors", FACTOR_TITLES, factor_rows(cells), words=FACTOR_TITLES[:2])
+
+
+def mixes_sheet(mixes: Sequence[MixPrediction]) -> Sheet:
+    """What other traffic would give: each arm at each load."""
+    return Sheet("Your mix", MIX_TITLES, mix_rows(mixes), words=(*MIX_TITLES[:2], "Note"))
+
+
+def categories_sheet(mixes: Sequence[MixPrediction]) -> Sheet:
+    """What it is made of: each category of each prediction."""
+    words = ("Arm", "Workload", "Category")
+    return Sheet("Your mix by category", CATEGORY_TITLES, category_rows(mixes), words)
 
 
 def factor_rows(cells: Sequence[Cell]) -> list[list[str]]:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from specbench_api.outcome.published import BesidePublished, PublishedComparison, PublishedTable
 from specbench_client.report.columns import SIMULATED, with_interval
-from specbench_client.report.decision import markdown_table
-from specbench_client.report.sheets import Sheet, rich_sheet
+from specbench_client.report.sheets import Sheet, markdown_table
 
 TITLES = (
     "Arm",
@@ -35,21 +32,17 @@ def table_rows(tables: Sequence[PublishedTable]) -> list[list[str]]:
     return [[each.name, str(each.rows), each.title, f"{each.source}; {each.read}", each.caution] for each in tables]
 
 
-def published_table(comparison: PublishedComparison) -> Table:
-    """For a terminal."""
+def published_sheet(comparison: PublishedComparison) -> Sheet:
+    """The run beside the tables."""
     title = "Beside published tables: no pass, no fail"
     titled = f"{title} ({SIMULATED})" if comparison.simulated else title
-    return rich_sheet(Sheet(titled, TITLES, published_rows(comparison), left=len(TITLES)))
+    words = ("Arm", "Workload", "Figure", "Table", "Differs")
+    return Sheet(titled, TITLES, published_rows(comparison), words)
 
 
-def tables_table(tables: Sequence[PublishedTable]) -> Table:
-    """The list of tables for a terminal."""
-    return rich_sheet(Sheet("Published tables", TABLES, table_rows(tables), left=len(TABLES)))
-
-
-def tables_markdown(tables: Sequence[PublishedTable]) -> str:
-    """The list of tables as Markdown."""
-    return "\n".join(markdown_table(TABLES, table_rows(tables)))
+def tables_sheet(tables: Sequence[PublishedTable]) -> Sheet:
+    """The list of tables."""
+    return Sheet("Published tables", TABLES, table_rows(tables), words=("Name", "Shows", "Source", "Caution"))
 
 
 def published_lines(comparison: PublishedComparison) -> list[str]:
@@ -61,7 +54,7 @@ def published_markdown(comparison: PublishedComparison) -> str:
     """As Markdown."""
     lines = ["### Beside published tables: no pass, no fail", ""]
     lines += [f"> **{SIMULATED}**", ""] if comparison.simulated else []
-    lines += [*markdown_table(TITLES, published_rows(comparison)), ""] if comparison.rows else []
+    lines += [*markdown_table(published_sheet(comparison)), ""] if comparison.rows else []
     lines += [f"- {line}" for line in published_lines(comparison)]
     sources = [f"- {each.name}: {each.source}; {each.read}" for each in comparison.tables]
     return "\n".join([*lines, "", "Sources:", "", *sources, ""])

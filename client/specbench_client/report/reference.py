@@ -17,6 +17,7 @@ from specbench_client.metrics.metric import Measure, Ratio
 from specbench_client.metrics.positions import conditional, joint
 from specbench_client.metrics.table import MEASURES, RATIOS
 from specbench_client.report.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
+from specbench_client.report.reference_energy import ENERGY, energy_rows
 from specbench_client.report.reference_slices import GOODPUT, goodput_rows, slices_section
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
@@ -118,6 +119,9 @@ def render() -> str:
         "\n## Within targets\n",
         GOODPUT,
         _table(goodput_rows()),
+        "",
+        ENERGY,
+        _table(energy_rows()),
         "",
         slices_section(),
         _WINDOW,

@@ -7,6 +7,7 @@ import shlex
 
 from specbench_api.outcome.schedule import EngineSchedule, How, Option, Schedule, ScheduleRange
 from specbench_client.report.columns import DASH, number
+from specbench_client.report.sheets import Sheet
 
 RANGE_TITLES = ("Batch", "Draft tokens", "Cannot be told from", "Over no drafts", "Note")
 OPTION_TITLES = (
@@ -18,9 +19,13 @@ UNVERIFIED = (
 )
 
 
-def title(schedule: Schedule) -> str:
-    """Which drafter and which workload."""
-    return f"{', '.join(schedule.arms)} on {schedule.workload}"
+def schedule_sheets(schedule: Schedule) -> list[Sheet]:
+    """Its ranges, then what was to choose from at each batch."""
+    title = f"{', '.join(schedule.arms)} on {schedule.workload}"
+    return [
+        Sheet(title, RANGE_TITLES, range_rows(schedule), words=("Batch", "Note")),
+        Sheet("", OPTION_TITLES, option_rows(schedule), words=OPTION_TITLES),
+    ]
 
 
 def range_rows(schedule: Schedule) -> list[list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specbench_api.outcome.slices import Slice, Slices, Spread
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.report.columns import DASH, SIMULATED, number, with_interval
+from specbench_client.report.sheets import Sheet, escaped, markdown_table
 
 DIMENSIONS = {
     "position": "Steps by output position",
@@ -37,25 +38,20 @@ Line = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class SlicesTable:
-    """One dimension of all cells that have it: titles, rows, and why other cells lack it."""
+class Dimension:
+    """One dimension of all cells that have it, and why other cells lack it."""
 
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    sheet: Sheet
     missing: tuple[str, ...]
 
     def markdown(self) -> str:
         """Return it as Markdown, with a heading."""
-        lines = [f"## {self.title}", ""]
-        if self.rows:
-            lines += ["| " + " | ".join(self.head) + " |", "|" + "---|" * len(self.head)]
-            lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in self.rows] + [""]
-        return "\n".join([*lines, *(f"- {line}" for line in self.missing), *([""] if self.missing else [])])
+        lines = [f"## {self.sheet.title}", "", *([*markdown_table(self.sheet), ""] if self.sheet.rows else [])]
+        return "\n".join([*lines, *(f"- {escaped(line)}" for line in self.missing), *([""] if self.missing else [])])
 
 
-def slices_tables(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> list[SlicesTable]:
-    """Return a table a dimension, each over all cells whose slices were kept."""
+def slices_dimensions(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMENSIONS)) -> list[Dimension]:
+    """Return a sheet a dimension, each over all cells whose slices were kept."""
     cells = [(cell, cell.slices) for cell in summary.cells if cell.slices is not None]
     return [_table(name, cells) for name in dimensions]
 
@@ -64,14 +60,17 @@ def slices_markdown(summary: RunSummary, dimensions: Sequence[str] = tuple(DIMEN
     """Return all tables as Markdown; simulated numbers say so."""
     marked = [f"> **{SIMULATED}**", ""] if summary.simulated else []
     return "\n".join(
-        [f"# {summary.name}", "", *marked, *(each.markdown() for each in slices_tables(summary, dimensions))]
+        [f"# {escaped(summary.name)}", "", *marked]
+        + [each.markdown() for each in slices_dimensions(summary, dimensions)]
     )
 
 
-def _table(name: str, cells: Sequence[tuple[Cell, Slices]]) -> SlicesTable:
+def _table(name: str, cells: Sequence[tuple[Cell, Slices]]) -> Dimension:
     """Missing dimensions are told once for all cells that lack them for one reason."""
     head, rows = _spreads(cells) if name == "request" else _classes(name, cells)
-    return SlicesTable(DIMENSIONS[name], ("Arm", "Workload", "Load", *head), rows, tuple(_missing(name, cells)))
+    columns = ("Arm", "Workload", "Load", *head)
+    sheet = Sheet(DIMENSIONS[name], columns, rows, words=columns[: 3 if name == "request" else 4])
+    return Dimension(sheet, tuple(_missing(name, cells)))
 
 
 def _spreads(cells: Sequence[tuple[Cell, Slices]]) -> tuple[Line, tuple[Line, ...]]:

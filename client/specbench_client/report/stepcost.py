@@ -5,6 +5,7 @@ from __future__ import annotations
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.stepcost import Basis, StepCost
 from specbench_client.report.columns import DASH
+from specbench_client.report.sheets import Sheet
 
 CELL_TITLES = ("Arm", "Workload", "Load", "k", "Batch", "Context", "Prefill", "Step ms", "Fitted", "Held out")
 TERM_TITLES = ("Term", "ms [95 %]", "What it is")
@@ -17,6 +18,11 @@ def profile_line(cost: StepCost) -> str:
         square = f", R² {told:.3f}" if told is not None else ""
         return f"step times: linear model, held-out cells met within {cost.held_out_error.value:.1%}{square}"
     return "step times: interpolated between cells, and nowhere else"
+
+
+def terms_sheet(title: str, cost: StepCost) -> Sheet:
+    """The terms of the model; no rows where there is none."""
+    return Sheet(title, TERM_TITLES, term_rows(cost), words=("Term", "What it is"))
 
 
 def term_rows(cost: StepCost) -> list[list[str]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
-from rich.console import JustifyMethod
-from rich.table import Table
-from rich.text import Text
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
@@ -13,45 +12,45 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_client.analysis.end_to_end import NAMES as END_TO_END
 from specbench_client.analysis.end_to_end import named
-from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, steady_share, terminal_columns
+from specbench_client.report.columns import SIMULATED, Column, arrivals_of, columns_of, steady_share, terminal_columns
 from specbench_client.report.coverage import left_out_lines
 from specbench_client.report.crossover import crossover_markdown
 from specbench_client.report.findings import grouped, measure_again
 from specbench_client.report.lossless import losslessness_lines
+from specbench_client.report.sheets import Sheet, escaped, markdown_table
 
 _STYLES = {Severity.INVALID: "red", Severity.DOUBT: "yellow", Severity.NOTE: "dim"}
 
 
-def rich_table(summary: RunSummary) -> Table:
+def cells_sheet(summary: RunSummary) -> Sheet:
     """Return the cells for a terminal, one line each."""
     named = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
     targets = f"in time: {summary.slo.words}" if summary.slo else ""
     title = ": ".join(part for part in (named, arrivals_of(summary), targets) if part)
-    table = Table(title=title, caption=summary.verdict, caption_justify="left")
-    columns = terminal_columns(summary)
-    for column in columns:
-        side: JustifyMethod = "right" if column.numeric else "left"
-        table.add_column(column.title, justify=side, overflow="fold", no_wrap=column.numeric)
-    for cell in summary.cells:
-        style = "" if cell.valid else _STYLES[Severity.INVALID]
-        table.add_row(*(Text(column.text(cell)) for column in columns), style=style)
-    return table
+    return _sheet(title, terminal_columns(summary), summary)
+
+
+def _sheet(title: str, columns: Sequence[Column], summary: RunSummary) -> Sheet:
+    return Sheet(
+        title,
+        [column.title for column in columns],
+        [[column.text(cell) for column in columns] for cell in summary.cells],
+        words=[column.title for column in columns if not column.numeric],
+        styles=["" if cell.valid else _STYLES[Severity.INVALID] for cell in summary.cells],
+        caption=summary.verdict,
+    )
 
 
 def markdown(plan: Plan, summary: RunSummary) -> str:
     """Return verdict, cells and findings as Markdown."""
-    columns = columns_of(summary)
-    head = "| " + " | ".join(column.title for column in columns) + " |"
-    rule = "|" + "|".join("---:" if column.numeric else "---" for column in columns) + "|"
-    body = ["| " + " | ".join(_cell(column.text(cell)) for column in columns) + " |" for cell in summary.cells]
     lines = [f"# {summary.name}", ""]
     lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
-    lines += [f"**{summary.verdict}**", "", head, rule, *body, ""]
+    lines += [f"**{summary.verdict}**", "", *markdown_table(_sheet("", columns_of(summary), summary)), ""]
     lines += [f"Load: {arrivals_of(summary)}.", ""] if arrivals_of(summary) else []
     lines += crossover_markdown(summary)
     lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
     answers = losslessness_lines(summary)
-    lines += ["## Losslessness", "", *(f"- {_cell(line)}" for line in answers), ""] if answers else []
+    lines += ["## Losslessness", "", *(f"- {escaped(line)}" for line in answers), ""] if answers else []
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)
@@ -77,10 +76,6 @@ def _findings(plan: Plan, summary: RunSummary) -> list[str]:
         lines.append(f"- **{group.check}** ({group.severity}): {group.messages[0]}{group.more}")
         lines.append(f"  *What to do:* {group.remedy}")
     return [*lines, "", measure_again(plan), ""]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:

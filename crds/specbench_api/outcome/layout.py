@@ -5,6 +5,7 @@ runs/NAMESPACE/NAME/UID/
   progress.json                                         how far the launch at work is, while it works
   summary.json report.html results.csv                  the answer: for programs, for people, for spreadsheets
   gate.json                                             whether the run passed its gate, and the evidence
+  power.csv                                             power samples that somebody gave to the run: time, device, watts
   provenance.json                                       what was observed: versions, prompts' fingerprints, launches
   launches/LAUNCH.json                                  what was seen of one launch of an engine, before its first point
   points/HASH/records/part-ATTEMPT-00000.parquet …      one row a request
@@ -22,6 +23,7 @@ PROVENANCE = "provenance.json"
 SUMMARY = "summary.json"
 REPORT = "report.html"
 GATE = "gate.json"
+POWER = "power.csv"
 MANIFEST = "manifest.json"
 POINT_SUMMARY = "summary.json"
 LAUNCHES = "launches"

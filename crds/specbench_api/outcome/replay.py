@@ -48,6 +48,24 @@ class OverlapFigures(ApiModel):
     """BLEU-4 of the output against the prompt."""
 
 
+class OverlapBin(ApiModel):
+    """Answers of which about as much stands in their prompts."""
+
+    by: Literal["copied_share", "bleu4"]
+    """Which overlap: the share of the output's 4-grams in the prompt, or BLEU-4 of the output against it."""
+    low: float
+    """Least overlap."""
+    high: float
+    """Below which it is; the last bin holds 1 too."""
+    answers: int
+    """Answers in it."""
+    acceptance_lengths: dict[str, Figure] = {}
+    """Of n-gram, replayed over these answers: knobs → tokens a step."""
+    speedups: dict[str, Figure] = {}
+    """Of a run: arm → its measured speed-up over the paired baseline, over the prompts whose answers (mean over
+    repeats) are in it; empty for a file."""
+
+
 class ReplayReport(ApiModel):
     """What `specbench replay` prints as JSON."""
 
@@ -55,6 +73,8 @@ class ReplayReport(ApiModel):
     """Version of this document."""
     source: str
     """What was read."""
+    simulated: bool = False
+    """True for a run that no engine answered."""
     token_ids: str
     """Where the token ids are from: the file itself, or a tokenizer."""
     answers: int
@@ -69,6 +89,8 @@ class ReplayReport(ApiModel):
     """Over all answers."""
     overlap_by_category: dict[str, OverlapFigures] = {}
     """By category, where there are several."""
+    by_overlap: list[OverlapBin] = []
+    """What drafting is worth by how much of an answer stands in its prompt; empty: written before this was told."""
     step_cost: CostModel | None = None
     """What a step takes; without it there are no speed-ups."""
     settings: list[ReplaySetting]

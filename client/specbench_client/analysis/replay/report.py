@@ -9,16 +9,19 @@ from itertools import product
 import numpy as np
 
 from specbench_api.outcome.cost_model import CostModel, DraftCost
-from specbench_api.outcome.replay import OverlapFigures, ReplayFigures, ReplayReport, ReplaySetting
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.replay import OverlapBin, OverlapFigures, ReplayFigures, ReplayReport, ReplaySetting
 from specbench_client.analysis.oracle.answers import Answers, Reach, Tokens
 from specbench_client.analysis.oracle.course import Course, Drafter, fixed
 from specbench_client.analysis.oracle.policies import AL, AL_MEAN, SPEEDUP, Pricing, lengths
 from specbench_client.analysis.oracle.sampled import Ratio, Words, figure, sampled
 from specbench_client.analysis.oracle.seconds import course_seconds, plain_seconds
 from specbench_client.analysis.oracle.told import STEPPED_MIN, Told, single
+from specbench_client.analysis.replay.bins import Overlaps, bins_of, with_arms
 from specbench_client.analysis.replay.lookup import Lookup, replay
 from specbench_client.analysis.replay.overlap import overlap
 from specbench_client.metrics.frame import Mask, Values
+from specbench_client.metrics.pairing import Pairs
 
 DRAFTED = Words("ratio", "steps that found a match to draft from / steps", "replayed")
 RATE = Words("ratio", "accepted / drafted tokens", "replayed")
@@ -62,6 +65,8 @@ class Log:
     token_ids: str
     answers: Sequence[Logged]
     left_out: Mapping[str, int]
+    simulated: bool = False
+    """The answers, and what was measured of them, are of no engine."""
 
 
 @dataclass(frozen=True)
@@ -86,22 +91,42 @@ def told_by_replay(logged: Logged, lookup: Lookup) -> Told:
     return Told(logged.prompt_id, logged.category, logged.repeat, size, reach, logged.output)
 
 
-def replay_report(log: Log, knobs: Knobs, pricing: Pricing, tick: Tick = lambda _done, _of: None) -> ReplayReport:
-    """Replay. `tick`: told how many look-ups of how many are done."""
+def replay_report(
+    log: Log,
+    knobs: Knobs,
+    pricing: Pricing,
+    tick: Tick = lambda _done, _of: None,
+    pairs: Mapping[str, Pairs] | None = None,
+) -> ReplayReport:
+    """Replay. `tick`: told how many look-ups of how many are done. `pairs`: of a run's arms with its baseline."""
     logged = [each for each in log.answers if each.output.size >= STEPPED_MIN]
     short = len(log.answers) - len(logged)
     left_out = {**log.left_out, **({"fewer than two output tokens": short} if short else {})}
+    copying = _Overlap.of(logged)
+    overlaps = Overlaps([each.prompt_id for each in logged], {"copied_share": copying.copied, "bleu4": copying.bleu})
+    bins = bins_of(overlaps)
+    lengths_in = [dict[str, Figure]() for _ in bins]
     settings: list[ReplaySetting] = []
     lookups = knobs.lookups
     for number, lookup in enumerate(lookups):
         put = single([told_by_replay(each, lookup) for each in logged])
         settings += [_setting(put.answers, put.reach, lookup, drafts, pricing) for drafts in knobs.drafts]
+        for each, found in zip(bins, lengths_in, strict=True):
+            some, places = put.answers.of(each.answers)
+            found |= {
+                f"k={drafts} n={lookup.shortest}-{lookup.longest}": _length(some, put.reach.at(places), drafts)
+                for drafts in knobs.drafts
+            }
         tick(number + 1, len(lookups))
     answers = single([_silent(each) for each in logged]).answers
-    copying = _Overlap.of(logged)
     cost = pricing.cost
+    by_overlap = [
+        OverlapBin(by=each.by, low=each.low, high=each.high, answers=int(each.answers.sum()), acceptance_lengths=found)
+        for each, found in zip(bins, lengths_in, strict=True)
+    ]
     return ReplayReport(
         source=log.source,
+        simulated=log.simulated,
         token_ids=log.token_ids,
         answers=answers.count,
         prompt_tokens=int(answers.prompt_tokens.sum()),
@@ -109,6 +134,7 @@ def replay_report(log: Log, knobs: Knobs, pricing: Pricing, tick: Tick = lambda 
         left_out=left_out,
         overlap=copying.figures(answers, np.ones(answers.count, dtype=np.bool_)),
         overlap_by_category={name: copying.figures(answers, chosen) for name, chosen in _categories(answers).items()},
+        by_overlap=with_arms(by_overlap, pairs, overlaps) if pairs else by_overlap,
         step_cost=cost,
         settings=settings,
         limits=[*LIMITS, COST.format(name=cost.name, source=cost.source) if cost else NO_COST],
@@ -129,6 +155,11 @@ def _setting(answers: Answers, reach: Reach, lookup: Lookup, drafts: int, pricin
         overall=of(answers, everywhere),
         categories={name: of(some, places) for name, (some, places) in parts.items()},
     )
+
+
+def _length(answers: Answers, reach: Reach, drafts: int) -> Figure:
+    course = fixed(answers, Drafter(NGRAM, reach, None), drafts)
+    return figure(sampled([lengths(answers, course)[0]], answers.layout)[0], answers.layout, AL)
 
 
 def _figures(answers: Answers, course: Course, reach: Reach, pricing: Pricing) -> ReplayFigures:

@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from specbench_client.report.plots.axes import LETTERS_PT, Looks, dress, shortened
+from specbench_client.report.plots.axes import LETTERS_PT, SMALL_PT, Looks, dress, shortened
 from specbench_client.report.plots.ink import PAGE, Theme, as_css
 
 WIDTH_IN = 5.0
@@ -123,16 +123,32 @@ def sentence(text: str) -> Draw:
     return draw
 
 
-def png(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1) -> bytes:
-    """A PNG on paper of its own."""
+def png(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1, below: str = "") -> bytes:
+    """A PNG on paper of its own. below: lines under all panels."""
+    target = io.BytesIO()
+    _on_paper(panels, theme, title, across, below).savefig(target, format="png", dpi=140)
+    return target.getvalue()
+
+
+def paper_svg(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1, below: str = "") -> bytes:
+    """The same as an SVG, alike from run to run."""
+    target = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "specbench/paper", "svg.fonttype": "none"}):
+        canvas = _on_paper(panels, theme, title, across, below)
+        canvas.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return target.getvalue()
+
+
+def _on_paper(panels: Sequence[Panel], theme: Theme, title: str, across: int, below: str) -> Canvas:
     canvas = compose(panels, theme, across)
     canvas.set_layout_engine("constrained")
     canvas.suptitle(title, color=theme.ink, fontsize=LETTERS_PT)
+    if below:
+        canvas.set_figheight(canvas.get_figheight() + LEGEND_IN * (below.count("\n") + 1))
+        canvas.supxlabel(below, color=theme.ink, fontsize=SMALL_PT, x=0.01, ha="left")
     canvas.patch.set_alpha(1)
     canvas.set_facecolor(theme.paper)
-    target = io.BytesIO()
-    canvas.savefig(target, format="png", dpi=140)
-    return target.getvalue()
+    return canvas
 
 
 _NUMBERS = re.compile(r' (?:d|x|y|width|height|transform)="[^"]*"')

@@ -6,7 +6,6 @@ has the greater contrast. Rectangles, not an image: an SVG of the page fetches a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +23,7 @@ MIDDLE = np.array([0.945, 0.945, 0.945])
 DARK_INK, LIGHT_INK = "#000001", "#fffffe"
 """As good as black and white: only they leave a contrast of 4.5 on every colour between light and dark."""
 CELLS_MAX = 1600
-"""More cells than this are not told apart, and make the page heavy: `condensed` first."""
+"""More cells than this are not told apart, and make the page heavy: means of neighbours are fewer."""
 NUMBERED_COLUMNS = 14
 """With more columns there is no room for numbers."""
 FAINTEST = 0.1
@@ -110,19 +109,3 @@ def _luminance(colour: str) -> float:
     parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
     linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     return float(linear @ np.array([0.2126, 0.7152, 0.0722]))
-
-
-def condensed(
-    values: Sequence[Sequence[float | None]], rows: int, columns: int
-) -> tuple[tuple[float | None, ...], ...]:
-    """At most `rows` × `columns` cells: means of blocks of neighbours, over what is known; None where nothing is."""
-    grid = np.array([[np.nan if value is None else value for value in row] for row in values], dtype=np.float64)
-    down, across = (
-        np.array_split(np.arange(size), min(size, most)) for size, most in zip(grid.shape, (rows, columns), strict=True)
-    )
-    return tuple(tuple(_mean(grid[np.ix_(top, left)]) for left in across) for top in down)
-
-
-def _mean(block: np.ndarray) -> float | None:
-    known = block[~np.isnan(block)]
-    return float(known.mean()) if known.size else None

@@ -1,11 +1,14 @@
-"""What a perfect choice of the draft length would give, over what each fixed one gives, for each batch size."""
+"""A perfect draft length over each fixed one, by batch size; and one drafter over another, by position."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+from specbench_client.analysis.oracle.differences import Differences
 from specbench_client.report.plots.along import Along
 from specbench_client.report.plots.data import Reading, Series
+from specbench_client.report.plots.heatmap import HeatMap
 from specbench_client.report.plots.ink import GREY_LIGHT, PAGE, TOGETHER, Style, style
 
 ORACLE = Style(PAGE.ink, marker="*")
@@ -34,6 +37,15 @@ def oracle_against_fixed(
         raise ValueError(f"each line needs {len(batches)} values, one a batch size")
     axis = {"x_label": "batch size", "y_label": "speed-up (1 = baseline)"}
     return Along(tuple(map(float, batches)), tuple(lines), logarithmic=True, level=1.0, **axis)
+
+
+def differences_map(found: Differences, of: str, over: str) -> HeatMap:
+    """Where the drafter `of` has more accepted than the drafter `over`, and where less."""
+    values = tuple(tuple(None if math.isnan(each) else float(each) for each in row) for row in found.values)
+    rows, columns = ([each.label for each in blocks] for blocks in (found.rows, found.columns))
+    return HeatMap(
+        tuple(rows), tuple(columns), values, f"position in the output, tokens; {of} − {over}", form="{:+.2f}"
+    )
 
 
 def _line(name: str, looks: Style, values: Sequence[float | None]) -> Series:

@@ -12,6 +12,8 @@ from specbench_client.report.plots.sections.section import Drawn
 from specbench_client.report.plots.sections.speedup import speedup
 from specbench_client.report.plots.sections.table import SECTIONS
 
+MARK = " (simulated, not a measurement)"
+"""Behind the title of every plot that is of no engine."""
 NOTHING = "nothing was compared with a baseline"
 
 
@@ -32,9 +34,14 @@ def svgs(summary: RunSummary) -> list[Plot]:
     for section in SECTIONS:
         drawn = section.draw(summary)
         if drawn is not None:
-            title = section.title + _mark(summary)
-            found.append(Plot(title, drawn.caption, tuple(_panels(section.title, title, drawn))))
+            found.append(plot_of(section.title, drawn, simulated=summary.simulated))
     return found
+
+
+def plot_of(name: str, drawn: Drawn, *, simulated: bool) -> Plot:
+    """One plot as the page has it. name: its title, unlike any other's of the page."""
+    title = name + (MARK if simulated else "")
+    return Plot(title, drawn.caption, tuple(_panels(name, title, drawn)))
 
 
 def _panels(name: str, title: str, drawn: Drawn) -> Iterator[str]:
@@ -47,9 +54,5 @@ def png(summary: RunSummary) -> bytes:
     """The plot of speed-up by load as PNG; a sentence where there is none."""
     drawn = speedup(summary)
     panels = drawn.panels if drawn else (canvas.Panel(canvas.sentence(NOTHING), height=1.2),)
-    title = f"{summary.name}\nspeed-up over the paired baseline{_mark(summary)}"
+    title = f"{summary.name}\nspeed-up over the paired baseline{MARK if summary.simulated else ''}"
     return canvas.png(panels, PRINT, title, across=2)
-
-
-def _mark(summary: RunSummary) -> str:
-    return " (simulated, not a measurement)" if summary.simulated else ""

@@ -1,0 +1,111 @@
+"""Power samples integrated over the steady state of each point: joules an output token. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import Cell, PointSummary
+from specbench_client.analysis.bootstrap import LEVEL, t_bounds
+from specbench_client.metrics import energy
+from specbench_client.metrics.frame import Values
+from specbench_client.metrics.window import OUTPUT_TPS
+
+HASH_LETTERS = 12
+"""Of a point's hash, in a reason."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """One device: when (seconds since 1970, rising) and how much (watts); at least one of each."""
+
+    at_s: Values
+    watts: Values
+
+
+@dataclass(frozen=True)
+class Power:
+    """Samples by device, and when each point began by the wall clock, in seconds since 1970."""
+
+    devices: Mapping[str, Samples]
+    began_s: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class _Spent:
+    """Of one point: joules, seconds and tokens of its steady window; or why they are not known."""
+
+    joules: float = 0.0
+    seconds: float = 0.0
+    tokens: float = 0.0
+    reason: str = ""
+
+
+def with_energy(cells: Sequence[Cell], points: Sequence[PointSummary], power: Power) -> list[Cell]:
+    """The cells with their energy figures: without a value where samples leave out any part of a steady window."""
+    spent = {point.hash: _spent(point, power) for point in points}
+    return [
+        cell.model_copy(update={"figures": {**cell.figures, **_figures([spent[each] for each in cell.points], power)}})
+        for cell in cells
+    ]
+
+
+def joules(samples: Samples, start_s: float, end_s: float) -> float | str:
+    """The integral of a device's power from start to end, by trapezoids; why not, where samples do not cover it."""
+    at_s = samples.at_s
+    if at_s[0] > start_s or at_s[-1] < end_s:
+        return f"samples are from {at_s[0]:.1f} to {at_s[-1]:.1f} s, the window from {start_s:.1f} to {end_s:.1f} s"
+    inside = at_s[np.searchsorted(at_s, start_s, side="right") - 1 : np.searchsorted(at_s, end_s) + 1]
+    allowed = max(energy.GAP_MIN_S, energy.GAP_SHARE * (end_s - start_s))
+    widest = float(np.diff(inside).max(initial=0.0))
+    if widest > allowed:
+        return f"{widest:.1f} s between two samples, and {allowed:.1f} s are the most for a window as long as this"
+    within = at_s[(at_s > start_s) & (at_s < end_s)]
+    edges = np.concatenate([[start_s], within, [end_s]])
+    return float(np.trapezoid(np.interp(edges, at_s, samples.watts), edges))
+
+
+def _spent(point: PointSummary, power: Power) -> _Spent:
+    window, tps = point.window, point.figures.get(OUTPUT_TPS)
+    where = f"{point.arm} at {point.level.label}, point {point.hash[:HASH_LETTERS]}"
+    if window is None or window.length_s <= 0 or tps is None or not tps.value or point.hash not in power.began_s:
+        return _Spent(reason=f"{where}: no steady state")
+    began_s = power.began_s[point.hash]
+    start_s, end_s = began_s + window.start_ns / 1e9, began_s + window.end_ns / 1e9
+    told = {device: joules(samples, start_s, end_s) for device, samples in power.devices.items()}
+    lacking = [f"{where}, device {device}: {why}" for device, why in told.items() if isinstance(why, str)]
+    if lacking:
+        return _Spent(reason=lacking[0])
+    whole = sum(each for each in told.values() if not isinstance(each, str))
+    return _Spent(whole, window.length_s, tps.value * window.length_s)
+
+
+def _figures(spent: Sequence[_Spent], power: Power) -> dict[str, Figure]:
+    count = len(power.devices)
+    devices = f"{count} device" + ("" if count == 1 else "s")
+    reason = next((each.reason for each in spent if each.reason), "" if spent else "no point was measured")
+    found = {
+        energy.JOULES: (energy.JOULES_UNIT, energy.JOULES_DEFINITION, [each.tokens for each in spent]),
+        energy.WATTS: (energy.WATTS_UNIT, energy.WATTS_DEFINITION, [each.seconds for each in spent]),
+    }
+    return {
+        name: _figure([each.joules for each in spent], under, unit, f"{definition}: {devices}", reason)
+        for name, (unit, definition, under) in found.items()
+    }
+
+
+def _figure(over: Sequence[float], under: Sequence[float], unit: str, definition: str, reason: str) -> Figure:
+    if reason:
+        return Figure(unit=unit, definition=f"{definition}; missing: {reason}", n=0, source=energy.SOURCE)
+    value, repeats = sum(over) / sum(under), np.divide(over, under)
+    bounds = t_bounds(value, repeats)
+    method = f"t over {repeats.size} repeats, unit: repeat"
+    interval = (
+        FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method) if bounds else None
+    )
+    return Figure(
+        value=value, unit=unit, definition=definition, n=repeats.size, interval=interval, source=energy.SOURCE
+    )

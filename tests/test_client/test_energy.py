@@ -1,0 +1,173 @@
+"""Joules a token from power samples: the integral, what does not cover a window, and every form of a file."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.layout import MANIFEST, POWER
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_client.analysis.energy import Samples, joules
+from specbench_client.cli import exit_code
+from specbench_client.drive.power import power_text, read_power
+from specbench_client.errors import BadInput
+from specbench_client.metrics.energy import JOULES, WATTS
+from specbench_testing.kept import keep
+from specbench_testing.records import World
+
+UID = "0190a000-0000-7000-8000-000000000000"
+NVIDIA = """timestamp, uuid, power.draw [W]
+2026/11/22 14:36:17.500, GPU-a, 300.25 W
+2026/11/22 14:36:17.510, GPU-b, [N/A]
+2026/11/22 14:36:18.500, GPU-a, 310.00 W
+2026/11/22 14:36:18.510, GPU-b, 90.00 W
+"""
+AT_S = datetime(2026, 11, 22, 14, 36, 17, 500000, UTC).timestamp()
+
+
+def samples(at_s: list[float], watts: list[float]) -> Samples:
+    return Samples(np.array(at_s, dtype=np.float64), np.array(watts, dtype=np.float64))
+
+
+@given(
+    start_s=st.floats(0, 5), length_s=st.floats(0.1, 5), level=st.floats(0, 1000), slope=st.floats(0, 50),
+    every_s=st.floats(0.05, 1.9),
+)  # fmt: skip
+def test_power_that_rises_evenly_has_the_energy_of_its_middle(
+    start_s: float, length_s: float, level: float, slope: float, every_s: float
+) -> None:
+    at_s = np.arange(-2.0, 14.0, every_s)
+    found = joules(Samples(at_s, level + slope * (at_s + 2)), start_s, start_s + length_s)
+    assert found == pytest.approx((level + slope * (start_s + length_s / 2 + 2)) * length_s, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("at_s", "window", "says"),
+    [
+        ([1.0, 2.0, 3.0], (0.5, 2.5), "samples are from 1.0 to 3.0 s, the window from 0.5 to 2.5 s"),
+        ([1.0, 2.0, 3.0], (1.5, 3.5), "samples are from 1.0 to 3.0 s, the window from 1.5 to 3.5 s"),
+        ([0.0, 1.0, 5.0, 6.0], (0.5, 5.5), "4.0 s between two samples, and 2.0 s are the most"),
+        ([0.0, 10.0, 20.0, 100.0], (11.0, 90.0), "80.0 s between two samples, and 7.9 s are the most"),
+    ],
+)
+def test_samples_that_leave_out_a_part_say_nothing(at_s: list[float], window: tuple[float, float], says: str) -> None:
+    assert says in str(joules(samples(at_s, [100.0] * len(at_s)), *window))
+
+
+def test_a_gap_outside_of_the_window_is_none_and_a_tenth_of_a_long_window_is_near_enough() -> None:
+    assert joules(samples([0.0, 50.0, 51.0, 52.0], [10.0] * 4), 50.0, 52.0) == 20.0
+    assert joules(samples([*np.arange(0.0, 201.0, 15.0), 201.0], [10.0] * 15), 0.0, 200.0) == pytest.approx(2000.0)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "power"
+    file.write_text(text)
+    return file
+
+
+def test_what_nvidia_smi_prints_is_read_and_what_a_device_does_not_tell_is_left_out(tmp_path: Path) -> None:
+    found = read_power(written(tmp_path, NVIDIA))
+    assert {name: each.watts.tolist() for name, each in found.items()} == {"GPU-a": [300.25, 310.0], "GPU-b": [90.0]}
+    assert found["GPU-a"].at_s.tolist() == [AT_S, AT_S + 1]
+
+
+def test_what_prometheus_answers_is_read_a_series_a_device(tmp_path: Path) -> None:
+    series = [
+        {"metric": {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": gpu}, "values": [[AT_S + 1, "71.5"], [AT_S, "70"]]}
+        for gpu in ("0", "1")
+    ]
+    found = read_power(written(tmp_path, json.dumps({"status": "success", "data": {"result": series}})))
+    assert {name: (each.at_s.tolist(), each.watts.tolist()) for name, each in found.items()} == {
+        f"gpu={gpu}": ([AT_S, AT_S + 1], [70.0, 71.5]) for gpu in ("0", "1")
+    }
+
+
+@pytest.mark.parametrize("time", ["1795358177.5", "2026-11-22T14:36:17.5Z", "2026-11-22T15:36:17.500+01:00"])
+def test_times_of_every_form_are_one(tmp_path: Path, time: str) -> None:
+    (found,) = read_power(written(tmp_path, f"time,watts\n{time},70\n")).values()
+    assert found.at_s.tolist() == [AT_S]
+
+
+def test_what_is_kept_is_read_as_it_was_given(tmp_path: Path) -> None:
+    found = read_power(written(tmp_path, NVIDIA))
+    again = read_power(written(tmp_path, power_text(found)))
+    assert {name: each.watts.tolist() for name, each in again.items()} == {"GPU-a": [300.25, 310.0], "GPU-b": [90.0]}
+    assert again["GPU-a"].at_s.tolist() == [AT_S, AT_S + 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "line 1: names no column time, or timestamp: it has none"),
+        ("time,load\n1,2\n", "line 1: names no column watts, or power.draw [W]"),
+        ("time,watts\n", "holds no power sample"),
+        ("time,watts\n1,x\n", "line 2: 'x' is no number of watts"),
+        ("time,watts\n1,-3\n", "line 2: -3 W is no power"),
+        ("time,watts\n1,nan\n", "line 2: nan W is no power"),
+        ("time,watts\nnoon,3\n", "line 2: 'noon' is no time: give seconds since 1970"),
+        ("time,watts\n1,3,4\n", "line 2: 3 columns, and the first line names 2"),
+        ('{"data": {}}', "is no answer of Prometheus to a range query"),
+        ('{"data": {"result": [{"metric": {}, "values": [1]}]}}', "value 0: is no pair of time and watts"),
+    ],
+)
+def test_what_is_no_file_of_power_is_refused_with_where_and_what(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        read_power(written(tmp_path, text))
+    assert says in str(refused.value)
+
+
+def bounds_s(folder: Path) -> tuple[float, float]:
+    """From before the first point's start to after the last one's end, on the wall clock."""
+    manifests = [Manifest.from_json(file.read_text()) for file in folder.rglob(MANIFEST)]
+    starts = [datetime.fromisoformat(each.started_wall).timestamp() for each in manifests]
+    return min(starts) - 5, max(starts) + 3600
+
+
+def shown(folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[RunSummary, str]:
+    assert exit_code(["report", str(folder), "--output", "json", *more]) == Exit.OK
+    told = capsys.readouterr()
+    return RunSummary.from_json(told.out), told.err
+
+
+def told(cell: Cell) -> tuple[float | None, float | None]:
+    return cell.figures[JOULES].value, cell.figures[WATTS].value
+
+
+@pytest.mark.process
+def test_a_run_tells_joules_where_samples_cover_it_keeps_them_and_says_why_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, file = tmp_path / "out", tmp_path / "power.csv"
+    keep(World(prompts=12, repeats=3, drafters=("ngram",)), folder, UID)
+    assert JOULES not in shown(folder, capsys)[0].cells[0].figures
+    first_s, last_s = bounds_s(folder)
+    lines = [
+        f"{at_s:.3f},{gpu},{watts}" for at_s in np.arange(first_s, last_s, 1.0) for gpu, watts in ((0, 300), (1, 50))
+    ]
+    file.write_text("\n".join(["time,device,watts", *lines]))
+    summary, complaint = shown(folder, capsys, "--power", str(file))
+    assert complaint == ""
+    for cell in summary.cells:
+        tps = cell.figures["output_tps"].value
+        assert tps is not None
+        assert told(cell) == pytest.approx((350 / tps, 350.0))
+    assert not list(folder.rglob(POWER))
+    assert JOULES not in shown(folder, capsys)[0].cells[0].figures
+    shown(folder, capsys, "--recompute", "--power", str(file))
+    assert len(list(folder.rglob(POWER))) == 1
+    assert told(shown(folder, capsys, "--recompute")[0].cells[1]) == told(summary.cells[1])
+    assert exit_code(["report", str(folder), "--output", "markdown"]) == Exit.OK
+    assert "| J/token |" in capsys.readouterr().out
+    file.write_text("\n".join(["time,device,watts", *lines[: len(lines) // 1000]]))
+    short, complaint = shown(folder, capsys, "--power", str(file))
+    assert told(short.cells[1]) == (None, None)
+    assert "no energy: " in complaint
+    assert "samples are from" in complaint
