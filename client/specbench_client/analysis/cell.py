@@ -31,6 +31,7 @@ from specbench_client.analysis.slices.cell import slices_of
 from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited
+from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.frame import Values, steady
 from specbench_client.metrics.pace import STREAM_TPS
 from specbench_client.metrics.pairing import Pairs, pair
@@ -78,13 +79,16 @@ class Judged:
     """None where nothing was compared."""
     observation: StepObservation | None = None
     """What it tells of the time of a step; None where it is invalid by itself."""
+    divergence: Divergence | None = None
+    """Of its answers from the baseline's; None without one, and once it was judged whether they are lossless."""
 
 
 def judge(measured: Measured, baseline: Measured | None) -> Judged:
     """Summarise a cell and compare it with the baseline; the baseline's own cell is given without one."""
     pairs = pair(measured.rows, baseline.rows) if baseline else None
     compared = speedup(SPEEDUP, pairs, measured.seed) if pairs else None
-    found = _findings(measured, baseline, pairs, compared)
+    evidence = _evidence(measured, baseline, pairs, compared)
+    found = _findings(measured, evidence)
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -122,6 +126,7 @@ def judge(measured: Measured, baseline: Measured | None) -> Judged:
         ratio=compared.ratio if compared else None,
         break_even=break_even(cell, pairs, most_drafts(measured.arm), measured.seed) if pairs else None,
         observation=observation(_place(measured), measured.rows) if valid else None,
+        divergence=evidence.divergence,
     )
 
 
@@ -129,10 +134,10 @@ def _place(measured: Measured) -> Place:
     return Place(measured.plan.name, measured.arm, measured.workload.name, measured.level)
 
 
-def _findings(
+def _evidence(
     measured: Measured, baseline: Measured | None, pairs: Pairs | None, compared: Compared | None
-) -> list[Finding]:
-    evidence = CellEvidence(
+) -> CellEvidence:
+    return CellEvidence(
         plan=measured.plan,
         arm=measured.arm,
         workload=measured.workload,
@@ -143,6 +148,9 @@ def _findings(
         speedup=compared.figure if compared else None,
         baseline_repeats=_repeats(baseline),
     )
+
+
+def _findings(measured: Measured, evidence: CellEvidence) -> list[Finding]:
     return [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
 
 

@@ -47,10 +47,32 @@ def summarise_run(
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
     `slo`: by which goodput is judged.
     """
-    by_hash = {summary.hash: summary for summary in summaries}
-    measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
-    missing = [point.hash for point in plan.points if point.hash not in by_hash]
-    judged = with_claims([each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records, slo)])
+    judged = judged_cells(plan, summaries, records, slo)
+    return answer(plan, summaries, judged, created, launches, coverage=coverage, slo=slo)
+
+
+def judged_cells(
+    plan: Plan, summaries: Sequence[PointSummary], records: Mapping[str, Parts], slo: Slo | None = None
+) -> list[Judged]:
+    """Judge every cell of which anything was measured, by workload and load; parameters as of `summarise_run`."""
+    slots = _slots(plan, _in_order(plan, summaries))
+    return with_claims([each for slot in slots for each in _judge_slot(plan, slot, records, slo)])
+
+
+def answer(
+    plan: Plan,
+    summaries: Sequence[PointSummary],
+    judged: Sequence[Judged],
+    created: str,
+    launches: Sequence[Launched] = (),
+    *,
+    coverage: Mapping[str, Coverage] | None = None,
+    slo: Slo | None = None,
+) -> RunSummary:
+    """Say of judged cells what they come to together; parameters as of `summarise_run`."""
+    measured = _in_order(plan, summaries)
+    there = {summary.hash for summary in measured}
+    missing = [point.hash for point in plan.points if point.hash not in there]
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
@@ -79,6 +101,12 @@ def summarise_run(
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
     )
     return summary.model_copy(update={"recommendation": recommend(plan, summary, Asked(targets=targets_of(slo)))})
+
+
+def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:
+    """Those of the plan's points, in its order."""
+    by_hash = {summary.hash: summary for summary in summaries}
+    return [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
 
 
 @dataclass(frozen=True)
@@ -129,8 +157,11 @@ def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
 
 
 def _with_losslessness(judged: Judged, measured: Measured, baseline: Measured, records: Mapping[str, Parts]) -> Judged:
-    told = losslessness(measured.rows, baseline.rows, records, measured.workload.sampling)
-    return replace(judged, cell=judged.cell.model_copy(update={"lossless": told}))
+    """The divergence is let go of: it has a row a prompt and repeat, and every cell of the run is kept."""
+    if judged.divergence is None:
+        return judged
+    told = losslessness(judged.divergence, measured.rows, baseline.rows, records, measured.workload.sampling)
+    return replace(judged, cell=judged.cell.model_copy(update={"lossless": told}), divergence=None)
 
 
 def _without_baseline(judged: Judged) -> Judged:

@@ -19,6 +19,7 @@ from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Arrival, Level, Process
 from specbench_api.spec.workload import Workload
+from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.metrics.frame import SKIPPED, Values, numbers
 from specbench_client.metrics.pairing import Pairs
 
@@ -103,6 +104,11 @@ class CellEvidence:
     @property
     def greedy(self) -> bool:
         return self.workload.sampling.temperature == 0
+
+    @cached_property
+    def divergence(self) -> Divergence | None:
+        """How often its answers differ from the baseline's; None without a baseline."""
+        return None if self.baseline is None else divergence(self.rows, self.baseline)
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,22 @@ from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.greedy import judge_greedy
 from specbench_client.analysis.lossless.places import first_differences
 from specbench_client.analysis.lossless.sampled import judge_sampled
-from specbench_client.metrics.divergence import divergence
+from specbench_client.metrics.divergence import Divergence
 
 
 def losslessness(
-    arm: pd.DataFrame, baseline: pd.DataFrame, records: Mapping[str, Iterable[pd.DataFrame]], sampling: Sampling
+    found: Divergence,
+    arm: pd.DataFrame,
+    baseline: pd.DataFrame,
+    records: Mapping[str, Iterable[pd.DataFrame]],
+    sampling: Sampling,
 ) -> Losslessness | None:
-    """Both: tidy rows of one workload × load, all repeats. `records`: by point; read once more where words were kept.
+    """`found`: how often the answers of both differ. Both: tidy rows of one workload × load, all repeats.
+
+    `records`: by point; read once more where words were kept.
 
     None where no answer of the two can be compared: nothing was answered, or no digest was kept.
     """
-    found = divergence(arm, baseline)
     if found.rate is None:
         return None
     if sampling.temperature > 0:

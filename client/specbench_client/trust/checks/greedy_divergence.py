@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -18,10 +17,9 @@ DOUBT_EXCESS = 0.2
 
 
 def _look(evidence: CellEvidence) -> Sequence[Seen]:
-    if evidence.baseline is None or not evidence.greedy:
+    if not evidence.greedy or evidence.divergence is None:
         return []
-    found = divergence(evidence.rows, evidence.baseline)
-    rate, control = found.rate, found.control
+    rate, control = evidence.divergence.rate, evidence.divergence.control
     if rate is None:
         return []
     excess = rate - (control or 0.0)
