@@ -59,6 +59,7 @@ def test_answers_of_one_repeat_are_no_control() -> None:
 Texts = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("pqr"), st.sampled_from("abc")), min_size=1, max_size=20)
 
 
+@pytest.mark.draws
 @given(Texts, Texts)
 @settings(max_examples=25, deadline=None)
 def test_shares_are_those_of_counting_every_pair(

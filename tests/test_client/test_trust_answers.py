@@ -105,6 +105,7 @@ def test_a_count_that_is_too_high_on_one_arm_shows_in_its_texts() -> None:
     assert "-13%" in findings[0].message
 
 
+@pytest.mark.draws
 def test_texts_that_differ_by_chance_are_no_lie() -> None:
     assert doubted(kept()) == []
     assert doubted(kept(counted_more=0.05)) == []

@@ -46,9 +46,9 @@ class World:
     tokens: tuple[int, int] = (40, 80)
     drafters: tuple[str, ...] = ("ngram",)
     drafts: int = 3
-    alpha: Mapping[str, float] = field(default_factory=dict)
+    alpha: Mapping[str, float] = field(default_factory=dict, hash=False)
     alpha_spread: float = 0.15
-    step_ms: Mapping[str, float] = field(default_factory=dict)
+    step_ms: Mapping[str, float] = field(default_factory=dict, hash=False)
     prefill_ms: float = 30.0
     run_noise: float = 0.005
     step_noise: float = 0.02
@@ -61,12 +61,7 @@ class World:
     seeded: bool = False
     """Whether sampled answers come back in every repeat too, as where one seed serves them all."""
     seed: int = 1
-    edits: Mapping[str, Any] = field(default_factory=dict)
-
-    def __hash__(self) -> int:
-        """Of the fields that can be hashed: equal worlds have the same."""
-        told = (self.prompts, self.turns, self.categories, self.tokens, self.drafters, self.drafts, self.concurrency)
-        return hash((told, self.rate, self.repeats, self.temperature, self.seed))
+    edits: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @cached_property
     def plan(self) -> Plan:
@@ -113,6 +108,14 @@ class World:
             self._found[point.hash] = summarise_point(*told, simulated=False)
         return self._found[point.hash]
 
+    def untrue(self, point: Point, watch: SelfWatch, counters: Counters | None, *, simulated: bool) -> PointSummary:
+        """What is found of the point's own records where somebody lies beside them."""
+        told = (point.hash, repr(watch), repr(counters), simulated)
+        if told not in self._told:
+            frame = self.records(point)
+            self._told[told] = summarise_point(self.plan, point, [frame], watch, counters, simulated=simulated)
+        return self._told[told]
+
     def found_honest(self, summary: PointSummary) -> bool:
         """Whether it is what was found of its point without any lie."""
         return self._found.get(summary.hash) is summary
@@ -123,6 +126,10 @@ class World:
 
     @cached_property
     def _found(self) -> dict[str, PointSummary]:
+        return {}
+
+    @cached_property
+    def _told(self) -> dict[tuple[object, ...], PointSummary]:
         return {}
 
 
@@ -269,10 +276,11 @@ def point_of(world: World, point: Point, lies: Lies = HONEST) -> tuple[PointSumm
     frame = lies.records(point, honest)
     watch, honestly_counted = lies.watch(point, watch_of(point)), counters_of(honest)
     counters = lies.counters(point, honestly_counted)
-    lied = frame is not honest or watch != watch_of(point) or counters != honestly_counted or lies.simulated
-    if not lied:
-        return world.honest(point), frame
-    return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
+    if frame is not honest:
+        return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
+    if watch != watch_of(point) or counters != honestly_counted or lies.simulated:
+        return world.untrue(point, watch, counters, simulated=lies.simulated), frame
+    return world.honest(point), frame
 
 
 def watch_of(point: Point) -> SelfWatch:
