@@ -31,6 +31,7 @@ def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.process
 def test_every_generated_file_is_up_to_date() -> None:
     command = [sys.executable, "hack/generate", "--check"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

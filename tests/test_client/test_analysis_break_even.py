@@ -7,9 +7,9 @@ import pytest
 from specbench_api.outcome.crossover import BreakEven, CrossoverKind
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.crossover import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
-from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.records import ONE, Lies, World, run_of_world
 
-WORLD = World(prompts=24)
+WORLD = World(prompts=24, categories=ONE)
 STEP_RATIO = 12 / 10
 
 
@@ -26,7 +26,7 @@ def only(summary: RunSummary) -> BreakEven:
 
 @pytest.mark.parametrize("alpha", [0.2, 0.8])
 def test_it_is_the_ratio_of_step_times_however_much_is_accepted(alpha: float) -> None:
-    found = only(run_of_world(World(prompts=40, alpha={"ngram": alpha})))
+    found = only(run_of_world(World(prompts=40, categories=ONE, alpha={"ngram": alpha})))
     assert found.needed.value == pytest.approx(STEP_RATIO, rel=0.01)
     assert found.needed.interval is not None
     assert found.needed.interval.low < STEP_RATIO < found.needed.interval.high
@@ -67,7 +67,7 @@ def test_one_load_is_no_curve_and_the_report_says_so(summary: RunSummary) -> Non
 
 
 def test_invalid_loads_and_too_few_repeats_are_left_out_with_the_reason() -> None:
-    world = World(prompts=14, concurrency=(1, 2, 4))
+    world = World(prompts=14, categories=ONE, concurrency=(1, 2, 4))
     failing = Lies(records=lambda at, frame: frame.assign(error_class="x") if at.level.concurrency == 2 else frame)
     spoilt = run_of_world(world, failing)
     found = spoilt.crossover
@@ -76,7 +76,7 @@ def test_invalid_loads_and_too_few_repeats_are_left_out_with_the_reason() -> Non
     assert told.crossover.places == [1.0, 4.0]
     assert crossover_lines(spoilt) == [f"ngram on chat: {told.crossover.message}"]
     assert [line.partition(":")[0] for line in told.crossover.left_out] == ["concurrency 2"]
-    few = run_of_world(World(prompts=14, concurrency=(1, 2), repeats=2)).crossover
+    few = run_of_world(World(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover
     assert few is not None
     assert few.by_load[0].crossover.kind is CrossoverKind.NOT_TOLD
     assert "2 repeats: too few to tell" in few.by_load[0].crossover.message

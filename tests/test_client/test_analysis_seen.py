@@ -87,6 +87,7 @@ def test_a_reader_sees_engine_machine_and_cost_of_each_arm_and_a_dash_for_what_n
     ]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_report_has_a_section_of_what_was_seen_where_anything_was() -> None:
     summary = run_of_world(WORLD, SEEN)
     page = render_html(WORLD.plan, summary)

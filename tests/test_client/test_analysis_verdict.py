@@ -11,7 +11,7 @@ from specbench_api.spec.load import Level
 from specbench_client.analysis.cell import Judged
 from specbench_client.analysis.claims import with_claims
 from specbench_client.analysis.verdict import Verdict, standings, verdict_of
-from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.records import ONE, Lies, World, run_of_world
 
 PLAN = World().plan
 
@@ -100,10 +100,12 @@ def test_too_few_repeats_make_no_claim_however_far_from_1() -> None:
 
 
 def test_a_run_of_two_repeats_says_neither_faster_nor_slower() -> None:
-    summary = run_of_world(World(prompts=24, repeats=2))
+    summary = run_of_world(World(prompts=24, categories=ONE, repeats=2))
     assert "(2 repeats: too few to tell); not trustworthy (TooFewRepeats)" in summary.verdict
     assert "faster" not in summary.verdict
-    lost = run_of_world(World(prompts=24), Lies(measured=lambda point: (point.arm, point.repeat) != ("none", 1)))
+    lost = run_of_world(
+        World(prompts=24, categories=ONE), Lies(measured=lambda point: (point.arm, point.repeat) != ("none", 1))
+    )
     assert "(2 repeats: too few to tell)" in lost.verdict
 
 
@@ -155,7 +157,9 @@ def test_a_baseline_alone_makes_no_claim() -> None:
 
 
 def test_equal_arms_end_up_indistinguishable() -> None:
-    world = World(prompts=24, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02)
+    world = World(
+        prompts=24, categories=ONE, alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}, run_noise=0.02
+    )
     assert run_of_world(world, Lies()).verdict == (
         "ngram is indistinguishable from the baseline at concurrency 1; trustworthy"
     )

@@ -83,6 +83,7 @@ def finished(all_driven: Path, tmp_path: Path) -> FolderStore:
     return FolderStore(shutil.copytree(all_driven, tmp_path / "results"))
 
 
+@pytest.mark.process
 def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, finished: FolderStore) -> None:
     summary = conclude(plan, finished, CLOCK)
 
@@ -97,6 +98,7 @@ def test_a_finished_run_has_its_answer_in_four_files(plan: Plan, finished: Folde
     assert len(provenance["points"]) == 4
 
 
+@pytest.mark.process
 def test_points_without_a_manifest_are_named(plan: Plan, begun: FolderStore) -> None:
     measured = {point.hash for point in plan.groups[0].points}
 
@@ -107,6 +109,7 @@ def test_points_without_a_manifest_are_named(plan: Plan, begun: FolderStore) -> 
     assert not summary.trustworthy
 
 
+@pytest.mark.process
 def test_the_answer_can_be_made_again_when_more_is_measured(plan: Plan, begun: FolderStore, tmp_path: Path) -> None:
     conclude(plan, begun, CLOCK)
     asyncio.run(drive(plan, plan.groups, tmp_path / "results"))
@@ -126,6 +129,19 @@ def test_a_run_of_which_nothing_is_measured_has_an_answer_that_says_so(plan: Pla
     assert len(summary.missing) == 4
 
 
+WORLD = World(prompts=4, categories=("code",), repeats=4)
+
+
+def root_of(tmp_path: Path, plan: Plan) -> Path:
+    """Where the world's run lies."""
+    return tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid)
+
+
+def kept(tmp_path: Path, points: int) -> FolderStore:
+    """The world's run with so many points measured."""
+    return FolderStore(root_of(tmp_path, keep(WORLD, tmp_path / "results", UID, points)))
+
+
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
 
@@ -140,30 +156,23 @@ def cut(path: Path) -> None:
         ("manifest.json", cut),
     ],
 )
-def test_nothing_is_concluded_from_damaged_files(
-    name: str, damage: Callable[[Path], None], plan: Plan, begun: FolderStore, tmp_path: Path
-) -> None:
-    manifest = tmp_path / "results" / manifest_key(plan.groups[0].points[0].hash)
+def test_nothing_is_concluded_from_damaged_files(name: str, damage: Callable[[Path], None], tmp_path: Path) -> None:
+    store = kept(tmp_path, points=2)
+    plan = Plan.from_json(store.get("plan.json") or b"")
+    manifest = root_of(tmp_path, plan) / manifest_key(plan.points[0].hash)
     damage(next(manifest.parent.glob(name)))
 
     with pytest.raises(NotDurable) as refused:
-        conclude(plan, begun, CLOCK)
+        conclude(plan, store, CLOCK)
 
     assert refused.value.reason == "Damaged"
-    assert not [key for key in DERIVED if begun.get(key)]
+    assert not [key for key in DERIVED if store.get(key)]
 
 
 # -- others are at work meanwhile --------------------------------------------------------------------------------------
 
-WORLD = World(prompts=4, repeats=4)
 
-
-def kept(tmp_path: Path, points: int) -> FolderStore:
-    """The world's run with so many points measured."""
-    plan = keep(WORLD, tmp_path / "results", UID, points)
-    return FolderStore(tmp_path / "results" / run_root(plan.namespace, plan.name, plan.uid))
-
-
+@pytest.mark.usefixtures("undrawn")
 def test_an_answer_that_was_begun_before_the_last_point_never_replaces_the_one_that_knows_it(tmp_path: Path) -> None:
     store = kept(tmp_path, points=7)
     plan = Plan.from_json(store.get("plan.json") or b"")
@@ -192,6 +201,7 @@ class Growing(Around):
         return [key for key in found if key not in to_come]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(("seen", "measured"), [(1, 5), (3, 8)], ids=["it goes on", "it ends meanwhile"])
 def test_of_a_run_that_goes_on_an_answer_comes_all_the_same(seen: int, measured: int, tmp_path: Path) -> None:
     """A round looks twice, so the third begins with the fifth point; only where all are there, a fourth is made."""
@@ -209,6 +219,7 @@ def provenance_of(store: Store) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.process
 def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(plan: Plan, finished: FolderStore) -> None:
     summary = conclude(plan, finished, CLOCK)
 
@@ -226,6 +237,7 @@ def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(pla
     assert b"What was seen" in (finished.get("report.html") or b"")
 
 
+@pytest.mark.process
 def test_launches_that_differ_are_told_in_provenance_and_doubted(
     plan: Plan, begun: FolderStore, tmp_path: Path
 ) -> None:
@@ -240,6 +252,7 @@ def test_launches_that_differ_are_told_in_provenance_and_doubted(
     assert "ArmsDiffer" in {finding.check for finding in summary.findings}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("text", "reason"), [(None, "there is no launches/0-0.json"), ("{}", "launches/0-0.json cannot be read: it was")]
 )

@@ -21,9 +21,9 @@ from specbench_client.analysis.lossless.openings import opening_test
 from specbench_client.analysis.lossless.places import shared
 from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.report.lossless import lossless_rows
-from specbench_testing.records import Lies, World, run_of_world, sha
+from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
-WORLD = World(prompts=24, repeats=3)
+WORLD = World(prompts=24, categories=ONE, repeats=3)
 
 
 def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataFrame:
@@ -59,6 +59,7 @@ def test_answers_of_one_repeat_are_no_control() -> None:
 Texts = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("pqr"), st.sampled_from("abc")), min_size=1, max_size=20)
 
 
+@pytest.mark.draws
 @given(Texts, Texts)
 @settings(max_examples=25, deadline=None)
 def test_shares_are_those_of_counting_every_pair(

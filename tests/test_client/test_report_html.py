@@ -15,12 +15,14 @@ from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_api.spec.load import Load
 from specbench_client.report import html
 from specbench_client.report.html import breakable, load_text, render_html
-from specbench_client.report.plots import PAGE, png, svgs
+from specbench_client.report.plots import PAGE, Plot, png, svgs
 from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_testing.records import Lies, World, run_of_world
 from specbench_testing.summaries import OF_ONE_CLASS, invalid
 
-WORLD = World(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix"))
+WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
+SMALL = World(prompts=16)
+"""Of what is said of a run as a whole."""
 OPEN_WORLD = World(prompts=20, rate=(4, 0.5), repeats=1)
 VOID = ("meta", "br", "wbr", "path", "use", "rect", "link")
 
@@ -34,7 +36,7 @@ def plain() -> RunSummary:
 @cache
 def simulated() -> RunSummary:
     """One of the simulator."""
-    return run_of_world(WORLD, Lies(simulated=True))
+    return run_of_world(SMALL, Lies(simulated=True))
 
 
 @cache
@@ -53,7 +55,7 @@ def nothing() -> RunSummary:
 def bare() -> RunSummary:
     """One whose engine tells nothing of its drafting."""
     return run_of_world(
-        WORLD,
+        SMALL,
         Lies(
             records=lambda _, frame: frame.assign(
                 steps=None, step_accepted=None, drafted_tokens=None, accepted_tokens=None
@@ -63,16 +65,18 @@ def bare() -> RunSummary:
     )
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without plots, for what is said elsewhere on them: drawing takes the better part of a second."""
-    monkeypatch.setattr(html, "svgs", lambda _: [])
+@cache
+def plots_of(made: Callable[[], RunSummary]) -> list[Plot]:
+    """Its plots, which take a second to draw."""
+    return svgs(made())
 
 
 @cache
 def page_of(made: Callable[[], RunSummary]) -> str:
-    """Its page, which takes a second to draw."""
-    return render_html(WORLD.plan, made())
+    """Its page with its plots; that a page draws them itself, `test_the_same_summary_gives_the_same_page` shows."""
+    with pytest.MonkeyPatch.context() as drawn:
+        drawn.setattr(html, "svgs", lambda _: plots_of(made))
+        return render_html(WORLD.plan, made())
 
 
 class Nesting(HTMLParser):
@@ -160,7 +164,7 @@ def test_it_reads_in_light_and_dark() -> None:
     assert PAGE.ink not in text
     assert PAGE.paper not in text
     assert "currentColor" in text
-    for plot in svgs(plain()):
+    for plot in plots_of(plain):
         for svg in plot.panels:
             dark = re.findall(r"(?:stroke|fill): #(?:000000|ffffff)", svg)
             assert dark == [], "black or white ink vanishes in one of the two"
@@ -216,16 +220,16 @@ def test_the_page_says_what_every_request_held_besides() -> None:
 
 
 def test_plots_of_an_open_loop_stand_over_its_rates() -> None:
-    (first,) = svgs(opened())[0].panels
+    (first,) = plots_of(opened)[0].panels
     assert "conversations a second" in first
     assert "0.5/s" in first
-    assert "concurrency" in svgs(plain())[0].panels[0]
+    assert "concurrency" in plots_of(plain)[0].panels[0]
 
 
 def test_a_simulation_has_a_banner_and_its_plots_say_so() -> None:
     text = page_of(simulated)
     assert '<p class="banner">Simulated.' in text
-    assert all("simulated, not a measurement" in plot.title for plot in svgs(simulated()))
+    assert all("simulated, not a measurement" in plot.title for plot in plots_of(simulated))
     assert '<p class="banner">' not in page_of(plain)
 
 
@@ -239,9 +243,9 @@ def test_what_engines_say_is_escaped() -> None:
 
 def test_a_plot_without_data_is_left_out() -> None:
     told = [section.title for section in SECTIONS if section.title != OF_ONE_CLASS]
-    assert [plot.title for plot in svgs(plain())] == told
-    assert svgs(nothing()) == []
-    assert not any("Acceptance" in plot.title for plot in svgs(bare()))
+    assert [plot.title for plot in plots_of(plain)] == told
+    assert plots_of(nothing) == []
+    assert not any("Acceptance" in plot.title for plot in plots_of(bare))
 
 
 def test_the_same_summary_gives_the_same_page() -> None:

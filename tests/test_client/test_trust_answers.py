@@ -11,7 +11,7 @@ import pytest
 from specbench_api.outcome.finding import Severity
 from specbench_api.plan.plan import Point
 from specbench_testing.lies import WORLD, columns, found, names
-from specbench_testing.records import Lies, World, run_of_world, sha
+from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
 
@@ -92,7 +92,7 @@ def kept(*, counted_more: float = 0.0, spread: float = 0.03) -> Lies:
     return Lies(records=edit, counters=lambda *_: None)
 
 
-SAMPLED = World(prompts=24, temperature=0.8)
+SAMPLED = World(prompts=24, categories=ONE, temperature=0.8)
 
 
 def doubted(lies: Lies, world: World = SAMPLED) -> list[str]:
@@ -105,6 +105,7 @@ def test_a_count_that_is_too_high_on_one_arm_shows_in_its_texts() -> None:
     assert "-13%" in findings[0].message
 
 
+@pytest.mark.draws
 def test_texts_that_differ_by_chance_are_no_lie() -> None:
     assert doubted(kept()) == []
     assert doubted(kept(counted_more=0.05)) == []
@@ -114,4 +115,4 @@ def test_texts_that_differ_by_chance_are_no_lie() -> None:
 def test_without_texts_or_at_temperature_0_bytes_are_not_compared() -> None:
     untold = kept(counted_more=0.15).records
     assert doubted(Lies(records=lambda *given: untold(*given).assign(output_text=None), counters=lambda *_: None)) == []
-    assert "TextPerToken" not in doubted(kept(counted_more=0.15), World(prompts=24))
+    assert "TextPerToken" not in doubted(kept(counted_more=0.15), World(prompts=24, categories=ONE))

@@ -11,9 +11,9 @@ import pytest
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.plan import Point
 from specbench_testing.lies import closed_up
-from specbench_testing.records import Lies, World, run_of_world, sha
+from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
-WORLD = World(prompts=24)
+WORLD = World(prompts=24, categories=ONE)
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
 
 
@@ -78,7 +78,7 @@ def test_a_truncation_of_every_third_answer_is_found() -> None:
 
 
 def test_a_handful_of_prompts_is_enough_where_all_agree() -> None:
-    assert ("TruncatedOutput", INVALID) in names(found(cut(0.5), World(prompts=5)))
+    assert ("TruncatedOutput", INVALID) in names(found(cut(0.5), World(prompts=5, categories=ONE)))
 
 
 def test_a_truncated_baseline_is_found_from_the_other_side() -> None:
@@ -101,7 +101,7 @@ def test_lengths_that_differ_both_ways_are_rounding_not_truncation() -> None:
 
 @pytest.mark.parametrize("lies", [cut(0.5), diverging(1.0, later_repeats_only=True)])
 def test_sampled_answers_differ_by_design_and_are_not_judged(lies: Lies) -> None:
-    assert found(lies, World(prompts=24, tokens=(100, 160), temperature=0.8)) == []
+    assert found(lies, World(prompts=24, categories=ONE, tokens=(100, 160), temperature=0.8)) == []
 
 
 def test_diverging_greedy_answers_are_found() -> None:
@@ -122,7 +122,7 @@ def test_a_baseline_that_differs_from_itself_as_often_is_the_control() -> None:
 
 
 def test_without_repeats_there_is_no_control_and_the_message_says_so() -> None:
-    findings = [each for each in found(diverging(1.0), World(prompts=24, repeats=1)) if each.arm]
+    findings = [each for each in found(diverging(1.0), World(prompts=24, categories=ONE, repeats=1)) if each.arm]
     assert names(findings) == [("GreedyDivergence", DOUBT)]
     assert "none, it was measured once" in findings[0].message
 
@@ -141,7 +141,7 @@ def test_a_claim_inside_the_baselines_own_spread_is_doubted() -> None:
         chunks = [[int(at * factor) for at in each] for each in frame["chunk_ns"]]
         return frame.assign(**times, chunk_ns=pd.Series(chunks, index=frame.index, dtype=object))
 
-    world = World(prompts=40, alpha={"ngram": 0.25}, step_ms={"ngram": 10.5}, alpha_spread=0.02)
+    world = World(prompts=40, categories=ONE, alpha={"ngram": 0.25}, step_ms={"ngram": 10.5}, alpha_spread=0.02)
     findings = found(Lies(records=shaky), world)
     assert names(findings) == [("NoisyBaseline", DOUBT)]
     assert found(Lies(), world) == []
@@ -179,11 +179,11 @@ def counting_more(tokens: int) -> Lies:
 
 
 def test_one_token_more_for_the_same_text_is_found_where_it_moves_the_speedup() -> None:
-    findings = found(counting_more(1), World(tokens=(15, 25)))
+    findings = found(counting_more(1), World(categories=ONE, tokens=(15, 25)))
     assert names(findings) == [("SameTextOtherCount", INVALID), ("ShortAnswers", NOTE)]
     assert findings[0].value == pytest.approx(1 / 20, rel=0.5)
     assert "the very text" in findings[0].message
 
 
 def test_one_token_more_is_convention_where_it_moves_nothing() -> None:
-    assert found(counting_more(1), World(tokens=(400, 500))) == []
+    assert found(counting_more(1), World(categories=ONE, tokens=(400, 500))) == []

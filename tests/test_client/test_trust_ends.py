@@ -10,10 +10,10 @@ from specbench_api.plan.plan import Point
 from specbench_client.metrics.afterwards import afterwards_share
 from specbench_client.metrics.frame import tidy
 from specbench_testing.lies import names
-from specbench_testing.records import NS_PER_MS, Lies, World, frame_of, record, run_of_world
+from specbench_testing.records import NS_PER_MS, ONE, Lies, World, frame_of, record, run_of_world
 
 INVALID, DOUBT = Severity.INVALID, Severity.DOUBT
-WORLD = World(prompts=24, concurrency=(2,))
+WORLD = World(prompts=24, categories=ONE, concurrency=(2,))
 TIMES = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
 
 
@@ -57,7 +57,9 @@ def test_a_little_time_after_the_last_token_is_no_lie() -> None:
 
 
 def test_throughput_is_asked_of_closed_loops_and_of_claims_alone() -> None:
-    alike = World(prompts=24, concurrency=(2,), alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0})
+    alike = World(
+        prompts=24, categories=ONE, concurrency=(2,), alpha={"ngram": 0.0}, alpha_spread=0.0, step_ms={"ngram": 10.0}
+    )
     assert "ThroughputContradicts" not in {each.check for each in run_of_world(alike, held_back(ngram=600)).findings}
 
 

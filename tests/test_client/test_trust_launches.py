@@ -13,10 +13,10 @@ from specbench_api.outcome.launched import Launched
 from specbench_client.trust.checks import arms_differ
 from specbench_client.trust.evidence import RunEvidence, Seen
 from specbench_testing.launched import launched
-from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.records import ONE, Lies, World, run_of_world
 
-WORLD = World(prompts=20)
-SGLANG = World(prompts=20, edits={"spec.engine.dialect": "sglang"})
+WORLD = World(prompts=20, categories=ONE)
+SGLANG = World(prompts=20, categories=ONE, edits={"spec.engine.dialect": "sglang"})
 
 
 def differ(*launches: Launched, world: World = WORLD) -> Sequence[Seen]:

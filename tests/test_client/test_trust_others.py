@@ -11,11 +11,11 @@ import pytest
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.plan import Point
 from specbench_testing.lies import columns, found, names
-from specbench_testing.records import Lies, World, run_of_world, sha
+from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
 DOUBT = Severity.DOUBT
-GREEDY = World(prompts=24)
-SAMPLED = World(prompts=24, temperature=0.8)
+GREEDY = World(prompts=24, categories=ONE)
+SAMPLED = World(prompts=24, categories=ONE, temperature=0.8)
 
 
 def of_check(name: str, world: World, lies: Lies) -> list[Finding]:
@@ -60,10 +60,10 @@ def test_answers_that_are_as_was_asked_for_are_not_spoken_of(world: World, make:
 @pytest.mark.parametrize(
     "world",
     [
-        World(prompts=24, tokens=(4, 20)),
-        World(prompts=24, tokens=(200, 300)),
-        World(prompts=6),
-        World(prompts=24, repeats=1),
+        World(prompts=24, categories=ONE, tokens=(4, 20)),
+        World(prompts=24, categories=ONE, tokens=(200, 300)),
+        World(prompts=6, categories=ONE),
+        World(prompts=24, categories=ONE, repeats=1),
     ],
     ids=["short answers", "long answers", "few prompts", "one repeat"],
 )
@@ -72,7 +72,7 @@ def test_what_cannot_tell_is_not_judged(world: World) -> None:
 
 
 def test_a_low_temperature_may_give_the_same_answer_again() -> None:
-    assert of_check("OtherTemperature", World(prompts=24, temperature=0.2), texts(common)) == []
+    assert of_check("OtherTemperature", World(prompts=24, categories=ONE, temperature=0.2), texts(common)) == []
 
 
 def pairwise(share: float) -> Callable[[int, Any], str]:
@@ -110,7 +110,7 @@ def remembered(arm: str, share: float) -> Lies:
     return Lies(records=edit, counters=lambda _, __: None)
 
 
-LOADS = World(prompts=24, concurrency=(1, 2))
+LOADS = World(prompts=24, categories=ONE, concurrency=(1, 2))
 
 
 def test_an_acceptance_length_that_rises_within_a_launch_is_doubted_once() -> None:
@@ -125,8 +125,8 @@ def test_an_acceptance_length_that_rises_within_a_launch_is_doubted_once() -> No
     ("world", "lies"),
     [
         (LOADS, remembered("ngram", 0.1)),
-        (World(prompts=24, concurrency=(1, 2), temperature=0.8), remembered("ngram", 0.5)),
-        (World(prompts=24, concurrency=(2,)), remembered("ngram", 0.5)),
+        (World(prompts=24, categories=ONE, concurrency=(1, 2), temperature=0.8), remembered("ngram", 0.5)),
+        (World(prompts=24, categories=ONE, concurrency=(2,)), remembered("ngram", 0.5)),
     ],
     ids=["a little", "sampled", "one load a launch"],
 )

@@ -228,6 +228,7 @@ def test_the_message_says_how_many_why_and_which_categories_are_gone() -> None:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_page_and_table_say_what_the_prompts_are_and_what_is_missing() -> None:
     wanted = World(prompts=20)
     summary = run_of_world(wanted, Lies(coverage={"chat": covered(100, 7, lost="rag")}))

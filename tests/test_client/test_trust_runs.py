@@ -14,7 +14,7 @@ from specbench_client.trust import checks
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 from specbench_testing.launched import launched
-from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.records import ONE, Lies, World, run_of_world
 
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)
@@ -29,26 +29,26 @@ def findings(world: World, lies: Lies | None = None) -> list[Finding]:
 
 
 def small(**edits: Any) -> World:
-    return World(prompts=20, edits=edits)
+    return World(prompts=20, categories=ONE, edits=edits)
 
 
 @pytest.mark.parametrize(
     ("prompts", "expected"), [(4, [("FewPrompts", DOUBT)]), (12, [("FewPrompts", NOTE)]), (20, [])]
 )
 def test_few_prompts_are_noted_and_very_few_doubted(prompts: int, expected: list[tuple[str, Severity]]) -> None:
-    assert found(World(prompts=prompts)) == expected
+    assert found(World(prompts=prompts, categories=ONE)) == expected
 
 
 @pytest.mark.parametrize(
     ("repeats", "expected"), [(1, [("TooFewRepeats", DOUBT)]), (2, [("TooFewRepeats", DOUBT)]), (3, [])]
 )
 def test_a_comparison_from_too_few_repeats_is_doubted(repeats: int, expected: list[tuple[str, Severity]]) -> None:
-    assert found(World(prompts=20, repeats=repeats)) == expected
+    assert found(World(prompts=20, categories=ONE, repeats=repeats)) == expected
 
 
 @pytest.mark.parametrize("alone", [{"spec.baseline": "Skip"}, {"spec.drafters": []}])
 def test_too_few_repeats_are_noted_where_nothing_is_compared(alone: dict[str, Any]) -> None:
-    assert found(World(prompts=20, repeats=1, edits=alone)) == [("TooFewRepeats", NOTE)]
+    assert found(World(prompts=20, categories=ONE, repeats=1, edits=alone)) == [("TooFewRepeats", NOTE)]
 
 
 def test_arms_one_after_the_other_are_noted() -> None:

@@ -73,6 +73,7 @@ def test_it_measures_what_has_no_manifest_and_nothing_else(make: Callable[[str],
     assert json.loads(again.store.get("progress.json") or b"")["attempt"] == "0-a"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_its_results_make_an_answer(make: Callable[[str], StandIn]) -> None:
     for group in PLAN.groups:
         make(f"{group.index}-a").drive(group, Whereabouts(), around())

@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -203,6 +204,7 @@ def test_no_run_is_created_twice_however_often_the_operator_dies(fates: list[str
     assert [name for name, times in Counter(world.store.created).items() if times > 1] == []
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(FATES), max_size=30))
 @QUIET
 def test_every_campaign_ends_once_fate_has_had_its_way(fates: list[str]) -> None:
@@ -224,6 +226,7 @@ SPENDING = (
 )  # fmt: skip
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(SPENDING), max_size=20))
 @QUIET
 def test_a_round_overdraws_its_budget_by_no_more_than_is_documented(fates: list[str]) -> None:

@@ -379,6 +379,7 @@ def check(world: World, decision: Decision) -> None:
         assert decision.status.gate.asked == digest_of(world.run["spec"]["gate"])
 
 
+@pytest.mark.draws
 @given(st.lists(st.sampled_from(FATES), max_size=20))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_befalls_a_gate_the_run_stays_finished_and_the_gate_is_told_in_the_end(fates: list[str]) -> None:

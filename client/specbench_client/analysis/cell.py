@@ -92,7 +92,7 @@ def judge(measured: Measured, baseline: Measured | None, diverged: Divergence | 
     pairs = pair(measured.rows, baseline.rows) if baseline else None
     compared = speedup(SPEEDUP, pairs, measured.seed) if pairs else None
     evidence = _evidence(measured, baseline, pairs, compared, diverged)
-    found = [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
+    found = _findings(measured, evidence)
     on_points = [finding for point in measured.points for finding in point.findings]
     valid = not any(finding.severity is Severity.INVALID for finding in (*on_points, *found))
     by_category = _by_category(measured, pairs)
@@ -157,6 +157,10 @@ def _evidence(
         baseline_repeats=_repeats(baseline),
         divergence=diverged,
     )
+
+
+def _findings(measured: Measured, evidence: CellEvidence) -> list[Finding]:
+    return [finding_of(check.name, seen, measured.place) for check in CELL_CHECKS for seen in check.look(evidence)]
 
 
 def _prediction(measured: Measured, pairs: Pairs | None) -> Prediction | None:

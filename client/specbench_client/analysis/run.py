@@ -50,10 +50,33 @@ def summarise_run(
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
     `slo`: by which goodput is judged. `power`: samples while the points were measured, where there are some.
     """
-    by_hash = {summary.hash: summary for summary in summaries}
-    measured = [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
-    missing = [point.hash for point in plan.points if point.hash not in by_hash]
-    judged = with_claims([each for slot in _slots(plan, measured) for each in _judge_slot(plan, slot, records, slo)])
+    judged = judged_cells(plan, summaries, records, slo)
+    return answer(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, power=power)
+
+
+def judged_cells(
+    plan: Plan, summaries: Sequence[PointSummary], records: Mapping[str, Parts], slo: Slo | None = None
+) -> list[Judged]:
+    """Judge every cell of which anything was measured, by workload and load; parameters as of `summarise_run`."""
+    slots = _slots(plan, _in_order(plan, summaries))
+    return with_claims([each for slot in slots for each in _judge_slot(plan, slot, records, slo)])
+
+
+def answer(
+    plan: Plan,
+    summaries: Sequence[PointSummary],
+    judged: Sequence[Judged],
+    created: str,
+    launches: Sequence[Launched] = (),
+    *,
+    coverage: Mapping[str, Coverage] | None = None,
+    slo: Slo | None = None,
+    power: Power | None = None,
+) -> RunSummary:
+    """Say of judged cells what they come to together; parameters as of `summarise_run`."""
+    measured = _in_order(plan, summaries)
+    there = {summary.hash for summary in measured}
+    missing = [point.hash for point in plan.points if point.hash not in there]
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
     cells = explained([each.cell for each in judged], costs)
     simulated = any(summary.simulated for summary in measured)
@@ -85,6 +108,12 @@ def summarise_run(
         verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
     )
     return summary.model_copy(update={"recommendation": recommend(plan, summary, Asked(targets=targets_of(slo)))})
+
+
+def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:
+    """Those of the plan's points, in its order."""
+    by_hash = {summary.hash: summary for summary in summaries}
+    return [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,11 @@ def first_differences(
 ) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the words of answers whose digests differ. Both: tidy rows of one cell. `records`: by point."""
     mine, base = answers(arm), answers(baseline)
+    if not _told(mine, base):
+        return ComparedBy.DIGEST, None
     first = base[(base["repeat"] == base["repeat"].min()).to_numpy(bool)]
     pairs = (_pairs(mine, base, ["repeat"]), _pairs(base, first, []))
     chosen = [_spread(each) for each in pairs]
-    if not _told(mine, base):
-        return ComparedBy.DIGEST, None
     if not any(chosen):
         return ComparedBy.TEXT, None
     words = read_words(records, (key for each in chosen for one, other, _ in each for key in (one, other)))
