@@ -14,11 +14,11 @@ from specbench_client.analysis.bootstrap import (
     LEVEL,
     Bounds,
     Chosen,
-    Codes,
     Layout,
     layout_of,
     t_bounds,
 )
+from specbench_client.analysis.draws import Codes
 from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.analysis.quantile import percentile_intervals
 from specbench_client.metrics import window

@@ -62,10 +62,7 @@ def interval(levels: Levels, layout: Layout) -> Chosen | None:
     prompts, runs = expanded(levels.value, levels.samples, layout), t_bounds(levels.value, levels.repeats)
     if prompts is None or layout.repeats < REPEATS_TO_TELL:
         return wider(prompts, runs, layout)
-    both = _both(levels, prompts, layout)
-    if runs is None or runs.high - runs.low <= both.bounds.high - both.bounds.low:
-        return both
-    return wider(both.bounds, runs, layout)
+    return _both(levels, prompts, layout)
 
 
 def ratio_influence(over: Values, under: Values) -> Values:
@@ -79,8 +76,7 @@ def _both(levels: Levels, prompts: Bounds, layout: Layout) -> Chosen:
     critical = float(special.stdtrit(freedoms[0], 1 - TAIL))
     below, above = ((levels.value - prompts.low) / critical, (prompts.high - levels.value) / critical)
     parts = ((below + above) / 2) ** 2, _of_runs(levels.influence)
-    freedom = _satterthwaite(parts, freedoms)
-    reach = float(special.stdtrit(freedom, 1 - TAIL))
+    reach = _critical(parts, freedoms)
     runs = float(np.sqrt(parts[1]))
     low, high = levels.value - reach * np.hypot(below, runs), levels.value + reach * np.hypot(above, runs)
     within = " within categories" if layout.stratified else ""
@@ -88,6 +84,7 @@ def _both(levels: Levels, prompts: Bounds, layout: Layout) -> Chosen:
         f"bootstrap, unit: prompt; {RESAMPLES} resamples of {layout.prompts} prompts{within}, expanded percentiles;"
         f" the variance of {layout.repeats} repeats added"
     )
+    freedom = float(special.stdtridf(1 - TAIL, reach))
     return Chosen(Bounds(float(low), float(high)), method, freedom, runs_error=runs)
 
 
@@ -101,9 +98,10 @@ def _of_runs(influence: Values) -> float:
     return max(0.0, float(of_repeats - of_requests))
 
 
-def _satterthwaite(variances: tuple[float, float], freedoms: tuple[int, int]) -> float:
-    """Degrees of freedom of a sum of two variances; those of the first where neither is any."""
+def _critical(variances: tuple[float, float], freedoms: tuple[int, int]) -> float:
+    """Student's quantile for a sum of two variances: those of the two, weighed by the variances (Cochran)."""
+    quantiles = [float(special.stdtrit(freedom, 1 - TAIL)) for freedom in freedoms]
     total = sum(variances)
     if total <= 0:
-        return float(freedoms[0])
-    return float(total**2 / sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True)))
+        return quantiles[0]
+    return sum(variance * each for variance, each in zip(variances, quantiles, strict=True)) / total

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
+from scipy import optimize, special
 
 from specbench_client.analysis.bootstrap import LEVEL, Bounds, Chosen, Layout
 from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
@@ -64,20 +64,22 @@ def prompts_needed(share: float) -> int:
     return int(np.ceil(np.log(TAIL) / np.log(max(share, 1 - share))))
 
 
-def share_bounds(share: float, independent: float) -> Bounds:
-    """Return the bounds of a share of so many independent requests."""
-    below, above = share * independent, (1 - share) * independent
-    if min(share, 1 - share) < EXACT_BELOW:
-        return Bounds(_beta(below, above + 1, TAIL), _beta(below + 1, above, 1 - TAIL))
-    return Bounds(_beta(below + 0.5, above + 0.5, TAIL), _beta(below + 0.5, above + 0.5, 1 - TAIL))
+def ranks(share: float, independent: float) -> Bounds:
+    """Return the ranks among so many independent values, from 1, between which the percentile lies.
 
+    They are fractional: a rank k has I_share(k, n + 1 − k) as the chance that its value lies above.
+    """
+    def beyond(rank: float, chance: float) -> float:
+        return float(special.betainc(rank, independent + 1 - rank, share)) - chance
 
-def _beta(below: float, above: float, tail: float) -> float:
-    return float(special.betaincinv(below, above, tail))
+    low, high = 1e-6, independent + 1 - 1e-6
+    return Bounds(optimize.brentq(beyond, low, high, args=(1 - TAIL,)), optimize.brentq(beyond, low, high, args=(TAIL,)))
 
 
 def _looked_up(values: Values, share: float, chosen: Chosen) -> Chosen:
-    bounds = share_bounds(share, effective(share, chosen, values.size))
-    low, high = np.percentile(values, [100 * bounds.low, 100 * bounds.high])
+    independent = effective(share, chosen, values.size)
+    bounds = ranks(share, independent)
+    places = [(rank - 0.5) * values.size / independent - 0.5 for rank in (bounds.low, bounds.high)]
+    low, high = np.percentile(values, [min(100.0, max(0.0, 100 * place / (values.size - 1))) for place in places])
     method = f"share below it, looked up among the values (Woodruff; Korn and Graubard); {chosen.method}"
     return Chosen(Bounds(float(low), float(high)), method, chosen.freedom)
