@@ -12,7 +12,7 @@ from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
 from specbench_client.analysis.bootstrap import Bounds, Layout
 from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
-from specbench_client.analysis.quantile import percentile_intervals, share_bounds
+from specbench_client.analysis.quantile import percentile_intervals, ranks
 from specbench_client.metrics.frame import Values
 
 PROMPTS, REPEATS = 40, 4
@@ -67,16 +67,19 @@ def test_what_single_requests_add_is_counted_once() -> None:
 
 @given(st.floats(0.05, 0.95), st.floats(0.1, 1000.0))
 @settings(max_examples=60, deadline=None)
-def test_bounds_of_a_share_hold_it_and_are_shares(share: float, many: float) -> None:
-    bounds = share_bounds(share, many)
-    assert 0 <= bounds.low < share < bounds.high <= 1
+def test_ranks_of_a_percentile_hold_it_and_lie_among_the_values(share: float, many: float) -> None:
+    found = ranks(share, many)
+    assert 0 < found.low < share * (many + 1) < found.high < many + 1
 
 
-def test_the_exact_bounds_are_clopper_and_pearsons() -> None:
-    """4 of 80 lie beyond: the textbook's interval of 76 of 80."""
-    bounds = share_bounds(0.95, 80)
-    exact = stats.binomtest(76, 80).proportion_ci(method="exact")
-    assert (bounds.low, bounds.high) == pytest.approx((exact.low, exact.high))
+@given(st.integers(75, 400), st.sampled_from([0.5, 0.9, 0.95]))
+@settings(max_examples=40, deadline=None)
+def test_ranks_lie_between_those_of_the_exact_interval_and_the_next_inside(many: int, share: float) -> None:
+    """The exact one takes whole ranks: the innermost that leave out no more than 2.5 % on their side."""
+    found, below = ranks(share, many), stats.binom(many, share)
+    low, high = below.ppf(0.025), below.ppf(0.975) + 1
+    assert low <= found.low <= low + 1
+    assert high - 1 <= found.high <= high
 
 
 @pytest.mark.parametrize(("percent", "enough"), [(50, 6), (95, 72), (99, 368)])

@@ -25,13 +25,13 @@ import numpy as np
 from scipy import optimize, special
 
 from specbench_client.analysis.bootstrap import LEVEL, Bounds, Chosen, Layout
-from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
+from specbench_client.analysis.levels import Levels, ratio_influence, resampled, share_interval
 from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2
 Z = float(special.ndtri(1 - TAIL))
-EXACT_BELOW = 0.1
-"""Of the share on the smaller side: beyond it the exact bounds are taken, which are never too narrow."""
+RANKED_BELOW = 0.1
+"""Share on the smaller side below which ranks are taken: few values lie there, and one more or less decides."""
 
 
 def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int], seed: int) -> list[Chosen | None]:
@@ -47,7 +47,7 @@ def percentile_intervals(values: Values, layout: Layout, percents: Sequence[int]
         with np.errstate(divide="ignore", invalid="ignore"):
             samples, repeats = sums[:, index] / sums[:, -1], matrices[index].sum(axis=1) / asked
         levels = Levels(share, samples, ratio_influence(matrices[index], matrices[-1]), repeats)
-        chosen = interval(levels, layout)
+        chosen = share_interval(levels, layout)
         told = chosen is not None and layout.prompts >= prompts_needed(percent / 100)
         intervals.append(_looked_up(values, percent / 100, chosen) if chosen and told else None)
     return intervals
@@ -69,17 +69,33 @@ def ranks(share: float, independent: float) -> Bounds:
 
     They are fractional: a rank k has I_share(k, n + 1 − k) as the chance that its value lies above.
     """
+
     def beyond(rank: float, chance: float) -> float:
         return float(special.betainc(rank, independent + 1 - rank, share)) - chance
 
     low, high = 1e-6, independent + 1 - 1e-6
-    return Bounds(optimize.brentq(beyond, low, high, args=(1 - TAIL,)), optimize.brentq(beyond, low, high, args=(TAIL,)))
+    return Bounds(
+        optimize.brentq(beyond, low, high, args=(1 - TAIL,)), optimize.brentq(beyond, low, high, args=(TAIL,))
+    )
+
+
+def jeffreys(share: float, independent: float) -> Bounds:
+    """Return Jeffreys' bounds of a share of so many independent requests."""
+    below, above = share * independent + 0.5, (1 - share) * independent + 0.5
+    low, high = (float(special.betaincinv(below, above, tail)) for tail in (TAIL, 1 - TAIL))
+    return Bounds(low, high)
 
 
 def _looked_up(values: Values, share: float, chosen: Chosen) -> Chosen:
+    """Places among the values in order, from 0 to 1, and what stands there."""
     independent = effective(share, chosen, values.size)
-    bounds = ranks(share, independent)
-    places = [(rank - 0.5) * values.size / independent - 0.5 for rank in (bounds.low, bounds.high)]
-    low, high = np.percentile(values, [min(100.0, max(0.0, 100 * place / (values.size - 1))) for place in places])
+    if min(share, 1 - share) < RANKED_BELOW:
+        found = ranks(share, independent)
+        each = [(rank - 0.5) * values.size / independent - 0.5 for rank in (found.low, found.high)]
+        places = np.clip(np.array(each) / (values.size - 1), 0.0, 1.0)
+    else:
+        bounds = jeffreys(share, independent)
+        places = np.array([bounds.low, bounds.high])
+    low, high = np.percentile(values, 100 * places)
     method = f"share below it, looked up among the values (Woodruff; Korn and Graubard); {chosen.method}"
     return Chosen(Bounds(float(low), float(high)), method, chosen.freedom)

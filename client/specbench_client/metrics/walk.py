@@ -29,6 +29,9 @@ CONTEXTS = (0, *(2**power for power in range(8, 21)))
 """Least context of each class: tokens of the prompt and of the output before the step."""
 UNKNOWN, ANSWER, THOUGHT = -1, 0, 1
 """Part of the answer that a step wrote; UNKNOWN stands for a context that is not known, too."""
+COMPACT_FIELDS = 3
+_BASE = 32
+"""More than there are classes of position, of context or of part, UNKNOWN among them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,21 @@ def walks(answers: Answers) -> list[Walk | None]:
     ends = np.searchsorted(keys[0, begins], np.arange(sizes.size + 1))
     spans = zip(pairwise(ends), emitted, strict=True)
     return [None if one is None else summed[:, begin:end].copy() for (begin, end), one in spans]
+
+
+def compact(walk: Walk | None) -> Walk | None:
+    """Return a walk with one number for its three classes, for keeping."""
+    if walk is None:
+        return None
+    position, context, part = walk[:3] + 1
+    return np.stack([(position * _BASE + context) * _BASE + part, *walk[3:]])
+
+
+def expand(kept: Walk) -> Walk:
+    """Return the five rows again that `compact` made three of."""
+    rest, part = np.divmod(kept[0], _BASE)
+    position, context = np.divmod(rest, _BASE)
+    return np.stack([position - 1, context - 1, part - 1, *kept[1:]])
 
 
 def _emitted(

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import Mask, numbers, tallies
+from specbench_client.metrics.frame import Mask, numbers, tally
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
 
@@ -35,9 +35,8 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     yield "have a count below 0", np.any([numbers(rows, name) < 0 for name in _COUNTS], axis=0)
     if drafts is None:
         return
-    steps = tallies(rows, "accepted_of_steps")
-    longest = np.array([0.0 if each is None else each[0].max(initial=0) for each in steps])
-    yield f"have a step with more than {drafts} drafts accepted", longest > drafts
+    steps = tally(rows, "accepted_of_steps")
+    yield f"have a step with more than {drafts} drafts accepted", steps.sums(steps.fields[0] > drafts) > 0
     most = (drafts + 1) * (numbers(rows, "steps") + drafts)
     yield f"have more than {drafts + 1} tokens a step", numbers(rows, "tokens") - 1 > most
 
