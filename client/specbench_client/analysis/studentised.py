@@ -24,7 +24,7 @@ TAIL = (1 - LEVEL) / 2
 
 def studentised(over: Values, under: Values, layout: Layout, seed: int) -> Bounds | None:
     """Return the interval of Σ over / Σ under (repeats × prompts each) by chance in prompts; None: too few of them."""
-    sizes = np.bincount(layout.stratum_of)
+    sizes = np.bincount(layout.stratum_of).astype(np.float64)
     if layout.prompts < PROMPTS_MIN or sizes.min() < PROMPTS_MIN:
         return None
     moments = _moments(over.sum(axis=0), under.sum(axis=0), layout)
@@ -47,7 +47,7 @@ def _moments(over: Values, under: Values, layout: Layout) -> Values:
     """(strata × moments) × prompts: what a standard error is made of, 0 for the prompts of other strata."""
     each = np.stack([over, under, over**2, over * under, under**2])
     within = layout.stratum_of == np.arange(layout.strata)[:, np.newaxis]
-    return (within[:, np.newaxis] * each).reshape(-1, layout.prompts)
+    return np.asarray((within[:, np.newaxis] * each).reshape(-1, layout.prompts), dtype=np.float64)
 
 
 def _ratio_and_error(moments: Values, sizes: Values) -> tuple[Values, Values]:

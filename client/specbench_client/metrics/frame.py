@@ -19,8 +19,8 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
 from specbench_client.metrics import lists
 from specbench_client.metrics.lists import TALLY_FIELDS, Tally, condensed, objects
-from specbench_client.metrics.packed import Packed
 from specbench_client.metrics.walk import COMPACT_FIELDS, Walk, expand
+from specbench_client.packed import Packed
 
 Values = lists.Values
 Mask = lists.Mask

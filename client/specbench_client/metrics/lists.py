@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.packed import packed
 from specbench_client.metrics.walk import Answers, compact, walks
+from specbench_client.packed import packed
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -63,7 +63,7 @@ def condensed(given: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str,
     `burst_chunks`, `burst_tokens`: of the largest number of chunks that came together, within `TOGETHER_NS` of one
     another. `accepted_of_steps`: tally of accepted drafts. `walk`: where the steps stood, of steady rows
     (`metrics.walk`). `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges. Tallies and walks are
-    packed (`metrics.packed`).
+    packed (`specbench_client.packed`).
     """
     at, told, accepted = (_listed(given[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     stamps = _Flat.of(at)

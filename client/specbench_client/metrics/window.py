@@ -33,6 +33,9 @@ OUTPUT_TPS_PER_GPU_DEFINITION = (
 )
 OUTPUT_TPS_PER_GPU_MISSING = "no request lies in the steady state, or the run asks for no GPU"
 
+_READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
+"""All that throughput asks of a row: rows are copied point by point."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -68,10 +71,14 @@ def window_tokens(rows: pd.DataFrame, window: Window) -> float:
 
 def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
-    found = [(point, steady_window(point)) for _, point in rows.groupby("point", sort=True)]
-    windows = [(point, window) for point, window in found if window is not None]
-    tokens = np.array([window_tokens(point, window) for point, window in windows], dtype=np.float64)
-    return tokens, np.array([window.length_s for _, window in windows], dtype=np.float64)
+    told = [_delivered(point) for _, point in rows[_READ].groupby("point", sort=True)]
+    tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T
+    return tokens, seconds
+
+
+def _delivered(point: pd.DataFrame) -> tuple[float, float] | None:
+    window = steady_window(point)
+    return None if window is None else (window_tokens(point, window), window.length_s)
 
 
 def in_flight(rows: pd.DataFrame, window: Window) -> float:

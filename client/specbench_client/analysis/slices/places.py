@@ -32,8 +32,9 @@ class Places:
         telling = (numbers(rows, "steps") >= 1) & rows["acceptance_source"].notna().to_numpy(bool)
         (position, context, part, steps, tokens), kept = walks(rows)
         share = int((kept.known & telling).sum()) / int(telling.sum()) if telling.any() else None
-        classes = (each.astype(np.int8) for each in (position, context, part))
-        return cls(kept.owner.astype(np.int32), *classes, steps, tokens, share).among(telling)
+        position, context, part = (each.astype(np.int8) for each in (position, context, part))
+        row = kept.owner.astype(np.int32)
+        return cls(row, position, context, part, steps, tokens, share).among(telling)
 
     def among(self, mine: Mask) -> Places:
         """Return the entries of these rows alone. `mine`: one flag a row of the cell."""
