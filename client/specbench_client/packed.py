@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Places = NDArray[np.intp]
+Places = NDArray[np.int32]
 
 
 def packed(arrays: Sequence[NDArray[np.number] | None], kind: type[np.number]) -> pd.Series:
@@ -45,7 +45,7 @@ class Packed:
         flat: NDArray[np.number] = array.flatten().to_numpy()
         sizes = array.value_lengths().fill_null(0).to_numpy() // fields
         known = np.asarray(array.is_valid(), dtype=np.bool_)
-        return cls(flat.reshape(-1, fields).T, np.repeat(np.arange(len(array)), sizes), known)
+        return cls(flat.reshape(-1, fields).T, np.repeat(np.arange(len(array), dtype=np.int32), sizes), known)
 
     def sums(self, weights: NDArray[np.number]) -> Values:
         """Return for each row the sum of its entries' weights; missing where it has no array."""

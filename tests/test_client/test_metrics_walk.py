@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from specbench_client.metrics.frame import tidy
 from specbench_client.metrics.walk import (
@@ -18,8 +19,8 @@ from specbench_client.metrics.walk import (
     THOUGHT,
     UNKNOWN,
     Walk,
+    classes,
     compact,
-    expand,
 )
 from specbench_client.packed import Packed
 from specbench_testing.records import NS_PER_MS, frame_of, record
@@ -30,7 +31,11 @@ STEPS = st.lists(st.integers(0, 5), max_size=200)
 def walks(*answers: dict[str, Any]) -> list[Walk | None]:
     records = [record(**{"acceptance_source": "per_step", **answer}) for answer in answers]
     kept = Packed.of(tidy([frame_of(records)])["walk"], COMPACT_FIELDS).arrays()
-    return [None if each is None else expand(each.astype(np.int32)) for each in kept]
+    return [None if each is None else expanded(each.astype(np.int32)) for each in kept]
+
+
+def expanded(kept: NDArray[np.int32]) -> Walk:
+    return np.stack([*classes(kept[0]), *kept[1:]]).astype(np.int32)
 
 
 def answer(accepted: list[int], **edits: Any) -> dict[str, Any]:
@@ -134,4 +139,4 @@ def test_classes_are_kept_in_one_number_and_come_back(places: list[tuple[int, in
     walk = np.array([(*each, 3, 7) for each in places], dtype=np.int32).reshape(-1, 5).T
     kept = compact(walk)
     assert kept is not None
-    assert expand(kept).tolist() == walk.tolist()
+    assert expanded(kept).tolist() == walk.tolist()

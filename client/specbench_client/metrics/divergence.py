@@ -79,7 +79,7 @@ def answers(rows: pd.DataFrame) -> pd.DataFrame:
 
     Their columns: what tells an answer apart, its words' digest and its length.
     """
-    numbered = with_pass(rows[_READ])
+    numbered = with_pass(rows[[name for name in _READ if name in rows]])
     numbered["history"] = histories(numbered)
     known = flags(numbered, "ok") & ~flags(numbered, "filler")
     known &= numbered[_ANSWER].notna().to_numpy(bool) & numbered["history"].notna().to_numpy(bool)

@@ -19,7 +19,7 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
 from specbench_client.metrics import lists
 from specbench_client.metrics.lists import TALLY_FIELDS, Tally, condensed, objects
-from specbench_client.metrics.walk import COMPACT_FIELDS, Walk, expand
+from specbench_client.metrics.walk import COMPACT_FIELDS
 from specbench_client.packed import Packed
 
 Values = lists.Values
@@ -113,10 +113,9 @@ def tallies(rows: pd.DataFrame, name: str) -> list[Tally | None]:
     return tally(rows, name).arrays()
 
 
-def walks(rows: pd.DataFrame) -> tuple[Walk, Packed]:
-    """Return the walks of all rows: their five rows, and whose each entry is."""
-    kept = Packed.of(rows["walk"], COMPACT_FIELDS)
-    return expand(kept.fields.astype(np.int32, copy=False)), kept
+def walks(rows: pd.DataFrame) -> Packed:
+    """Return the walks of all rows as a whole, as `metrics.walk.compact` keeps them."""
+    return Packed.of(rows["walk"], COMPACT_FIELDS)
 
 
 def steady(rows: pd.DataFrame) -> pd.DataFrame:

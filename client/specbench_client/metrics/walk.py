@@ -22,6 +22,7 @@ Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Walk = NDArray[np.int32]
 """Five rows: class of position, class of context, part, steps, and the tokens that they emitted."""
+Classes = NDArray[np.int8]
 
 POSITIONS = (1, *(2**power for power in range(4, 18)))
 """Least output position of each class: doubling, since what changes along an answer changes slower and slower."""
@@ -79,11 +80,11 @@ def compact(walk: Walk | None) -> Walk | None:
     return np.stack([(position * _BASE + context) * _BASE + part, *walk[3:]])
 
 
-def expand(kept: Walk) -> Walk:
-    """Return the five rows again that `compact` made three of."""
-    rest, part = np.divmod(kept[0], _BASE)
-    position, context = np.divmod(rest, _BASE)
-    return np.stack([position - 1, context - 1, part - 1, *kept[1:]])
+def classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]:
+    """Return position, context and part again that `compact` made one number of."""
+    each = codes // _BASE**2, codes // _BASE % _BASE, codes % _BASE
+    position, context, part = ((code - 1).astype(np.int8) for code in each)
+    return position, context, part
 
 
 def _emitted(

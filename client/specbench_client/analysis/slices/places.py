@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.metrics.frame import Mask, numbers, walks
+from specbench_client.metrics.walk import classes
 
 Codes = NDArray[np.integer]
 
@@ -30,11 +31,11 @@ class Places:
     def of(cls, rows: pd.DataFrame) -> Places:
         """Read them from steady tidy rows. Rows whose acceptance is not believed tell no steps any more."""
         telling = (numbers(rows, "steps") >= 1) & rows["acceptance_source"].notna().to_numpy(bool)
-        (position, context, part, steps, tokens), kept = walks(rows)
+        kept = walks(rows)
+        codes, steps, tokens = kept.fields
         share = int((kept.known & telling).sum()) / int(telling.sum()) if telling.any() else None
-        position, context, part = (each.astype(np.int8) for each in (position, context, part))
-        row = kept.owner.astype(np.int32)
-        return cls(row, position, context, part, steps, tokens, share).among(telling)
+        places = cls(kept.owner, *classes(codes), steps, tokens, share)
+        return places if telling.all() else places.among(telling)
 
     def among(self, mine: Mask) -> Places:
         """Return the entries of these rows alone. `mine`: one flag a row of the cell."""
