@@ -121,7 +121,7 @@ def _both(
         f"bootstrap, unit: prompt; {RESAMPLES} resamples of {layout.prompts} prompts{within}, {how};"
         f" the variance of {layout.repeats} repeats added"
     )
-    freedom = float(special.stdtridf(1 - TAIL, reach))
+    freedom = float(np.clip(special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
     return Chosen(Bounds(float(low), float(high)), method, freedom, runs_error=runs)
 
 
