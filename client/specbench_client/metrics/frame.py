@@ -9,7 +9,7 @@ counts up to 16 million), texts are str or None, warm-up rows are gone, and so a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -122,6 +122,12 @@ def steady(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that enter figures."""
     inside = flags(rows, "steady")
     return (rows if inside.all() else rows[inside]).reset_index(drop=True)
+
+
+def by_point(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield these columns of each point's rows. One point after the other: grouping would copy all rows at once."""
+    points = rows["point"]
+    return (rows.loc[(points == point).to_numpy(bool), list(columns)] for point in sorted(points.unique()))
 
 
 def sent(rows: pd.DataFrame) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, arrays, flags, numbers, steady
+from specbench_client.metrics.frame import Values, arrays, by_point, flags, numbers, steady
 from specbench_client.metrics.pace import NS_PER_S
 
 OUTPUT_TPS = "output_tps"
@@ -34,7 +34,7 @@ OUTPUT_TPS_PER_GPU_DEFINITION = (
 OUTPUT_TPS_PER_GPU_MISSING = "no request lies in the steady state, or the run asks for no GPU"
 
 _READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
-"""All that throughput asks of a row: rows are copied point by point."""
+"""All that throughput asks of a row."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def window_tokens(rows: pd.DataFrame, window: Window) -> float:
 
 def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
-    told = [_delivered(point) for _, point in rows[_READ].groupby("point", sort=True)]
+    told = [_delivered(point) for point in by_point(rows, _READ)]
     tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T
     return tokens, seconds
 
