@@ -61,7 +61,7 @@ def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
     drafts = _draft_tokens(inside, place)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    seen = [_seen_by_each(point, "_steps") for point in by_point(told, told.columns)]
+    seen = [_seen_by_each(point, "_steps") for point in by_point(told, [*_READ, "_steps"])]
     others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
     context = float(contexts[known].mean()) + others * _by_steps(contexts, numbers(inside, "_steps"))
     return StepObservation(
