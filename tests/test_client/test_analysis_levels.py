@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,8 @@ from scipy import stats
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
 from specbench_client.analysis.bootstrap import Bounds, Layout
-from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
-from specbench_client.analysis.quantile import percentile_intervals, share_bounds
+from specbench_client.analysis.levels import Levels, Pair, cochran, interval, ratio_influence, resampled, satterthwaite
+from specbench_client.analysis.quantile import percentile_intervals, ranks
 from specbench_client.metrics.frame import Values
 
 PROMPTS, REPEATS = 40, 4
@@ -51,12 +53,30 @@ def test_where_only_repeats_differ_it_is_the_t_interval_over_repeats() -> None:
 
 
 def test_where_both_differ_variances_are_added() -> None:
-    """200 prompts and 12 repeats: Satterthwaite's degrees of freedom lie near 20, where t is 2.08."""
+    """200 prompts and 12 repeats: variances of 1 / 200 and about 0.08 / 12, quantiles of 1.97 and 2.20."""
     rng = np.random.default_rng(2)
     prompts, runs = rng.normal(0, 1, 200), stats.norm.ppf((np.arange(12) + 0.5) / 12) * 0.3
     found = half(mean_bounds(10 + prompts[np.newaxis, :] + runs[:, np.newaxis]))
-    variance = prompts.var(ddof=1) / 200 + runs.var(ddof=1) / 12
-    assert found == pytest.approx(2.08 * np.sqrt(variance), rel=0.06)
+    of_prompts, of_runs = prompts.var(ddof=1) / 200, runs.var(ddof=1) / 12
+    quantile = (of_prompts * stats.t.ppf(0.975, 199) + of_runs * stats.t.ppf(0.975, 11)) / (of_prompts + of_runs)
+    assert found == pytest.approx(quantile * np.sqrt(of_prompts + of_runs), rel=0.04)
+
+
+@pytest.mark.parametrize(("quantile", "low", "high"), [(cochran, 0.945, 0.975), (satterthwaite, 0.925, 0.945)])
+def test_cochrans_quantile_is_long_enough_where_runs_decide_and_satterthwaites_is_not(
+    quantile: Callable[[Pair, Pair], float], low: float, high: float
+) -> None:
+    """Normal variables, 80 prompts in 4 strata and 4 repeats, runs with five times the variance of prompts."""
+    rng, freedoms, variances, draws = np.random.default_rng(9), (76.0, 3.0), (1.0, 5.0), 20_000
+    errors = rng.normal(0, np.sqrt(sum(variances)), draws)
+    seen = [each * rng.chisquare(freedom, draws) / freedom for each, freedom in zip(variances, freedoms, strict=True)]
+    halves = [quantile((float(a), float(b)), freedoms) * np.sqrt(a + b) for a, b in zip(*seen, strict=True)]
+    assert low < float((np.abs(errors) <= halves).mean()) < high
+
+
+def test_a_sum_without_any_variance_has_the_quantile_of_prompts() -> None:
+    for quantile in (cochran, satterthwaite):
+        assert quantile((0.0, 0.0), (19.0, 3.0)) == pytest.approx(stats.t.ppf(0.975, 19))
 
 
 def test_what_single_requests_add_is_counted_once() -> None:
@@ -67,16 +87,19 @@ def test_what_single_requests_add_is_counted_once() -> None:
 
 @given(st.floats(0.05, 0.95), st.floats(0.1, 1000.0))
 @settings(max_examples=60, deadline=None)
-def test_bounds_of_a_share_hold_it_and_are_shares(share: float, many: float) -> None:
-    bounds = share_bounds(share, many)
-    assert 0 <= bounds.low < share < bounds.high <= 1
+def test_ranks_of_a_percentile_hold_it_and_lie_among_the_values(share: float, many: float) -> None:
+    found = ranks(share, many)
+    assert 0 < found.low < share * (many + 1) < found.high < many + 1
 
 
-def test_the_exact_bounds_are_clopper_and_pearsons() -> None:
-    """4 of 80 lie beyond: the textbook's interval of 76 of 80."""
-    bounds = share_bounds(0.95, 80)
-    exact = stats.binomtest(76, 80).proportion_ci(method="exact")
-    assert (bounds.low, bounds.high) == pytest.approx((exact.low, exact.high))
+@given(st.integers(75, 400), st.sampled_from([0.5, 0.9, 0.95]))
+@settings(max_examples=40, deadline=None)
+def test_ranks_lie_between_those_of_the_exact_interval_and_the_next_inside(many: int, share: float) -> None:
+    """The exact one takes whole ranks: the innermost that leave out no more than 2.5 % on their side."""
+    found, below = ranks(share, many), stats.binom(many, share)
+    low, high = below.ppf(0.025), below.ppf(0.975) + 1
+    assert low <= found.low <= low + 1
+    assert high - 1 <= found.high <= high
 
 
 @pytest.mark.parametrize(("percent", "enough"), [(50, 6), (95, 72), (99, 368)])

@@ -103,7 +103,7 @@ def test_nothing_that_is_kept_of_a_steady_answer_grows_with_its_length() -> None
         times = [NS_PER_MS * (50 + index) for index in range(chunks)]
         told = {"chunk_ns": times, "chunk_tokens": [1, 4] * (chunks // 2), "step_accepted": [0, 3] * (chunks // 2)}
         rows = tidy([frame_of([record(**told, last_token_ns=times[-1])])])
-        return sum(each.nbytes for name in rows for each in rows[name] if isinstance(each, np.ndarray))
+        return int(rows.memory_usage(deep=True).sum())
 
     assert kept(10_000) == kept(10) > 0
 

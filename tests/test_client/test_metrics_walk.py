@@ -8,9 +8,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from specbench_client.metrics.frame import tidy
-from specbench_client.metrics.walk import ANSWER, CONTEXTS, POSITIONS, THOUGHT, UNKNOWN, Walk
+from specbench_client.metrics.walk import (
+    ANSWER,
+    COMPACT_FIELDS,
+    CONTEXTS,
+    POSITIONS,
+    THOUGHT,
+    UNKNOWN,
+    Walk,
+    classes,
+    compact,
+)
+from specbench_client.packed import Packed
 from specbench_testing.records import NS_PER_MS, frame_of, record
 
 STEPS = st.lists(st.integers(0, 5), max_size=200)
@@ -18,7 +30,12 @@ STEPS = st.lists(st.integers(0, 5), max_size=200)
 
 def walks(*answers: dict[str, Any]) -> list[Walk | None]:
     records = [record(**{"acceptance_source": "per_step", **answer}) for answer in answers]
-    return list(tidy([frame_of(records)])["walk"])
+    kept = Packed.of(tidy([frame_of(records)])["walk"], COMPACT_FIELDS).arrays()
+    return [None if each is None else expanded(each.astype(np.int32)) for each in kept]
+
+
+def expanded(kept: NDArray[np.int32]) -> Walk:
+    return np.stack([*classes(kept[0]), *kept[1:]]).astype(np.int32)
 
 
 def answer(accepted: list[int], **edits: Any) -> dict[str, Any]:
@@ -114,5 +131,12 @@ def test_a_walk_is_as_short_as_classes_are_few_however_long_the_answer() -> None
     assert walk is not None
     assert walk.shape[1] <= len(POSITIONS) + len(CONTEXTS)
     assert int(walk[3].sum()) == 100_000
-    assert walk.base is None, "a view would keep the steps of the whole part"
     assert np.all(np.diff(walk[0]) >= 0)
+
+
+@given(st.lists(st.tuples(*(st.integers(-1, len(each) - 1) for each in (POSITIONS, CONTEXTS)), st.integers(-1, 1))))
+def test_classes_are_kept_in_one_number_and_come_back(places: list[tuple[int, int, int]]) -> None:
+    walk = np.array([(*each, 3, 7) for each in places], dtype=np.int32).reshape(-1, 5).T
+    kept = compact(walk)
+    assert kept is not None
+    assert expanded(kept).tolist() == walk.tolist()

@@ -174,6 +174,18 @@ def test_an_open_loop_is_judged_only_where_as_many_requests_were_in_flight() -> 
         assert found(Lies(records=slowed(1.3).records, watch=busy.watch), world=many) == []
 
 
+def test_a_third_that_is_less_than_a_turn_of_the_streams_may_change_as_an_open_loop_may() -> None:
+    """Its requests had the same others beside them. Of 60 prompts about thirty are steady on 16 streams."""
+
+    def of(factor: float, streams: int) -> list[tuple[str, object]]:
+        lies = Lies(records=slowed(factor).records, watch=watch(reached_concurrency=float(streams)).watch)
+        return list(names(found(lies, "none", World(prompts=60, concurrency=(streams,), repeats=1))))
+
+    assert of(1.15, 3) == [("Drift", DOUBT)]
+    assert of(1.15, 16) == []
+    assert of(1.4, 16) == [("Drift", DOUBT)]
+
+
 def test_a_handful_of_requests_shows_no_drift() -> None:
     few = World(prompts=18, concurrency=(1,), repeats=1)
     calm = slowed(1.5).records

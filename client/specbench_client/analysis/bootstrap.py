@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy import special
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
+from specbench_client.analysis.draws import Codes, Draw, sums
+from specbench_client.analysis.draws import draws as draws_of
 from specbench_client.metrics.frame import Mask, Values
 
 LEVEL = 0.95
@@ -30,15 +31,11 @@ PROMPTS_MIN = 3
 """Two prompts make three different resamples, or one where they are alike: `[x, x]` would look like certainty."""
 FINITE_SHARE = 0.95
 """An interval needs so many of its resamples to have a value; else too little is known to say anything."""
-BLOCK_VALUES = 4_000_000
-"""Numbers of one block of draws: bounds the memory to some tens of MB."""
 
 _LEFT_OUT = {
     1: "; one run: the noise between runs is not in it, only that of the prompts",
     2: "; two runs: the noise between runs is hardly in it, and it holds the truth less often than its level says",
 }
-
-Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -98,26 +95,14 @@ def _told_apart(strata: Codes) -> Codes:
     return np.asarray(numbered, dtype=np.intp)
 
 
-def draws(layout: Layout, seed: int, resamples: int) -> Iterator[tuple[Values, Values]]:
+def draws(layout: Layout, seed: int, resamples: int) -> Iterator[Draw]:
     """Yield blocks of draws: how often each repeat, and each prompt, was drawn in each resample."""
-    rng = np.random.default_rng(seed)
-    block = max(1, min(resamples, BLOCK_VALUES // max(1, layout.prompts)))
-    for begun in range(0, resamples, block):
-        size = min(block, resamples - begun)
-        prompts = np.zeros((size, layout.prompts))
-        for stratum in range(layout.strata):
-            members = np.flatnonzero(layout.stratum_of == stratum)
-            prompts[:, members] = drawn(rng, members.size, size)
-        yield drawn(rng, layout.repeats, size), prompts
+    return draws_of(layout.stratum_of, layout.repeats, seed, resamples)
 
 
 def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int, resamples: int = RESAMPLES) -> Values:
     """Return, for each resample, the sum over each matrix: resamples × matrices. One draw serves all of them."""
-    blocks = [
-        np.stack([((repeats @ matrix) * prompts).sum(axis=1) for matrix in matrices], axis=1)
-        for repeats, prompts in draws(layout, seed, resamples)
-    ]
-    return np.concatenate(blocks)
+    return sums(matrices, layout.stratum_of, seed, resamples)
 
 
 def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
@@ -181,10 +166,3 @@ def describe(layout: Layout, resamples: int = RESAMPLES) -> str:
         f"bootstrap, unit: prompt; {resamples} resamples of {levels}{layout.prompts} prompts{within},"
         f" expanded percentiles{_LEFT_OUT.get(layout.repeats, '')}"
     )
-
-
-def drawn(rng: np.random.Generator, units: int, size: int) -> Values:
-    """Return how often each unit comes up when as many as there are get drawn with replacement, `size` times over."""
-    rows = np.arange(size)[:, np.newaxis] * units
-    picks = (rng.integers(0, units, size=(size, units)) + rows).ravel()
-    return np.bincount(picks, minlength=size * units).reshape(size, units).astype(np.float64)

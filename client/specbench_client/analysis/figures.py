@@ -10,22 +10,24 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.analysis.bootstrap import (
     LEVEL,
     Bounds,
     Chosen,
-    Codes,
     Layout,
     layout_of,
     t_bounds,
 )
+from specbench_client.analysis.draws import Codes
 from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.analysis.quantile import percentile_intervals
+from specbench_client.analysis.studentised import studentised
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
 from specbench_client.metrics.histogram import histogram
-from specbench_client.metrics.metric import Measure, Origin, Parts, Percentile, Ratio
+from specbench_client.metrics.metric import Measure, Origin, Percentile, Ratio
 from specbench_client.metrics.positions import by_position, deepest
 from specbench_client.metrics.table import MEASURES, RATIOS
 
@@ -84,16 +86,16 @@ def figures_of(sample: Sample, drafts: int, gpus: int) -> dict[str, Figure]:
 
 def ratio_figures(sample: Sample, ratios: Sequence[Ratio]) -> dict[str, Figure]:
     """Return ratios of sums over steady rows; one draw of resamples serves all of them."""
-    parts = {ratio.name: ratio.of(sample.rows) for ratio in ratios}
+    told = {ratio.name: _Told.of(sample, ratio) for ratio in ratios}
     bounds: dict[str, FigureInterval] = {}
     if sample.seed is not None and len(sample.rows):
-        bounds = _ratio_intervals(sample.layout, ratios, parts, sample.seed)
+        bounds = _ratio_intervals(sample.layout, ratios, told, sample.seed)
     return {
         ratio.name: Figure(
-            value=parts[ratio.name].value,
+            value=told[ratio.name].value,
             unit=ratio.unit,
             definition=ratio.definition,
-            n=sample.prompts(parts[ratio.name].known),
+            n=told[ratio.name].prompts,
             interval=bounds.get(ratio.name),
             source=sample.source(ratio.origin),
         )
@@ -126,21 +128,43 @@ def _per_gpu(tps: Figure, gpus: int) -> Figure:
     return tps.model_copy(update={**told, "value": tps.value / gpus, "interval": interval})
 
 
+@dataclass(frozen=True)
+class _Told:
+    """A ratio of some rows: its value, how many prompts it rests on, and its sums.
+
+    Rows may be a million and ratios are fifty, so of each ratio no more is kept than its sums by repeat and prompt;
+    empty where no intervals are asked for.
+    """
+
+    value: float | None
+    prompts: int
+    over: Values
+    under: Values
+
+    @classmethod
+    def of(cls, sample: Sample, ratio: Ratio) -> _Told:
+        parts = ratio.of(sample.rows)
+        wanted = sample.seed is not None and len(sample.rows)
+        over, under = (sample.layout.matrix(part) if wanted else np.empty((0, 0)) for part in (parts.over, parts.under))
+        return cls(parts.value, sample.prompts(parts.known), over, under)
+
+
 def _ratio_intervals(
-    layout: Layout, ratios: Sequence[Ratio], parts: Mapping[str, Parts], seed: int
+    layout: Layout, ratios: Sequence[Ratio], told: Mapping[str, _Told], seed: int
 ) -> dict[str, FigureInterval]:
-    told = [parts[ratio.name] for ratio in ratios]
-    matrices = [layout.matrix(part) for each in told for part in (each.over, each.under)]
+    matrices = [matrix for ratio in ratios for matrix in (told[ratio.name].over, told[ratio.name].under)]
     sums = resampled(matrices, layout, seed)
     found: dict[str, FigureInterval] = {}
     for index, ratio in enumerate(ratios):
-        value, (over, under) = told[index].value, matrices[2 * index : 2 * index + 2]
+        value, (over, under) = told[ratio.name].value, matrices[2 * index : 2 * index + 2]
         if value is None:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
             samples = sums[:, 2 * index] / sums[:, 2 * index + 1]
             repeats = over.sum(axis=1) / under.sum(axis=1)
-        chosen = interval(Levels(value, samples, ratio_influence(over, under), repeats), layout)
+        tailed = ratio.long_tailed and layout.repeats >= REPEATS_TO_TELL
+        prompts = studentised(over, under, layout, seed) if tailed else None
+        chosen = interval(Levels(value, samples, ratio_influence(over, under), repeats), layout, prompts)
         if chosen:
             found[ratio.name] = within(chosen, value, ratio)
     return found

@@ -8,7 +8,7 @@ import pandas as pd
 
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.metrics.frame import tidy
+from specbench_client.metrics.frame import stacked, tidy
 from specbench_client.metrics.lists import POINT_ALONE
 from specbench_client.trust.drafting import believed
 from specbench_client.trust.evidence import PointEvidence
@@ -22,7 +22,7 @@ def rows_of(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, Pa
 
     `records`: the point's hash → its records.
     """
-    return pd.concat([_rows(plan, point, records[point.hash]) for point in points], ignore_index=True)
+    return stacked([_rows(plan, point, records[point.hash]) for point in points])
 
 
 def _rows(plan: Plan, summary: PointSummary, parts: Parts) -> pd.DataFrame:

@@ -20,6 +20,21 @@ from specbench_client.metrics.frame import Values, flags
 from specbench_client.metrics.pairing import histories, with_pass
 
 QUESTION = ["prompt_id", "turn", "history"]
+_READ = [
+    "point",
+    "repeat",
+    "prompt_id",
+    "conversation_id",
+    "turn",
+    "intended_ns",
+    "category",
+    "tokens",
+    "text_bytes",
+    "output_sha256",
+    "ok",
+    "filler",
+]
+"""All that is asked of an answer: copies of it are made, and answers may be a million."""
 _ANSWER = "output_sha256"
 
 
@@ -60,8 +75,11 @@ def divergence(arm: pd.DataFrame, baseline: pd.DataFrame) -> Divergence:
 
 
 def answers(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with an answer and a known history, of any phase, with their pass; not those that only held the load."""
-    numbered = with_pass(rows)
+    """The rows with an answer and a known history, of any phase, with their pass; not those that only held the load.
+
+    Their columns: what tells an answer apart, its words' digest and its length.
+    """
+    numbered = with_pass(rows[[name for name in _READ if name in rows]])
     numbered["history"] = histories(numbered)
     known = flags(numbered, "ok") & ~flags(numbered, "filler")
     known &= numbered[_ANSWER].notna().to_numpy(bool) & numbered["history"].notna().to_numpy(bool)

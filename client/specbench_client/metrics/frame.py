@@ -1,14 +1,15 @@
 """Records as tidy rows, so that every metric reads one form.
 
 Records come from Python, from Parquet, from several engines: nulls are None or NaN, lists are lists or arrays, and
-integers with nulls have become floats. Here, once: numbers are float64 with NaN for missing (exact for times up to
-104 days), texts are str or None, warm-up rows are gone, and so are lists: what is kept of them is in `metrics.lists`.
+integers with nulls have become floats. Here, once: numbers are floats with NaN for missing (times exact up to 104 days,
+counts up to 16 million), texts are str or None, warm-up rows are gone, and so are lists: what is kept of them is in
+`metrics.lists`. A row is some 300 bytes, whatever its answer: rows may be a million.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 
 import numpy as np
@@ -17,7 +18,9 @@ import pandas as pd
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
 from specbench_client.metrics import lists
-from specbench_client.metrics.lists import Tally, condensed, objects
+from specbench_client.metrics.lists import TALLY_FIELDS, Tally, condensed, objects
+from specbench_client.metrics.walk import COMPACT_FIELDS
+from specbench_client.packed import Packed
 
 Values = lists.Values
 Mask = lists.Mask
@@ -25,7 +28,7 @@ Mask = lists.Mask
 SKIPPED = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
 
-UNREAD = ("request_id", "clock", "error", "connect_ns", "chunk_gathered")
+UNREAD = ("request_id", "clock", "error", "connect_ns", "first_byte_ns", "chunk_gathered")
 """Columns of a record that no figure and no check looks at."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in UNREAD)
 """All that is read of a record."""
@@ -43,6 +46,8 @@ TEXTS = (
 ANSWERS = ("output_text", "output_token_ids")
 """Kept where a run asks for them, and no part of a tidy row: who needs an answer's words reads its records again."""
 NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, *ANSWERS))
+TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
+"""Kept in float64; the other numbers are counts, which float32 holds exactly up to 16 million."""
 
 
 def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
@@ -55,18 +60,26 @@ def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
     `metrics.lists.condensed`.
     """
     rows = [_tidy(part, point) for part in parts]
-    return pd.concat(rows, ignore_index=True) if rows else _tidy(pd.DataFrame(columns=COLUMNS), point)
+    return stacked(rows) if rows else _tidy(pd.DataFrame(columns=COLUMNS), point)
+
+
+def stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the frames' rows one below the other. The list is emptied: column by column, so that no two copies are."""
+    names = list(frames[0].columns)
+    columns = {name: [frame[name] for frame in frames] for name in names}
+    frames.clear()
+    return pd.DataFrame({name: pd.concat(columns.pop(name), ignore_index=True) for name in names}, copy=False)
 
 
 def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     measured = part[(part["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
     given = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
     data: dict[str, object] = {}
-    data |= {name: pd.to_numeric(given[name]).to_numpy(np.float64, na_value=np.nan) for name in NUMBERS}
+    data |= {name: pd.to_numeric(given[name]).to_numpy(_kind(name), na_value=np.nan) for name in NUMBERS}
     data |= {name: objects([_shared(value) for value in given[name]]) for name in TEXTS}
     data["point"] = objects([_shared(value) or point for value in given["point"]])
-    data["text_bytes"] = np.array([_bytes(_text(value)) for value in given["output_text"]], dtype=np.float64)
-    rows = pd.DataFrame(data)
+    data["text_bytes"] = np.array([_bytes(_text(value)) for value in given["output_text"]], dtype=np.float32)
+    rows = pd.DataFrame(data, copy=False)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
     rows["filler"] = np.array([is_filler(prompt or "") for prompt in rows["prompt_id"]], dtype=np.bool_)
     rows["ok"] = rows["error_class"].isna().to_numpy(bool)
@@ -90,14 +103,31 @@ def arrays(rows: pd.DataFrame, name: str) -> list[Values | None]:
     return list(rows[name])
 
 
+def tally(rows: pd.DataFrame, name: str) -> Packed:
+    """Return a column of tallies as a whole: their values, and how often each is there."""
+    return Packed.of(rows[name], TALLY_FIELDS)
+
+
 def tallies(rows: pd.DataFrame, name: str) -> list[Tally | None]:
-    """Return a column of tallies; missing is None."""
-    return list(rows[name])
+    """Return a column of tallies row by row; missing is None."""
+    return tally(rows, name).arrays()
+
+
+def walks(rows: pd.DataFrame) -> Packed:
+    """Return the walks of all rows as a whole, as `metrics.walk.compact` keeps them."""
+    return Packed.of(rows["walk"], COMPACT_FIELDS)
 
 
 def steady(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that enter figures."""
-    return rows[flags(rows, "steady")].reset_index(drop=True)
+    inside = flags(rows, "steady")
+    return (rows if inside.all() else rows[inside]).reset_index(drop=True)
+
+
+def by_point(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield these columns of each point's rows. One point after the other: grouping would copy all rows at once."""
+    points = rows["point"]
+    return (rows.loc[(points == point).to_numpy(bool), list(columns)] for point in sorted(points.unique()))
 
 
 def sent(rows: pd.DataFrame) -> pd.DataFrame:
@@ -109,6 +139,10 @@ def total(values: Values) -> float | None:
     """Return the sum of what is known, or None where nothing is."""
     known = values[~np.isnan(values)]
     return float(known.sum()) if known.size else None
+
+
+def _kind(name: str) -> type[np.floating]:
+    return np.float64 if name in TIMES else np.float32
 
 
 def _text(value: object) -> str | None:

@@ -26,6 +26,7 @@ TTFT_MS = Measure(
     "the answer had no content, or was not streamed",
     Origin.CLIENT,
     lambda rows: _between(rows, "intended_ns", "first_token_ns"),
+    long_tailed=True,
 )
 TTFT_SENT_MS = Measure(
     "ttft_sent_ms",
@@ -34,6 +35,7 @@ TTFT_SENT_MS = Measure(
     "the answer had no content, or was not streamed",
     Origin.CLIENT,
     lambda rows: _between(rows, "sent_ns", "first_token_ns"),
+    long_tailed=True,
 )
 E2E_MS = Measure(
     "e2e_ms",
@@ -42,6 +44,7 @@ E2E_MS = Measure(
     "the answer had no content",
     Origin.CLIENT,
     lambda rows: _between(rows, "intended_ns", "last_token_ns"),
+    long_tailed=True,
 )
 E2E_SENT_MS = Measure(
     "e2e_sent_ms",
@@ -50,6 +53,7 @@ E2E_SENT_MS = Measure(
     "the answer had no content",
     Origin.CLIENT,
     lambda rows: _between(rows, "sent_ns", "last_token_ns"),
+    long_tailed=True,
 )
 
 MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)

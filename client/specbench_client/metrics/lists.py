@@ -19,7 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.walk import Answers, walks
+from specbench_client.metrics.walk import Answers, compact, walks
+from specbench_client.packed import packed
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -28,7 +29,15 @@ Tally = NDArray[np.float64]
 """Two rows: values in order, and how often each is there."""
 _EMPTY: Tally = np.empty((2, 0))
 
-POINT_ALONE = ("tokens_of_chunks", "gathered", "burst_chunks", "burst_tokens")
+TALLY_FIELDS = 2
+POINT_ALONE = (
+    "tokens_of_chunks",
+    "gathered",
+    "burst_chunks",
+    "burst_tokens",
+    "output_tokens_client",
+    "thought_tokens",
+)
 """What only the checks of a single point ask for: where points are put together it is dropped, most of a row's size."""
 TOGETHER_NS = 100_000.0
 """Chunks that are no further apart came in one write: its segments are hardly apart."""
@@ -53,21 +62,22 @@ def condensed(given: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str,
     `gathered`: tally of the tokens that arrived at one time, each as often as chunks were gathered with a later one.
     `burst_chunks`, `burst_tokens`: of the largest number of chunks that came together, within `TOGETHER_NS` of one
     another. `accepted_of_steps`: tally of accepted drafts. `walk`: where the steps stood, of steady rows
-    (`metrics.walk`). `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges.
+    (`metrics.walk`). `edge_ns`, `edge_tokens`: the chunks themselves, of the rows at the edges. Tallies and walks are
+    packed (`specbench_client.packed`).
     """
     at, told, accepted = (_listed(given[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     stamps = _Flat.of(at)
     weights = _weights(at, told, rows["tokens"].to_numpy(np.float64))
     bursts = stamps.pieces(weights, apart_ns=TOGETHER_NS).largest()
     return {
-        "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float64),
+        "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
         "chunks_told": pd.Series([one is not None for one in told], dtype=np.bool_),
-        "tokens_of_chunks": objects(_Flat.of(told).tallies()),
-        "gathered": objects(stamps.pieces(weights, apart_ns=0.0).gathered()),
+        "tokens_of_chunks": packed(_Flat.of(told).tallies(), np.float32),
+        "gathered": packed(stamps.pieces(weights, apart_ns=0.0).gathered(), np.float64),
         "burst_chunks": pd.Series(bursts[0]),
         "burst_tokens": pd.Series(bursts[1]),
-        "accepted_of_steps": objects(_Flat.of(accepted).tallies()),
-        "walk": objects(walks(_answers(accepted, told, rows))),
+        "accepted_of_steps": packed(_Flat.of(accepted).tallies(), np.float32),
+        "walk": packed([compact(one) for one in walks(_answers(accepted, told, rows))], np.int32),
         "edge_ns": objects([one if edge else None for one, edge in zip(at, edges, strict=True)]),
         "edge_tokens": objects([one if edge else None for one, edge in zip(told, edges, strict=True)]),
     }

@@ -44,6 +44,8 @@ class Measure:
     values: Callable[[pd.DataFrame], Values]
     percents: tuple[int, ...] = PERCENTILES
     """Percentiles that are shown: where large is bad the upper ones, where small is bad the lower ones."""
+    long_tailed: bool = False
+    """Whether a few requests have many times the usual: whole answers have, paces have not."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class Ratio:
     parts: Callable[[pd.DataFrame], tuple[Values, Values]]
     lowest: float = 0.0
     highest: float = float("inf")
+    long_tailed: bool = False
+    """See `Measure`: its interval is studentised."""
 
     def of(self, rows: pd.DataFrame) -> Parts:
         """Return both parts of each row; whoever asks several things of them asks for them once."""
@@ -118,4 +122,12 @@ def mean_of(measure: Measure) -> Ratio:
         return values, np.ones_like(values)
 
     definition = f"Mean over requests of: {measure.definition}"
-    return Ratio(f"{measure.name}_mean", measure.unit, definition, measure.missing, measure.origin, parts)
+    return Ratio(
+        f"{measure.name}_mean",
+        measure.unit,
+        definition,
+        measure.missing,
+        measure.origin,
+        parts,
+        long_tailed=measure.long_tailed,
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from specbench_client.metrics.frame import flags, numbers
@@ -28,6 +29,8 @@ SIDE = [
     "output_sha256",
 ]
 ARM, BASELINE = "_arm", "_baseline"
+_NOTHING: str | None = ""
+"""What stands before a first turn."""
 _READ = dict.fromkeys(("repeat", "prompt_id", "turn", *SIDE, "point", "conversation_id", "steady"))
 """All that pairing asks of a row: a copy of it is made, and rows may be a million."""
 
@@ -83,11 +86,12 @@ def histories(rows: pd.DataFrame) -> pd.Series:
 
     `rows`: with their pass, see `with_pass`. What stands before a first turn is the empty text.
     """
-    found = pd.Series([None] * len(rows), index=rows.index, dtype=object)
-    before: dict[tuple[float, str, int], str | None] = {}
-    ordered = rows.sort_values("turn")
-    talks = zip(ordered["repeat"], ordered["prompt_id"], ordered["pass"], strict=True)
-    for index, talk, reply in zip(ordered.index, talks, ordered["output_sha256"], strict=True):
-        found[index] = earlier = before.get(talk, "")
-        before[talk] = None if earlier is None or reply is None else earlier + reply
-    return found
+    talk = rows.groupby(["repeat", "prompt_id", "pass"], sort=False, dropna=False).ngroup().to_numpy()
+    replies, found = rows["output_sha256"].to_numpy(object), np.empty(len(rows), dtype=np.object_)
+    last, earlier = -1, _NOTHING
+    for place in np.lexsort((numbers(rows, "turn"), talk)):
+        if talk[place] != last:
+            last, earlier = talk[place], _NOTHING
+        found[place] = earlier
+        earlier = None if earlier is None or replies[place] is None else earlier + replies[place]
+    return pd.Series(found, index=rows.index, dtype=object)

@@ -6,11 +6,9 @@ end: the records do not hold how many each step drafted, so a drafter with a var
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, tallies
-from specbench_client.metrics.lists import at_least
+from specbench_client.metrics.frame import Values, tally
 from specbench_client.metrics.metric import Origin, Ratio
 
 _MISSING = "the engine does not tell the accepted drafts of each step"
@@ -18,8 +16,9 @@ _MISSING = "the engine does not tell the accepted drafts of each step"
 
 def _reached(rows: pd.DataFrame, position: int) -> Values:
     """Draft steps of each request that accepted at least so many drafts; all of them for 0."""
-    steps = tallies(rows, "accepted_of_steps")
-    return np.array([np.nan if each is None else at_least(each, position) for each in steps], dtype=np.float64)
+    steps = tally(rows, "accepted_of_steps")
+    accepted, often = steps.fields
+    return steps.sums(often * (accepted >= position))
 
 
 def joint(position: int) -> Ratio:
@@ -50,12 +49,12 @@ def conditional(position: int) -> Ratio:
 
 def deepest(rows: pd.DataFrame) -> int:
     """Return the most drafts that any step accepted; 0 where no request tells its steps."""
-    told = (each[0] for each in tallies(rows, "accepted_of_steps") if each is not None)
-    return int(max((values.max(initial=0) for values in told), default=0))
+    accepted, _ = tally(rows, "accepted_of_steps").fields
+    return int(accepted.max(initial=0))
 
 
 def by_position(rows: pd.DataFrame, drafts: int) -> tuple[Ratio, ...]:
     """Return the ratios for positions 1 to `drafts`, or none where no request tells its steps."""
-    if all(each is None for each in tallies(rows, "accepted_of_steps")):
+    if not rows["accepted_of_steps"].notna().any():
         return ()
     return tuple(make(position) for make in (joint, conditional) for position in range(1, drafts + 1))

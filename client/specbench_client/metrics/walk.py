@@ -22,6 +22,7 @@ Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Walk = NDArray[np.int32]
 """Five rows: class of position, class of context, part, steps, and the tokens that they emitted."""
+Classes = NDArray[np.int8]
 
 POSITIONS = (1, *(2**power for power in range(4, 18)))
 """Least output position of each class: doubling, since what changes along an answer changes slower and slower."""
@@ -29,6 +30,9 @@ CONTEXTS = (0, *(2**power for power in range(8, 21)))
 """Least context of each class: tokens of the prompt and of the output before the step."""
 UNKNOWN, ANSWER, THOUGHT = -1, 0, 1
 """Part of the answer that a step wrote; UNKNOWN stands for a context that is not known, too."""
+COMPACT_FIELDS = 3
+_BASE = 32
+"""More than there are classes of position, of context or of part, UNKNOWN among them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,21 @@ def walks(answers: Answers) -> list[Walk | None]:
     ends = np.searchsorted(keys[0, begins], np.arange(sizes.size + 1))
     spans = zip(pairwise(ends), emitted, strict=True)
     return [None if one is None else summed[:, begin:end].copy() for (begin, end), one in spans]
+
+
+def compact(walk: Walk | None) -> Walk | None:
+    """Return a walk with one number for its three classes, for keeping."""
+    if walk is None:
+        return None
+    position, context, part = walk[:3] + 1
+    return np.stack([(position * _BASE + context) * _BASE + part, *walk[3:]])
+
+
+def classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]:
+    """Return position, context and part again that `compact` made one number of."""
+    each = codes // _BASE**2, codes // _BASE % _BASE, codes % _BASE
+    position, context, part = ((code - 1).astype(np.int8) for code in each)
+    return position, context, part
 
 
 def _emitted(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, arrays, flags, numbers, steady
+from specbench_client.metrics.frame import Values, arrays, by_point, flags, numbers, steady
 from specbench_client.metrics.pace import NS_PER_S
 
 OUTPUT_TPS = "output_tps"
@@ -32,6 +32,9 @@ OUTPUT_TPS_PER_GPU_DEFINITION = (
     " a drafter runs on are among them"
 )
 OUTPUT_TPS_PER_GPU_MISSING = "no request lies in the steady state, or the run asks for no GPU"
+
+_READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
+"""All that throughput asks of a row."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,14 @@ def window_tokens(rows: pd.DataFrame, window: Window) -> float:
 
 def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
-    found = [(point, steady_window(point)) for _, point in rows.groupby("point", sort=True)]
-    windows = [(point, window) for point, window in found if window is not None]
-    tokens = np.array([window_tokens(point, window) for point, window in windows], dtype=np.float64)
-    return tokens, np.array([window.length_s for _, window in windows], dtype=np.float64)
+    told = [_delivered(point) for point in by_point(rows, _READ)]
+    tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T
+    return tokens, seconds
+
+
+def _delivered(point: pd.DataFrame) -> tuple[float, float] | None:
+    window = steady_window(point)
+    return None if window is None else (window_tokens(point, window), window.length_s)
 
 
 def in_flight(rows: pd.DataFrame, window: Window) -> float:

@@ -38,11 +38,14 @@ Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats
 - **Prompts**: {bootstrap.RESAMPLES} resamples of prompts, all repeats of a drawn one with it, within categories where
   each has at least {bootstrap.STRATUM_MIN} prompts. Percentiles, expanded for few prompts by
   t / z × √(n / (n − strata)).
-- **Repeats**, from three on: their variance is added (what single requests add to both is taken off once), with
+- **Repeats**, from three on: their variance is added (what single requests add to both is taken off once). From four
+  on, Student's quantiles of both parts are weighed by their variances (Cochran); with three it is that of
   Satterthwaite's degrees of freedom. Requests that run together share steps, so prompts alone understate the noise.
 - **t over repeats**: the repeats' own values alone. The **wider** of the two intervals is reported, and named in the
   figure's `method`; speed-ups on the log ratio.
-- **Percentiles**: the interval of the share of requests below it, looked up among the values.
+- **Means of times** to the first and to the last token, which have long tails: bootstrap-t in place of percentiles.
+- **Percentiles**: the interval of the share of requests below it, looked up among the values; beyond the 90th and below
+  the 10th the ranks between which it lies.
 - Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval; nor do so few that a percentile may lie beyond the
   largest value: a median needs 6 prompts, a 95th percentile 72, a 99th 368.
 - How often these intervals hold a known truth, and their formulas with sources: [intervals.md](intervals.md).

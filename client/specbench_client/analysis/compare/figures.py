@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.bootstrap import BLOCK_VALUES
 from specbench_client.analysis.compare.estimate import Estimate, over_prompts, over_repeats, wider
 from specbench_client.analysis.compare.shared import Half, Shared, answered, answered_pairs, shared
+from specbench_client.analysis.draws import BLOCK_VALUES
 from specbench_client.metrics import pace, window
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Measure, Ratio

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.bootstrap import RESAMPLES, Codes, Layout, drawn, draws, layout_of
+from specbench_client.analysis.bootstrap import RESAMPLES, Layout, draws, layout_of
+from specbench_client.analysis.draws import Codes, drawn
 from specbench_client.metrics.frame import Mask, Values, flags, numbers
 from specbench_client.metrics.pairing import ARM, KEY, Pairs, histories, with_pass
 
@@ -68,8 +69,9 @@ class Shared:
         """Blocks of draws: repeats before, repeats after, and prompts, one draw of which serves both sides."""
         chance = [np.random.default_rng((seed, side)) for side in (1, 2)]
         for _, prompts in draws(self.layout, seed, resamples):
-            size = len(prompts)
-            yield drawn(chance[0], self.before.repeats, size), drawn(chance[1], self.after.repeats, size), prompts
+            size, sides = len(prompts), (self.before.repeats, self.after.repeats)
+            before, after = (drawn(rng, repeats, size) for rng, repeats in zip(chance, sides, strict=True))
+            yield before.astype(np.float64), after.astype(np.float64), prompts.astype(np.float64)
 
 
 def shared(before: tuple[pd.DataFrame, Values], after: tuple[pd.DataFrame, Values]) -> Shared | None:

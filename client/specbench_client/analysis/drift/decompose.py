@@ -21,7 +21,8 @@ import pandas as pd
 
 from specbench_api.outcome.drift import CategoryChange, DriftChange
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL, PROMPTS_MIN, drawn
+from specbench_client.analysis.bootstrap import LEVEL, PROMPTS_MIN
+from specbench_client.analysis.draws import drawn
 from specbench_client.analysis.drift.ratios import Metric, told_for
 from specbench_client.metrics.frame import Values
 
@@ -114,7 +115,7 @@ def _grouped(table: pd.DataFrame, names: list[str | None], metric: Metric, seed:
 
 
 def _resampled(side: tuple[Values, Values], rng: np.random.Generator) -> tuple[Values, Values]:
-    times = drawn(rng, side[0].shape[1], RESAMPLES).T
+    times = drawn(rng, side[0].shape[1], RESAMPLES).T.astype(np.float64)
     return side[0] @ times, side[1] @ times
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, FirstDifference
-from specbench_client.analysis.lossless.words import Key, Units, kept_as, keyed, read_words
+from specbench_client.analysis.lossless.words import KEY, Key, Units, kept_as, keys, read_words
 from specbench_client.metrics.divergence import QUESTION, answers
 
 PAIRS_MOST = 500
@@ -17,6 +17,7 @@ PAIRS_MOST = 500
 _UNITS = {ComparedBy.TOKEN_IDS: "tokens", ComparedBy.TEXT: "characters"}
 _WHAT = "Median over pairs of answers that differ of how many {unit} they share from their begin: {who}"
 
+_OTHER = "_other"
 Pair = tuple[Key, Key, str]
 """Two answers, and their prompt."""
 
@@ -25,6 +26,8 @@ def first_differences(
     arm: pd.DataFrame, baseline: pd.DataFrame, records: Mapping[str, Iterable[pd.DataFrame]]
 ) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the words of answers whose digests differ. Both: tidy rows of one cell. `records`: by point."""
+    if not _told(arm, baseline):
+        return ComparedBy.DIGEST, None
     mine, base = answers(arm), answers(baseline)
     if not _told(mine, base):
         return ComparedBy.DIGEST, None
@@ -54,10 +57,12 @@ def shared(one: Units, other: Units) -> int:
 
 def _pairs(mine: pd.DataFrame, base: pd.DataFrame, also: list[str]) -> list[Pair]:
     """Answers of both to one question in one pass that differ. `also`: what must be alike beside."""
-    left, right = keyed(mine), keyed(base)
-    merged = left.merge(right, on=[*QUESTION, "pass", *also], suffixes=("", "_other"))
-    apart = merged[(merged["output_sha256"] != merged["output_sha256_other"]).to_numpy(bool)]
-    return list(zip(apart["key"], apart["key_other"], apart["prompt_id"], strict=True))
+    asked = [*QUESTION, "pass", *also]
+    told = [*asked, "point", "conversation_id", "output_sha256"]
+    merged = mine[told].merge(base[told], on=asked, suffixes=("", _OTHER))
+    apart = merged[(merged["output_sha256"] != merged["output_sha256" + _OTHER]).to_numpy(bool)]
+    others = apart[["point" + _OTHER, "conversation_id" + _OTHER, "turn"]].set_axis(KEY, axis=1)
+    return list(zip(keys(apart), keys(others), apart["prompt_id"], strict=True))
 
 
 def _spread(pairs: list[Pair]) -> list[Pair]:

@@ -93,9 +93,9 @@ def _opened(
     mine: pd.DataFrame, base: pd.DataFrame, records: Mapping[str, Iterable[pd.DataFrame]]
 ) -> tuple[ComparedBy, tuple[pd.DataFrame, pd.DataFrame]]:
     """Both sides with the opening of each answer, where words were kept."""
+    if not any(bool(side["text_bytes"].notna().any()) for side in (mine, base)):
+        return ComparedBy.DIGEST, (mine, base)
     sides = (keyed(mine), keyed(base))
-    if not any(bool(side["text_bytes"].notna().any()) for side in sides):
-        return ComparedBy.DIGEST, sides
     words = read_words(records, (key for side in sides for key in side["key"]))
     by = kept_as(words.values())
     openings: dict[Key, str | None] = {key: told.opening(by) for key, told in words.items()}

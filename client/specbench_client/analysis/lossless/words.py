@@ -13,6 +13,7 @@ from specbench_api.outcome.lossless import ComparedBy
 
 Key = tuple[str, str, int]
 """Point, conversation and turn: one answer."""
+KEY = ["point", "conversation_id", "turn"]
 Units = NDArray[np.int64]
 
 
@@ -42,9 +43,13 @@ class Words:
 
 def keyed(rows: pd.DataFrame) -> pd.DataFrame:
     """Tidy rows with their key in a column `key`."""
-    columns = (rows["point"], rows["conversation_id"], rows["turn"])
-    keys = [(str(point), str(talk), int(turn)) for point, talk, turn in zip(*columns, strict=True)]
-    return rows.assign(key=pd.Series(keys, index=rows.index, dtype=object))
+    return rows.assign(key=pd.Series(keys(rows), index=rows.index, dtype=object))
+
+
+def keys(rows: pd.DataFrame) -> list[Key]:
+    """Each row's key. A tuple a row: of few rows."""
+    columns = (rows[name] for name in KEY)
+    return [(str(point), str(talk), int(turn)) for point, talk, turn in zip(*columns, strict=True)]
 
 
 def read_words(records: Mapping[str, Iterable[pd.DataFrame]], wanted: Iterable[Key]) -> dict[Key, Words]:

@@ -19,7 +19,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, IndependenceTest
-from specbench_client.metrics.frame import Values, numbers, tallies
+from specbench_client.metrics.frame import Values, numbers, tally
 
 PROMPTS_PER_POSITION = 5
 """Prompts that must have reached a position for it to be compared."""
@@ -32,8 +32,7 @@ CLOSE = 0.02
 
 def constant_acceptance(rows: pd.DataFrame, drafts: int) -> ConstantAcceptance | None:
     """Return the formula beside the measurement for steady rows; None where steps are not told, or k varied."""
-    told = [each is not None for each in tallies(rows, "accepted_of_steps")]
-    known = rows.loc[told]
+    known = rows[rows["accepted_of_steps"].notna().to_numpy(bool)]
     if drafts < 1 or not len(known) or _varied(known, drafts):
         return None
     reached = reached_by_prompt(known, drafts)
@@ -71,14 +70,10 @@ def tokens_a_step(alpha: float, drafts: int) -> float:
 def reached_by_prompt(rows: pd.DataFrame, drafts: int) -> Values:
     """Prompts × (drafts + 1): draft steps that accepted at least 0, 1, …, `drafts`."""
     codes, prompts = pd.factorize(rows["prompt_id"], sort=True)
-    told = [
-        (code, each) for code, each in zip(codes, tallies(rows, "accepted_of_steps"), strict=True) if each is not None
-    ]
+    told = tally(rows, "accepted_of_steps")
+    accepted, steps = told.fields
     found = np.zeros((len(prompts), drafts + 1))
-    if told:
-        accepted, steps = np.concatenate([each for _, each in told], axis=1)
-        owner = np.repeat([code for code, _ in told], [each.shape[1] for _, each in told])
-        np.add.at(found, (owner, np.minimum(accepted, drafts).astype(int)), steps)
+    np.add.at(found, (codes[told.owner], np.minimum(accepted, drafts).astype(int)), steps)
     return np.asarray(found[:, ::-1].cumsum(axis=1)[:, ::-1], dtype=np.float64)
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.frame import Mask, Values, numbers
-from specbench_client.metrics.walk import Walk
+from specbench_client.metrics.frame import Mask, numbers, walks
+from specbench_client.metrics.walk import classes
 
-Codes = NDArray[np.intp]
+Codes = NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Places:
     position: Codes
     context: Codes
     part: Codes
-    steps: Values
-    tokens: Values
+    steps: Codes
+    tokens: Codes
     share: float | None
     """Of the rows that tell their steps, the share that could be placed; None where none tells them."""
 
@@ -31,15 +31,11 @@ class Places:
     def of(cls, rows: pd.DataFrame) -> Places:
         """Read them from steady tidy rows. Rows whose acceptance is not believed tell no steps any more."""
         telling = (numbers(rows, "steps") >= 1) & rows["acceptance_source"].notna().to_numpy(bool)
-        walks: list[Walk | None] = list(rows["walk"])
-        told = [(row, walk) for row, walk in enumerate(walks) if walk is not None and telling[row]]
-        sizes = [walk.shape[1] for _, walk in told]
-        flat = np.concatenate([walk for _, walk in told], axis=1) if told else np.empty((5, 0), dtype=np.int32)
-        position, context, part = (flat[index].astype(np.intp) for index in range(3))
-        steps, tokens = (flat[index].astype(np.float64) for index in (3, 4))
-        share = len(told) / int(telling.sum()) if telling.any() else None
-        row = np.repeat(np.array([row for row, _ in told], dtype=np.intp), sizes)
-        return cls(row, position, context, part, steps, tokens, share)
+        kept = walks(rows)
+        codes, steps, tokens = kept.fields
+        share = int((kept.known & telling).sum()) / int(telling.sum()) if telling.any() else None
+        places = cls(kept.owner, *classes(codes), steps, tokens, share)
+        return places if telling.all() else places.among(telling)
 
     def among(self, mine: Mask) -> Places:
         """Return the entries of these rows alone. `mine`: one flag a row of the cell."""

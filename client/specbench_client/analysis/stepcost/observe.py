@@ -16,9 +16,23 @@ import pandas as pd
 from specbench_api.outcome.stepcost import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
-from specbench_client.metrics.frame import Values, flags, numbers, steady
+from specbench_client.metrics.frame import Values, by_point, flags, numbers, steady
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS, flow_ms
 
+_READ = [
+    "point",
+    "steady",
+    "ok",
+    "intended_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "input_tokens",
+    "cached_tokens",
+    "tokens",
+    "steps",
+    "drafted_tokens",
+]
+"""All that it asks of a row: it is copied."""
 REQUESTS_MIN = 5
 """A median of fewer is no observation."""
 
@@ -40,14 +54,14 @@ class Place:
 
 def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
     """Return the observation of a cell's tidy rows, or None where steps, times or lengths are not told."""
-    told = rows.assign(_steps=_steps(rows, place.arm))
+    told = rows[_READ].assign(_steps=_steps(rows, place.arm))
     inside = steady(told)
     step_ms, contexts = _step_ms(inside, place.arm), _contexts(inside)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
     drafts = _draft_tokens(inside, place)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    seen = [_seen_by_each(point, "_steps") for _, point in told.groupby("point", sort=True)]
+    seen = [_seen_by_each(point, "_steps") for point in by_point(told, [*_READ, "_steps"])]
     others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
     context = float(contexts[known].mean()) + others * _by_steps(contexts, numbers(inside, "_steps"))
     return StepObservation(

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import Values, numbers, tallies
+from specbench_client.metrics.frame import Values, numbers, tally
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
 
@@ -24,9 +24,9 @@ PER_ANSWER = 1
 
 def _look(evidence: PointEvidence) -> Sequence[Seen]:
     rows = evidence.answered
-    listed = tallies(rows, "accepted_of_steps")
-    drafting = np.array([np.nan if each is None else each[1].sum() for each in listed], dtype=np.float64)
-    accepted = np.array([np.nan if each is None else (each[0] * each[1]).sum() for each in listed], dtype=np.float64)
+    listed = tally(rows, "accepted_of_steps")
+    drafts, steps = listed.fields
+    drafting, accepted = listed.sums(steps), listed.sums(drafts * steps)
     later, emitted = _delivered(rows) - 1, drafting + accepted
     beyond = np.maximum(_gaps(later, emitted, numbers(rows, "steps") - drafting) - PER_ANSWER, 0.0)
     known = ~np.isnan(beyond) & (later >= 1)

@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import numbers, steady, tallies
+from specbench_client.metrics.frame import numbers, steady, tally
 from specbench_client.metrics.latency import E2E_SENT_MS, NS_PER_MS
-from specbench_client.metrics.lists import TOGETHER_NS, more_than
+from specbench_client.metrics.lists import TOGETHER_NS
 from specbench_client.metrics.metric import Measure
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS
 from specbench_client.trust.check import Check
@@ -62,7 +62,8 @@ def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
 def _gathered(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
     """Chunks that bear a later one's time, among those that hold more tokens together than a step can emit."""
     chunks, most = float(numbers(streamed, "chunks").sum()), _a_step(evidence)
-    late = sum(more_than(each, most) for each in tallies(streamed, "gathered") if each is not None)
+    held, often = tally(streamed, "gathered").fields
+    late = float(often[held > most].sum())
     share = late / chunks if chunks else 0.0
     if share <= DOUBT_SHARE:
         return []

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import numbers, tallies
-from specbench_client.metrics.lists import more_than
+from specbench_client.metrics.frame import numbers, tally
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
 
@@ -19,9 +18,10 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     if evidence.drafts is None:
         return []
     most = evidence.drafts + 1
-    told = [each for each in tallies(evidence.answered, "tokens_of_chunks") if each is not None]
-    chunks = sum(float(each[1].sum()) for each in told)
-    share = sum(more_than(each, most) for each in told) / chunks if chunks else _share_of_answers(evidence, most)
+    held, often = tally(evidence.answered, "tokens_of_chunks").fields
+    chunks = float(often.sum(dtype=np.float64))
+    merged = float(often[held > most].sum(dtype=np.float64))
+    share = merged / chunks if chunks else _share_of_answers(evidence, most)
     if share <= SHARE:
         return []
     what = "chunks hold" if chunks else "answers came in chunks that hold on average"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import Mask, numbers, tallies
+from specbench_client.metrics.frame import Mask, numbers, tally
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import PointEvidence, Seen
 
@@ -32,13 +32,12 @@ def _kinds(evidence: PointEvidence) -> Iterator[tuple[str, Mask]]:
     """What cannot be, in words, and which answers tell it."""
     rows, drafts = evidence.answered, evidence.drafts
     yield "have more tokens accepted than drafted", numbers(rows, "accepted_tokens") > numbers(rows, "drafted_tokens")
-    steps = tallies(rows, "accepted_of_steps")
-    listed = np.array([each is not None and each[0].min(initial=0) < 0 for each in steps], dtype=np.bool_)
+    steps = tally(rows, "accepted_of_steps")
+    listed = steps.sums(steps.fields[0] < 0) > 0
     yield "have a count below 0", np.any([listed, *(numbers(rows, name) < 0 for name in _COUNTS)], axis=0)
     if drafts is None:
         return
-    longest = np.array([0.0 if each is None else each[0].max(initial=0) for each in steps])
-    yield f"have a step with more than {drafts} drafts accepted", longest > drafts
+    yield f"have a step with more than {drafts} drafts accepted", steps.sums(steps.fields[0] > drafts) > 0
     most = (drafts + 1) * (numbers(rows, "steps") + drafts)
     later = numbers(rows, "tokens") - 1
     yield f"have more than {drafts + 1} tokens a step", later > most

@@ -1,0 +1,42 @@
+"""Draws: the same however they are cut and whether they are kept, and their sums against the plain way."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from specbench_client.analysis import draws as module
+from specbench_client.analysis.draws import draws, sums
+
+STRATA = np.repeat([0, 1, 2], [5, 6, 9])
+RESAMPLES = 50
+
+
+def matrices(repeats: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.lognormal(size=(repeats, STRATA.size)) for _ in range(3)]
+
+
+def test_each_stratum_and_the_repeats_are_drawn_as_often_as_they_have_members() -> None:
+    ((repeats, prompts),) = draws(STRATA, 4, 1, RESAMPLES)
+    assert (repeats.sum(axis=1) == 4).all()
+    for stratum, size in enumerate(np.bincount(STRATA)):
+        assert (prompts[:, stratum == STRATA].sum(axis=1) == size).all()
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_sums_are_those_of_the_drawn_cells(repeats: int) -> None:
+    expected = [
+        [(matrix * drawn[0][:, np.newaxis] * drawn[1]).sum() for matrix in matrices(repeats)]
+        for block in draws(STRATA, repeats, 1, RESAMPLES)
+        for drawn in zip(*(each.astype(float) for each in block), strict=True)
+    ]
+    np.testing.assert_allclose(sums(matrices(repeats), STRATA, 1, RESAMPLES), expected)
+
+
+@pytest.mark.parametrize("name", ["PIECE_VALUES", "KEPT_VALUES"])
+def test_how_much_is_held_at_a_time_changes_no_draw(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = sums(matrices(2), STRATA, 7, RESAMPLES)
+    monkeypatch.setattr(module, name, 33)
+    module._kept.cache_clear()
+    np.testing.assert_allclose(sums(matrices(2), STRATA, 7, RESAMPLES), whole)
