@@ -28,7 +28,7 @@ Mask = lists.Mask
 SKIPPED = "skipped_after_error"
 """Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
 
-UNREAD = ("request_id", "clock", "error", "connect_ns", "first_byte_ns", "chunk_gathered")
+UNREAD = ("request_id", "clock", "error", "connect_ns", "chunk_gathered")
 """Columns of a record that no figure and no check looks at."""
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in UNREAD)
 """All that is read of a record."""
