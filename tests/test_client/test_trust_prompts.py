@@ -339,6 +339,8 @@ async def test_what_was_left_out_goes_the_whole_way_from_the_file_to_the_answer(
 
     (coverage,) = summary.coverage.values()
     assert (coverage.asked, coverage.used) == (9, 8)
-    assert coverage.left_out == {"offers tools: this version sends none": 1}
+    (why,) = coverage.left_out
+    assert why.startswith("tools: only chatTemplate.appliedBy: Client sends them")
+    assert coverage.left_out[why] == 1
     assert "PartialCoverage" in [finding.check for finding in summary.findings]
-    assert b"offers tools" in (store.get("report.html") or b"")
+    assert b"tools: only chatTemplate.appliedBy" in (store.get("report.html") or b"")
