@@ -92,3 +92,9 @@ def test_on_a_narrow_screen_the_count_stays_whole(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr().err
     assert "tok/s" in shown
     assert "1000/1024" in shown
+
+
+def test_what_an_engine_said_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    with Live(World().plan, 0) as live:
+        live.failed("ngram", "EngineCrashed", "unknown tag [/INST] in [bold]prompt")
+    assert "ngram: EngineCrashed: unknown tag [/INST] in [bold]prompt" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from typing import Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Column
+from rich.text import Text
 
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.cli.consoles import Ticker
@@ -80,4 +81,4 @@ class Live:
 
     def failed(self, arm: str, reason: str, message: str) -> None:
         """An arm is given up."""
-        self._console.print(f"[red]{arm}: {reason}[/]: {message}", highlight=False)
+        self._console.print(Text.assemble((f"{arm}: {reason}", "red"), f": {message}"))
