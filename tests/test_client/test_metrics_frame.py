@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_api.outcome.record import Record
-from specbench_client.metrics.frame import arrays, numbers, sent, steady, tallies, tidy, total
+from specbench_client.metrics.frame import arrays, numbers, sent, steady, tally, tidy, total
 from specbench_testing.records import frame_of, record
 
 MIXED = [
@@ -48,7 +48,7 @@ def test_every_way_in_gives_the_same_rows(read: Any) -> None:
 def test_missing_stays_missing_and_is_never_zero() -> None:
     rows = tidy([frame_of(MIXED)])
     assert np.isnan(numbers(rows, "steps")).tolist() == [False, True, False]
-    assert tallies(rows, "tokens_of_chunks")[1] is None
+    assert tally(rows, "tokens_of_chunks").arrays()[1] is None
     assert np.isnan(numbers(rows, "chunks")).tolist() == [False, True, False]
     assert rows["category"].tolist() == ["code", None, None]
     assert total(numbers(rows, "drafted_tokens")) is None
@@ -56,7 +56,7 @@ def test_missing_stays_missing_and_is_never_zero() -> None:
 
 def test_tokens_unknown_in_a_chunk_are_missing_not_a_failure() -> None:
     rows = tidy([frame_of([record(chunk_tokens=[1, None, 2])])])
-    found = tallies(rows, "tokens_of_chunks")[0]
+    found = tally(rows, "tokens_of_chunks").arrays()[0]
     assert found is not None
     assert found.tolist() == [[1, 2], [1, 1]]
 

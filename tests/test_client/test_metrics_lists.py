@@ -11,8 +11,7 @@ import pytest
 from specbench_api.outcome.summary import SelfWatch
 from specbench_client.analysis.point import summarise_point
 from specbench_client.analysis.run import summarise_run
-from specbench_client.metrics.frame import arrays, numbers, tallies, tidy
-from specbench_client.metrics.lists import at_least, more_than
+from specbench_client.metrics.frame import arrays, numbers, tally, tidy
 from specbench_client.metrics.window import steady_window, window_tokens
 from specbench_testing.records import CREATED, NS_PER_MS, World, frame_of, record
 
@@ -52,17 +51,18 @@ def test_tallies_count_what_the_lists_hold() -> None:
     frame = WORLD.records(NGRAM)
     rows, lists = tidy([frame]), frame[frame.phase != "warmup"]
     for column, listed in (("tokens_of_chunks", lists.chunk_tokens), ("accepted_of_steps", lists.step_accepted)):
-        for tally, values in zip(tallies(rows, column), listed, strict=True):
-            assert tally is not None
-            assert tally.tolist() == [each.tolist() for each in np.unique(values, return_counts=True)]
+        for kept, values in zip(tally(rows, column).arrays(), listed, strict=True):
+            assert kept is not None
+            assert kept.tolist() == [each.tolist() for each in np.unique(values, return_counts=True)]
     assert numbers(rows, "chunks").tolist() == [len(times) for times in lists.chunk_ns]
 
 
 def test_a_tally_tells_how_often_a_value_is_reached_or_passed() -> None:
-    (tally,) = tallies(tidy([frame_of([record(step_accepted=[3, 0, 1, 3])])]), "accepted_of_steps")
-    assert tally is not None
-    assert [at_least(tally, value) for value in range(5)] == [4, 3, 2, 2, 0]
-    assert [more_than(tally, value) for value in range(5)] == [3, 2, 2, 0, 0]
+    rows = tidy([frame_of([record(step_accepted=[3, 0, 1, 3])])])
+    steps = tally(rows, "accepted_of_steps")
+    values, times = steps.fields
+    assert [float(steps.sums((values >= value) * times)[0]) for value in range(5)] == [4, 3, 2, 2, 0]
+    assert [float(steps.sums((values > value) * times)[0]) for value in range(5)] == [3, 2, 2, 0, 0]
 
 
 def test_tokens_inside_the_window_are_those_that_the_whole_lists_have_there() -> None:
@@ -85,7 +85,7 @@ def test_chunks_that_came_at_one_time_are_counted_with_the_tokens_that_they_hold
     told = record(chunk_ns=times, chunk_tokens=tokens)
     untold = record(chunk_ns=times, chunk_tokens=None, output_tokens=14)
     rows = tidy([frame_of([told, untold, record(chunk_ns=[], chunk_tokens=[]), record(chunk_ns=None)])])
-    first, spread, none, missing = tallies(rows, "gathered")
+    first, spread, none, missing = tally(rows, "gathered").arrays()
     assert first is not None
     assert first.tolist() == [[5], [1 + 2]]
     assert spread is not None

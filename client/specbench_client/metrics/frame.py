@@ -18,7 +18,7 @@ import pandas as pd
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
 from specbench_client.metrics import lists
-from specbench_client.metrics.lists import TALLY_FIELDS, Tally, condensed, objects
+from specbench_client.metrics.lists import TALLY_FIELDS, condensed, objects
 from specbench_client.metrics.walk import COMPACT_FIELDS
 from specbench_client.packed import Packed
 
@@ -106,11 +106,6 @@ def arrays(rows: pd.DataFrame, name: str) -> list[Values | None]:
 def tally(rows: pd.DataFrame, name: str) -> Packed:
     """Return a column of tallies as a whole: their values, and how often each is there."""
     return Packed.of(rows[name], TALLY_FIELDS)
-
-
-def tallies(rows: pd.DataFrame, name: str) -> list[Tally | None]:
-    """Return a column of tallies row by row; missing is None."""
-    return tally(rows, name).arrays()
 
 
 def walks(rows: pd.DataFrame) -> Packed:

@@ -43,16 +43,6 @@ TOGETHER_NS = 100_000.0
 """Chunks that are no further apart came in one write: its segments are hardly apart."""
 
 
-def more_than(tally: Tally, value: float) -> float:
-    """Return how often the tally holds more than the value."""
-    return float(tally[1, tally[0] > value].sum())
-
-
-def at_least(tally: Tally, value: float) -> float:
-    """Return how often the tally holds the value or more."""
-    return float(tally[1, tally[0] >= value].sum())
-
-
 def condensed(given: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str, pd.Series]:
     """Return the columns that stand for the lists; missing where the list is.
 

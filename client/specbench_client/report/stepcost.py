@@ -7,7 +7,6 @@ from specbench_api.outcome.stepcost import Basis, StepCost
 from specbench_client.report.columns import DASH
 from specbench_client.report.sheets import Sheet
 
-CELL_TITLES = ("Arm", "Workload", "Load", "k", "Batch", "Context", "Prefill", "Step ms", "Fitted", "Held out")
 TERM_TITLES = ("Term", "ms [95 %]", "What it is")
 
 
@@ -29,25 +28,6 @@ def term_rows(cost: StepCost) -> list[list[str]]:
     """A row for each term of the model."""
     return [
         [str(term), _small(figure), figure.definition.partition(";")[0]] for term, figure in cost.coefficients.items()
-    ]
-
-
-def cell_rows(cost: StepCost) -> list[list[str]]:
-    """A row for each cell."""
-    return [
-        [
-            each.arm,
-            each.workload,
-            each.load,
-            f"{each.draft_tokens:.2f}",
-            f"{each.batch:.1f}",
-            f"{each.context_tokens:,.0f}",
-            f"{each.prefill_tokens:.1f}",
-            f"{each.step_ms:.2f}",
-            DASH if each.fitted_ms is None else f"{each.fitted_ms:.2f}",
-            DASH if each.held_out is None else f"{each.held_out:+.1%}",
-        ]
-        for each in cost.observations
     ]
 
 

@@ -6,7 +6,7 @@ step begins at position 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -49,12 +49,6 @@ class Answers:
         repeats = np.zeros(self.count, dtype=np.int64) if self.repeats is None else self.repeats
         rows = {"repeat": repeats, "prompt_id": list(self.ids), "category": pd.Series(self.categories, dtype=object)}
         return layout_of(pd.DataFrame(rows))
-
-    def first_tokens(self, lengths: Tokens) -> tuple[Answers, Tokens]:
-        """The answers cut to these lengths, and where their positions are in the flat arrays of the whole ones."""
-        cut = replace(self, output_tokens=lengths)
-        within = np.arange(cut.positions) - np.repeat(cut.starts, lengths)
-        return cut, np.repeat(self.starts, lengths) + within
 
     def of(self, chosen: NDArray[np.bool_]) -> tuple[Answers, Tokens]:
         """Some of the answers, and where their positions are in the flat arrays of all."""
