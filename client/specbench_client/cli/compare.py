@@ -63,7 +63,7 @@ def compare(before: str | None, after: str | None, published: str | None, output
         console = page()
         console.print(rich_sheet(comparison_sheet(found), console.width))
         for line in [*lines_below(found.differences, found.uncompared), *found.limits]:
-            console.print(line, highlight=False, markup=False)
+            console.print(line)
 
 
 def _beside_published(where: str | None, after: str | None, name: str, output: str, *, latest: bool) -> None:
@@ -114,4 +114,4 @@ def _deliver_published(found: PublishedComparison, output: str) -> None:
         if found.rows:
             console.print(rich_sheet(published_sheet(found), console.width))
         for line in published_lines(found):
-            console.print(line, highlight=False, markup=False)
+            console.print(line)

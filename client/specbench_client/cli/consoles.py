@@ -22,6 +22,9 @@ class Ticker(Console):
 
 
 def page() -> Page:
-    """A page as wide as the terminal; where there is none, wide enough for a table."""
-    console = Page()
-    return console if console.is_terminal else Page(width=WIDTH_WHEN_PIPED)
+    """A page as wide as the terminal; where there is none, wide enough for a table.
+
+    Texts stand on it as they are: names and words of engines are no markup, and numbers are not coloured.
+    """
+    console = Page(highlight=False, markup=False)
+    return console if console.is_terminal else Page(width=WIDTH_WHEN_PIPED, highlight=False, markup=False)

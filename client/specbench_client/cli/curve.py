@@ -75,7 +75,7 @@ def _show(found: Curves) -> None:
     for each in found.curves:
         console.print(rich_sheet(curve_sheet(found, each), console.width))
     for line in lines_below(found):
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
 
 
 def _refuse_impossible(by: str, place: float) -> None:

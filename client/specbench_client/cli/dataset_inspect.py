@@ -104,7 +104,7 @@ def _show(report: InspectionReport) -> None:
     columns, cells = [COLUMNS[at] for at in told], [[row[at] for at in told] for row in rows]
     console.print(rich_sheet(Sheet(title, columns, cells, words=COLUMNS[:1]), console.width))
     for line in _lines(report):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def _cells(category: CategoryReport) -> list[str]:

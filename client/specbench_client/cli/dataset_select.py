@@ -85,7 +85,7 @@ def _show(report: SelectionReport, to: Path, output: str) -> None:
     title = f"mean cosine over all pairs, by {report.embeddings}"
     rows = [*map(_group, report.groups), *(_together(report) if report.by == "category" else [])]
     console.print(rich_sheet(Sheet(title, COLUMNS, rows, words=COLUMNS[:1]), console.width))
-    console.print(f"written: {to}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"written: {to}", soft_wrap=True)
 
 
 def _group(group: GroupSelection) -> list[str]:

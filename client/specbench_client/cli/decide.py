@@ -120,8 +120,8 @@ def _deliver(recommendation: Recommendation, output: str) -> None:
         click.echo(decision_markdown(recommendation), nl=False)
     else:
         console = page()
-        console.print(recommendation.sentence, highlight=False, markup=False)
+        console.print(recommendation.sentence)
         for sheet in decision_sheets(recommendation, applicable_rows(recommendation)):
             console.print(rich_sheet(sheet, console.width))
         for line in decision_lines(recommendation):
-            console.print(line, highlight=False, markup=False)
+            console.print(line)

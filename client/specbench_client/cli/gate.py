@@ -147,4 +147,4 @@ def _deliver(report: GateReport, given: dict[str, Any]) -> None:
             console.print(rich_sheet(gate_sheet(report), console.width))
         lines = [f"{report.reason}: {report.message}", *lines_below(report.differences, report.uncompared)]
         for line in [*lines, *report.limits]:
-            console.print(line, highlight=False, markup=False)
+            console.print(line)

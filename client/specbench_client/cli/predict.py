@@ -144,13 +144,13 @@ def _document(cell: Cell) -> dict[str, object]:
 def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: bool) -> None:
     console = page()
     if simulated:
-        console.print(SIMULATED, highlight=False, markup=False)
+        console.print(SIMULATED)
     if cells:
         console.print(rich_sheet(factors_sheet(cells), console.width))
-        console.print(FACTORS_SAY, highlight=False, markup=False, soft_wrap=True)
+        console.print(FACTORS_SAY, soft_wrap=True)
         for line in formula_lines(cells):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
         return
     for sheet in (mixes_sheet(mixes), categories_sheet(mixes)):
         console.print(rich_sheet(sheet, console.width))
-    console.print(PRESUMED, highlight=False, markup=False, soft_wrap=True)
+    console.print(PRESUMED, soft_wrap=True)

@@ -138,7 +138,7 @@ def _show_table(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: 
     console.print(rich_sheet(sheet, console.width))
     for each in ended:
         if each.outcome is not None:
-            console.print(f"{each.run.name}: {each.outcome.report}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{each.run.name}: {each.outcome.report}", soft_wrap=True)
 
 
 def _cells(ended: Ended) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def _yaml(rendered: Sequence[Sequence[EngineSchedule]]) -> None:
 def _text(found: Sequence[Proposed], rendered: Sequence[Sequence[EngineSchedule]], *, simulated: bool) -> None:
     console = page()
     if simulated:
-        console.print(SIMULATED, highlight=False, markup=False)
+        console.print(SIMULATED)
     for each, engines in zip(found, rendered, strict=True):
         for sheet in schedule_sheets(each.schedule):
             console.print(rich_sheet(sheet, console.width))
@@ -139,4 +139,4 @@ def _text(found: Sequence[Proposed], rendered: Sequence[Sequence[EngineSchedule]
         if each.cost.coefficients:
             console.print(rich_sheet(terms_sheet("Cost of a step", each.cost), console.width))
         for line in [*lines, "", *(line for engine in engines for line in engine_lines(engine)), "", UNVERIFIED]:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)

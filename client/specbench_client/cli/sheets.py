@@ -26,4 +26,4 @@ def print_sheets(report: ApiModel, sheets: Sequence[Sheet], lines: Sequence[str]
         for sheet in sheets:
             console.print(rich_sheet(sheet, console.width))
         for line in lines:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)

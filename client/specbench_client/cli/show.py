@@ -23,14 +23,14 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
     if summary.cells:
         console.print(rich_sheet(cells_sheet(summary), console.width))
     else:
-        console.print(f"{summary.name}: {summary.verdict}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{summary.name}: {summary.verdict}", soft_wrap=True)
     for line in crossover_lines(summary):
-        console.print(f"   pays   {line}", highlight=False, markup=False)
+        console.print(f"   pays   {line}")
     for group in grouped(summary.findings):
         said = f"{group.severity:>8}  {group.check}: {group.messages[0]}{group.more}"
-        console.print(said, highlight=False, markup=False)
+        console.print(said)
         if group.remedy:
-            console.print(f"   to do  {group.remedy}", highlight=False, markup=False)
+            console.print(f"   to do  {group.remedy}")
     if summary.cells and not summary.trustworthy:
-        console.print(f"   again  {measure_again(plan)}", highlight=False, markup=False)
-    console.print(f"report: {uri.rstrip('/')}/{REPORT}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"   again  {measure_again(plan)}")
+    console.print(f"report: {uri.rstrip('/')}/{REPORT}", soft_wrap=True)

@@ -82,6 +82,6 @@ def _print(console: Page, told: Dimension, *, simulated: bool) -> None:
     if told.sheet.rows:
         console.print(rich_sheet(replace(told.sheet, title=title), console.width))
     else:
-        console.print(told.sheet.title, highlight=False, markup=False)
+        console.print(told.sheet.title)
     for line in told.missing:
-        console.print(f"  {line}", highlight=False, markup=False)
+        console.print(f"  {line}")
