@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from specbench_testing.specs import prompts_file, simulated_campaign
 
 pytestmark = pytest.mark.process
 
+LOOK_S = 0.02
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 CRASH = {"path": "drafters[0].args", "name": "drafter", "values": [["--fault=crash-after=3"], ["--acceptance=0.7"]]}
 
@@ -30,7 +32,7 @@ def campaign_file(folder: Path, **spec: Any) -> str:
 
 
 def specbench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SPECBENCH, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([SPECBENCH, *arguments], cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
 
 
 def manifests(folder: Path) -> dict[Path, int]:
@@ -88,11 +90,14 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
     with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         while len(manifests(tmp_path)) < 3:
             assert first.poll() is None, first.stderr.read() if first.stderr else ""
+            time.sleep(LOOK_S)
+        first.send_signal(signal.SIGSTOP)  # it must not end before the second has come so far as to ask
         second = specbench(*arguments[1:], "--output", "json", cwd=tmp_path)
+        first.send_signal(signal.SIGCONT)
         assert json.loads(second.stdout)["error"]["reason"] == "AlreadyRunning"
         assert f"process {first.pid} on " in second.stderr
         first.send_signal(signal.SIGINT)
-        shown, told = first.communicate(timeout=60)
+        shown, told = first.communicate(timeout=120)
     assert first.returncode == 130, told
     assert "1 of 2 runs" in shown
     assert "not finished" in shown

@@ -43,7 +43,7 @@ def measure(cwd: Path, *arguments: str, **environment: str) -> subprocess.Comple
     fixed = ("--model", "simulated", "--dataset", str(prompts), "--max-tokens", "32")
     command = [SPECBENCH, "measure", *fixed, *arguments]
     return subprocess.run(
-        command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment}
+        command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, **environment}
     )
 
 
@@ -69,7 +69,7 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert up.wait(20)
+    assert up.wait(60)
     try:
         yield f"{'https' if tls else 'http'}://localhost:{address[0]}"
     finally:

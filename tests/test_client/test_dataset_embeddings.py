@@ -82,7 +82,7 @@ def server() -> Iterator[Server]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    ready.wait(10)
+    assert ready.wait(60)
     yield found
     loop.call_soon_threadsafe(loop.stop)
     thread.join(10)

@@ -102,7 +102,7 @@ async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterat
         KernelTransport() as transport,
         Control(process.url) as control,
     ):
-        await control.wait_healthy(launch.health_path, deadline_s=60)
+        await control.wait_healthy(launch.health_path, deadline_s=240)
         changed = {"model": "smol", "drafting": drafter is not None, "output": Output(max_tokens=48)}
         asked = context(transport, process.url, EngineKind.LLAMA_CPP, **changed)
         yield Site(asked, control)

@@ -75,4 +75,4 @@ def test_a_pipe_that_is_closed_ends_the_sending_quietly() -> None:
             raise BrokenPipeError
 
     Sender(Closed()).send(Ready())
-    assert tried.wait(10)
+    assert tried.wait(60)

@@ -39,7 +39,7 @@ def running(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[st
         try:
             assert process.stderr is not None
             assert "listening on http://127.0.0.1:" in process.stderr.readline()
-            connection = http.client.HTTPConnection("127.0.0.1", int((folder / "port").read_text()), timeout=30)
+            connection = http.client.HTTPConnection("127.0.0.1", int((folder / "port").read_text()), timeout=120)
             yield process, connection
             connection.close()
         finally:
@@ -59,7 +59,7 @@ def test_it_serves_until_sigterm(tmp_path: Path) -> None:
         assert ask(connection) == 200
         assert json.loads((tmp_path / "truth.jsonl").read_text())["model"] == "simulated"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
 
 
 def test_sigterm_does_not_wait_for_a_stalled_stream(tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ def test_sigterm_does_not_wait_for_a_stalled_stream(tmp_path: Path) -> None:
         connection.request("POST", "/v1/chat/completions", BODY.replace("{", '{"stream": true, ', 1))
         assert connection.getresponse().status == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=120) == 0
 
 
 def test_a_crash_exits_1_and_loses_no_truth(tmp_path: Path) -> None:
     """The answer before the crash arrives, and so does its truth."""
     with running(tmp_path, "--fault", "crash-after=1") as (process, connection):
         assert ask(connection) == 200
-        assert process.wait(timeout=30) == 1
+        assert process.wait(timeout=120) == 1
     assert len((tmp_path / "truth.jsonl").read_text().splitlines()) == 1
 
 
@@ -84,7 +84,7 @@ def test_oom_is_a_sigkill(tmp_path: Path) -> None:
     with running(tmp_path, "--fault", "oom") as (process, connection):
         with pytest.raises(ConnectionError):
             ask(connection)
-        assert process.wait(timeout=30) == -signal.SIGKILL
+        assert process.wait(timeout=120) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from specbench_client.cli.simulate import simulate
 from specbench_client.simulator import ConfigError, follow
+from specbench_testing.ports import free_port
 
 
 @contextmanager
@@ -24,9 +25,7 @@ def leader(port: int) -> Iterator[None]:
 
 
 def test_a_follower_waits_joins_and_ends_with_its_leader() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     said: list[str] = []
     told = threading.Condition()
 
@@ -38,10 +37,10 @@ def test_a_follower_waits_joins_and_ends_with_its_leader() -> None:
     thread = threading.Thread(target=follow, args=(f"http://127.0.0.1:{port}", say, 0.01))
     thread.start()
     with told:
-        assert told.wait_for(lambda: said == ["waiting for"], 10)
+        assert told.wait_for(lambda: said == ["waiting for"], 60)
     with leader(port), told:
-        assert told.wait_for(lambda: said == ["waiting for", "joined"], 10)
-    thread.join(10)
+        assert told.wait_for(lambda: said == ["waiting for", "joined"], 60)
+    thread.join(60)
     assert not thread.is_alive()
     assert len(said) == 3
 

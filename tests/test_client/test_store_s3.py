@@ -19,7 +19,8 @@ from specbench_client.store.patience import Patience, PatientStore
 from specbench_client.store.refusals import refusals
 from specbench_client.store.s3 import S3Store, s3_client
 from specbench_client.store.store import Store
-from specbench_testing.s3 import S3Access, S3Server, free_port
+from specbench_testing.ports import free_port
+from specbench_testing.s3 import S3Access, S3Server
 
 OPERATIONS: dict[str, Callable[[Store], object]] = {
     "put": lambda store: store.put("plan.json", b"x"),

@@ -110,7 +110,7 @@ def test_a_built_image_runs_as_a_pod_and_reaches_what_it_may(
     assert ground.load_image(ground.build_image(build)) == [IMAGE]
     try:
         kubectl("apply", "-f", "-", stdin=pod("cluster-tool-probe", ground.s3.endpoint, 8))
-        kubectl("wait", "pod/cluster-tool-probe", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s")
+        kubectl("wait", "pod/cluster-tool-probe", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=240s")
         assert kubectl("logs", "cluster-tool-probe") == "all well\n"
     finally:
         kubectl("delete", "pod", "cluster-tool-probe", "--ignore-not-found", "--now")

@@ -86,7 +86,7 @@ def test_of_two_who_lack_the_same_one_installs_it(tmp_path: Path, monkeypatch: p
 
     def machine() -> Machine:
         if next(looks) <= both_look.parties:
-            both_look.wait(10)
+            both_look.wait(60)
         return WHOLE if installed else replace(WHOLE, have=WHOLE.have - {"runc"})
 
     def install(argv: list[str], **_: object) -> str:

@@ -60,7 +60,7 @@ def _truth(folder: Path) -> pd.DataFrame:
     (folder / "run.yaml").write_text(yaml.safe_dump(small_run("truth", told)))
     specbench = str(Path(sys.executable).with_name("specbench"))
     command = [specbench, "run", str(folder / "run.yaml"), "--results", str(results)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode in FINISHED, done.stderr
     truth = pd.read_json(written, lines=True)
     records = measured_rows(pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet"))))

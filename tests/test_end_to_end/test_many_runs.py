@@ -41,7 +41,7 @@ def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[PlayedSi
 
 def edits(fault: str | None = None) -> dict[str, Any]:
     """Of a run whose engines have four GPUs each; the drafter's fails where a fault is given."""
-    failing = {"spec.drafters[0].args": [fault], "spec.startupDeadlineSeconds": 10} if fault else {}
+    failing = {"spec.drafters[0].args": [fault], "spec.startupDeadlineSeconds": 20} if fault else {}
     return {"spec.placement": placement(4), "spec.engine.args": [SLOW], **failing}
 
 

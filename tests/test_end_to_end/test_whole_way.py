@@ -42,9 +42,10 @@ def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product
     _says_where_it_comes_from(stored)
     assert stored.wrongs() == []
     assert run.at_work() == []
+    eventually(lambda: run.at_work() == [], "it is at work although its answer is there")
     assert run.children("jobs", "engine") == [], "an engine's Job stays only as the record of a failure"
     eventually(lambda: product.product.gpus() == (8, 0), "the GPUs are not free")
-    assert {"EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished", "ResultsReady"} <= run.reasons()
+    run.tells("EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished", "ResultsReady")
     _may_be_deleted(run, stored)
 
 
@@ -113,7 +114,7 @@ def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: I
     assert witness.offences == []
     assert stored.wrongs() == []
     assert status["progress"] == "2/2"
-    assert {"Suspended", "Resumed"} <= run.reasons()
+    run.tells("Suspended", "Resumed")
 
 
 def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_what_to_do_instead(
@@ -132,5 +133,5 @@ def test_a_spec_that_only_the_operator_can_judge_is_refused_in_status_and_create
     assert (validated, reason) == ("False", "InvalidSpec")
     assert "spec.engine.args[0]" in message
     assert [run.children(kind) for kind in ("jobs", "pods", "services", "configmaps")] == [[], [], [], []]
-    assert "Invalid" in run.reasons()
+    run.tells("Invalid")
     assert stored.versions() == {}

@@ -91,7 +91,7 @@ def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
             words = [SPECBENCH, *line.replace("8000", port).split()[1:], *SMALLER.get(line.split()[1], ())]
             if words[-1] == "&":
                 running.append(subprocess.Popen(words[:-1], cwd=tmp_path, stderr=subprocess.DEVNULL))
-                until_it_listens(int(port))
+                until_it_listens(running[-1], int(port))
                 continue
             if words[1] == "measure":
                 words += ["--duration", "2"] if "--duration" in words else ["--requests", "6"]
@@ -100,17 +100,11 @@ def test_the_commands_of_the_readme_work_in_their_order(tmp_path: Path) -> None:
     finally:
         for process in running:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def until_it_listens(port: int) -> None:
-    while True:
+def until_it_listens(process: subprocess.Popen[bytes], port: int) -> None:
+    while process.poll() is None:
         with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=10):
             return
         time.sleep(0.05)

@@ -25,7 +25,7 @@ from specbench_testing.operating import Site, eventually
 from specbench_testing.operator import NOON, SETTINGS
 from specbench_testing.resources import resource
 from specbench_testing.runs import Definition
-from specbench_testing.s3 import free_port
+from specbench_testing.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
 

@@ -26,7 +26,8 @@ from specbench_operator.errors import Retry
 from specbench_operator.state.stored import Stored, StoreTrouble
 from specbench_testing.gates import gate_report
 from specbench_testing.operator import UID, operator_run, summary_of
-from specbench_testing.s3 import S3Server, free_port
+from specbench_testing.ports import free_port
+from specbench_testing.s3 import S3Server
 
 PREFIX = "team/a"
 ROOT = f"{PREFIX}/{run_root('default', 'demo', UID)}"

@@ -21,6 +21,6 @@ main()
 
 @pytest.mark.process
 def test_without_its_extra_the_operator_says_in_one_line_what_to_install() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert done.stderr == "specbench-operator: kopf is not installed: pip install 'specbench[operator]'\n"

@@ -101,8 +101,14 @@ def engines(site: Site) -> int:
 
 def comes_to_say(run: OneRun, status: str, reason: str, words: str = "") -> None:
     """Wait for its condition Queued. Fails with all that Kubernetes and Kueue know of the run."""
+
+
+    def said() -> bool:
+        *told, message = run.said("Queued")
+        return told == [status, reason] and words in message
+
     try:
-        eventually(lambda: run.said("Queued")[:2] == (status, reason) and words in run.said("Queued")[2])
+        eventually(said)
     except AssertionError:
         workloads = f"/apis/kueue.x-k8s.io/v1beta2/namespaces/{run.namespace}/workloads"
         known = (run.status(), run.children("jobs"), run.cluster.call("GET", workloads)["items"])
@@ -118,8 +124,7 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
     site: Site, quota: Quota, begin: Begin
 ) -> None:
     first, first_stored = begin("first", quota.placement())
-    comes_to_say(first, "True", "Inadmissible")
-    assert "LocalQueue bench doesn't exist" in first.said("Queued")[2]
+    comes_to_say(first, "True", "Inadmissible", "LocalQueue bench doesn't exist")
     assert first.said("Stalled")[0] == "False"
     assert first.phase() == "Queued"
     quota.open()
@@ -142,7 +147,7 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
     for run, stored in ((first, first_stored), (second, second_stored)):
         assert stored.wrongs() == []
         assert run.said("Queued")[:2] == ("False", "NotQueued")
-        assert {"EngineQueued", "EngineStarting", "EngineReady", "ResultsReady"} <= run.reasons()
+        run.tells("EngineQueued", "EngineStarting", "EngineReady", "ResultsReady")
         assert sum(row.get("preemptions", 0) for row in run.status()["groups"]) == 0
 
 
@@ -181,7 +186,7 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
     status = nightly.status()
     assert status["gpuSecondsHeld"] > held
     assert [row.get("preemptions", 0) for row in status["groups"]] == [1, 0]
-    assert "Preempted" in nightly.reasons()
+    nightly.tells("Preempted")
     assert "EngineLost" not in nightly.reasons()
     launches = {nightly_stored.json(key)["attempt"].partition("-")[0] for key in nightly_stored.manifests()}
     assert launches == {"1", "0"}, "the baseline was measured by its second launch, the drafter by its first"

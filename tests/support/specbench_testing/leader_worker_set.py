@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,9 +18,9 @@ import yaml
 
 from peers.table import PEERS
 from specbench_testing.cluster import APPLY, Cluster, Refused
-from specbench_testing.s3 import free_port
+from specbench_testing.operating import eventually
+from specbench_testing.ports import free_port
 
-PATIENCE_S = 60.0
 FIELD = {"fieldManager": "specbench-tests", "force": "true"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -79,10 +78,7 @@ def _define(cluster: Cluster, source: Path) -> None:
     (definition,) = _documents(file)
     path = f"{DEFINITIONS}/{definition['metadata']['name']}"
     cluster.call("PATCH", path, definition, query=FIELD, kind=APPLY)
-    deadline = time.monotonic() + PATIENCE_S
-    while not _established(cluster.call("GET", path)):
-        assert time.monotonic() < deadline, "the definition is not established"
-        time.sleep(0.1)
+    eventually(lambda: _established(cluster.call("GET", path)), "the definition is not established")
 
 
 def _established(definition: dict[str, Any]) -> bool:
@@ -116,10 +112,10 @@ def _remove(cluster: Cluster, path: str) -> None:
 
 
 def _await_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
+    def listens() -> bool:
         assert process.poll() is None, log.read_text()[-3000:]
-        assert time.monotonic() < deadline, log.read_text()[-3000:]
-        time.sleep(0.2)
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+
+    eventually(listens, "LeaderWorkerSet does not listen")

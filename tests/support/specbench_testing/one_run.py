@@ -66,8 +66,12 @@ class OneRun:
     def ends(self, phase: str = "Succeeded", within_s: float = WITHIN_S) -> dict[str, Any]:
         """Wait until all is over, GPUs included; the status of then."""
         self.reaches(phase, within_s=within_s)
-        eventually(lambda: self.status().get("completionTime"), f"{self.name} does not come to an end")
-        return self.status()
+
+        def over() -> dict[str, Any]:
+            status = self.status()
+            return status if status.get("completionTime") else {}
+
+        return eventually(over, f"{self.name} does not come to an end")
 
     def children(self, kind: str, role: str = "") -> list[Resource]:
         """Its children of one kind, and perhaps of one role."""
@@ -92,6 +96,10 @@ class OneRun:
         """Reasons of its Events."""
         path, query = f"/api/v1/namespaces/{self.namespace}/events", {"fieldSelector": f"involvedObject.uid={self.uid}"}
         return {row["reason"] for row in patiently(lambda: self.cluster.call("GET", path, query=query)["items"])}
+
+    def tells(self, *reasons: str) -> None:
+        """Wait for Events with these reasons: they are posted after the status that they tell of."""
+        eventually(lambda: set(reasons) <= self.reasons(), f"{self.name} does not tell all of {reasons}")
 
     def suspend(self, *, suspended: bool) -> None:
         """Set spec.suspend."""

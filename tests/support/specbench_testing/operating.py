@@ -20,9 +20,9 @@ from specbench_api import API_VERSION
 from specbench_api.crdgen import campaign
 from specbench_api.crdgen.resource import PLURAL
 from specbench_testing.cluster import MERGE, Cluster, Refused
+from specbench_testing.ports import free_port
 from specbench_testing.resources import Resource
 from specbench_testing.runs import Runs
-from specbench_testing.s3 import free_port
 
 PATIENCE_S = 90.0
 ACCOUNT = "specbench-operator"
@@ -88,6 +88,7 @@ class Site:
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT}
         subject = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": self.namespace}
         self._make(f"{rbac}/rolebindings", {"metadata": {"name": ACCOUNT}, "roleRef": role, "subjects": [subject]})
+        eventually(self._has_its_rights, "the API server does not grant the operator its rights")
 
     @property
     def _core(self) -> str:
@@ -95,6 +96,14 @@ class Site:
 
     def _make(self, path: str, body: Mapping[str, Any]) -> Any:
         return self.cluster.call("POST", path, body)
+
+    def _has_its_rights(self) -> bool:
+        """Asked, for the API server judges by a copy of roles and bindings that may be a moment old."""
+        wanted = {"namespace": self.namespace, "verb": "list", "group": "specbench.io", "resource": "specbenchruns"}
+        user = f"system:serviceaccount:{self.namespace}:{ACCOUNT}"
+        body = {"spec": {"user": user, "resourceAttributes": wanted}}
+        answer = self._make("/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+        return bool(answer["status"]["allowed"])
 
     def enforce(self, level: str) -> None:
         """Pod Security of the namespace."""
@@ -171,14 +180,32 @@ class Site:
 
     def reaches(self, name: str, phase: str, within_s: float = PATIENCE_S) -> dict[str, Any]:
         """Wait for a phase, and give the status in which it was reached."""
-        eventually(lambda: self.phase(name) == phase, f"{name} is not {phase}: {self.status(name)}", within_s)
-        return self.status(name)
+
+        def there() -> dict[str, Any]:
+            status = self.status(name)
+            return status if status.get("phase") == phase else {}
+
+        return eventually(there, f"{name} is not {phase}", within_s)
+
+    def comes_to_say(self, name: str, kind: str, *wanted: str, words: str = "", within_s: float = PATIENCE_S) -> str:
+        """Wait until a condition has this status (and this reason, where one is given); its message of that moment."""
+
+        def there() -> list[str]:
+            rows = [row for row in self.status(name).get("conditions", []) if row["type"] == kind]
+            said = [row for row in rows if (row["status"], row["reason"])[: len(wanted)] == wanted]
+            return [row["message"] for row in said if words in row["message"]]
+
+        return eventually(there, f"{name} does not say {kind}={wanted} {words}", within_s)[0]
 
     def reasons(self, kind: str = "SpecBenchRun") -> set[str]:
         """Reasons of the Events about runs, or about another kind."""
         query = {"fieldSelector": f"involvedObject.kind={kind}"}
         found = self.cluster.call("GET", f"{self._core}/events", query=query)["items"]
         return {event["reason"] for event in found}
+
+    def tells(self, *reasons: str, kind: str = "SpecBenchRun") -> None:
+        """Wait for Events with these reasons: they are posted after the status that they tell of."""
+        eventually(lambda: set(reasons) <= self.reasons(kind), f"not all of {reasons} are told")
 
 
 @dataclass
@@ -239,6 +266,11 @@ class OperatorProcess:
         """Lines of /metrics that begin with a name."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics}/metrics", timeout=5) as answer:
             return "\n".join(line for line in answer.read().decode().splitlines() if line.startswith(name))
+
+    def looks(self) -> int:
+        """How often it has looked at a run, since it was started."""
+        counted = self.metric("specbench_reconcile_seconds_count").split()
+        return int(float(counted[-1])) if counted else 0
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it; its exit code."""

@@ -25,9 +25,10 @@ from specbench_client.store.s3 import S3Store, s3_client
 from specbench_cluster import binaries
 from specbench_cluster.locks import locked
 from specbench_cluster.settings import Settings
+from specbench_testing.ports import free_port
 
 REGION = "us-east-1"
-_READY_WITHIN_S = 30.0
+_READY_WITHIN_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,6 @@ class S3Access:
             "s3", endpoint_url=self.endpoint, region_name=REGION, aws_access_key_id=self.key,
             aws_secret_access_key=self.secret, config=Config(s3={"addressing_style": "path"}),
         ).create_bucket(Bucket=self.bucket)  # fmt: skip
-
-
-def free_port() -> int:
-    """A TCP port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass

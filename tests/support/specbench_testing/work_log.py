@@ -57,8 +57,9 @@ class WorkLog:
             os.close(handle)
 
     def entries(self) -> list[Entry]:
-        """All, oldest first."""
-        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        """All, oldest first. A last line without its end is still being written."""
+        whole, _, _ = self.path.read_text().rpartition("\n") if self.path.exists() else ("", "", "")
+        lines = whole.splitlines()
         rows = [json.loads(line) for line in lines]
         return [Entry(**{**row, "act": Act(row["act"])}) for row in rows]
 
