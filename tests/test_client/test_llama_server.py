@@ -259,7 +259,7 @@ async def test_streams_run_side_by_side_and_are_counted(models: dict[str, str]) 
 
 @pytest.mark.engine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_though_it_is_at_work_and_its_answer_is_cut(models: dict[str, str], number: signal.Signals) -> None:
+async def test_a_signal_ends_it_at_work_and_cuts_the_answer(models: dict[str, str], number: signal.Signals) -> None:
     async with serving("-m", models["target"]) as (process, session):
         work = asyncio.create_task(streamed(session, ignore_eos=True, max_tokens=1000))
         while True:

@@ -18,6 +18,7 @@ from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_campaign, read_run, read_yaml
 from specbench_client.cli.compare import compare as compare_command
 from specbench_client.cli.gate import gate as gate_command
+from specbench_testing.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -23,9 +23,9 @@ from specbench_operator.state.stored import Stored
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operating import Site, eventually
 from specbench_testing.operator import NOON, SETTINGS
+from specbench_testing.ports import free_port
 from specbench_testing.resources import resource
 from specbench_testing.runs import Definition
-from specbench_testing.ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
 

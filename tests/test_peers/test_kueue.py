@@ -102,7 +102,6 @@ def engines(site: Site) -> int:
 def comes_to_say(run: OneRun, status: str, reason: str, words: str = "") -> None:
     """Wait for its condition Queued. Fails with all that Kubernetes and Kueue know of the run."""
 
-
     def said() -> bool:
         *told, message = run.said("Queued")
         return told == [status, reason] and words in message

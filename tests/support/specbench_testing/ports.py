@@ -1,9 +1,9 @@
 """TCP ports for servers that tests start: nobody else gets one between its choice and the server's bind, or while the
 server is away.
 
-Each is held by a socket of ours that is bound and never listens. Linux lets a second socket bind to the same port where
-both allow it (SO_REUSEADDR, as servers set it; SO_REUSEPORT, as some set it instead) and one of them at most listens. It
-gives such a port to nobody who asks for any; and who connects to it is refused as where nobody is.
+Each is held by a socket of ours that is bound and never listens. Linux lets a second socket bind to the same port
+where both allow it (SO_REUSEADDR, as servers set it; SO_REUSEPORT, as some set it instead) and one of them at most
+listens. It gives such a port to nobody who asks for any; and who connects to it is refused as where nobody is.
 """
 
 from __future__ import annotations

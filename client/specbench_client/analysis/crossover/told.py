@@ -8,9 +8,9 @@ import numpy as np
 
 from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverKind, PlaceInterval
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.crossover.axis import Axis
 from specbench_client.analysis.crossover.shape import Curve, Place
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 
 _LEVEL_WORDS = f"{LEVEL:.0%}"
 

@@ -14,8 +14,8 @@ import numpy as np
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.prediction import ConstantAcceptance, Prediction
 from specbench_api.outcome.stepcost import StepObservation
-from specbench_client.analysis.bootstrap import LEVEL, Chosen, expanded, t_bounds, wider
 from specbench_client.analysis.prediction.parts import Factors, Parted, parted
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, expanded, t_bounds, wider
 from specbench_client.analysis.stepcost.fit import Fitted
 from specbench_client.metrics.frame import Values
 from specbench_client.metrics.pairing import Pairs

@@ -24,7 +24,7 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.prediction import MixCategory
-from specbench_client.analysis.bootstrap import (
+from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     Chosen,
     Layout,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_client.analysis.bootstrap import Layout, layout_of, resampled_sums
+from specbench_client.analysis.statistics.bootstrap import Layout, layout_of, resampled_sums
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.slices import Slice
-from specbench_client.analysis.bootstrap import Layout, expanded, resampled_sums, t_bounds, wider
-from specbench_client.analysis.figures import Sample, within
+from specbench_client.analysis.estimates.figures import Sample, within
 from specbench_client.analysis.slices.places import Codes, Places
+from specbench_client.analysis.statistics.bootstrap import Layout, expanded, resampled_sums, t_bounds, wider
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limited
 from specbench_client.metrics.frame import Mask, Values
 
