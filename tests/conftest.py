@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from specbench_client.analysis.statistics import bootstrap
 from specbench_testing.cluster import Cluster
 from specbench_testing.images import product_image
 from specbench_testing.runs import Definition, install_campaign_definition, install_definition
@@ -17,6 +18,7 @@ from specbench_testing.shared_cluster import borrowed_cluster
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+FEW_RESAMPLES = 200
 _S3 = {"s3_access", "s3_server", "s3_store"}
 
 
@@ -39,6 +41,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _S3 & set(getattr(item, "fixturenames", ())) or "[s3]" in item.name:
             item.add_marker(pytest.mark.s3)
+
+
+@pytest.fixture(scope="module")
+def few_resamples() -> Iterator[None]:
+    """Intervals of a tenth of their resamples, for what does not ask how sure a figure is: half of a summary's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bootstrap, "RESAMPLES", FEW_RESAMPLES)
+        yield
 
 
 @pytest.fixture

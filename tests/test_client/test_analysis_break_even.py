@@ -9,6 +9,8 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.crossover import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
 from specbench_testing.records import ONE, Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=24, categories=ONE)
 STEP_RATIO = 12 / 10
 

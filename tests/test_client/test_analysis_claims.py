@@ -16,6 +16,8 @@ from specbench_client.analysis.summary.cell import Judged
 from specbench_client.analysis.summary.claims import with_claims
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 
 def figure(value: float, half: float | None = 0.1) -> Figure:
     interval = None if half is None else FigureInterval(low=value - half, high=value + half, method="m")

@@ -11,6 +11,8 @@ from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_testing.falling import TOKENS, pairs_of
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 PROMPTS = 40
 
 

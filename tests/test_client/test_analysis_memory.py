@@ -41,6 +41,7 @@ def grown(work: Callable[[pd.DataFrame], object]) -> float:
     return (peaks[1] - peaks[0]) / (MANY - FEW)
 
 
+@pytest.mark.process
 def test_what_stands_for_lists_is_short_and_counts_are_half_as_long_as_times() -> None:
     rows = rows_of(MANY)
     assert rows[LISTS].memory_usage(deep=True).sum() / len(rows) < LISTS_BYTES

@@ -13,6 +13,8 @@ from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.report.columns import with_interval
 from specbench_testing.records import CREATED, Lies, World, point_of, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 QUIET = World(prompts=40, repeats=3)
 
 

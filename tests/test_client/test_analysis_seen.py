@@ -12,6 +12,8 @@ from specbench_client.report.seen import SeenRow, seen_rows
 from specbench_testing.launched import launched
 from specbench_testing.records import Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=4, drafters=("ngram", "suffix"))
 KV = FactName.KV_CACHE_TOKENS
 

@@ -23,6 +23,8 @@ from specbench_client.analysis.audit.units import factor as factor_of
 from specbench_client.analysis.audit.units import heading_unit
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 Rows = list[dict[str, Any]]
 
 

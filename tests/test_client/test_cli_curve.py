@@ -19,6 +19,8 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.kept import keep
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 UIDS = [f"0190{letter}000-0000-7000-8000-000000000000" for letter in "abc"]
 
 

@@ -16,6 +16,8 @@ from specbench_client.store.folder import FolderStore
 from specbench_testing.kept import keep
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 UID = "0190a000-0000-7000-8000-000000000000"
 WORLD = World(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"), step_ms={"slow": 40.0})
 

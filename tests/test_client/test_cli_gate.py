@@ -23,6 +23,8 @@ from specbench_testing.kept import keep
 from specbench_testing.records import World
 from specbench_testing.specs import simulated_run, write_run
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
 UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
 TRUSTING = "--allow-untrustworthy"

@@ -14,6 +14,8 @@ from specbench_client.report.findings import grouped, measure_again
 from specbench_testing.kept import keep
 from specbench_testing.records import Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 EARLIER, LATER = "0190a000-0000-7000-8000-000000000000", "0190b000-0000-7000-8000-000000000000"
 WORLD = World(prompts=8, concurrency=(1, 2), repeats=2)
 

@@ -24,6 +24,8 @@ from specbench_testing.launched import launched
 from specbench_testing.records import World
 from specbench_testing.two_results import result_of, without_records
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=16, repeats=3, run_noise=0.004)
 CREATED = "2026-01-02T03:04:05Z"
 SLOW = replace(WORLD, step_ms={"ngram": 14.5})

@@ -26,6 +26,8 @@ from specbench_client.report.curves import curves_csv, curves_markdown, lines_be
 from specbench_testing.records import HONEST, Lies, World, run_of_world
 from specbench_testing.two_results import result_of, without_records
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 PROMPTS = 8
 
 

@@ -18,6 +18,8 @@ from specbench_client.analysis.decision.recommend import recommend
 from specbench_testing.decisions import Given, plan_of, summary_of
 from specbench_testing.records import Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 PLAN = plan_of()
 BASE = Given("none")
 BROKEN = Given("eagle3", gain=2.0, valid=False)

@@ -28,6 +28,8 @@ from specbench_testing.kept import keep
 from specbench_testing.records import World
 from specbench_testing.stores import Around, Meddled
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
 CLOCK = Clock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 

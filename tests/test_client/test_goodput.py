@@ -25,6 +25,8 @@ from specbench_client.report.tables import csv, markdown
 from specbench_testing.kept import keep
 from specbench_testing.records import CREATED, NS_PER_MS, World, frame_of, point_of, record
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 UID = "0190a000-0000-7000-8000-000000000000"
 WORLD = World(prompts=12, concurrency=(2,), repeats=3)
 """TTFT about 30 ms; TPOT 10 ms of the baseline, less of the drafter."""

@@ -23,6 +23,8 @@ from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.report.lossless import lossless_rows
 from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=24, categories=ONE, repeats=3)
 
 

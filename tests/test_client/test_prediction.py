@@ -23,6 +23,8 @@ from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair
 from specbench_testing.records import World, run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 MS = 1e6
 
 

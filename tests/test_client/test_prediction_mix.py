@@ -19,6 +19,8 @@ from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_testing.kept import keep
 from specbench_testing.records import World
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 UID = "0190a000-0000-7000-8000-000000000000"
 TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
 """Category → tokens, steps, and stream time in ms of the baseline and of the arm."""

@@ -20,6 +20,8 @@ from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_testing.records import Lies, World, run_of_world
 from specbench_testing.summaries import OF_ONE_CLASS, invalid
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 SMALL = World(prompts=16)
 """Of what is said of a run as a whole."""

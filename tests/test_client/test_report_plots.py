@@ -46,6 +46,8 @@ from specbench_client.report.plots.loads import Crossing, OverLoads, draw_over_l
 from specbench_client.report.plots.oracle import oracle_against_fixed
 from specbench_client.report.plots.pareto import Pareto, Path, Spot, draw_pareto, frontier, labelled
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 SIGHTS = {
     "normal": np.eye(3),
     "protanopia": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),

@@ -24,6 +24,8 @@ from specbench_client.report.plots.sections.throughput import throughput
 from specbench_testing.records import Lies, World, run_of_world
 from specbench_testing.summaries import OF_ONE_CLASS, invalid, wide, with_cells, without, without_baseline
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 FEW = World(prompts=16, repeats=2)
 SIZE_MAX_BYTES = 3_000_000

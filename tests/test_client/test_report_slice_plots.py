@@ -17,6 +17,8 @@ from specbench_client.report.plots.sections.slices import by_length, by_place, b
 from specbench_client.report.plots.sections.speedup import CROSSINGS, speedup
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 (WORKLOAD,) = (workload.name for workload in WORLD.plan.workloads)
 

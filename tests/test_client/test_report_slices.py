@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,16 @@ from specbench_client.report.slices import DIMENSIONS, slices_dimensions, slices
 from specbench_client.report.tables import csv, markdown
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=20, repeats=3, turns=2)
-SUMMARY_OF_IT = run_of_world(WORLD)
 UID = "0190a000-0000-7000-8000-000000000000"
+
+
+@cache
+def summary() -> RunSummary:
+    """Of the world."""
+    return run_of_world(WORLD)
 
 
 @pytest.fixture
@@ -26,13 +34,13 @@ def stored(tmp_path: Path) -> Path:
     root = tmp_path / run_root("local", "small", UID)
     root.mkdir(parents=True)
     (root / "plan.json").write_text(WORLD.plan.to_json())
-    (root / SUMMARY).write_text(SUMMARY_OF_IT.to_json())
+    (root / SUMMARY).write_text(summary().to_json())
     return tmp_path
 
 
 def test_every_dimension_has_a_table_with_a_row_for_each_class_of_each_cell() -> None:
-    tables = dict(zip(DIMENSIONS, slices_dimensions(SUMMARY_OF_IT), strict=True))
-    baseline, ngram = (cell.slices for cell in SUMMARY_OF_IT.cells)
+    tables = dict(zip(DIMENSIONS, slices_dimensions(summary()), strict=True))
+    baseline, ngram = (cell.slices for cell in summary().cells)
     assert baseline is not None
     assert ngram is not None
     assert len(tables["position"].sheet.rows) == len(ngram.by_position) > 2
@@ -44,8 +52,8 @@ def test_every_dimension_has_a_table_with_a_row_for_each_class_of_each_cell() ->
 
 
 def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
-    (table,) = slices_dimensions(SUMMARY_OF_IT, ["position"])
-    ngram = SUMMARY_OF_IT.cells[1].slices
+    (table,) = slices_dimensions(summary(), ["position"])
+    ngram = summary().cells[1].slices
     assert ngram is not None
     first = ngram.by_position[0]
     figure = first.figures["acceptance_length_emitted_pooled"]
@@ -55,18 +63,18 @@ def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
 
 
 def test_why_a_dimension_is_missing_is_told_once_for_the_cells_that_lack_it() -> None:
-    position, part = slices_dimensions(SUMMARY_OF_IT, ["position", "part"])
+    position, part = slices_dimensions(summary(), ["position", "part"])
     assert [line.split(":")[0] for line in position.missing] == ["Missing for none at 1"]
     assert [line.split(":")[0] for line in part.missing] == ["Missing for none at 1", "Missing for ngram at 1"]
     assert part.sheet.rows == ()
-    (length,) = slices_dimensions(SUMMARY_OF_IT, ["length"])
+    (length,) = slices_dimensions(summary(), ["length"])
     assert [line.split(":")[0] for line in length.missing] == ["Classes"]
 
 
 def test_markdown_says_that_simulated_numbers_are_no_measurement() -> None:
-    simulated = SUMMARY_OF_IT.model_copy(update={"simulated": True})
+    simulated = summary().model_copy(update={"simulated": True})
     assert "not a measurement" in slices_markdown(simulated, ["turn"])
-    text = slices_markdown(SUMMARY_OF_IT)
+    text = slices_markdown(summary())
     assert "not a measurement" not in text
     assert [f"## {title}" in text for title in DIMENSIONS.values()] == [True] * len(DIMENSIONS)
 
@@ -104,5 +112,5 @@ def test_an_arm_that_is_not_there_and_an_answer_without_slices_are_named(
 
 
 def test_tables_of_a_run_without_targets_have_no_column_of_goodput() -> None:
-    assert "Goodput" not in markdown(WORLD.plan, SUMMARY_OF_IT)
-    assert "slo_goodput" not in csv(SUMMARY_OF_IT)
+    assert "Goodput" not in markdown(WORLD.plan, summary())
+    assert "slo_goodput" not in csv(summary())

@@ -18,6 +18,8 @@ from specbench_client.report.sheets import rich_sheet
 from specbench_client.report.tables import cells_sheet, csv, markdown
 from specbench_testing.records import Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=20, concurrency=(1, 2), alpha={"ngram": 0.6})
 HERE, ON_A_CLUSTER = "0190a000-0000-7000-8000-000000000000", "5f0c6a4e-3f0b-4c39-9a53-1f2f2f0a7c11"
 

@@ -34,6 +34,8 @@ from specbench_testing.kept import keep
 from specbench_testing.records import run_of_world
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 LENGTHS = (0, 1, 3, 6)
 UID = "0190a000-0000-7000-8000-000000000000"
 DRAFTER = Drafter(name="eagle3-k6", method="eagle3", model="m", num_speculative_tokens=6)

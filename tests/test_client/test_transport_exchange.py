@@ -90,6 +90,7 @@ async def test_nobody_listening_is_refused(kind: Kind) -> None:
     assert before_ns <= exchange.connect_ns <= exchange.ended_ns
 
 
+@pytest.mark.process
 async def test_a_server_that_does_not_accept_is_told_from_a_client_that_is_late(kind: Kind) -> None:
     """Its accept queue is full, so the kernel drops our SYN: the client has done its part, and cannot send yet."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as server:

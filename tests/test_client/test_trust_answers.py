@@ -13,6 +13,8 @@ from specbench_api.plan.plan import Point
 from specbench_testing.lies import WORLD, columns, found, names
 from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
 
 

@@ -13,6 +13,8 @@ from specbench_api.plan.plan import Point
 from specbench_testing.lies import closed_up
 from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=24, categories=ONE)
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
 

@@ -17,6 +17,8 @@ from specbench_client.analysis.summary.point import summarise_point
 from specbench_testing.lies import WORLD, columns, counters, found, names, untold
 from specbench_testing.records import Lies, World, point_of, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 INVALID, DOUBT = Severity.INVALID, Severity.DOUBT
 EMITTED, VERIFIED = "acceptance_length_emitted_pooled", "acceptance_length_verified_pooled"
 NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")

@@ -12,6 +12,8 @@ from specbench_client.metrics.frame import tidy
 from specbench_testing.lies import names
 from specbench_testing.records import NS_PER_MS, ONE, Lies, World, frame_of, record, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 INVALID, DOUBT = Severity.INVALID, Severity.DOUBT
 WORLD = World(prompts=24, categories=ONE, concurrency=(2,))
 TIMES = ("intended_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")

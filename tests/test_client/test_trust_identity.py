@@ -16,6 +16,8 @@ from specbench_client.trust.evidence import PointEvidence
 from specbench_testing.lies import WORLD, columns, found, names
 from specbench_testing.records import frame_of, record
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 NGRAM = next(point for point in WORLD.plan.points if point.arm == "ngram")
 ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.integers(0, 6)), min_size=1, max_size=8)
 """Accepted drafts of each draft step, and how many steps had no drafts."""

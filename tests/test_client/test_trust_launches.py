@@ -15,6 +15,8 @@ from specbench_client.trust.evidence import RunEvidence, Seen
 from specbench_testing.launched import launched
 from specbench_testing.records import ONE, Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 WORLD = World(prompts=20, categories=ONE)
 SGLANG = World(prompts=20, categories=ONE, edits={"spec.engine.dialect": "sglang"})
 

@@ -13,6 +13,8 @@ from specbench_api.plan.plan import Point
 from specbench_testing.lies import columns, found, names
 from specbench_testing.records import ONE, Lies, World, run_of_world, sha
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 DOUBT = Severity.DOUBT
 GREEDY = World(prompts=24, categories=ONE)
 SAMPLED = World(prompts=24, categories=ONE, temperature=0.8)

@@ -26,6 +26,8 @@ from specbench_client.workload.prompts import load_prompts
 from specbench_testing.driving import plan_of, simulator
 from specbench_testing.records import Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 DOUBT, NOTE = Severity.DOUBT, Severity.NOTE
 REASON = "placeholder: its licence does not let the text be passed on"
 

@@ -16,6 +16,8 @@ from specbench_client.trust.table import CELL_CHECKS, POINT_CHECKS, REMEDIES, RU
 from specbench_testing.launched import launched
 from specbench_testing.records import ONE, Lies, World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)
 

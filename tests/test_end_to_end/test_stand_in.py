@@ -34,6 +34,8 @@ from specbench_testing.stand_in_client import Stage
 from specbench_testing.stand_in_work import StandIn, Surroundings
 from specbench_testing.work_log import Act, Entry, WorkLog, at_once, begun_again, measured, measured_twice, two_engines
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 RUN = parse_run(operator_run({"spec.load": {"concurrency": [1, 2], "repeats": 1}}))
 PLAN = expand(RUN)
 FIRST, SECOND = (point.hash for point in PLAN.groups[0].points)

@@ -9,6 +9,8 @@ from specbench_api.spec.slo import Slo
 from specbench_operator.reconcile.telling.answer import arms_of
 from specbench_testing.records import World, run_of_world
 
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
 SLO = Slo(ttft_ms=10_000)
 
 

@@ -13,7 +13,7 @@ from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupS
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.queue import Key, WorkQueue
+from specbench_operator.handlers.queue import Backoff, Key, WorkQueue
 from specbench_operator.handlers.reconciler import Outcome, Reconciler, Workers
 from specbench_operator.handlers.relist import Relist
 from specbench_operator.state.decision import Decision, Event
@@ -75,7 +75,7 @@ class Room:
 
     stage: Stage = field(default_factory=Stage)
     telemetry: Telemetry = field(default_factory=Telemetry)
-    queue: WorkQueue = field(default_factory=WorkQueue)
+    queue: WorkQueue = field(default_factory=lambda: WorkQueue(backoff=Backoff(first_s=0.01)))
 
     def __post_init__(self) -> None:
         stage: Any = self.stage

@@ -13,7 +13,7 @@ import pytest
 from peers.kueue.controller import Kueue
 from specbench_cluster import Cluster as Ground
 from specbench_testing.cluster import Cluster
-from specbench_testing.installed import QUICK, SLOW, small_run
+from specbench_testing.installed import QUICK, small_run
 from specbench_testing.one_run import OneRun
 from specbench_testing.operating import OperatorProcess, Site, eventually
 from specbench_testing.queues import HIGH, LOW, Quota
@@ -31,6 +31,8 @@ pytestmark = [
 
 GPUS = 8
 """All that the node has, so that an engine outside the quota could not run beside one inside it."""
+LONG = ["--base-ms=270"]
+"""The baseline's point takes half a minute: time in which Kueue preempts it."""
 Begin = Callable[..., tuple[OneRun, StoredRun]]
 
 
@@ -154,7 +156,7 @@ def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
     site: Site, quota: Quota, begin: Begin
 ) -> None:
     quota.open()
-    nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": SLOW})
+    nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": LONG})
     nightly.reaches("Running")
     eventually(lambda: nightly.living("client"), "no client is at work")
     eventually(nightly_stored.unnamed, "nothing was measured yet that a preemption could spoil")

@@ -13,7 +13,7 @@ from typing import Any
 
 from specbench_cluster import Cluster as Ground
 from specbench_cluster.product import S3_ENDPOINT, Product
-from specbench_testing.cluster import Cluster
+from specbench_testing.cluster import Cluster, Refused
 from specbench_testing.one_run import OneRun
 from specbench_testing.patience import patiently
 from specbench_testing.resources import Resource, resource
@@ -22,6 +22,7 @@ from specbench_testing.stored_run import BUCKET, PROMPTS, StoredRun
 
 QUICK = {"SPECBENCH_IMAGE_PULL_GRACE_S": "10.0", "SPECBENCH_ENGINE_LOST_SETTLE_S": "5.0"}
 """The operator's patience, where waiting longer would prove no more. With a point: helm's --set makes 10 a number."""
+_NO_LOG = (400, 404)
 SLOW = ["--base-ms=90"]
 """An engine so slow that the baseline's point takes some ten seconds: time in which something can happen to it."""
 
@@ -87,7 +88,13 @@ class Installed:
 
     def log(self) -> str:
         """What the operator that lives now has logged."""
-        return "\n".join(
-            self.cluster.text(f"/api/v1/namespaces/{self.product.system}/pods/{pod['metadata']['name']}/log")
-            for pod in self.operators()
-        )
+        return "\n".join(self._log_of(pod["metadata"]["name"]) for pod in self.operators())
+
+    def _log_of(self, pod: str) -> str:
+        """Nothing of a pod that went, or has not begun, since the pods were listed."""
+        try:
+            return self.cluster.text(f"/api/v1/namespaces/{self.product.system}/pods/{pod}/log")
+        except Refused as refused:
+            if refused.status not in _NO_LOG:
+                raise
+            return ""

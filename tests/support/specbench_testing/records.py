@@ -24,6 +24,7 @@ from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, Se
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
+from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.summary.cell import Judged
 from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.analysis.summary.run import answer, judged_cells
@@ -307,7 +308,11 @@ def run_of_world(world: World, lies: Lies = HONEST, *, one_stream: bool = False)
     records = {key: [frame] for key, (_, frame) in measured.items()}
     summaries = [summary for summary, _ in measured.values()]
     honest = all(world.found_honest(summary) for summary in summaries)
-    judged = _judged(world, tuple(records)) if honest else judged_cells(world.plan, summaries, records, world.slo)
+    judged = (
+        _judged(world, tuple(records), bootstrap.RESAMPLES)
+        if honest
+        else judged_cells(world.plan, summaries, records, world.slo)
+    )
     summary = answer(world.plan, summaries, judged, CREATED, lies.launches, coverage=lies.coverage, slo=world.slo)
     kept = [finding for finding in summary.findings if one_stream or finding.check != one_stream_check.CHECK.name]
     return summary.model_copy(update={"findings": kept})
@@ -320,8 +325,8 @@ def _known(world: World) -> World:
 
 
 @lru_cache(maxsize=WORLDS_KEPT)
-def _judged(world: World, points: tuple[str, ...]) -> list[Judged]:
-    """The cells of these points, of which nobody lies."""
+def _judged(world: World, points: tuple[str, ...], resamples: int) -> list[Judged]:
+    """The cells of these points, of which nobody lies. `resamples`: of the intervals in them, as it is set now."""
     measured = [point for point in world.plan.points if point.hash in points]
     records = {point.hash: [world.records(point)] for point in measured}
     return judged_cells(world.plan, [world.honest(point) for point in measured], records, world.slo)

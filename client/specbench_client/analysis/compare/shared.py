@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.statistics.bootstrap import RESAMPLES, Layout, draws, layout_of
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics.bootstrap import Layout, draws, layout_of
 from specbench_client.analysis.statistics.draws import Codes, drawn
 from specbench_client.metrics.frame import Mask, Values, flags, numbers
 from specbench_client.metrics.pairing import ARM, KEY, Pairs, histories, with_pass
@@ -65,10 +66,13 @@ class Shared:
     layout: Layout
     """Of both sides' rows together: only its prompts and strata mean anything."""
 
-    def draws(self, seed: int, resamples: int = RESAMPLES) -> Iterator[tuple[Values, Values, Values]]:
-        """Blocks of draws: repeats before, repeats after, and prompts, one draw of which serves both sides."""
+    def draws(self, seed: int, resamples: int | None = None) -> Iterator[tuple[Values, Values, Values]]:
+        """Blocks of draws: repeats before, repeats after, and prompts, one draw of which serves both sides.
+
+        `resamples`: RESAMPLES of them without one.
+        """
         chance = [np.random.default_rng((seed, side)) for side in (1, 2)]
-        for _, prompts in draws(self.layout, seed, resamples):
+        for _, prompts in draws(self.layout, seed, resamples or bootstrap.RESAMPLES):
             size, sides = len(prompts), (self.before.repeats, self.after.repeats)
             before, after = (drawn(rng, repeats, size) for rng, repeats in zip(chance, sides, strict=True))
             yield before.astype(np.float64), after.astype(np.float64), prompts.astype(np.float64)

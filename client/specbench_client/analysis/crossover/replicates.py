@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from specbench_client.analysis.statistics.bootstrap import RESAMPLES
+from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.frame import Values
 
@@ -27,7 +27,8 @@ def replicates(ratios: Sequence[LogRatio], seed: int) -> Values:
     """Return replicates × places of log ratios. Each must have an interval that holds what runs do."""
     rng = np.random.default_rng((seed, _PURPOSE))
     known = np.unique(np.concatenate([each.repeats for each in ratios]))
-    normals, uniform = rng.standard_normal((RESAMPLES, known.size)), rng.random(RESAMPLES)
+    count = bootstrap.RESAMPLES
+    normals, uniform = rng.standard_normal((count, known.size)), rng.random(count)
     return np.stack([_of(each, normals[:, np.isin(known, each.repeats)], uniform) for each in ratios], axis=1)
 
 

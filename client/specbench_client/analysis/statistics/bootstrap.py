@@ -100,9 +100,9 @@ def draws(layout: Layout, seed: int, resamples: int) -> Iterator[Draw]:
     return draws_of(layout.stratum_of, layout.repeats, seed, resamples)
 
 
-def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int, resamples: int = RESAMPLES) -> Values:
+def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int) -> Values:
     """Return, for each resample, the sum over each matrix: resamples × matrices. One draw serves all of them."""
-    return sums(matrices, layout.stratum_of, seed, resamples)
+    return sums(matrices, layout.stratum_of, seed, RESAMPLES)
 
 
 def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
@@ -158,11 +158,11 @@ def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen
     return Chosen(runs, method, layout.repeats - 1, over_repeats=True)
 
 
-def describe(layout: Layout, resamples: int = RESAMPLES) -> str:
+def describe(layout: Layout) -> str:
     """Say how an interval by `draws` was made."""
     within = " within categories" if layout.stratified else ""
     levels = f"{layout.repeats} repeats, then of " if layout.repeats > 1 else ""
     return (
-        f"bootstrap, unit: prompt; {resamples} resamples of {levels}{layout.prompts} prompts{within},"
+        f"bootstrap, unit: prompt; {RESAMPLES} resamples of {levels}{layout.prompts} prompts{within},"
         f" expanded percentiles{_LEFT_OUT.get(layout.repeats, '')}"
     )

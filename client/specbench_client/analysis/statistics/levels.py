@@ -24,9 +24,9 @@ import numpy as np
 from scipy import special
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
+from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
-    RESAMPLES,
     Bounds,
     Chosen,
     Layout,
@@ -118,7 +118,7 @@ def _both(
     low, high = levels.value - reach * np.hypot(below, runs), levels.value + reach * np.hypot(above, runs)
     within = " within categories" if layout.stratified else ""
     method = (
-        f"bootstrap, unit: prompt; {RESAMPLES} resamples of {layout.prompts} prompts{within}, {how};"
+        f"bootstrap, unit: prompt; {bootstrap.RESAMPLES} resamples of {layout.prompts} prompts{within}, {how};"
         f" the variance of {layout.repeats} repeats added"
     )
     freedom = float(np.clip(special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.analysis.statistics.bootstrap import FINITE_SHARE, LEVEL, PROMPTS_MIN, RESAMPLES, Bounds, Layout
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics.bootstrap import FINITE_SHARE, LEVEL, PROMPTS_MIN, Bounds, Layout
 from specbench_client.analysis.statistics.draws import sums
 from specbench_client.metrics.frame import Values
 
@@ -28,13 +29,13 @@ def studentised(over: Values, under: Values, layout: Layout, seed: int) -> Bound
     if layout.prompts < PROMPTS_MIN or sizes.min() < PROMPTS_MIN:
         return None
     moments = _moments(over.sum(axis=0), under.sum(axis=0), layout)
-    drawn = sums([each[np.newaxis] for each in moments], layout.stratum_of, seed, RESAMPLES)
-    found, errors = _ratio_and_error(drawn.reshape(RESAMPLES, -1, _MOMENTS), sizes)
+    drawn = sums([each[np.newaxis] for each in moments], layout.stratum_of, seed, bootstrap.RESAMPLES)
+    found, errors = _ratio_and_error(drawn.reshape(len(drawn), -1, _MOMENTS), sizes)
     value, error = (float(each[0]) for each in _ratio_and_error(moments.sum(axis=1).reshape(1, -1, _MOMENTS), sizes))
     with np.errstate(divide="ignore", invalid="ignore"):
         quotients = (found - value) / errors
     known = quotients[np.isfinite(quotients)]
-    if known.size < FINITE_SHARE * RESAMPLES:
+    if known.size < FINITE_SHARE * len(drawn):
         return None
     low, high = (float(each) for each in np.percentile(known, [100 * TAIL, 100 * (1 - TAIL)]))
     return Bounds(value - high * error, value - low * error)
