@@ -22,6 +22,7 @@ from specbench_operator.reconcile.launches.group import GroupView, Launches, Ter
 from specbench_operator.reconcile.launches.judgement import Judgement
 from specbench_operator.reconcile.launches.launch import judge
 from specbench_operator.reconcile.launches.nodes import known_nodes, served_on
+from specbench_operator.reconcile.launches.numbers import unused
 from specbench_operator.reconcile.moments import from_text
 from specbench_operator.settings import Settings
 from specbench_operator.state.nodes import Node, NodeUnread
@@ -112,12 +113,15 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
     groups = without_hopeless(
         [
             _with_pod(
-                view_group(
-                    group,
-                    _launches(children, patience, settings, group.index, hints.get(group.index)),
-                    stored,
-                    hints.get(group.index),
-                    terms,
+                unused(
+                    view_group(
+                        group,
+                        _launches(children, patience, settings, group.index, hints.get(group.index)),
+                        stored,
+                        hints.get(group.index),
+                        terms,
+                    ),
+                    stored.launches.get(group.index) if stored else None,
                 ),
                 children,
             )
