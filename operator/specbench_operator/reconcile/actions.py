@@ -102,7 +102,9 @@ def releases(children: Children) -> tuple[Ref, ...]:
 
 
 def _plan(scene: Scene) -> Iterator[Mapping[str, Any]]:
-    yield plan_config(scene.run, scene.plan)
+    """Where results are carried on, not before S3 has told by which plan."""
+    if scene.run.spec.results.adopt is None or scene.stored is not None:
+        yield plan_config(scene.run, scene.plan)
 
 
 def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
