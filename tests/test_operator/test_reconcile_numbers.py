@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -38,6 +38,24 @@ def test_a_launch_that_status_forgot_keeps_its_number_though_the_run_is_suspende
     assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
     assert (world.group(0).attempt, world.group(0).given_back) == (1, 1)
     assert world.jobs[world.engine(0, 0)].verdict.reason == SUSPENDED  # type: ignore[union-attr]
+
+
+def test_no_other_engine_is_launched_before_the_stopped_job_has_ended() -> None:
+    """It was made a moment ago: its controller may yet give it a pod, before it sees the deadline."""
+    world = World()
+    world.settle()
+    world.lose_status()
+    suspend(world)
+    world.look()
+    stopped = world.jobs[world.engine()]
+    assert stopped.verdict is not None
+    world.jobs[world.engine()] = replace(stopped, failure=None)
+    suspend(world, suspended=False)
+    world.settle()
+    assert world.launched == [world.engine(0, 0)]
+    world.fail_job(world.engine(), "DeadlineExceeded")
+    world.settle()
+    assert world.launched == [world.engine(0, 0), world.engine(0, 1)]
 
 
 def test_a_launch_whose_first_status_was_refused_keeps_its_number() -> None:
