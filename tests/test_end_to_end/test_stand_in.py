@@ -131,6 +131,19 @@ def entry(act: Act, client: str, point: str, run: str = "uid") -> Entry:
     return Entry(act, "now", "name", run, client, point)
 
 
+def test_of_the_log_a_line_that_is_being_written_is_left_for_the_next_look(make: Callable[[str], StandIn]) -> None:
+    log = make("0-a").log
+    assert log.entries() == []
+    first, second = entry(Act.BEGUN, "a", "p"), entry(Act.MEASURED, "a", "p")
+    log.add(first)
+    log.add(second)
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole[:-1])
+    assert log.entries() == [first]
+    log.path.write_bytes(whole)
+    assert log.entries() == [first, second]
+
+
 def test_the_log_tells_what_was_measured_twice_and_who_worked_at_once() -> None:
     first = [entry(Act.BEGUN, "a", "p"), entry(Act.MEASURED, "a", "p")]
     second = [entry(Act.BEGUN, "b", "p"), entry(Act.MEASURED, "b", "p")]
