@@ -40,7 +40,7 @@ def test_a_run_that_was_lost_with_one_point_measured_is_imported_and_measures_th
     product: Installed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, stored = product.begin("lost", {"spec.engine.args": SLOW})
-    eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 120)
+    eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 240)
     run.delete()
     eventually(lambda: run.children("pods") == [], "pods outlive their run")
     kept = stored.manifests()
@@ -71,7 +71,7 @@ def test_a_run_that_was_lost_with_one_point_measured_is_imported_and_measures_th
 
 def test_a_uid_under_which_nothing_lies_is_refused_before_anything_is_launched(product: Installed) -> None:
     run, _ = product.begin("nothing", {"spec.results.adopt": "7d0f6bd8-4c4b-4d53-9d53-000000000001"})
-    run.reaches("Invalid", within_s=60)
+    run.reaches("Invalid", within_s=120)
     assert "no results lie at s3://bench-results" in run.said("Validated")[2]
     assert [run.children(kind) for kind in ("jobs", "pods", "services")] == [[], [], []]
 

@@ -104,7 +104,7 @@ def _may_be_deleted(run: OneRun, stored: StoredRun) -> None:
 def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: Installed) -> None:
     run, stored = product.begin("suspended", {"spec.engine.args": SLOW})
     with Witness(run, stored) as witness:
-        eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 120)
+        eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 240)
         run.suspend(suspended=True)
         run.reaches("Suspended")
         eventually(lambda: run.gpus() == 0 and run.at_work() == [], "the GPUs are still held")
@@ -128,7 +128,7 @@ def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_w
 
 def test_a_spec_that_only_the_operator_can_judge_is_refused_in_status_and_creates_nothing(product: Installed) -> None:
     run, stored = product.begin("refused", {"spec.engine.args": ["--port=1"]})
-    run.reaches("Invalid", within_s=30)
+    run.reaches("Invalid", within_s=120)
     validated, reason, message = run.said("Validated")
     assert (validated, reason) == ("False", "InvalidSpec")
     assert "spec.engine.args[0]" in message

@@ -281,7 +281,7 @@ def test_a_drained_engine_is_preempted_and_launched_again_and_its_job_says_so(
     eventually(lambda: "demo-g0-1" in site.names("jobs", "engine"), f"it is not launched again: {site.status('demo')}")
     row = eventually(lambda: [row for row in site.status("demo")["groups"] if row["attempt"] == 1])[0]
     assert (row["preemptions"], row.get("givenBack", 0)) == (1, 0)
-    eventually(lambda: "Preempted" in site.reasons(), "no event tells of it")
+    site.tells("Preempted")
     (first, _) = site.items("jobs", "engine")
     assert '"reason": "Preempted"' in first["metadata"]["annotations"]["specbench.io/verdict"]
 

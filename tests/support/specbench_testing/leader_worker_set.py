@@ -50,7 +50,7 @@ def leader_worker_sets(cluster: Cluster, namespace: str, folder: Path) -> Iterat
             _remove(cluster, _path(hook))
         _remove(cluster, f"{DEFINITIONS}/{SETS}")
         process.terminate()
-        process.wait(30)
+        process.wait(120)
 
 
 def _configuration(folder: Path, port: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from specbench_testing.ports import free_port
 from specbench_testing.resources import Resource
 from specbench_testing.runs import Runs
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 ACCOUNT = "specbench-operator"
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 RULES: list[dict[str, list[str]]] = [
@@ -276,7 +276,7 @@ class OperatorProcess:
         """End it; its exit code."""
         assert self.process is not None
         self.process.send_signal(how)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=120)
         self.process = None
         return code
 
