@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from specbench_testing import operating
 from specbench_testing.cluster import Cluster
 from specbench_testing.one_run import OneRun
 from specbench_testing.operating import Site
@@ -35,7 +34,7 @@ class Slow:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operating.time, "sleep", lambda _: None)
+    monkeypatch.setattr("specbench_testing.operating.time.sleep", lambda _: None)
 
 
 @pytest.fixture
