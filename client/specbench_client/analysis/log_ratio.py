@@ -7,7 +7,7 @@ interval over the repeats' own logs is taken where it is wider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.bootstrap import LEVEL, Chosen, inflation, layout_of
+from specbench_client.analysis.bootstrap import LEVEL, Chosen, Layout, inflation, layout_of
 from specbench_client.analysis.levels import Levels, interval, resampled
 from specbench_client.metrics.frame import Values
 
@@ -60,16 +60,47 @@ class LogRatio:
             unit=unit,
             definition=definition,
             n=self.prompts,
-            interval=self._interval(scale),
+            interval=exponential(self.chosen, scale) if self.chosen else None,
             source="both",
         )
 
-    def _interval(self, scale: float) -> FigureInterval | None:
-        if self.chosen is None:
+
+def exponential(chosen: Chosen, scale: float = 1.0) -> FigureInterval:
+    """Return an interval that was made on the log, on the figure's own scale: scale × exp(log)."""
+    low, high = (float(np.exp(bound)) * scale for bound in (chosen.bounds.low, chosen.bounds.high))
+    method = f"{chosen.method}, on the log ratio"
+    return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(chosen.freedom))
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Sums of some rows by repeat and prompt, of which one log ratio or several are made."""
+
+    layout: Layout
+    repeats: Values
+    """Which repeats there are."""
+    matrices: Mapping[str, Values]
+    """Repeats × prompts, by the part's name."""
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, parts: Mapping[str, Values]) -> Laid:
+        """`rows`: repeat, prompt_id, category. `parts`: one number a row each, complete."""
+        layout = layout_of(rows)
+        laid = {name: layout.matrix(values) for name, values in parts.items()}
+        return cls(layout, np.unique(rows["repeat"].to_numpy(np.float64)), laid)
+
+    def log_ratio(self, signs: Mapping[str, int], seed: int) -> LogRatio | None:
+        """Return Σ sign × log(Σ part) over the parts that have a sign; None where a sum is not positive."""
+        laid, signed = [self.matrices[name] for name in signs], list(signs.values())
+        sums = np.array([matrix.sum() for matrix in laid])
+        if (sums <= 0).any():
             return None
-        low, high = (float(np.exp(bound)) * scale for bound in (self.chosen.bounds.low, self.chosen.bounds.high))
-        method = f"{self.chosen.method}, on the log ratio"
-        return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(self.chosen.freedom))
+        value = float(_log(sums, signed))
+        samples = _log(resampled(laid, self.layout, seed), signed)
+        runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signed)
+        chosen = interval(Levels(value, samples, _influence(laid, signed), runs), self.layout)
+        spread = value + (samples - value) * inflation(self.layout) if chosen else samples
+        return LogRatio(value, self.layout.prompts, spread, self.repeats, runs, chosen)
 
 
 def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int], seed: int) -> LogRatio | None:
@@ -77,17 +108,11 @@ def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int],
 
     `rows`: repeat, prompt_id, category. `parts`: one number a row each, complete.
     """
-    sums = np.array([values.sum() for values in parts])
-    if not len(rows) or (sums <= 0).any():
+    if not len(rows):
         return None
-    layout = layout_of(rows)
-    laid = [layout.matrix(values) for values in parts]
-    value = float(_log(sums, signs))
-    samples = _log(resampled(laid, layout, seed), signs)
-    runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signs)
-    chosen = interval(Levels(value, samples, _influence(laid, signs), runs), layout)
-    spread = value + (samples - value) * inflation(layout) if chosen else samples
-    return LogRatio(value, layout.prompts, spread, np.unique(rows["repeat"].to_numpy(np.float64)), runs, chosen)
+    names = [f"{index}" for index in range(len(parts))]
+    laid = Laid.of(rows, dict(zip(names, parts, strict=True)))
+    return laid.log_ratio(dict(zip(names, signs, strict=True)), seed)
 
 
 def _influence(laid: Sequence[Values], signs: Sequence[int]) -> Values:

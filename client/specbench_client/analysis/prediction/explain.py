@@ -7,17 +7,24 @@ alone would flatter the drafter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 
-import numpy as np
-
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, Prediction
 from specbench_api.outcome.stepcost import StepObservation
-from specbench_client.analysis.bootstrap import LEVEL, Chosen, expanded, t_bounds, wider
-from specbench_client.analysis.prediction.parts import Factors, Parted, parted
+from specbench_client.analysis.prediction.parts import (
+    ACCEPTANCE,
+    GAP,
+    LENGTH,
+    MEASURED,
+    PREDICTED,
+    PREFILL,
+    STEP_TIME,
+    Parted,
+    Powers,
+    parted,
+)
 from specbench_client.analysis.stepcost.fit import Fitted
-from specbench_client.metrics.frame import Values
 from specbench_client.metrics.pairing import Pairs
 
 _MEANINGS = {
@@ -33,27 +40,25 @@ _MEANINGS = {
 }
 _AT_EQUAL_BATCH = "Step time of the baseline ÷ that of the arm, at the baseline's batch by the step-cost profile"
 
-_Part = Callable[[Factors], Values]
-
 
 def prediction(
     pairs: Pairs, asked_tokens: int, seed: int, constant: ConstantAcceptance | None = None
 ) -> Prediction | None:
     """Explain one cell; None where no pair has all parts. `asked_tokens`: draft tokens a step."""
-    found = parted(pairs, seed)
+    found = parted(pairs)
     if found is None:
         return None
-    ideal = np.log(asked_tokens + 1)
+    ideal, told = asked_tokens + 1.0, _Told(found, seed)
     return Prediction(
-        measured=_figure("measured", found, lambda parts: parts.measured),
-        predicted=_figure("predicted", found, lambda parts: parts.predicted),
-        gap=_figure("gap", found, lambda parts: parts.gap),
-        ideal=_bare("ideal", asked_tokens + 1.0, found.layout.prompts),
-        acceptance=_figure("acceptance", found, lambda parts: parts.acceptance - ideal),
-        step_cost=_figure("step_cost", found, lambda parts: parts.step_time),
+        measured=told.figure("measured", MEASURED),
+        predicted=told.figure("predicted", PREDICTED),
+        gap=told.figure("gap", GAP),
+        ideal=_bare("ideal", ideal, found.laid.layout.prompts),
+        acceptance=told.figure("acceptance", ACCEPTANCE, 1 / ideal),
+        step_cost=told.figure("step_cost", STEP_TIME),
         occupancy=_bare("occupancy", None, 0),
-        prefill=_figure("prefill", found, lambda parts: parts.prefill),
-        length=_figure("length", found, lambda parts: parts.length),
+        prefill=told.figure("prefill", PREFILL),
+        length=told.figure("length", LENGTH),
         constant=constant,
     )
 
@@ -97,25 +102,18 @@ def _scaled(figure: Figure, factor: float, definition: str) -> Figure:
     return figure.model_copy(update={"value": value * factor, "interval": moved, "definition": definition})
 
 
-def _figure(name: str, found: Parted, of: _Part) -> Figure:
-    value = float(of(found.value))
-    resampled = expanded(value, of(found.resampled), found.layout)
-    chosen = wider(resampled, t_bounds(value, of(found.repeats)), found.layout)
-    return Figure(
-        value=float(np.exp(value)),
-        unit="ratio",
-        definition=f"{_MEANINGS[name]}; {found.pairs} pairs",
-        n=found.layout.prompts,
-        interval=_interval(chosen) if chosen else None,
-        source="both",
-    )
+@dataclass(frozen=True)
+class _Told:
+    """Factors as figures, each times a scale."""
+
+    parted: Parted
+    seed: int
+
+    def figure(self, name: str, powers: Powers, scale: float = 1.0) -> Figure:
+        definition = f"{_MEANINGS[name]}; {self.parted.pairs} pairs"
+        return self.parted.ratio(powers, self.seed).figure(definition, scale=scale)
 
 
 def _bare(name: str, value: float | None, n: int) -> Figure:
     unit = "tokens/step" if name == "ideal" else "ratio"
     return Figure(value=value, unit=unit, definition=_MEANINGS[name], n=n, source="both")
-
-
-def _interval(chosen: Chosen) -> FigureInterval:
-    low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
-    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")

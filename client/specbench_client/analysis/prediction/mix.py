@@ -22,18 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixCategory
-from specbench_client.analysis.bootstrap import (
-    LEVEL,
-    Chosen,
-    Layout,
-    expanded,
-    layout_of,
-    resampled_sums,
-    t_bounds,
-    wider,
-)
+from specbench_client.analysis.bootstrap import Layout, layout_of
+from specbench_client.analysis.levels import Levels, interval, resampled
+from specbench_client.analysis.log_ratio import exponential
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 
@@ -45,6 +38,10 @@ LENGTH = "Predicted for the mix: Σ w·(T − 1) / Σ w·s, w: share of requests
 _PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "told")
 """Sums over a category's requests; the last three over those that tell their steps."""
 _REQUESTS, _LATER, _STEPS, _TOLD = 4, 5, 6, 7
+_Powers = Mapping[int, int]
+"""Of the parts in a ratio, by their place."""
+_SPEEDUP: _Powers = {0: 1, 1: -1, 2: -1, 3: 1}
+_LENGTH: _Powers = {_LATER: 1, _STEPS: -1}
 
 
 @dataclass(frozen=True)
@@ -85,19 +82,51 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
         return None
     layout = layout_of(kept)
     stacked = [np.where(category == name, part, 0.0) for name in names for part in parts[:, whole]]
-    matrices = [layout.matrix(values) for values in stacked]
-    weights = np.array([given[name] for name in names])
-    sums = np.array([matrix.sum() for matrix in matrices])
-    by_repeat = np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1)
-    drawn = resampled_sums(matrices, layout, seed)
-    value, repeats, samples = (_weighed(each, weights) for each in (sums, by_repeat, drawn))
+    sums = _Sums(layout, [layout.matrix(values) for values in stacked], np.array([given[name] for name in names]))
     return Mixed(
-        speedup=_figure(SPEEDUP, "ratio", [_log_speedup(each) for each in (value, repeats, samples)], layout),
-        acceptance_length=_figure(
-            LENGTH, "tokens/step", [_log_length(each) for each in (value, repeats, samples)], layout
-        ),
-        categories=_told(names, weights, sums.reshape(len(names), len(_PARTS))),
+        speedup=_figure(SPEEDUP, "ratio", _SPEEDUP, sums, seed),
+        acceptance_length=_figure(LENGTH, "tokens/step", _LENGTH, sums, seed),
+        categories=_told(names, sums.weights, sums.whole),
     )
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Sums over the requests of each category by repeat and prompt: a matrix for each category and each of `_PARTS`."""
+
+    layout: Layout
+    matrices: list[Values]
+    weights: Values
+
+    @property
+    def whole(self) -> Values:
+        """Categories × parts."""
+        return np.array([matrix.sum() for matrix in self.matrices]).reshape(self.weights.size, len(_PARTS))
+
+    def levels(self, powers: _Powers, seed: int) -> Levels:
+        """Of a log ratio of the mix's sums."""
+        by_repeat = np.stack([matrix.sum(axis=1) for matrix in self.matrices], axis=1)
+        drawn = resampled(self.matrices, self.layout, seed)
+        value, repeats, samples = (
+            _log(_weighed(each, self.weights), powers) for each in (self.whole.ravel(), by_repeat, drawn)
+        )
+        return Levels(float(value), samples, self._influence(powers), repeats)
+
+    def _influence(self, powers: _Powers) -> Values:
+        """How much each repeat × prompt moves the log: w · (sum − mean × requests) ÷ the category's requests ÷ the mix's.
+
+        That is the influence on the mean of its category, and the mix is a sum of these.
+        """
+        laid = np.stack(self.matrices).reshape(*self.whole.shape, *self.matrices[0].shape)
+        mixed = _weighed(self.whole.ravel(), self.weights)
+        moved = np.zeros(self.matrices[0].shape)
+        for part, power in powers.items():
+            requests = _REQUESTS if part < _LATER else _TOLD
+            for category, weight in enumerate(self.weights):
+                asked, mean = self.whole[category, requests], _means(self.whole[category])[part]
+                apart = laid[category, part] - mean * laid[category, requests]
+                moved += power * weight * apart / asked / mixed[part]
+        return moved
 
 
 def _of_mix(pairs: Pairs, given: Mapping[str, float]) -> Pairs:
@@ -133,32 +162,26 @@ def _means(sums: Values) -> Values:
     return np.concatenate([every, told], axis=-1)
 
 
-def _log_speedup(parts: Values) -> Values:
+def _log(parts: Values, powers: _Powers) -> Values:
+    """… × parts → …: Σ power × log(part)."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(parts)
-        return np.asarray(logs[..., 0] - logs[..., 1] - logs[..., 2] + logs[..., 3], dtype=np.float64)
+        logs = np.log(parts[..., list(powers)]) * np.array(list(powers.values()))
+    return np.asarray(logs.sum(axis=-1), dtype=np.float64)
 
 
-def _log_length(parts: Values) -> Values:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(parts)
-        return np.asarray(logs[..., _LATER] - logs[..., _STEPS], dtype=np.float64)
-
-
-def _figure(definition: str, unit: str, logs: Sequence[Values], layout: Layout) -> Figure:
-    value = float(logs[0])
-    if not np.isfinite(value):
+def _figure(definition: str, unit: str, powers: _Powers, sums: _Sums, seed: int) -> Figure:
+    levels = sums.levels(powers, seed)
+    if not np.isfinite(levels.value):
         return Figure(unit=unit, definition=definition, n=0, source="both")
-    chosen = wider(expanded(value, logs[2], layout), t_bounds(value, logs[1]), layout)
-    interval = _interval(chosen) if chosen else None
+    chosen = interval(levels, sums.layout)
     return Figure(
-        value=float(np.exp(value)), unit=unit, definition=definition, n=layout.prompts, interval=interval, source="both"
+        value=float(np.exp(levels.value)),
+        unit=unit,
+        definition=definition,
+        n=sums.layout.prompts,
+        interval=exponential(chosen) if chosen else None,
+        source="both",
     )
-
-
-def _interval(chosen: Chosen) -> FigureInterval:
-    low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
-    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")
 
 
 def _told(names: Sequence[str], weights: Values, sums: Values) -> list[MixCategory]:
@@ -171,7 +194,7 @@ def _told(names: Sequence[str], weights: Values, sums: Values) -> list[MixCatego
             tokens_share=float(tokens[place] / tokens.sum()),
             time_share=float(time[place] / time.sum()),
             acceptance_length=_positive(sums[place, _LATER], sums[place, _STEPS]),
-            speedup=float(np.exp(_log_speedup(sums[place]))),
+            speedup=float(np.exp(_log(sums[place], _SPEEDUP))),
         )
         for place, name in enumerate(names)
     ]
