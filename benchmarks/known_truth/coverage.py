@@ -49,10 +49,11 @@ def truths(experiment: Experiment) -> dict[str, float]:
 def measured(experiment: Experiment, seed: int) -> dict[str, Figure]:
     """The figures of one experiment with their intervals, as a cell of a run would have them."""
     arm, baseline = experiment.arms(seed)
-    pairs = _paired(arm, baseline)
+    pairs = paired(arm, baseline)
     sample = Sample(arm, seed)
     factors, mix = prediction(pairs, experiment.drafts, seed), mixed(pairs, MIX, seed)
-    assert factors is not None and mix is not None
+    assert factors is not None
+    assert mix is not None
     return {
         **{name: speedup(name, pairs, seed).figure for name in QUOTIENTS},
         **ratio_figures(sample, RATIOS),
@@ -134,8 +135,8 @@ def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
     }
 
 
-def _paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
-    """Every request with its partner: nothing fails here."""
+def paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
+    """Return every request with its partner: nothing fails here."""
     sides = [
         rows[[*KEY, *SIDE]].rename(columns={name: name + suffix for name in SIDE})
         for rows, suffix in ((arm, ARM), (baseline, BASELINE))

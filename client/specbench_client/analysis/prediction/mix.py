@@ -10,8 +10,9 @@ Where both sides answered alike that is 1 / Σ (τ_c / S_c), the harmonic mean o
 shares τ_c of the *baseline's time*; the acceptance length is the mean with their shares of *steps*, or harmonic with
 their shares of tokens. A mean of speed-ups by shares of requests is neither, and too large.
 
-Prompts are drawn within their category for the interval. What is presumed, and cannot be seen in the records: that a
-request of a category takes the time that it took beside the categories of the measured mix.
+The interval is that of every other ratio (`analysis.levels`), prompts drawn within their category: where the mix is the
+measured one, it is the speed-up's own. What is presumed, and cannot be seen in the records: that a request of a
+category takes the time that it took beside the categories of the measured mix.
 """
 
 from __future__ import annotations
@@ -24,9 +25,16 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixCategory
-from specbench_client.analysis.bootstrap import Layout, layout_of
-from specbench_client.analysis.levels import Levels, interval, resampled
+from specbench_client.analysis.levels import interval
 from specbench_client.analysis.log_ratio import exponential
+from specbench_client.analysis.prediction.mix_sums import (
+    ACCEPTANCE,
+    BASELINE_TIME,
+    BASELINE_TOKENS,
+    SPEED,
+    MixSums,
+    Powers,
+)
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 
@@ -35,13 +43,6 @@ SPEEDUP = (
     " E: tokens and stream time of a category's mean request, over paired requests"
 )
 LENGTH = "Predicted for the mix: Σ w·(T − 1) / Σ w·s, w: share of requests, s: steps of a category's mean request"
-_PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "told")
-"""Sums over a category's requests; the last three over those that tell their steps."""
-_REQUESTS, _LATER, _STEPS, _TOLD = 4, 5, 6, 7
-_Powers = Mapping[int, int]
-"""Of the parts in a ratio, by their place."""
-_SPEEDUP: _Powers = {0: 1, 1: -1, 2: -1, 3: 1}
-_LENGTH: _Powers = {_LATER: 1, _STEPS: -1}
 
 
 @dataclass(frozen=True)
@@ -77,56 +78,14 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     rows, parts = inside.rows, _parts(inside)
     whole: Mask = np.asarray(~np.isnan(parts[:4]).any(axis=0), dtype=np.bool_)
     kept = rows.loc[whole, ["repeat", "prompt_id"]].assign(category=rows.loc[whole, "category" + BASELINE])
-    names, category = list(given), kept["category"].to_numpy(object)
-    if not len(kept) or set(category) != set(names):
+    if set(kept["category"]) != set(given):
         return None
-    layout = layout_of(kept)
-    stacked = [np.where(category == name, part, 0.0) for name in names for part in parts[:, whole]]
-    sums = _Sums(layout, [layout.matrix(values) for values in stacked], np.array([given[name] for name in names]))
+    sums = MixSums.of(kept, parts[:, whole], given)
     return Mixed(
-        speedup=_figure(SPEEDUP, "ratio", _SPEEDUP, sums, seed),
-        acceptance_length=_figure(LENGTH, "tokens/step", _LENGTH, sums, seed),
-        categories=_told(names, sums.weights, sums.whole),
+        speedup=_figure(SPEEDUP, "ratio", sums, SPEED, seed),
+        acceptance_length=_figure(LENGTH, "tokens/step", sums, ACCEPTANCE, seed),
+        categories=_told(list(given), sums),
     )
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Sums over the requests of each category by repeat and prompt: a matrix for each category and each of `_PARTS`."""
-
-    layout: Layout
-    matrices: list[Values]
-    weights: Values
-
-    @property
-    def whole(self) -> Values:
-        """Categories × parts."""
-        return np.array([matrix.sum() for matrix in self.matrices]).reshape(self.weights.size, len(_PARTS))
-
-    def levels(self, powers: _Powers, seed: int) -> Levels:
-        """Of a log ratio of the mix's sums."""
-        by_repeat = np.stack([matrix.sum(axis=1) for matrix in self.matrices], axis=1)
-        drawn = resampled(self.matrices, self.layout, seed)
-        value, repeats, samples = (
-            _log(_weighed(each, self.weights), powers) for each in (self.whole.ravel(), by_repeat, drawn)
-        )
-        return Levels(float(value), samples, self._influence(powers), repeats)
-
-    def _influence(self, powers: _Powers) -> Values:
-        """How much each repeat × prompt moves the log: w · (sum − mean × requests) ÷ the category's requests ÷ the mix's.
-
-        That is the influence on the mean of its category, and the mix is a sum of these.
-        """
-        laid = np.stack(self.matrices).reshape(*self.whole.shape, *self.matrices[0].shape)
-        mixed = _weighed(self.whole.ravel(), self.weights)
-        moved = np.zeros(self.matrices[0].shape)
-        for part, power in powers.items():
-            requests = _REQUESTS if part < _LATER else _TOLD
-            for category, weight in enumerate(self.weights):
-                asked, mean = self.whole[category, requests], _means(self.whole[category])[part]
-                apart = laid[category, part] - mean * laid[category, requests]
-                moved += power * weight * apart / asked / mixed[part]
-        return moved
 
 
 def _of_mix(pairs: Pairs, given: Mapping[str, float]) -> Pairs:
@@ -135,7 +94,7 @@ def _of_mix(pairs: Pairs, given: Mapping[str, float]) -> Pairs:
 
 
 def _parts(pairs: Pairs) -> Values:
-    """`_PARTS` × pairs."""
+    """`mix_sums.PARTS` × pairs."""
     rows = pairs.rows
     tokens, baseline = numbers(rows, "tokens" + ARM), numbers(rows, "tokens" + BASELINE)
     steps = numbers(rows, STEPS + ARM) if STEPS + ARM in rows else np.full(len(rows), np.nan)
@@ -149,29 +108,9 @@ def _time(rows: pd.DataFrame, side: str) -> Values:
     return numbers(rows, "last_token_ns" + side) - numbers(rows, "intended_ns" + side)
 
 
-def _weighed(sums: Values, weights: Values) -> Values:
-    """… × categories·parts → … × parts: Σ w · (sum over the category ÷ its requests)."""
-    means = _means(sums.reshape(*sums.shape[:-1], weights.size, len(_PARTS)))
-    return np.asarray((means * weights[:, np.newaxis]).sum(axis=-2), dtype=np.float64)
-
-
-def _means(sums: Values) -> Values:
-    """Of a category's request."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        every, told = sums[..., :_LATER] / sums[..., [_REQUESTS]], sums[..., _LATER:] / sums[..., [_TOLD]]
-    return np.concatenate([every, told], axis=-1)
-
-
-def _log(parts: Values, powers: _Powers) -> Values:
-    """… × parts → …: Σ power × log(part)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(parts[..., list(powers)]) * np.array(list(powers.values()))
-    return np.asarray(logs.sum(axis=-1), dtype=np.float64)
-
-
-def _figure(definition: str, unit: str, powers: _Powers, sums: _Sums, seed: int) -> Figure:
+def _figure(definition: str, unit: str, sums: MixSums, powers: Powers, seed: int) -> Figure:
     levels = sums.levels(powers, seed)
-    if not np.isfinite(levels.value):
+    if levels is None:
         return Figure(unit=unit, definition=definition, n=0, source="both")
     chosen = interval(levels, sums.layout)
     return Figure(
@@ -184,21 +123,17 @@ def _figure(definition: str, unit: str, powers: _Powers, sums: _Sums, seed: int)
     )
 
 
-def _told(names: Sequence[str], weights: Values, sums: Values) -> list[MixCategory]:
-    means = _means(sums)
-    tokens, time = weights * means[:, 2], weights * means[:, 3]
+def _told(names: Sequence[str], sums: MixSums) -> list[MixCategory]:
+    means, speedups, lengths = sums.means, sums.ratios(SPEED), sums.ratios(ACCEPTANCE)
+    tokens, time = (sums.weights * means[:, place] for place in (BASELINE_TOKENS, BASELINE_TIME))
     return [
         MixCategory(
             category=name,
-            requests_share=float(weights[place]),
+            requests_share=float(sums.weights[place]),
             tokens_share=float(tokens[place] / tokens.sum()),
             time_share=float(time[place] / time.sum()),
-            acceptance_length=_positive(sums[place, _LATER], sums[place, _STEPS]),
-            speedup=float(np.exp(_log(sums[place], _SPEEDUP))),
+            acceptance_length=float(lengths[place]) if np.isfinite(lengths[place]) else None,
+            speedup=float(speedups[place]),
         )
         for place, name in enumerate(names)
     ]
-
-
-def _positive(over: float, under: float) -> float | None:
-    return float(over / under) if under > 0 else None

@@ -81,7 +81,7 @@ def parted(pairs: Pairs) -> Parted | None:
 
 
 def _side(pairs: Pairs, suffix: str, *, baseline: bool = False) -> dict[str, Values]:
-    """Parts of each pair. An answer of one token has no step and no flow; one that came at one time has neither told."""
+    """Parts of each pair. An answer of one token has no step and no flow; one that came at once has neither told."""
     rows = pairs.rows
     intended, first, last, tokens = (
         numbers(rows, name + suffix) for name in ("intended_ns", "first_token_ns", "last_token_ns", "tokens")
