@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -74,33 +75,40 @@ def exponential(chosen: Chosen, scale: float = 1.0) -> FigureInterval:
 
 @dataclass(frozen=True)
 class Laid:
-    """Sums of some rows by repeat and prompt, of which one log ratio or several are made."""
+    """Sums of some rows by repeat and prompt, of which one log ratio or several are made from one draw."""
 
     layout: Layout
     repeats: Values
     """Which repeats there are."""
     matrices: Mapping[str, Values]
     """Repeats × prompts, by the part's name."""
+    seed: int
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, parts: Mapping[str, Values]) -> Laid:
+    def of(cls, rows: pd.DataFrame, parts: Mapping[str, Values], seed: int) -> Laid:
         """`rows`: repeat, prompt_id, category. `parts`: one number a row each, complete."""
         layout = layout_of(rows)
         laid = {name: layout.matrix(values) for name, values in parts.items()}
-        return cls(layout, np.unique(rows["repeat"].to_numpy(np.float64)), laid)
+        return cls(layout, np.unique(rows["repeat"].to_numpy(np.float64)), laid, seed)
 
-    def log_ratio(self, signs: Mapping[str, int], seed: int) -> LogRatio | None:
+    def log_ratio(self, signs: Mapping[str, int]) -> LogRatio | None:
         """Return Σ sign × log(Σ part) over the parts that have a sign; None where a sum is not positive."""
         laid, signed = [self.matrices[name] for name in signs], list(signs.values())
         sums = np.array([matrix.sum() for matrix in laid])
         if (sums <= 0).any():
             return None
         value = float(_log(sums, signed))
-        samples = _log(resampled(laid, self.layout, seed), signed)
+        samples = _log(np.stack([self._drawn[name] for name in signs], axis=1), signed)
         runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signed)
         chosen = interval(Levels(value, samples, _influence(laid, signed), runs), self.layout)
         spread = value + (samples - value) * inflation(self.layout) if chosen else samples
         return LogRatio(value, self.layout.prompts, spread, self.repeats, runs, chosen)
+
+    @cached_property
+    def _drawn(self) -> Mapping[str, Values]:
+        """The sum of each part in every resample."""
+        sums = resampled(list(self.matrices.values()), self.layout, self.seed)
+        return dict(zip(self.matrices, sums.T, strict=True))
 
 
 def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int], seed: int) -> LogRatio | None:
@@ -111,8 +119,8 @@ def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int],
     if not len(rows):
         return None
     names = [f"{index}" for index in range(len(parts))]
-    laid = Laid.of(rows, dict(zip(names, parts, strict=True)))
-    return laid.log_ratio(dict(zip(names, signs, strict=True)), seed)
+    laid = Laid.of(rows, dict(zip(names, parts, strict=True)), seed)
+    return laid.log_ratio(dict(zip(names, signs, strict=True)))
 
 
 def _influence(laid: Sequence[Values], signs: Sequence[int]) -> Values:

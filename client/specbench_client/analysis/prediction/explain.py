@@ -7,8 +7,6 @@ alone would flatter the drafter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, Prediction
 from specbench_api.outcome.stepcost import StepObservation
@@ -45,20 +43,20 @@ def prediction(
     pairs: Pairs, asked_tokens: int, seed: int, constant: ConstantAcceptance | None = None
 ) -> Prediction | None:
     """Explain one cell; None where no pair has all parts. `asked_tokens`: draft tokens a step."""
-    found = parted(pairs)
+    found = parted(pairs, seed)
     if found is None:
         return None
-    ideal, told = asked_tokens + 1.0, _Told(found, seed)
+    ideal = asked_tokens + 1.0
     return Prediction(
-        measured=told.figure("measured", MEASURED),
-        predicted=told.figure("predicted", PREDICTED),
-        gap=told.figure("gap", GAP),
+        measured=_figure("measured", found, MEASURED),
+        predicted=_figure("predicted", found, PREDICTED),
+        gap=_figure("gap", found, GAP),
         ideal=_bare("ideal", ideal, found.laid.layout.prompts),
-        acceptance=told.figure("acceptance", ACCEPTANCE, 1 / ideal),
-        step_cost=told.figure("step_cost", STEP_TIME),
+        acceptance=_figure("acceptance", found, ACCEPTANCE, 1 / ideal),
+        step_cost=_figure("step_cost", found, STEP_TIME),
         occupancy=_bare("occupancy", None, 0),
-        prefill=told.figure("prefill", PREFILL),
-        length=told.figure("length", LENGTH),
+        prefill=_figure("prefill", found, PREFILL),
+        length=_figure("length", found, LENGTH),
         constant=constant,
     )
 
@@ -102,16 +100,8 @@ def _scaled(figure: Figure, factor: float, definition: str) -> Figure:
     return figure.model_copy(update={"value": value * factor, "interval": moved, "definition": definition})
 
 
-@dataclass(frozen=True)
-class _Told:
-    """Factors as figures, each times a scale."""
-
-    parted: Parted
-    seed: int
-
-    def figure(self, name: str, powers: Powers, scale: float = 1.0) -> Figure:
-        definition = f"{_MEANINGS[name]}; {self.parted.pairs} pairs"
-        return self.parted.ratio(powers, self.seed).figure(definition, scale=scale)
+def _figure(name: str, found: Parted, powers: Powers, scale: float = 1.0) -> Figure:
+    return found.ratio(powers).figure(f"{_MEANINGS[name]}; {found.pairs} pairs", scale=scale)
 
 
 def _bare(name: str, value: float | None, n: int) -> Figure:

@@ -58,16 +58,16 @@ class Parted:
     laid: Laid
     pairs: int
 
-    def ratio(self, powers: Powers, seed: int) -> LogRatio:
+    def ratio(self, powers: Powers) -> LogRatio:
         """Return one factor, or a product of several."""
         arm = {f"{name}{ARM}": power for name, power in powers.items()}
         baseline = {f"{name}{BASELINE}": -power for name, power in powers.items()}
-        found = self.laid.log_ratio({**arm, **baseline}, seed)
+        found = self.laid.log_ratio({**arm, **baseline})
         assert found is not None, "all sums are positive"
         return found
 
 
-def parted(pairs: Pairs) -> Parted | None:
+def parted(pairs: Pairs, seed: int) -> Parted | None:
     """Take the speed-up apart; None where no pair has all parts."""
     if STEPS + ARM not in pairs.rows or not len(pairs.rows):
         return None
@@ -77,7 +77,7 @@ def parted(pairs: Pairs) -> Parted | None:
     known = {name: values[whole] for name, values in sides.items()}
     if not len(rows) or any(values.sum() <= 0 for values in known.values()):
         return None
-    return Parted(Laid.of(rows, known), len(rows))
+    return Parted(Laid.of(rows, known, seed), len(rows))
 
 
 def _side(pairs: Pairs, suffix: str, *, baseline: bool = False) -> dict[str, Values]:
