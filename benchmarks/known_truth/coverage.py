@@ -11,10 +11,10 @@ import pandas as pd
 
 from known_truth.experiment import Experiment
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.figures import Sample, percentile_figures, ratio_figures
+from specbench_client.analysis.estimates.figures import Sample, percentile_figures, ratio_figures
+from specbench_client.analysis.estimates.speedup import QUOTIENTS, SPEEDUP, TPOT_SPEEDUP, speedup
 from specbench_client.analysis.prediction.explain import prediction
 from specbench_client.analysis.prediction.mix import mixed
-from specbench_client.analysis.speedup import QUOTIENTS, SPEEDUP, TPOT_SPEEDUP, speedup
 from specbench_client.metrics import acceptance, pace
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric import Percentile, mean_of

@@ -15,8 +15,8 @@ from specbench_api.outcome.launched import Launched, Whereabouts, all_facts
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, SelfWatch
 from specbench_api.plan.plan import EngineGroup, Point
-from specbench_client.analysis.point import summarise_point
-from specbench_client.analysis.run import summarise_run
+from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.dialects.counters import difference
 from specbench_client.dialects.dialect import EngineCounters
 from specbench_client.dialects.facts.reading import document_of, is_metrics, pages_of, read_facts

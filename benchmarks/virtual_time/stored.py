@@ -22,7 +22,7 @@ from specbench_api.outcome.record import Record
 from specbench_api.outcome.summary import SelfWatch
 from specbench_api.plan.plan import Plan, Point
 from specbench_client import __version__
-from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.metrics.frame import COLUMNS
 from specbench_client.store.columns import SCHEMA, to_frame
 from specbench_client.store.folder import FolderStore

@@ -11,9 +11,9 @@ from specbench_api.outcome.claims import Claims, Standing
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell, Counts, RunSummary
 from specbench_api.spec.load import Level
-from specbench_client.analysis.cell import Judged
-from specbench_client.analysis.claims import with_claims
-from specbench_client.analysis.speedup import SPEEDUP
+from specbench_client.analysis.estimates.speedup import SPEEDUP
+from specbench_client.analysis.summary.cell import Judged
+from specbench_client.analysis.summary.claims import with_claims
 from specbench_testing.records import World, run_of_world
 
 

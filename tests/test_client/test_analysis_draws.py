@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specbench_client.analysis import draws as module
-from specbench_client.analysis.draws import draws, sums
+from specbench_client.analysis.statistics import draws as module
+from specbench_client.analysis.statistics.draws import draws, sums
 
 STRATA = np.repeat([0, 1, 2], [5, 6, 9])
 RESAMPLES = 50

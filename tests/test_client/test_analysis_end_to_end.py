@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.analysis.end_to_end import end_to_end, named
+from specbench_client.analysis.estimates.end_to_end import end_to_end, named
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_testing.falling import TOKENS, pairs_of
 from specbench_testing.records import World, run_of_world

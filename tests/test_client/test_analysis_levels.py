@@ -12,9 +12,17 @@ from scipy import stats
 
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
-from specbench_client.analysis.bootstrap import Bounds, Layout
-from specbench_client.analysis.levels import Levels, Pair, cochran, interval, ratio_influence, resampled, satterthwaite
-from specbench_client.analysis.quantile import percentile_intervals, ranks
+from specbench_client.analysis.statistics.bootstrap import Bounds, Layout
+from specbench_client.analysis.statistics.levels import (
+    Levels,
+    Pair,
+    cochran,
+    interval,
+    ratio_influence,
+    resampled,
+    satterthwaite,
+)
+from specbench_client.analysis.statistics.quantile import percentile_intervals, ranks
 from specbench_client.metrics.frame import Values
 
 PROMPTS, REPEATS = 40, 4

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_client.analysis.figures import Sample, figures_of
+from specbench_client.analysis.estimates.figures import Sample, figures_of
 from specbench_client.metrics.frame import tidy
 from specbench_client.metrics.window import deliveries
 from specbench_testing.records import World

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import SelfWatch
-from specbench_client.analysis.figures import Sample, figures_of
-from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.estimates.figures import Sample, figures_of
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.metrics.frame import steady, tidy
 from specbench_testing.records import Lies, World, frame_of, point_of, record
 

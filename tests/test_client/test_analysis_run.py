@@ -9,7 +9,7 @@ import pytest
 
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.run import summarise_run
+from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.report.columns import with_interval
 from specbench_testing.records import CREATED, Lies, World, point_of, run_of_world
 

@@ -6,7 +6,7 @@ import pytest
 
 from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.summary import ArmSeen, RunSummary
-from specbench_client.analysis.seen import SHOWN, arms_seen
+from specbench_client.analysis.summary.seen import SHOWN, arms_seen
 from specbench_client.report.html import render_html
 from specbench_client.report.seen import SeenRow, seen_rows
 from specbench_testing.launched import launched

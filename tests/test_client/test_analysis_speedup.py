@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 
 TOKENS = 50

@@ -8,8 +8,8 @@ from scipy import stats
 
 from known_truth.coverage import Coverage, truths
 from known_truth.experiment import Experiment
-from specbench_client.analysis.bootstrap import Layout
-from specbench_client.analysis.studentised import studentised
+from specbench_client.analysis.statistics.bootstrap import Layout
+from specbench_client.analysis.statistics.studentised import studentised
 
 FEW = 20
 

@@ -8,9 +8,9 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.summary import Cell, Counts
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Level
-from specbench_client.analysis.cell import Judged
-from specbench_client.analysis.claims import with_claims
-from specbench_client.analysis.verdict import Verdict, standings, verdict_of
+from specbench_client.analysis.summary.cell import Judged
+from specbench_client.analysis.summary.claims import with_claims
+from specbench_client.analysis.summary.verdict import Verdict, standings, verdict_of
 from specbench_testing.records import ONE, Lies, World, run_of_world
 
 PLAN = World().plan

@@ -82,15 +82,20 @@ def test_what_cannot_be_measured_here_is_refused_before_anything_starts(tmp_path
 
 
 def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
-    slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=1.0"]]}
+    slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=2.0"]]}
     file = campaign_file(tmp_path, axes=[slow], exclude=[])
     arguments = [SPECBENCH, "run", file, "--results", "out"]
-    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
-        while len(manifests(tmp_path)) < 3:
+
+    def await_points(count: int) -> None:
+        while len(manifests(tmp_path)) < count:
             assert first.poll() is None, first.stderr.read() if first.stderr else ""
-        second = specbench(*arguments[1:], "--output", "json", cwd=tmp_path)
+
+    with subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+        await_points(2)
+        second = specbench(*arguments[1:], "--output", "json", cwd=tmp_path)  # two slow points are still to come
         assert json.loads(second.stdout)["error"]["reason"] == "AlreadyRunning"
         assert f"process {first.pid} on " in second.stderr
+        await_points(3)
         first.send_signal(signal.SIGINT)
         shown, told = first.communicate(timeout=60)
     assert first.returncode == 130, told

@@ -17,7 +17,7 @@ from specbench_api.outcome.layout import GATE, SUMMARY, run_root
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_client.cli import exit_code
 from specbench_client.drive.conclude import conclude
-from specbench_client.job.program import run_program
+from specbench_client.job.ending import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_testing.kept import keep
 from specbench_testing.records import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_client.cli.measure import KEY_VARIABLE, headers_of
+from specbench_client.cli.headers import KEY_VARIABLE, headers_of
 from specbench_client.errors import BadInput
 from specbench_client.transport.exchange import HttpRequest
 from specbench_client.transport.kernel_transport import wire_of

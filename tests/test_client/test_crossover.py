@@ -79,7 +79,7 @@ def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
     assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)
     assert found.interval is not None
     assert (found.interval.low, found.interval.high) == (64.0, None)
-    assert found.message == "not reached up to concurrency 64: above 1 all the way (95%: beyond 64)"
+    assert found.message == "crossover not reached up to concurrency 64: above 1 all the way (95%: beyond 64)"
 
 
 def test_a_speedup_that_is_only_just_above_1_may_have_been_reached() -> None:
@@ -131,7 +131,7 @@ def test_along_another_axis_nothing_is_said_of_what_lies_outside(speedup: float,
     lengths = Axis("output-tokens", "tokens", logarithmic=True)
     found = crossover(lengths, Falling({64.0: speedup, 1024.0: speedup}).rungs(1), (), 0)
     assert (found.kind, found.interval) == (CrossoverKind.NOT_REACHED, None)
-    assert found.message == f"not reached from output tokens 64 to output tokens 1,024: {side} 1 all the way"
+    assert found.message == f"crossover not reached from output tokens 64 to output tokens 1,024: {side} 1 all the way"
     near = crossover(lengths, Falling({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05).rungs(1), (), 0)
     assert near.kind is CrossoverKind.INDISTINGUISHABLE
 

@@ -15,7 +15,7 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import MANIFEST, POWER
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.analysis.energy import Samples, joules
+from specbench_client.analysis.estimates.energy import Samples, joules
 from specbench_client.cli import exit_code
 from specbench_client.drive.power import power_text, read_power
 from specbench_client.errors import BadInput

@@ -15,8 +15,8 @@ from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.goodput import goodput_of
-from specbench_client.analysis.run import summarise_run
+from specbench_client.analysis.estimates.goodput import goodput_of
+from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
 from specbench_client.metrics.frame import tidy
 from specbench_client.metrics.goodput import good_of_points, judged, met

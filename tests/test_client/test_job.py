@@ -20,8 +20,8 @@ from specbench_client.drive.progress import ProgressKeeper
 from specbench_client.errors import NotDurable
 from specbench_client.job import account, last_words, program
 from specbench_client.job.account import Account
+from specbench_client.job.ending import run_program
 from specbench_client.job.last_words import LastWords
-from specbench_client.job.program import run_program
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Refusal
 from specbench_testing.driving import UID, plan_of, write_prompts

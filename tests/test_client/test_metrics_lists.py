@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.summary import SelfWatch
-from specbench_client.analysis.point import summarise_point
-from specbench_client.analysis.run import summarise_run
+from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.metrics.frame import arrays, numbers, tally, tidy
 from specbench_client.metrics.window import steady_window, window_tokens
 from specbench_testing.records import CREATED, NS_PER_MS, World, frame_of, record

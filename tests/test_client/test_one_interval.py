@@ -13,13 +13,13 @@ import pytest
 from known_truth.coverage import paired
 from known_truth.experiment import CATEGORIES, Experiment
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.figures import Sample, ratio_figures
+from specbench_client.analysis.estimates.figures import Sample, ratio_figures
+from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, speedup
 from specbench_client.analysis.prediction.explain import prediction
 from specbench_client.analysis.prediction.mix import mixed
 from specbench_client.analysis.prediction.mix_sums import ACCEPTANCE, PARTS, SPEED, MixSums, Powers
 from specbench_client.analysis.slices.places import Places
 from specbench_client.analysis.slices.steps import Class, by_place
-from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, speedup
 from specbench_client.metrics.acceptance import EMITTED_POOLED
 from specbench_client.metrics.pairing import Pairs
 from specbench_testing.records import World, run_of_world

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from specbench_api.outcome.prediction import Prediction
 from specbench_api.outcome.stepcost import Coefficient, StepObservation
 from specbench_api.outcome.summary import RunSummary
+from specbench_client.analysis.estimates.speedup import SPEEDUP, speedup
 from specbench_client.analysis.prediction.explain import prediction, with_occupancy
 from specbench_client.analysis.prediction.independence import constant_acceptance, equal_rates, tokens_a_step
-from specbench_client.analysis.speedup import SPEEDUP, speedup
 from specbench_client.analysis.stepcost.fit import Fitted
 from specbench_client.metrics.frame import steady, tidy
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs, pair

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.ending import Exit
+from specbench_client.analysis.estimates.speedup import SPEEDUP, speedup
 from specbench_client.analysis.prediction.mix import Mixed, mixed, of_requests, shares
-from specbench_client.analysis.speedup import SPEEDUP, speedup
 from specbench_client.cli import exit_code
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_testing.kept import keep

@@ -53,7 +53,7 @@ def test_every_table_has_its_source_how_it_was_read_and_rows_that_can_be() -> No
         ("illusion-batch", {"model": "Qwen3-8B", "method": "draft_model", "dataset": "ShareGPT", "batch": 128}, 0.92),
         ("illusion-trees", {"draft_tokens": 21, "dataset": "GSM8K", "batch": 64}, 0.58),
         ("speed-bench", {"model": "Llama-3.3-70B", "method": "eagle3", "figure": "speedup", "temperature": 1.0}, 1.75),
-        ("production-2026", {"method": "eagle3", "figure": "speedup", "batch": 64}, 0.95),
+        ("production-benchmark", {"method": "eagle3", "figure": "speedup", "batch": 64}, 0.95),
     ],
 )
 def test_figures_stand_where_they_were_published(table: str, where: dict[str, object], value: float) -> None:
@@ -93,7 +93,7 @@ def test_a_caution_of_a_table_is_told_with_it() -> None:
     found = beside(plan_of(), summary_of(*cells, simulated=True, doubts=["X"]), "here", named("all"))
     assert any("contradicts itself" in limit for limit in found.limits)
     assert (found.simulated, found.trustworthy) == (True, False)
-    assert {row.table for row in found.rows} >= {"illusion-batch", "speed-bench", "production-2026"}
+    assert {row.table for row in found.rows} >= {"illusion-batch", "speed-bench", "production-benchmark"}
 
 
 def test_from_too_few_repeats_a_speed_up_is_shown_without_its_interval() -> None:

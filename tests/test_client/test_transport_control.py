@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from specbench_client.errors import EngineFailed
@@ -30,6 +32,13 @@ async def test_an_engine_that_answers_without_the_page_is_told_apart_from_one_th
         for told in ("it answers, but has no /ready: try another", "Loading model$"):
             with pytest.raises(EngineFailed, match=told):
                 await control.wait_healthy("/ready", deadline_s=0, if_absent="try another")
+
+
+async def test_where_nothing_listens_the_next_step_is_told() -> None:
+    url = unused_url()
+    async with Control(url) as control:
+        with pytest.raises(EngineFailed, match=re.escape(f"start the engine, or correct the address ({url})")):
+            await control.wait_healthy("/health", deadline_s=0)
 
 
 async def test_health_is_a_yes_or_a_no() -> None:

@@ -11,7 +11,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import SelfWatch
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
-from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_testing.lies import OPEN, WORLD, columns, found, names, watch
 from specbench_testing.records import Lies, World
 

@@ -13,7 +13,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, Counters, SelfWatch
 from specbench_api.plan.plan import Point
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
-from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_testing.lies import WORLD, columns, counters, found, names, untold
 from specbench_testing.records import Lies, World, point_of, run_of_world
 

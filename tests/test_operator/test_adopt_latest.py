@@ -59,14 +59,29 @@ class Kept:
         ({"b": (9, plan_of("b").to_json()), "a": (12, plan_of("a", {"spec.load.repeats": 2}).to_json())}, "b"),
         ({"a": (12, plan_of("a", {"spec.placement.queueName": "elsewhere"}).to_json())}, "a"),
         ({"a": (12, '{"schemaVersion": "specbench.io/plan/v0"}')}, None),
+        ({"a": (12, plan_of("a", {"spec.drafters[0].name": "renamed"}).to_json())}, "a"),
+        ({"a": (12, plan_of("a", {"spec.workloads[0].name": "renamed"}).to_json())}, "a"),
+        ({"a": (12, plan_of("a", {"spec.load.order": "Sequential"}).to_json())}, None),
     ],
-    ids=["none", "the newest", "that measures the same", "in any queue", "not another version's"],
-)
+    ids=[
+        "none", "the newest", "that measures the same", "in any queue", "not another version's",
+        "under other names of arms", "or of workloads", "not of repeats that are laid out otherwise",
+    ],
+)  # fmt: skip
 def test_the_newest_results_that_measure_the_same_are_found(
     plans: Mapping[str, tuple[int, str]], found: str | None
 ) -> None:
     bucket: Any = Kept(plans)
     assert newest_alike(bucket, ROOT, plan_of(UID)) == found
+
+
+@pytest.mark.parametrize(("levels", "found"), [([8, 1], "a"), ([1, 8, 32], None), ([1], None)])
+def test_levels_in_another_order_are_the_same_and_more_or_fewer_are_not(levels: list[int], found: str | None) -> None:
+    def asked(uid: str, concurrency: list[int]) -> Plan:
+        return plan_of(uid, {"spec.load.concurrency": concurrency, "spec.load.slots": 32})
+
+    bucket: Any = Kept({"a": (12, asked("a", [1, 8]).to_json())})
+    assert newest_alike(bucket, ROOT, asked(UID, levels)) == found
 
 
 @dataclass

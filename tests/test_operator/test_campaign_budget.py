@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
@@ -169,6 +171,75 @@ def test_what_deleted_runs_held_stays_spent() -> None:
     world.pass_time(HOUR)
     world.settle()
     assert world.status.gpu_hours_spent == 12 * GPUS
+
+
+def tell_again(world: CampaignWorld, name: str, kept: float) -> None:
+    """The run's operator counts what it finds of the run's pods: this share of what they held."""
+    uid = world.runs[name]["metadata"]["uid"]
+    world.held[uid] = round(world.held.get(uid, 0.0) * kept, 1)
+    told = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": to_text(world.now)} if kept else {}
+    world.runs[name]["status"] = {"phase": "Running", **told}
+    world.store.touch(world.runs[name])
+
+
+@pytest.mark.parametrize("kept", [1, 0.25, 0], ids=["all its pods", "some", "none"])
+@pytest.mark.parametrize("seen_empty", [True, False], ids=["seen empty", "not seen empty"])
+def test_what_a_run_held_counts_once_when_its_status_is_lost(kept: float, seen_empty: bool) -> None:
+    world = CampaignWorld({"spec.parallelism": 1})
+    world.settle()
+    name = world.planned[0]
+    world.launch(name)
+    world.pass_time(HOUR)
+    world.settle()
+    world.runs[name].pop("status")
+    if seen_empty:
+        world.settle()
+        assert world.status.gpu_hours_spent == GPUS, "it is not forgotten before it is told again"
+        world.runs[name]["status"] = {"phase": "Invalid"}
+        world.store.touch(world.runs[name])
+        world.settle()
+        assert world.status.gpu_hours_spent == GPUS, "what refuses a run counts nothing"
+    tell_again(world, name, kept)
+    world.settle()
+    assert world.status.gpu_hours_spent == GPUS
+    tell_again(world, name, 1)
+    world.pass_time(HOUR)
+    world.settle()
+    assert world.status.gpu_hours_spent == 2 * GPUS
+    assert world.status.gpu_seconds_deleted == (1 - kept) * GPUS * HOUR
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("hold"), st.sampled_from([60, 1800, 7200])),
+    st.tuples(st.just("lose"), st.sampled_from([0, 0.25, 0.5, 1])),
+    st.tuples(st.just("lose, seen"), st.sampled_from([0, 0.25, 0.5, 1])),
+    st.tuples(st.just("make again"), st.just(0)),
+)
+
+
+@given(st.lists(STEPS, max_size=12))
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_lost_and_made_again_what_was_held_counts_once(steps: list[tuple[str, float]]) -> None:
+    world = CampaignWorld({"spec.parallelism": 1})
+    world.settle()
+    name, truth = world.planned[0], 0.0
+    world.launch(name)
+    for what, amount in steps:
+        if what == "hold":
+            tell_again(world, name, 1)
+            world.pass_time(amount)
+            truth += GPUS * amount
+        elif what == "make again":
+            world.delete(name)
+            world.look()
+            world.launch(name)
+        else:
+            world.runs[name].pop("status")
+            if what == "lose, seen":
+                world.look()
+            tell_again(world, name, amount)
+        world.look()
+        assert world.status.gpu_hours_spent == pytest.approx(truth / HOUR, abs=0.002)
 
 
 def test_a_new_round_has_a_budget_of_its_own() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from specbench_api import API_VERSION
 from specbench_cluster.configuration import PAUSE_IMAGE
 from specbench_testing.cluster import MERGE, Cluster
 from specbench_testing.operating import OperatorProcess, Site, eventually
@@ -164,6 +165,26 @@ def test_an_operator_that_was_killed_carries_on_and_makes_nothing_twice(
     jobs = site.items("jobs", "engine")
     assert [job["metadata"]["name"] for job in jobs] == ["demo-g0-0", "demo-g1-0"]
     assert jobs[0]["metadata"]["uid"] == before
+
+
+def test_a_launch_that_status_has_forgotten_gives_its_gpus_back_and_keeps_its_number(
+    site: Site, operator: OperatorProcess, make: Make
+) -> None:
+    make({"spec.placement": {"gpus": 8}})
+    eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    operator.end(signal.SIGKILL)
+    path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchruns/demo"
+    site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
+    site.cluster.call("PATCH", f"{path}/status", {"status": None}, kind=MERGE)
+    operator.start()
+    site.reaches("demo", "Suspended")
+    eventually(lambda: not site.names("pods", "engine"), "its GPUs are not given back")
+    assert site.names("jobs", "engine") == ["demo-g0-0"], "the record stays"
+    site.cluster.call("PATCH", path, {"spec": {"suspend": False}}, kind=MERGE)
+    eventually(lambda: site.names("pods", "engine"), "it does not go on")
+    assert site.names("jobs", "engine") == ["demo-g0-0", "demo-g0-1"]
+    row = eventually(lambda: [row for row in site.status("demo")["groups"] if row["attempt"] == 1])[0]
+    assert row["givenBack"] == 1
 
 
 def test_a_run_that_is_made_again_waits_for_what_the_old_one_left(

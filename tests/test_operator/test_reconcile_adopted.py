@@ -7,6 +7,7 @@ import pytest
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.plan.restore import restore
+from specbench_api.plan.same import differing
 from specbench_api.spec.conditions import ConditionType, Phase
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.results import S3
@@ -104,6 +105,43 @@ def test_what_is_not_measured_may_be_another(plan: Plan, path: str, value: objec
     world.settle()
     assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
     assert world.launched == [world.engine(1)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.drafters[0].name", "renamed"),
+        ("spec.workloads[0].name", "renamed"),
+        ("spec.load.concurrency", [8, 1]),
+        ("spec.placement.queueName", "another-clusters"),
+    ],
+    ids=["other names of arms", "other names of workloads", "levels in another order", "another queue"],
+)
+def test_under_other_names_or_in_another_order_it_goes_on_by_the_plan_that_lies_there(path: str, value: object) -> None:
+    older = operator_run({"spec.load.concurrency": [1, 8]})
+    older["metadata"]["uid"] = OLDER_UID
+    plan = expand(parse_run(older))
+    world = reborn(plan)
+    edit(world.run, path, value)
+    world.measured = {point.hash for point in plan.groups[0].points}
+    world.settle()
+    assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
+    assert world.launched == [world.engine(1)]
+    told = Plan.from_json(world.plan_json or "")
+    assert differing(told, plan) == [], "its client finds its own plan there"
+    assert told.placement == expand(parse_run(world.run)).placement
+    assert [row.arm for row in world.status.groups] == [group.arm for group in plan.groups]
+
+
+def test_no_plan_is_kept_before_s3_has_told_by_which_one_it_goes_on(plan: Plan) -> None:
+    world = reborn(plan)
+    edit(world.run, "spec.drafters[0].name", "renamed")
+    world.trouble = AWAY
+    world.settle()
+    assert world.plan_json is None
+    world.trouble = None
+    world.settle()
+    assert differing(Plan.from_json(world.plan_json or ""), plan) == []
 
 
 def test_other_hardware_is_another_plan(plan: Plan) -> None:

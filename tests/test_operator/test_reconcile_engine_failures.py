@@ -183,13 +183,15 @@ def test_the_record_of_a_failure_outlives_its_pods(world: World) -> None:
     assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, "Crashed")
 
 
-def test_an_engine_that_should_not_be_there_is_deleted(world: World) -> None:
+def test_an_engine_that_should_not_be_there_is_stopped_and_its_number_not_used_again(world: World) -> None:
     world.jobs[world.engine(1)] = replace(
         world.jobs[world.engine()],
         ref=replace(world.jobs[world.engine()].ref, name=world.engine(1)),
         place=replace(world.jobs[world.engine()].place, group=1),
     )
-    assert {ref.name for ref in world.look().delete} == {world.engine(1)}
+    assert {stop.ref.name for stop in world.look().stop} == {world.engine(1)}
+    world.measure(0)
+    assert world.launched == [world.engine(0), world.engine(1, 1)]
 
 
 def test_a_killed_engine_that_nobody_timed_crashed(world: World) -> None:

@@ -20,7 +20,7 @@ from specbench_api.plan.expand import expand
 from specbench_api.spec.reading import parse_run
 from specbench_api.spec.run import SpecBenchRun
 from specbench_operator.cluster.bucket import Listing
-from specbench_operator.cluster.launches import last_stored
+from specbench_operator.cluster.launches import last_numbers, last_stored
 from specbench_operator.cluster.results import Results
 from specbench_operator.errors import Retry
 from specbench_operator.state.stored import Stored, StoreTrouble
@@ -222,6 +222,24 @@ def test_the_last_launch_is_read_only_where_it_is_asked_for(
     assert (found.last_launch.node if found.last_launch else None) == node
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        ((), {}),
+        (("0-0-a1b2c3", "0-10-a1b2c3", "0-9-a1b2c3", "3-1-0"), {0: 10, 3: 1}),
+        (("0-12345678", "0-a1b2c3d4", "g0-1-a", "0-x-a", "0-1-a.part"), {}),
+    ],
+    ids=["none", "the highest of each group, as a number", "of somebody's own machine, or not ours"],
+)
+def test_the_last_number_of_each_group_is_read_from_the_names_of_launches(
+    bench: Bench, names: tuple[str, ...], numbers: dict[int, int]
+) -> None:
+    for name in names:
+        bench.put(f"launches/{name}.json")
+    assert bench.look().launches == numbers
+    assert last_numbers(f"any/root/launches/{name}.json" for name in names) == numbers
+
+
 @dataclass
 class Kept:
     """Documents of launches with the hours at which they were stored."""
@@ -250,7 +268,7 @@ def test_the_launch_that_was_stored_last_counts_where_it_can_be_read(
     documents: Mapping[str, tuple[int, str]], node: str | None
 ) -> None:
     bucket: Any = Kept(documents)
-    found = last_stored(bucket, "root")
+    found = last_stored(bucket, bucket.listing("root/launches/").modified)
     assert (found.node if found else None) == node
 
 

@@ -47,7 +47,6 @@ def compare(before: str | None, after: str | None, published: str | None, output
         raise click.UsageError("give two results, BEFORE and AFTER; or one and --published NAME")
     from specbench_client.drive.compared import compare_stores  # noqa: PLC0415  statistics: seconds of imports
     from specbench_client.report.compared import comparison_markdown, comparison_sheet, lines_below  # noqa: PLC0415
-    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     stores = [run_store(open_results(where), where, latest=latest) for where in (before, after)]
     found = compare_stores(stores[0], stores[1])
@@ -61,7 +60,7 @@ def compare(before: str | None, after: str | None, published: str | None, output
         click.echo(comparison_markdown(found), nl=False)
     else:
         console = page()
-        console.print(rich_sheet(comparison_sheet(found), console.width))
+        console.sheet(comparison_sheet(found))
         for line in [*lines_below(found.differences, found.uncompared), *found.limits]:
             console.print(line)
 
@@ -86,7 +85,7 @@ def _beside_published(where: str | None, after: str | None, name: str, output: s
 
 def _deliver_list(tables: list[PublishedTable], output: str) -> None:
     from specbench_client.report.published import tables_sheet  # noqa: PLC0415  as above
-    from specbench_client.report.sheets import markdown_table, rich_sheet  # noqa: PLC0415
+    from specbench_client.report.sheets import markdown_table  # noqa: PLC0415
 
     if output == "json":
         click.echo(json.dumps([table.to_dict() for table in tables], indent=2))
@@ -94,7 +93,7 @@ def _deliver_list(tables: list[PublishedTable], output: str) -> None:
         click.echo("\n".join(markdown_table(tables_sheet(tables))))
     else:
         console = page()
-        console.print(rich_sheet(tables_sheet(tables), console.width))
+        console.sheet(tables_sheet(tables))
 
 
 def _deliver_published(found: PublishedComparison, output: str) -> None:
@@ -103,7 +102,6 @@ def _deliver_published(found: PublishedComparison, output: str) -> None:
         published_markdown,
         published_sheet,
     )
-    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     if output == "json":
         click.echo(found.to_json(), nl=False)
@@ -112,6 +110,6 @@ def _deliver_published(found: PublishedComparison, output: str) -> None:
     else:
         console = page()
         if found.rows:
-            console.print(rich_sheet(published_sheet(found), console.width))
+            console.sheet(published_sheet(found))
         for line in published_lines(found):
             console.print(line)

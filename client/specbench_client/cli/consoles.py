@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from specbench_client.report.sheets import Sheet, rich_sheet
+
 WIDTH_WHEN_PIPED = 160
 
 
@@ -12,6 +14,10 @@ class Page(Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+    def sheet(self, sheet: Sheet) -> None:
+        """Print a table as wide as the page."""
+        self.print(rich_sheet(sheet, self.width))
 
 
 class Ticker(Console):

@@ -69,11 +69,10 @@ def curve(where: tuple[str, ...], by: str, at: tuple[float, ...], output: str) -
 
 def _show(found: Curves) -> None:
     from specbench_client.report.curves import curve_sheet, lines_below  # noqa: PLC0415  as above
-    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     console = page()
     for each in found.curves:
-        console.print(rich_sheet(curve_sheet(found, each), console.width))
+        console.sheet(curve_sheet(found, each))
     for line in lines_below(found):
         console.print(line)
 

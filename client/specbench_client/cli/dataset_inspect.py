@@ -23,7 +23,7 @@ from specbench_client.dataset.inspecting import (
 from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
 from specbench_client.dataset.percentiles import Spread
 from specbench_client.errors import BadInput
-from specbench_client.report.sheets import Sheet, rich_sheet
+from specbench_client.report.sheets import Sheet
 
 NONE = "none"
 DASH = "–"
@@ -102,7 +102,7 @@ def _show(report: InspectionReport) -> None:
     rows = [_cells(category) for category in [*report.categories, report.overall]]
     told = [at for at, head in enumerate(COLUMNS) if head not in _ASKED_FOR or any(row[at] != DASH for row in rows)]
     columns, cells = [COLUMNS[at] for at in told], [[row[at] for at in told] for row in rows]
-    console.print(rich_sheet(Sheet(title, columns, cells, words=COLUMNS[:1]), console.width))
+    console.sheet(Sheet(title, columns, cells, words=COLUMNS[:1]))
     for line in _lines(report):
         console.print(line, soft_wrap=True)
 

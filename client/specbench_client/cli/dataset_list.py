@@ -6,7 +6,7 @@ import click
 
 from specbench_api.spec.dataset import Source
 from specbench_client.cli.consoles import page
-from specbench_client.report.sheets import Sheet, rich_sheet
+from specbench_client.report.sheets import Sheet
 
 
 @click.command()
@@ -27,7 +27,7 @@ def dataset_list() -> None:
 
     rows = [_row(source, loader.what, origin(source, loader), loader.licence) for source, loader in LOADERS.items()]
     console, columns = page(), ("Source", "What", "On the hub", "Licence")
-    console.print(rich_sheet(Sheet("Sources of prompts", columns, rows, words=columns), console.width))
+    console.sheet(Sheet("Sources of prompts", columns, rows, words=columns))
 
 
 def _row(source: Source, *cells: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from specbench_client.cli.options import FILE, OUTPUT
 from specbench_client.dataset.embeddings.choose import Wanted, choose
 from specbench_client.dataset.entries import our_row, read_entries, write_rows
 from specbench_client.dataset.selecting import Ask, GroupSelection, RandomSimilarity, SelectionReport, select_diverse
-from specbench_client.report.sheets import Sheet, rich_sheet
+from specbench_client.report.sheets import Sheet
 
 COLUMNS = ("category", "candidates", "selected", "random [95 %]", "greedy", "refined", "swaps")
 
@@ -84,7 +84,7 @@ def _show(report: SelectionReport, to: Path, output: str) -> None:
     console = page()
     title = f"mean cosine over all pairs, by {report.embeddings}"
     rows = [*map(_group, report.groups), *(_together(report) if report.by == "category" else [])]
-    console.print(rich_sheet(Sheet(title, COLUMNS, rows, words=COLUMNS[:1]), console.width))
+    console.sheet(Sheet(title, COLUMNS, rows, words=COLUMNS[:1]))
     console.print(f"written: {to}", soft_wrap=True)
 
 

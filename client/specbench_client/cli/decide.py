@@ -112,7 +112,6 @@ def _deliver(recommendation: Recommendation, output: str) -> None:
         decision_markdown,
         decision_sheets,
     )
-    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     if output == "json":
         click.echo(recommendation.to_json(), nl=False)
@@ -122,6 +121,6 @@ def _deliver(recommendation: Recommendation, output: str) -> None:
         console = page()
         console.print(recommendation.sentence)
         for sheet in decision_sheets(recommendation, applicable_rows(recommendation)):
-            console.print(rich_sheet(sheet, console.width))
+            console.sheet(sheet)
         for line in decision_lines(recommendation):
             console.print(line)

@@ -126,7 +126,6 @@ def _named(ref: BaselineRef) -> str:
 
 def _deliver(report: GateReport, given: dict[str, Any]) -> None:
     from specbench_client.report.compared import gate_markdown, gate_sheet, lines_below  # noqa: PLC0415  as above
-    from specbench_client.report.sheets import rich_sheet  # noqa: PLC0415
 
     comment = gate_markdown(report, given["report_url"])
     if given["markdown"]:
@@ -144,7 +143,7 @@ def _deliver(report: GateReport, given: dict[str, Any]) -> None:
     else:
         console = page()
         if report.tests:
-            console.print(rich_sheet(gate_sheet(report), console.width))
+            console.sheet(gate_sheet(report))
         lines = [f"{report.reason}: {report.message}", *lines_below(report.differences, report.uncompared)]
         for line in [*lines, *report.limits]:
             console.print(line)

@@ -22,7 +22,6 @@ from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
 from specbench_client.report.prediction import FACTORS_SAY, categories_sheet, factors_sheet, formula_lines, mixes_sheet
-from specbench_client.report.sheets import rich_sheet
 from specbench_client.workload.guess import guess_dataset
 from specbench_client.workload.prompts import load_prompts
 
@@ -146,11 +145,11 @@ def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: b
     if simulated:
         console.print(SIMULATED)
     if cells:
-        console.print(rich_sheet(factors_sheet(cells), console.width))
+        console.sheet(factors_sheet(cells))
         console.print(FACTORS_SAY, soft_wrap=True)
         for line in formula_lines(cells):
             console.print(line, soft_wrap=True)
         return
     for sheet in (mixes_sheet(mixes), categories_sheet(mixes)):
-        console.print(rich_sheet(sheet, console.width))
+        console.sheet(sheet)
     console.print(PRESUMED, soft_wrap=True)

@@ -25,7 +25,7 @@ from specbench_client.cli.measuring import Outcome, Wish, carried_out, who
 from specbench_client.errors import BadInput, Interrupted, NotDurable
 from specbench_client.local.executor import refuse_unusable
 from specbench_client.local.place import alone_with_campaign, find_run, open_results
-from specbench_client.report.sheets import Sheet, rich_sheet
+from specbench_client.report.sheets import Sheet
 
 _FROM_GOOD_TO_BAD = (Exit.OK, Exit.UNTRUSTWORTHY, Exit.ENGINE_FAILED, Exit.BAD_INPUT, Exit.NOT_DURABLE)
 COLUMNS = ("run", "combination", "points", "best", "trust")
@@ -135,7 +135,7 @@ def _show_table(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: 
     unfinished = [(run.name, cell_text(run.cell), "not finished", "", "") for run in runs[len(ended) :]]
     styles = ["" if each.exit in (0, 3) else "red" for each in ended] + ["dim"] * len(unfinished)
     sheet = Sheet(title, COLUMNS, [*map(_cells, ended), *unfinished], words=COLUMNS, styles=styles)
-    console.print(rich_sheet(sheet, console.width))
+    console.sheet(sheet)
     for each in ended:
         if each.outcome is not None:
             console.print(f"{each.run.name}: {each.outcome.report}", soft_wrap=True)

@@ -21,7 +21,6 @@ from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
 from specbench_client.report.schedule import UNVERIFIED, engine_lines, schedule_sheets
-from specbench_client.report.sheets import rich_sheet
 from specbench_client.report.stepcost import profile_line, terms_sheet
 
 
@@ -134,9 +133,9 @@ def _text(found: Sequence[Proposed], rendered: Sequence[Sequence[EngineSchedule]
         console.print(SIMULATED)
     for each, engines in zip(found, rendered, strict=True):
         for sheet in schedule_sheets(each.schedule):
-            console.print(rich_sheet(sheet, console.width))
+            console.sheet(sheet)
         lines = [profile_line(each.cost), *each.schedule.notes]
         if each.cost.coefficients:
-            console.print(rich_sheet(terms_sheet("Cost of a step", each.cost), console.width))
+            console.sheet(terms_sheet("Cost of a step", each.cost))
         for line in [*lines, "", *(line for engine in engines for line in engine_lines(engine)), "", UNVERIFIED]:
             console.print(line, soft_wrap=True)

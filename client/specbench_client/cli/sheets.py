@@ -8,7 +8,7 @@ import click
 
 from specbench_api.model import ApiModel
 from specbench_client.cli.consoles import page
-from specbench_client.report.sheets import Sheet, markdown_sheet, rich_sheet
+from specbench_client.report.sheets import Sheet, markdown_sheet
 
 FORMAT = click.option(
     "--output", "-o", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True, help="Format."
@@ -24,6 +24,6 @@ def print_sheets(report: ApiModel, sheets: Sequence[Sheet], lines: Sequence[str]
     else:
         console = page()
         for sheet in sheets:
-            console.print(rich_sheet(sheet, console.width))
+            console.sheet(sheet)
         for line in lines:
             console.print(line, soft_wrap=True)

@@ -10,7 +10,6 @@ from specbench_api.plan.plan import Plan
 from specbench_client.cli.consoles import page
 from specbench_client.report.crossover import crossover_lines
 from specbench_client.report.findings import grouped, measure_again
-from specbench_client.report.sheets import rich_sheet
 from specbench_client.report.tables import cells_sheet
 
 
@@ -21,7 +20,7 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
         return
     console = page()
     if summary.cells:
-        console.print(rich_sheet(cells_sheet(summary), console.width))
+        console.sheet(cells_sheet(summary))
     else:
         console.print(f"{summary.name}: {summary.verdict}", soft_wrap=True)
     for line in crossover_lines(summary):

@@ -14,7 +14,6 @@ from specbench_client.cli.consoles import Page, page
 from specbench_client.cli.runs import run_store
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
-from specbench_client.report.sheets import rich_sheet
 from specbench_client.report.slices import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
 
 _MADE_ANEW = "`specbench report … --recompute` makes it anew from the records"
@@ -80,7 +79,7 @@ def _chosen(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummar
 def _print(console: Page, told: Dimension, *, simulated: bool) -> None:
     title = told.sheet.title + (" (simulated, not a measurement)" if simulated else "")
     if told.sheet.rows:
-        console.print(rich_sheet(replace(told.sheet, title=title), console.width))
+        console.sheet(replace(told.sheet, title=title))
     else:
         console.print(told.sheet.title)
     for line in told.missing:

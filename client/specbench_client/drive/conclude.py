@@ -23,7 +23,7 @@ from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.run import summarise_run
+from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.drive.options import Clock
 from specbench_client.drive.power import Devices, kept_power, power_of, power_text
 from specbench_client.drive.provenance import provenance, read_launches

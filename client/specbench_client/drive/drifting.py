@@ -16,7 +16,7 @@ from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.result import CellKey
 from specbench_client.analysis.drift.requests import COLUMNS, Requests, requests_of
-from specbench_client.analysis.rows import rows_of
+from specbench_client.analysis.estimates.rows import rows_of
 from specbench_client.drive.compared import read_result
 from specbench_client.errors import BadInput
 from specbench_client.metrics.frame import steady

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.rows import rows_of
+from specbench_client.analysis.estimates.rows import rows_of
 from specbench_client.drive.answered import Answered
 from specbench_client.drive.conclude import Kept
 from specbench_client.metrics.pairing import Pairs, pair

@@ -15,7 +15,7 @@ from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.outcome.summary import Counters, SelfWatch
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
-from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.dialects.counters import difference
 from specbench_client.drive.launch import Launch
 from specbench_client.drive.loads import Loads

@@ -19,7 +19,7 @@ import numpy as np
 
 from specbench_api.outcome.layout import POWER
 from specbench_api.outcome.manifest import Manifest
-from specbench_client.analysis.energy import Power, Samples
+from specbench_client.analysis.estimates.energy import Power, Samples
 from specbench_client.errors import BadInput, NotDurable
 from specbench_client.store.store import Refusal, Store
 

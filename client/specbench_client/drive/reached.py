@@ -90,7 +90,7 @@ def _main(run: Answered, wanted: str | None) -> tuple[Arm, Recorded]:
         arm = _arm(run, "--arm", wanted)
         return arm, _recorded(run, arm)
     refused = list[BadInput]()
-    for arm in sorted(_drafting(run), key=_most_drafts, reverse=True):
+    for arm in sorted(_drafting(run), key=lambda arm: arm.most_drafts, reverse=True):
         try:
             return arm, _recorded(run, arm)
         except BadInput as error:  # n-gram drafts longest and tells least; the others may be asked all the same
@@ -129,11 +129,4 @@ def _recorded(run: Answered, arm: Arm) -> Recorded:
 def _named(arm: Arm, found: Recorded, cost: CostModel | None) -> Named:
     assert arm.drafter is not None
     known = draft_cost(cost, arm.name, str(arm.drafter.method))
-    return Named(arm.name, single(found.told.values()), known, _most_drafts(arm))
-
-
-def _most_drafts(arm: Arm) -> int:
-    """Draft tokens a step, at any batch size."""
-    if arm.drafter is None:
-        return 0
-    return max(arm.drafter.num_speculative_tokens, *(each.tokens for each in arm.drafter.draft_lengths), 0)
+    return Named(arm.name, single(found.told.values()), known, arm.most_drafts)

@@ -15,7 +15,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     words = LastWords(termination_log(arguments))
     words.listen()
-    from specbench_client.job.program import run_program  # noqa: PLC0415 -- the libraries, now that we listen
+    from specbench_client.job.ending import run_program  # noqa: PLC0415 -- the libraries, now that we listen
 
     code = run_program(arguments, words)
     words.leave_soon()  # what still hangs has nothing to add: everything is told

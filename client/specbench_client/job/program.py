@@ -1,45 +1,37 @@
-"""The commands of `specbench-client`, and how errors become an exit code and a termination message.
-
-Exit codes are `specbench_api.outcome.ending.Exit`; a Job ends with 0 when its points have manifests, whatever the
-verdict. The termination message is written on every way out, a bug of ours included, since the operator reads nothing
-else: the log on stderr is for people.
-"""
+"""The commands of `specbench-client`."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import re
-import secrets
 from collections.abc import Coroutine
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import click
-from pydantic import ValidationError
 
-from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.ending import Exit, Termination
-from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
-from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
-from specbench_api.outcome.layout import run_root
-from specbench_api.plan.plan import EngineGroup, Plan
-from specbench_api.spec.slo import SLO_VARIABLE, Slo
+from specbench_api.outcome.gate import GATE_VARIABLE
+from specbench_api.outcome.launched import PLACE_VARIABLE
+from specbench_api.spec.slo import SLO_VARIABLE
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.errors import BadInput, ClientError, Interrupted
 from specbench_client.job.account import Account
-from specbench_client.job.last_words import TERMINATION_LOG, LastWords, Stopped, raise_stopped, termination_log
-from specbench_client.job.logs import log_as_json
+from specbench_client.job.given import (
+    engine_address,
+    gate_of,
+    group_of,
+    new_attempt,
+    place_of,
+    read_plan,
+    run_store,
+    slo_of,
+)
+from specbench_client.job.last_words import TERMINATION_LOG, LastWords, Stopped
 from specbench_client.store.locate import open_store
 from specbench_client.store.scratch import scratch_folder
-from specbench_client.store.store import Store
 
-_ATTEMPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -107,17 +99,16 @@ def drive(site: Site, /, **given: Any) -> Termination:
       specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
     """  # noqa: D301 -- \b is click's, and must be the real character
     call = _DriveCall(**given)
-    plan, attempt = read_plan(call.plan_file), _new_attempt(call.attempt)
-    group, store = group_of(plan, call.group), _run_store(plan, call.results)
-    _refuse_no_endpoint(call.endpoint)
-    place = _place(call.place)
+    plan, attempt = read_plan(call.plan_file), new_attempt(call.attempt)
+    group, store = group_of(plan, call.group), run_store(plan, call.results)
+    endpoint, place = engine_address(call.endpoint), place_of(call.place)
     site.account.follow(store, [point.hash for point in group.points])
     with ExitStack() as stack:
         spool = call.spool or stack.enter_context(scratch_folder())
         options = DriveOptions(
             attempt=attempt, spool=spool, base_dir=call.prompts, on_progress=site.account.note, place=place
         )
-        result = asyncio.run(_interruptible(drive_group(plan, group, call.endpoint, store, options), site.words))
+        result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), site.words))
     measured, found = len(result.measured), len(result.found)
     message = f"group {call.group}: {measured} points measured, {found} were measured already"
     return Termination(code=Exit.OK, reason="Measured", message=message, measured=measured + found)
@@ -143,8 +134,8 @@ def report(site: Site, /, plan_file: Path, results: str, slo: str | None) -> Ter
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
-    plan, targets = read_plan(plan_file), _slo(slo)
-    store = _run_store(plan, results)
+    plan, targets = read_plan(plan_file), slo_of(slo)
+    store = run_store(plan, results)
     site.account.follow(store, [point.hash for point in plan.points])
     summary = conclude(plan, store, slo=targets)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.verdict}"
@@ -171,26 +162,10 @@ def gate(site: Site, /, results: str, asked: str) -> Termination:  # noqa: ARG00
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.drive.compared import gate_stores, keep_gate  # noqa: PLC0415 -- as above
 
-    wanted, after = _asked(asked), open_store(results)
+    wanted, after = gate_of(asked), open_store(results)
     told = gate_stores(wanted, open_store(wanted.baseline), after)
     keep_gate(told, after)
     return Termination(code=Exit.OK, reason=str(told.reason), message=told.message)
-
-
-def _asked(given: str) -> AskedGate:
-    try:
-        return AskedGate.from_json(given)
-    except ValidationError as error:
-        remedy = "client and operator must be of one version"
-        raise BadInput(f"--asked: not a gate: {error}: {remedy}") from error
-
-
-def _slo(given: str | None) -> Slo | None:
-    try:
-        return None if given is None else Slo.from_json(given)
-    except ValidationError as error:
-        remedy = "client and operator must be of one version"
-        raise BadInput(f"--slo: not targets: {error}: {remedy}") from error
 
 
 @dataclass(frozen=True)
@@ -203,54 +178,6 @@ class _DriveCall:
     spool: Path | None
     prompts: Path
     place: str | None
-
-
-def read_plan(file: Path) -> Plan:
-    """The plan in a file. Raises BadInput."""
-    try:
-        return Plan.from_json(file.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{file}: {error.strerror}: give the plan.json of the run", "PlanUnreadable") from error
-    except ValidationError as error:
-        remedy = "client and operator must be of one version"
-        raise BadInput(f"{file}: not a plan of this version: {error}: {remedy}", "PlanUnreadable") from error
-
-
-def group_of(plan: Plan, index: int) -> EngineGroup:
-    """The engine group of this index. Raises BadInput."""
-    if not 0 <= index < len(plan.groups):
-        raise BadInput(f"--group {index}: the plan has the groups 0 to {len(plan.groups) - 1}")
-    return plan.groups[index]
-
-
-def _run_store(plan: Plan, results: str) -> Store:
-    return open_store(results).below(run_root(plan.namespace, plan.name, plan.uid))
-
-
-def _new_attempt(given: str) -> str:
-    """The launch's name with a suffix of this very process: a container that is restarted keeps its arguments."""
-    if not _ATTEMPT.fullmatch(given):
-        raise BadInput(f"--attempt {given!r}: letters, digits, dots and dashes, at most 64: it names files")
-    return f"{given}-{secrets.token_hex(3)}"
-
-
-def _place(given: str | None) -> Whereabouts:
-    try:
-        return Whereabouts() if given is None else Whereabouts.from_json(given)
-    except ValidationError as error:
-        remedy = "client and operator must be of one version"
-        raise BadInput(f"--place: not the place of an engine: {error}: {remedy}") from error
-
-
-def _refuse_no_endpoint(endpoint: str) -> None:
-    try:
-        parts = urlsplit(endpoint)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none
-        usable = False
-    if not usable:
-        meant = f"http://{endpoint}" if re.fullmatch(r"[\w.-]+(:\d+)?", endpoint) else "http://HOST:PORT"
-        raise BadInput(f"--endpoint {endpoint!r} is no URL of an engine: write {meant}")
 
 
 async def _interruptible(work: Coroutine[Any, Any, T], words: LastWords) -> T:
@@ -269,48 +196,3 @@ async def _interruptible(work: Coroutine[Any, Any, T], words: LastWords) -> T:
             if not seen:
                 raise
             raise Stopped(seen[0]) from None
-
-
-def run_program(arguments: list[str], words: LastWords | None = None) -> int:
-    """Run one command line, tell the termination log how it ended, and return the exit code."""
-    log_as_json()
-    words = words or LastWords(termination_log(arguments))
-    with words.stopping_by(lambda _: None):  # what has ended needs no stopping
-        result = _result(arguments, words)
-        if not isinstance(result, Termination):
-            return result  # --help
-        _log.log(logging.ERROR if result.code else logging.INFO, "%s: %s", result.reason, result.message)
-        try:
-            words.tell(result.to_message(), result.code)
-        except OSError as error:
-            _log.error("the termination message cannot be written to %s: %s", words.path, error.strerror)
-    return result.code
-
-
-def _result(arguments: list[str], words: LastWords) -> Termination | int:
-    account = Account(words)
-    failure: Exception
-    try:
-        with words.stopping_by(raise_stopped):
-            site = Site(words, account)
-            result = program.main(args=arguments, prog_name="specbench-client", standalone_mode=False, obj=site)
-            return result if isinstance(result, Termination) else int(result or 0)
-    except Stopped as stopped:
-        failure = Interrupted(str(stopped))
-    except Exception as error:  # noqa: BLE001 -- the last line of defence; what is not ours is a bug and said to be
-        failure = error
-    account.recount()
-    return ending_of(failure, account.measured)
-
-
-def ending_of(error: Exception, measured: int | None) -> Termination:
-    """How the process ends because of an error; the one place where errors get their codes."""
-    if isinstance(error, ClientError):
-        return Termination(code=error.exit, reason=str(error.reason), message=str(error), measured=measured)
-    if isinstance(error, InvalidSpec):
-        return Termination(code=Exit.BAD_INPUT, reason="InvalidSpec", message=str(error), measured=measured)
-    if isinstance(error, click.ClickException):
-        return Termination(code=Exit.BAD_INPUT, reason="BadInput", message=error.format_message(), measured=measured)
-    _log.error("a bug of specbench", exc_info=error)
-    message = f"{type(error).__name__}: {error}; this is a bug of specbench: please report it with the client's log"
-    return Termination(code=Exit.BUG, reason="Bug", message=message, measured=measured)

@@ -13,7 +13,7 @@ from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.bootstrap import PROMPTS_MIN
+from specbench_client.analysis.statistics.bootstrap import PROMPTS_MIN
 from specbench_client.metrics.energy import JOULES
 from specbench_client.report import sheets
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis import bootstrap, end_to_end, speedup
+from specbench_client.analysis.estimates import end_to_end, speedup
+from specbench_client.analysis.statistics import bootstrap
 from specbench_client.metrics import window
 from specbench_client.metrics.histogram import exactly
 from specbench_client.metrics.metric import Measure, Ratio

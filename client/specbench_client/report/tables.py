@@ -10,8 +10,8 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.end_to_end import NAMES as END_TO_END
-from specbench_client.analysis.end_to_end import named
+from specbench_client.analysis.estimates.end_to_end import NAMES as END_TO_END
+from specbench_client.analysis.estimates.end_to_end import named
 from specbench_client.report.columns import SIMULATED, Column, arrivals_of, columns_of, steady_share, terminal_columns
 from specbench_client.report.coverage import left_out_lines
 from specbench_client.report.crossover import crossover_markdown

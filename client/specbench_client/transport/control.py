@@ -32,6 +32,10 @@ class Absent(Unanswered):
     """It answers, and has no such page."""
 
 
+class Unreachable(Unanswered):
+    """Nothing listens there, or its name is not known."""
+
+
 class Unwelcome(Unanswered):
     """It will not answer us however long we wait: its certificate, our key or the address is not the right one."""
 
@@ -92,6 +96,8 @@ class Control:
                     message = f"the engine was not healthy within {deadline_s:g} s: {unanswered}"
                     if isinstance(unanswered, Absent) and if_absent:
                         message += f": it answers, but has no {path}: {if_absent}"
+                    elif isinstance(unanswered, Unreachable):
+                        message += f": start the engine, or correct the address ({self._endpoint})"
                     raise EngineFailed(message, EngineReason.NEVER_READY) from unanswered
             else:
                 return
@@ -111,7 +117,7 @@ class Control:
             message = f"GET {url}: its certificate is not trusted: {error.certificate_error}: {remedy}"
             raise Unwelcome(message) from error
         except aiohttp.ClientConnectorError as error:
-            raise Unanswered(f"GET {url}: cannot connect: {cut(str(error.os_error))}") from error
+            raise Unreachable(f"GET {url}: cannot connect: {cut(str(error.os_error))}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unanswered(f"GET {url}: {cut(str(error) or type(error).__name__)}") from error
         if elsewhere is not None and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:

@@ -127,5 +127,6 @@ REMEDIES: dict[str, str] = {
     **{check.name: check.remedy for check in POINT_CHECKS},
     **{check.name: check.remedy for check in CELL_CHECKS},
     **{check.name: check.remedy for check in RUN_CHECKS},
-    BASELINE_INVALID: "Mend what the baseline's own findings say; the arm's points need not be measured again.",
+    BASELINE_INVALID: "Mend what the baseline's own findings say, and measure arm and baseline together again: "
+    "`specbench run --new`, or on a cluster a run of another name.",
 }

@@ -26,6 +26,13 @@ class Arm(ApiModel):
         """Whether the other arms are compared with this one."""
         return self.name == BASELINE_NAME
 
+    @property
+    def most_drafts(self) -> int:
+        """The most draft tokens of a step, at any batch size; 0 for the baseline."""
+        if self.drafter is None:
+            return 0
+        return max(self.drafter.num_speculative_tokens, *(each.tokens for each in self.drafter.draft_lengths), 0)
+
 
 class Point(ApiModel):
     """What is measured, stored, cached and judged: arm × workload × load × repeat."""

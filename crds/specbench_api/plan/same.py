@@ -18,6 +18,15 @@ def differing(one: Plan, other: Plan) -> list[str]:
     return [name for name in mine if mine[name] != theirs[name]]
 
 
+def same_points(one: Plan, other: Plan) -> bool:
+    """Whether they measure the very same points, under whatever names and with levels and arms in whatever order.
+
+    How repeats are laid out is no part of a point, and no label: interleaved arms and arms one by one differ.
+    """
+    mine, theirs = ({point.hash for point in plan.points} for plan in (one, other))
+    return mine == theirs and one.load.order is other.load.order
+
+
 def _measured(plan: Plan) -> dict[str, Any]:
     told = {field.alias or name: getattr(plan, name) for name, field in Plan.model_fields.items()}
     return {**told, "placement": hardware_of(plan.placement)}

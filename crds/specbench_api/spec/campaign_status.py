@@ -144,7 +144,7 @@ class CampaignStatus(ApiModel):
     gpu_hours_spent: float | None = None
     """GPU-hours of the round so far, all its runs together, those that were deleted too."""
     gpu_seconds_deleted: float = 0
-    """Of them, in GPU-seconds, what runs had held that are there no more."""
+    """Of them, in GPU-seconds, what runs had held that are there no more, or whose status was lost and tells less."""
     gpu_hours_estimated: float | None = None
     """GPU-hours of the whole round, as `specbench plan` estimates them where the prompts are out of its reach."""
     budget: Annotated[str, Field(max_length=64)] = ""

@@ -55,4 +55,5 @@ class Results(ApiModel):
     """UID of an earlier run of this namespace and name: its results are carried on under the place that they have, and
     nothing in them is measured twice. For a run whose resource, or whole cluster, was lost; see docs/recovery.md.
     Latest: the newest results of this namespace and name that measure the same; where there are none, it begins anew.
+    Where names of arms and workloads, or the order of arms and levels, alone are others, those that lie there stay.
     Of a campaign, the first round alone does so. A run on this machine finds its earlier results by itself."""

@@ -66,7 +66,7 @@ class GroupStatus(ApiModel):
     attempt: int = 0
     """The launch, counted from 0. It is repeated when the engine was lost without its fault, or given back."""
     given_back: int = 0
-    """Launches that ended because the run was suspended: no losses."""
+    """Launches that ended because the run was suspended, or of whose end nothing is known any more: no losses."""
     preemptions: int = 0
     """Launches that a queue, the scheduler or a node took away: no losses either, with a budget of their own."""
     engine_pod: Annotated[str, Field(max_length=253)] = ""

@@ -79,19 +79,20 @@ def gate_of(scene: Scene) -> str:
 def rows_of(scene: Scene) -> list[RunRow]:
     """One a run of the plan, in its order; then what was taken off the matrix in this round and is still there."""
     mine = scene.mine
-    planned = [_row(wanted, mine.get(wanted.name), scene.strangers.get(wanted.name)) for wanted in scene.plan.runs]
+    planned = [_row(scene, wanted, mine.get(wanted.name)) for wanted in scene.plan.runs]
     left = [run for run in scene.unwanted if run.number == scene.round.number]
-    return [*planned, *(_told(run, "", "OffTheMatrix") for run in left)][:ROWS_MAX]
+    return [*planned, *(_told(scene, run, "", "OffTheMatrix") for run in left)][:ROWS_MAX]
 
 
-def _row(wanted: Wanted, run: RunSeen | None, other: Stranger | None) -> RunRow:
+def _row(scene: Scene, wanted: Wanted, run: RunSeen | None) -> RunRow:
     if run is None:
+        other = scene.strangers.get(wanted.name)
         reason = WHY_NOT[other] if other else ""
         return RunRow(name=wanted.name, cell=wanted.short_cell, reason=reason)
-    return _told(run, wanted.short_cell, next(_reasons(run), ""))
+    return _told(scene, run, wanted.short_cell, next(_reasons(run), ""))
 
 
-def _told(run: RunSeen, cell: str, reason: str) -> RunRow:
+def _told(scene: Scene, run: RunSeen, cell: str, reason: str) -> RunRow:
     return RunRow(
         name=run.name,
         cell=cell,
@@ -100,7 +101,7 @@ def _told(run: RunSeen, cell: str, reason: str) -> RunRow:
         progress=run.progress[:12],
         verdict=run.verdict[:16],
         best=run.best[:64],
-        gpu_seconds=run.gpu_seconds,
+        gpu_seconds=scene.spending.by_run.get(run.name),
     )
 
 

@@ -1,7 +1,10 @@
 """GPU-hours of a round: what its runs say that they held, and what those that were deleted had said.
 
-A run's figure only grows while it lives. A run that is gone, or whose figure is smaller than the row of status had it
-(it was deleted and made again), adds what the row had to what is kept of deleted runs.
+A run's figure only grows, but where it was deleted and made again, or where its status was lost: then it counts anew
+the pods that are left of it. So the row of status keeps what it had until the run tells its figure again, and what the
+figure then falls short of the row is added to what is kept of deleted runs: what was held once counts once. Error: what
+was held between the last word and the next is not told apart from what is told again; it is seconds as a rule, and
+always too little.
 
 A run writes its figure once a minute, so what an engine at work has held since then is added for the decision to stop,
 and is not in status, where a figure that moves with the clock would be a write at every look. Overshoot: engines that
@@ -61,10 +64,10 @@ def spending_of(
 ) -> Spending:
     """Add up the round of this number."""
     of_round = [run for run in runs if run.number == number]
-    by_run = {run.name: run.gpu_seconds for run in of_round}
     same = previous.round is not None and previous.round.number == number
     rows = {row.name: row.gpu_seconds or 0.0 for row in previous.runs} if same else {}
-    lost = sum(was for name, was in rows.items() if by_run.get(name, 0.0) < was)
+    by_run = {run.name: run.gpu_seconds if run.counted else rows.get(run.name, 0.0) for run in of_round}
+    lost = sum(max(was - by_run.get(name, 0.0), 0.0) for name, was in rows.items())
     hours = spec.budget.gpu_hours
     return Spending(
         by_run=by_run,

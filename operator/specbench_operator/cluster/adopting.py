@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from specbench_api.outcome.layout import PLAN
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.same import differing
+from specbench_api.plan.same import same_points
 from specbench_api.spec.results import LATEST
 from specbench_operator.cluster.bucket import Bucket
 
@@ -44,7 +44,7 @@ def carrying_on(resource: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
 
 
 def newest_alike(bucket: Bucket, root: str, plan: Plan) -> str | None:
-    """UID of the newest results below a run's name that measure what the plan does. Raises StoreError."""
+    """UID of the newest results below a run's name that measure the plan's very points. Raises StoreError."""
     stored = {
         prefix: at
         for prefix in bucket.listing(f"{root}/").prefixes
@@ -61,4 +61,4 @@ def _is_alike(data: bytes | None, plan: Plan) -> bool:
         there = Plan.from_json(data or b"")
     except ValidationError:
         return False  # another version's: it could not be carried on
-    return not differing(there.model_copy(update={"uid": plan.uid}), plan)
+    return same_points(there, plan)

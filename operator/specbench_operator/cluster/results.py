@@ -27,7 +27,7 @@ from specbench_operator.cluster.adopting import newest_alike
 from specbench_operator.cluster.api import Api
 from specbench_operator.cluster.bucket import KEYS, Bucket, StoreError
 from specbench_operator.cluster.kinds import SECRET
-from specbench_operator.cluster.launches import last_stored
+from specbench_operator.cluster.launches import last_numbers, last_stored
 from specbench_operator.errors import Retry
 from specbench_operator.state.stored import Stored, StoreTrouble
 
@@ -147,9 +147,16 @@ def _look(bucket: Bucket, root: str, memory: _Memory, *, last_launch: bool) -> S
     answering = None
     if f"{root}/{PROGRESS}" in top.keys:
         answering = _answering(bucket.get(f"{root}/{PROGRESS}"))
-    launch = last_stored(bucket, root) if last_launch and f"{root}/{LAUNCHES}/" in top.prefixes else None
-    stored_at = top.modified.get(f"{root}/{PROGRESS}") if answering else None
-    return Stored(frozenset(memory.measured), memory.summary[1], answering, answered_at=stored_at, last_launch=launch)
+    launches = f"{root}/{LAUNCHES}/"
+    launched = bucket.listing(launches).modified if launches in top.prefixes else {}
+    return Stored(
+        measured=frozenset(memory.measured),
+        summary=memory.summary[1],
+        answering=answering,
+        answered_at=top.modified.get(f"{root}/{PROGRESS}") if answering else None,
+        last_launch=last_stored(bucket, launched) if last_launch else None,
+        launches=last_numbers(launched),
+    )
 
 
 def _plan_json(bucket: Bucket, root: str) -> str | None:

@@ -15,6 +15,7 @@ from specbench_operator.reconcile.launches.children import Children
 from specbench_operator.reconcile.launches.engine_side import current
 from specbench_operator.reconcile.launches.group import GroupView
 from specbench_operator.reconcile.launches.judgement import Stage
+from specbench_operator.reconcile.launches.numbers import given_back, is_told
 from specbench_operator.reconcile.launches.whereabouts import whereabouts
 from specbench_operator.reconcile.scene import Scene
 from specbench_operator.render.client_job import client_job
@@ -42,10 +43,22 @@ def relaunches(scene: Scene) -> tuple[RelaunchJob, ...]:
 
 
 def stops(scene: Scene) -> tuple[StopJob, ...]:
-    """Failed launches whose Job does not say so yet. The reason is written before anything else is launched.
+    """Failed launches whose Job does not say so yet, and those that would be forgotten if their Job were deleted.
 
-    Not of a Job that is suspended: no deadline ends it, and what has not started leaves nothing to tell. It is deleted.
+    The reason is written before anything else is launched. Not of a Job that is suspended: no deadline ends it, and
+    what has not started leaves nothing to tell. It is deleted.
     """
+    failed = _failed(scene)
+    said = {stop.ref for stop in failed}
+    forgotten = (
+        given_back(job, scene.now)
+        for job in scene.children.engines
+        if not (_engine_stays(scene, job) or _is_forgettable(scene, job) or job.suspended or job.deleting)
+    )
+    return (*failed, *(stop for stop in forgotten if stop.ref not in said))
+
+
+def _failed(scene: Scene) -> tuple[StopJob, ...]:
     return tuple(
         StopJob(engine.ref, Verdict(judged.scope, judged.reason, judged.message, scene.now), engine.ended)
         for view in scene.groups
@@ -60,7 +73,7 @@ def deletions(scene: Scene) -> tuple[Ref, ...]:
     """Children that have no further part: what ended stays as a record, what could still run goes."""
     stopped = {stop.ref for stop in stops(scene)}
     found: list[Job | Thing] = [
-        *(job for job in scene.children.engines if not _engine_stays(scene, job) and job.ref not in stopped),
+        *(job for job in scene.children.engines if job.ref not in stopped and _engine_goes(scene, job)),
         *(job for job in scene.children.clients if not _client_stays(scene, job)),
         *(thing for thing in scene.children.services if not _is_wanted(scene, thing)),
     ]
@@ -89,7 +102,9 @@ def releases(children: Children) -> tuple[Ref, ...]:
 
 
 def _plan(scene: Scene) -> Iterator[Mapping[str, Any]]:
-    yield plan_config(scene.run, scene.plan)
+    """Where results are carried on, not before S3 has told by which plan."""
+    if scene.run.spec.results.adopt is None or scene.stored is not None:
+        yield plan_config(scene.run, scene.plan)
 
 
 def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
@@ -143,6 +158,17 @@ def _is_wanted(scene: Scene, child: Job | Thing) -> bool:
 
 def _engine_stays(scene: Scene, job: Job) -> bool:
     return job.harmless or _is_wanted(scene, job) or job.ref in {row.ref for row in relaunches(scene)}
+
+
+def _engine_goes(scene: Scene, job: Job) -> bool:
+    """One whose launch status does not know yet waits for the next look, which finds it told."""
+    return not _engine_stays(scene, job) and _is_forgettable(scene, job)
+
+
+def _is_forgettable(scene: Scene, job: Job) -> bool:
+    """Whether no number of a launch is lost with it."""
+    view = _view(scene, job)
+    return view is None or view.state is GroupState.DONE or is_told(scene.previous.groups, job)
 
 
 def _client_stays(scene: Scene, job: Job) -> bool:

@@ -1,7 +1,8 @@
 """A run that carries on an earlier one's results: they must be there, and of a plan that measures the very same.
 
-Its points have the same hashes as the earlier run's, so what is measured is found as if this run had measured it. The
-client refuses another plan too, but only once an engine serves; here it costs nothing.
+Its points have the same hashes as the earlier run's, so what is measured is found as if this run had measured it; where
+names and order alone are others, it goes on by the earlier plan (`reconcile.planned`). The client refuses another plan
+too, but only once an engine serves; here it costs nothing.
 """
 
 from __future__ import annotations

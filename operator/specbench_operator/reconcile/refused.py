@@ -14,6 +14,7 @@ from specbench_operator.reconcile.actions import releases
 from specbench_operator.reconcile.course import Course
 from specbench_operator.reconcile.launches.children import Children
 from specbench_operator.reconcile.launches.group import MESSAGE_MAX
+from specbench_operator.reconcile.launches.numbers import given_back, is_told
 from specbench_operator.reconcile.scene import condition_of, status_of
 from specbench_operator.reconcile.telling.conditions import UNFINISHED, dated, for_tools, no, unknown, yes
 from specbench_operator.reconcile.telling.problem import PROBLEM_MAX
@@ -33,7 +34,10 @@ _UNTOUCHED = (
 def invalid(
     resource: Mapping[str, Any], error: InvalidSpec, children: Children, previous: RunStatus, now: datetime
 ) -> Decision:
-    """Validated=False with every path and remedy. Nothing is created, and what an older operator left is released."""
+    """Validated=False with every path and remedy. Nothing is created, and what an older operator left is released.
+
+    An engine of which status does not tell is stopped, not deleted: the run may come to be valid and go on.
+    """
     message = "; ".join(str(problem) for problem in error.problems)
     generation = int(resource["metadata"].get("generation", 0))
     said = {
@@ -50,7 +54,14 @@ def invalid(
             "problem": "InvalidSpec",
         }
     )
-    return Decision(status, delete=releases(children), events=events_between(previous, status), at_rest=True)
+    stop = tuple(
+        given_back(job, now)
+        for job in children.engines
+        if not (job.harmless or job.deleting or job.suspended or is_told(previous.groups, job))
+    )
+    stopped = {each.ref for each in stop}
+    delete = tuple(ref for ref in releases(children) if ref not in stopped)
+    return Decision(status, stop=stop, delete=delete, events=events_between(previous, status), at_rest=True)
 
 
 def hindered(resource: Mapping[str, Any], meant: RunStatus, error: OperatorError, now: datetime) -> RunStatus:

@@ -10,7 +10,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
 from specbench_api.spec.results import LATEST
@@ -22,7 +21,9 @@ from specbench_operator.reconcile.launches.group import GroupView, Launches, Ter
 from specbench_operator.reconcile.launches.judgement import Judgement
 from specbench_operator.reconcile.launches.launch import judge
 from specbench_operator.reconcile.launches.nodes import known_nodes, served_on
+from specbench_operator.reconcile.launches.numbers import unused
 from specbench_operator.reconcile.moments import from_text
+from specbench_operator.reconcile.planned import plan_of
 from specbench_operator.settings import Settings
 from specbench_operator.state.nodes import Node, NodeUnread
 from specbench_operator.state.observed import Observed
@@ -103,8 +104,8 @@ class Scene:
 def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, settings: Settings, now: datetime) -> Scene:
     """Sort what was observed. Raises InvalidSpec for a run that has no plan."""
     children = children_of(observed, run.metadata.uid, settings, now)
-    plan = plan_of(run, observed.plan_json)
     stored = observed.stored if isinstance(observed.stored, Stored) else None
+    plan = plan_of(run, observed.plan_json, stored.plan_json if stored else None)
     trouble = observed.stored if isinstance(observed.stored, StoreTrouble) else None
     hints = {row.index: row for row in previous.groups}
     patience = Patience.of(run.spec, settings, _troubled_since(previous), now)
@@ -112,12 +113,15 @@ def scene_of(run: SpecBenchRun, observed: Observed, previous: RunStatus, setting
     groups = without_hopeless(
         [
             _with_pod(
-                view_group(
-                    group,
-                    _launches(children, patience, settings, group.index, hints.get(group.index)),
-                    stored,
-                    hints.get(group.index),
-                    terms,
+                unused(
+                    view_group(
+                        group,
+                        _launches(children, patience, settings, group.index, hints.get(group.index)),
+                        stored,
+                        hints.get(group.index),
+                        terms,
+                    ),
+                    stored.launches.get(group.index) if stored else None,
                 ),
                 children,
             )
@@ -153,18 +157,6 @@ def _judge(
     idle = Idle(since, known.message) if known and since else None
     known_pod = known.engine_pod if known else ""
     return judge(children, group, replace(patience, idle=idle, known_pod=known_pod), settings, attempt)
-
-
-def plan_of(run: SpecBenchRun, plan_json: str | None) -> Plan:
-    """The plan that the run began with; an operator that was upgraded meanwhile might draw another."""
-    if plan_json is not None:
-        try:
-            plan = Plan.from_json(plan_json)
-        except ValidationError:
-            return expand(run)
-        if plan.uid == run.results_uid:
-            return plan
-    return expand(run)
 
 
 def status_of(resource: Mapping[str, Any]) -> RunStatus:

@@ -92,6 +92,11 @@ class RunSeen:
         return self.succeeded or self.completed_at is not None
 
     @property
+    def counted(self) -> bool:
+        """Whether its status tells what it held: an empty one does not, and neither does one that refuses it."""
+        return self.gpu_seconds_until is not None or self.phase not in ("", "Invalid")
+
+    @property
     def queued(self) -> bool:
         """It waits for quota."""
         return not self.over and self.is_true("Queued")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from specbench_api.outcome.summary import RunSummary
@@ -33,6 +34,8 @@ class Stored:
     """plan.json that lies there; read for a run that carries on an earlier one's results, and for no other."""
     last_launch: LaunchStored | None = None
     """Asked for only where status does not say where the last engine ran, and where one engine is one pod."""
+    launches: Mapping[int, int] = field(default_factory=dict)
+    """By group: the number of the last launch that answered, of whichever run's results these are."""
 
 
 @dataclass(frozen=True)

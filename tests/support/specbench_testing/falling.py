@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from specbench_client.analysis.crossover.shape import Rung
-from specbench_client.analysis.log_ratio import LogRatio
-from specbench_client.analysis.speedup import SPEEDUP, speedup
+from specbench_client.analysis.estimates.speedup import SPEEDUP, speedup
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 
 TOKENS = 50

@@ -24,9 +24,9 @@ from specbench_api.outcome.summary import Counters, PointSummary, RunSummary, Se
 from specbench_api.plan.expand import expand
 from specbench_api.plan.plan import Plan, Point
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.cell import Judged
-from specbench_client.analysis.point import summarise_point
-from specbench_client.analysis.run import answer, judged_cells
+from specbench_client.analysis.summary.cell import Judged
+from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.run import answer, judged_cells
 from specbench_client.trust.checks import one_stream as one_stream_check
 from specbench_testing.resources import run_of
 

@@ -49,7 +49,7 @@ from specbench_api.plan.names import (
 )
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import Interrupted
-from specbench_client.job.program import ending_of
+from specbench_client.job.ending import ending_of
 from specbench_client.store.locate import open_store
 from specbench_client.store.store import Store
 from specbench_testing.cluster import Cluster, Refused

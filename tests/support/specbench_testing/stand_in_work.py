@@ -23,7 +23,7 @@ from specbench_api.outcome.manifest import Observed
 from specbench_api.outcome.record import Record
 from specbench_api.plan.plan import EngineGroup, Plan, Point
 from specbench_api.spec.conditions import EngineReason
-from specbench_client.analysis.point import summarise_point
+from specbench_client.analysis.summary.point import summarise_point
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.progress import PROGRESS, ProgressKeeper
 from specbench_client.drive.resume import claim

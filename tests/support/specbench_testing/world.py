@@ -70,6 +70,8 @@ class World:
     answered_at: datetime | None = None
     """None: it is told anew all the time."""
     last_launch: LaunchStored | None = None
+    launches_there: dict[int, int] = field(default_factory=dict)
+    """By group: the last launch of which the results tell."""
     plan_there: str | None = None
     trouble: StoreTrouble | None = None
     gate: GateReport | None = None
@@ -111,7 +113,7 @@ class World:
         """What the operator reads."""
         stored = Stored(
             frozenset(self.measured), self.summary, self.answering, self.answered_at or self.now, self.plan_there,
-            self.last_launch,
+            self.last_launch, self.launches_there,
         )  # fmt: skip
         return Observed(
             self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.things.values()),

@@ -12,13 +12,13 @@ from specbench_api.outcome.comparison import Compared, Difference, LackReason, S
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL, Cell
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.compare.differences import differences, other_work, refusals
 from specbench_client.analysis.compare.estimate import TAIL, Estimate
 from specbench_client.analysis.compare.figures import IN_COMMON, Found, Measured
 from specbench_client.analysis.compare.metrics import Comparable, Wanted, of_summaries
 from specbench_client.analysis.compare.result import CellKey, Result
-from specbench_client.analysis.rows import rows_of
+from specbench_client.analysis.estimates.rows import rows_of
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.metrics.pairing import pair
 
 Slot = tuple[str, str]

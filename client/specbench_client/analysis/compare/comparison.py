@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.comparison import Comparison, Standing
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.compare.cells import Row, compare
 from specbench_client.analysis.compare.estimate import TAIL
 from specbench_client.analysis.compare.metrics import SHOWN, Wanted
 from specbench_client.analysis.compare.result import Result
-from specbench_client.analysis.holm import rejected
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.holm import rejected
 
 APART = (
     "The two results were measured at different times: what differs from day to day, or from node to node, is in the"

@@ -2,8 +2,8 @@
 
 Two standard errors are made of it and the larger one is taken, as for the speed-up of one run:
 
-- over prompts: the bootstrap of `analysis.bootstrap`, with one draw of prompts for both sides, since both were asked
-  the same ones, and a draw of repeats for each side, since no repeat of the one belongs to one of the other;
+- over prompts: the bootstrap of `analysis.statistics.bootstrap`, with one draw of prompts for both sides, since both
+  were asked the same ones, and a draw of repeats for each side, since no repeat of the one belongs to one of the other;
 - over repeats: Welch's, sqrt(s1² / n1 + s2² / n2) of the repeats' own logs, with Welch-Satterthwaite's degrees of
   freedom. It holds what whole runs do, which prompts alone understate.
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from specbench_client.analysis.bootstrap import LEVEL, Layout, expanded
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Layout, expanded
 from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2
@@ -71,7 +71,7 @@ class Estimate:
 
 
 def over_prompts(value: float, samples: Values, prompts: Layout, words: str) -> Estimate | None:
-    """From resamples, expanded as `analysis.bootstrap.expanded` does. None where they tell nothing."""
+    """From resamples, expanded as `analysis.statistics.bootstrap.expanded` does. None where they tell nothing."""
     bounds = expanded(value, samples, prompts)
     if bounds is None:
         return None

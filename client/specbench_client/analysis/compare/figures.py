@@ -10,7 +10,7 @@ import pandas as pd
 
 from specbench_client.analysis.compare.estimate import Estimate, over_prompts, over_repeats, wider
 from specbench_client.analysis.compare.shared import Half, Shared, answered, answered_pairs, shared
-from specbench_client.analysis.draws import BLOCK_VALUES
+from specbench_client.analysis.statistics.draws import BLOCK_VALUES
 from specbench_client.metrics import pace, window
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Measure, Ratio
@@ -60,7 +60,7 @@ def ratio(of: Ratio) -> Compare:
 
 
 def speedup(before: Measured, after: Measured, seed: int) -> Found | None:
-    """The speed-up over the baseline of the own run, see `analysis.speedup`."""
+    """The speed-up over the baseline of the own run, see `analysis.estimates.speedup`."""
     if before.pairs is None or after.pairs is None:
         return None
     return _of_sums(shared(_paired(before.pairs), _paired(after.pairs)), (1, -1, -1, 1), seed)

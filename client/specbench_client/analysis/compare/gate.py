@@ -30,7 +30,7 @@ from specbench_client.analysis.compare.comparison import APART, standings_of
 from specbench_client.analysis.compare.estimate import Estimate, repeats_to_decide
 from specbench_client.analysis.compare.metrics import Wanted
 from specbench_client.analysis.compare.result import Result
-from specbench_client.analysis.holm import rejected
+from specbench_client.analysis.statistics.holm import rejected
 
 NAMED = 3
 """Cells that the message names; the others stand in the table."""

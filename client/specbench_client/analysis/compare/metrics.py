@@ -11,11 +11,11 @@ from scipy import special
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import REPEATS_TO_TELL, Cell
 from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.compare import figures
 from specbench_client.analysis.compare.estimate import NORMAL, TAIL, Estimate
 from specbench_client.analysis.compare.figures import Compare, Found
-from specbench_client.analysis.speedup import SPEEDUP_DEFINITION
+from specbench_client.analysis.estimates.speedup import SPEEDUP_DEFINITION
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.metrics import acceptance, latency, pace, window
 from specbench_client.metrics.metric import Measure, Percentile, mean_of
 

@@ -10,7 +10,7 @@ from specbench_api.outcome.launched import Launched
 from specbench_api.outcome.manifest import Observed
 from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.rows import Parts
+from specbench_client.analysis.estimates.rows import Parts
 
 CellKey = tuple[str, str, str]
 """Arm, workload, and the load level's label."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.bootstrap import RESAMPLES, Layout, draws, layout_of
-from specbench_client.analysis.draws import Codes, drawn
+from specbench_client.analysis.statistics.bootstrap import RESAMPLES, Layout, draws, layout_of
+from specbench_client.analysis.statistics.draws import Codes, drawn
 from specbench_client.metrics.frame import Mask, Values, flags, numbers
 from specbench_client.metrics.pairing import ARM, KEY, Pairs, histories, with_pass
 

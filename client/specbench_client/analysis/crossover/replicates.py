@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
-from specbench_client.analysis.bootstrap import RESAMPLES
-from specbench_client.analysis.log_ratio import LogRatio
+from specbench_client.analysis.statistics.bootstrap import RESAMPLES
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.frame import Values
 
 _PURPOSE = 20_1

@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.crossover.axis import Axis
 from specbench_client.analysis.crossover.curve import Passage, fallen, first_fall, passages
 from specbench_client.analysis.crossover.replicates import replicates
-from specbench_client.analysis.log_ratio import LogRatio
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.frame import Values
 
 

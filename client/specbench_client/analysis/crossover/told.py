@@ -8,9 +8,9 @@ import numpy as np
 
 from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverKind, PlaceInterval
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.crossover.axis import Axis
 from specbench_client.analysis.crossover.shape import Curve, Place
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 
 _LEVEL_WORDS = f"{LEVEL:.0%}"
 
@@ -79,10 +79,10 @@ def _sentence(curve: Curve, kind: CrossoverKind, value: float | None) -> str:
         return f"{'rises' if curve.rises else 'falls'} to 1 at {curve.axis.words(value)}"
     match kind:
         case CrossoverKind.NOT_REACHED if curve.axis.falling:
-            return f"not reached up to {largest}: above 1 all the way"
+            return f"crossover not reached up to {largest}: above 1 all the way"
         case CrossoverKind.NOT_REACHED:
             side = "above" if curve.y[0] > 0 else "below"
-            return f"not reached from {smallest} to {largest}: {side} 1 all the way"
+            return f"crossover not reached from {smallest} to {largest}: {side} 1 all the way"
         case CrossoverKind.BELOW_SMALLEST:
             return f"at 1 or below from {smallest} on, the smallest that was measured"
         case CrossoverKind.NOT_MONOTONE:

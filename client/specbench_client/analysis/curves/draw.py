@@ -9,9 +9,6 @@ from specbench_api.outcome.claims import Standing
 from specbench_api.outcome.crossover import Crossover
 from specbench_api.outcome.curves import Curve, CurvePoint, Curves, LeftOut
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.bootstrap import LEVEL
-from specbench_client.analysis.break_even import length_figure
-from specbench_client.analysis.claims import standing
 from specbench_client.analysis.compare.result import Result
 from specbench_client.analysis.crossover.crossing import crossover
 from specbench_client.analysis.crossover.shape import Rung
@@ -21,7 +18,10 @@ from specbench_client.analysis.curves.identity import UNSEEN, Cell
 from specbench_client.analysis.curves.measured import LENGTH_DEFINITION, Measured, measured
 from specbench_client.analysis.curves.predict import predicted
 from specbench_client.analysis.curves.samples import paired, rows_in, sampled
-from specbench_client.analysis.holm import rejected
+from specbench_client.analysis.estimates.break_even import length_figure
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.holm import rejected
+from specbench_client.analysis.summary.claims import standing
 from specbench_client.metrics.pairing import Pairs
 
 LIMITS = (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_client.analysis.curves.samples import Sample
-from specbench_client.analysis.log_ratio import LogRatio, log_ratio
-from specbench_client.analysis.speedup import PAIRED, SPEEDUP, Compared, complete, speedup
+from specbench_client.analysis.estimates.speedup import PAIRED, SPEEDUP, Compared, complete, speedup
+from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.metrics.frame import numbers
 from specbench_client.metrics.pace import later_tokens
 from specbench_client.metrics.pairing import ARM

@@ -12,12 +12,12 @@ import numpy as np
 
 from specbench_api.outcome.curves import Basis, Prediction
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL
-from specbench_client.analysis.break_even import length_figure
 from specbench_client.analysis.crossover.axis import Axis
 from specbench_client.analysis.crossover.replicates import replicates
 from specbench_client.analysis.curves.measured import LENGTH_DEFINITION, Measured
-from specbench_client.analysis.log_ratio import LogRatio
+from specbench_client.analysis.estimates.break_even import length_figure
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 
 SAME = 1e-9
 """Relative distance below which two places are one."""

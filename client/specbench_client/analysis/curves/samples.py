@@ -17,8 +17,7 @@ import pandas as pd
 from specbench_client.analysis.compare.result import Result
 from specbench_client.analysis.curves.against import Against
 from specbench_client.analysis.curves.identity import Cell, dataset_of
-from specbench_client.analysis.point import most_drafts
-from specbench_client.analysis.rows import rows_of
+from specbench_client.analysis.estimates.rows import rows_of
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.pairing import BASELINE, Pairs, pair
 
@@ -35,7 +34,7 @@ class Sample:
     @property
     def drafts(self) -> int:
         """Most draft tokens a step of any of its arms."""
-        return max(most_drafts(cell.arm) for cell in self.cells)
+        return max(cell.arm.most_drafts for cell in self.cells)
 
 
 def paired(cell: Cell, baseline: pd.DataFrame) -> Pairs:

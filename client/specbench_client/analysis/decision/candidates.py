@@ -15,7 +15,6 @@ from specbench_api.outcome.figure import Figure, Headline
 from specbench_api.outcome.recommendation import Candidate, Objective
 from specbench_api.outcome.summary import REPEATS_TO_TELL, Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.bootstrap import LEVEL
 from specbench_client.analysis.decision.asked import Asked
 from specbench_client.analysis.decision.attainment import attainment
 from specbench_client.analysis.decision.bills import Bill
@@ -31,7 +30,8 @@ from specbench_client.analysis.decision.costs import (
     saved,
 )
 from specbench_client.analysis.decision.evidence import freedom_of, p_value, quotient
-from specbench_client.analysis.holm import rejected
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.holm import rejected
 
 FIGURES = {Objective.THROUGHPUT: str(Headline.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
 MORE_IS_BETTER = {Objective.THROUGHPUT: True, Objective.LATENCY: False, Objective.COST: False}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 
 MOVER = "MOVER on the log scale from the two intervals"
 _T = "t"

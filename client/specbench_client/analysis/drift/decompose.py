@@ -21,9 +21,9 @@ import pandas as pd
 
 from specbench_api.outcome.drift import CategoryChange, DriftChange
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL, PROMPTS_MIN
-from specbench_client.analysis.draws import drawn
 from specbench_client.analysis.drift.ratios import Metric, told_for
+from specbench_client.analysis.statistics.bootstrap import LEVEL, PROMPTS_MIN
+from specbench_client.analysis.statistics.draws import drawn
 from specbench_client.metrics.frame import Values
 
 RESAMPLES = 1000

@@ -16,8 +16,8 @@ from scipy import special
 
 from specbench_api.outcome.drift import DriftWindow
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL, PROMPTS_MIN
 from specbench_client.analysis.drift.requests import Requests
+from specbench_client.analysis.statistics.bootstrap import LEVEL, PROMPTS_MIN
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.lossless import LosslessVerdict
-from specbench_client.analysis.bootstrap import (
+from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     PROMPTS_MIN,
     Bounds,

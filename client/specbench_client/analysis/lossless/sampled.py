@@ -14,10 +14,10 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, DistributionTest, LosslessVerdict
-from specbench_client.analysis.holm import rejected
 from specbench_client.analysis.lossless.lengths import length_test
 from specbench_client.analysis.lossless.openings import LEVEL, Tested, opening_test
 from specbench_client.analysis.lossless.words import Key, kept_as, keyed, read_words
+from specbench_client.analysis.statistics.holm import rejected
 from specbench_client.metrics.divergence import answers, divergence
 
 CONTROL_LEVEL = 0.01

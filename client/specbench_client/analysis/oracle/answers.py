@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.analysis.bootstrap import Layout, layout_of
+from specbench_client.analysis.statistics.bootstrap import Layout, layout_of
 
 Tokens = NDArray[np.int64]
 

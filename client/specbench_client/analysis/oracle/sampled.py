@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL, Layout, describe, expanded, resampled_sums
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Layout, describe, expanded, resampled_sums
 from specbench_client.metrics.frame import Values
 
 SEED = 0

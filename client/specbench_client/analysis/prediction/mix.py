@@ -10,9 +10,9 @@ Where both sides answered alike that is 1 / Σ (τ_c / S_c), the harmonic mean o
 shares τ_c of the *baseline's time*; the acceptance length is the mean with their shares of *steps*, or harmonic with
 their shares of tokens. A mean of speed-ups by shares of requests is neither, and too large.
 
-The interval is that of every other ratio (`analysis.levels`), prompts drawn within their category: where the mix is the
-measured one, it is the speed-up's own. What is presumed, and cannot be seen in the records: that a request of a
-category takes the time that it took beside the categories of the measured mix.
+The interval is that of every other ratio (`analysis.statistics.levels`), prompts drawn within their category: where the
+mix is the measured one, it is the speed-up's own. What is presumed, and cannot be seen in the records: that a request
+of a category takes the time that it took beside the categories of the measured mix.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixCategory
-from specbench_client.analysis.levels import interval
-from specbench_client.analysis.log_ratio import exponential
 from specbench_client.analysis.prediction.mix_sums import (
     ACCEPTANCE,
     BASELINE_TIME,
@@ -35,6 +33,8 @@ from specbench_client.analysis.prediction.mix_sums import (
     MixSums,
     Powers,
 )
+from specbench_client.analysis.statistics.levels import interval
+from specbench_client.analysis.statistics.log_ratio import exponential
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 

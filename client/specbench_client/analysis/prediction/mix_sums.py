@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.bootstrap import Layout, layout_of
-from specbench_client.analysis.levels import Levels, resampled
+from specbench_client.analysis.statistics.bootstrap import Layout, layout_of
+from specbench_client.analysis.statistics.levels import Levels, resampled
 from specbench_client.metrics.frame import Values
 
 PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "told")

@@ -9,9 +9,9 @@ from specbench_api.outcome.prediction import MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.compare.result import Result
+from specbench_client.analysis.estimates.rows import rows_of
+from specbench_client.analysis.estimates.speedup import missing as no_speedup
 from specbench_client.analysis.prediction.mix import Mixed, mixed, of_requests, shares
-from specbench_client.analysis.rows import rows_of
-from specbench_client.analysis.speedup import missing as no_speedup
 from specbench_client.errors import BadInput
 from specbench_client.metrics.pairing import BASELINE, Pairs, pair
 

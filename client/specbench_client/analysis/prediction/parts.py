@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_client.analysis.log_ratio import Laid, LogRatio
+from specbench_client.analysis.statistics.log_ratio import Laid, LogRatio
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 

@@ -46,7 +46,7 @@ def _row(figure: str, value: float, **told: Any) -> PublishedFigure:
 
 
 PRODUCTION = Table(
-    "production-2026",
+    "production-benchmark",
     "Acceptance, TPOT and speed-up by method, concurrency, temperature and draft length",
     "Speculative Decoding Production Benchmark 2026, youngju.dev, 4 March 2026",
     "copied from the tables",

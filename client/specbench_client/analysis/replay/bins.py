@@ -11,7 +11,7 @@ import numpy as np
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.replay import OverlapBin
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.speedup import SPEEDUP, speedup
+from specbench_client.analysis.estimates.speedup import SPEEDUP, speedup
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.pairing import Pairs
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.slices import LengthClass, Slice, Slices
-from specbench_client.analysis.figures import Sample
+from specbench_client.analysis.estimates.figures import Sample
 from specbench_client.analysis.slices.places import Places
 from specbench_client.analysis.slices.requests import by_turn, in_class, length_classes, slice_of, spread_by_request
 from specbench_client.analysis.slices.steps import Class, by_place, ranges

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.slices import Slice, Spread
-from specbench_client.analysis.figures import Sample, ratio_figures
+from specbench_client.analysis.estimates.figures import Sample, ratio_figures
 from specbench_client.analysis.slices.steps import Class, span
 from specbench_client.metrics import acceptance, pace
 from specbench_client.metrics.frame import Mask, Values, numbers

@@ -1,9 +1,9 @@
 """Slices of steps: acceptance length by class of place, with intervals by the prompt.
 
 One draw of prompts serves all classes of a dimension. Prompts that have no step in a class are part of the draw and of
-no sum: how many of the drawn prompts reach a class is chance, too. The interval (`analysis.levels`, as of every other
-ratio: a class that holds all steps has the interval of the cell's own acceptance length) is expanded by the number of
-prompts that do reach it.
+no sum: how many of the drawn prompts reach a class is chance, too. The interval (`analysis.statistics.levels`, as of
+every other ratio: a class that holds all steps has the interval of the cell's own acceptance length) is expanded by the
+number of prompts that do reach it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.slices import Slice
-from specbench_client.analysis.bootstrap import Layout
-from specbench_client.analysis.figures import Sample, within
-from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
+from specbench_client.analysis.estimates.figures import Sample, within
 from specbench_client.analysis.slices.places import Codes, Places
+from specbench_client.analysis.statistics.bootstrap import Layout
+from specbench_client.analysis.statistics.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limited
 from specbench_client.metrics.frame import Mask, Values
 

@@ -19,7 +19,7 @@ from scipy import optimize, special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.stepcost import Basis, Coefficient, StepCost, StepObservation
-from specbench_client.analysis.bootstrap import LEVEL
+from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.stepcost.design import Values, carries, design_of, matrix, step_times
 
 GOOD = 0.10

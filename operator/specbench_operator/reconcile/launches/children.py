@@ -129,8 +129,11 @@ def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[
 
 
 def holding(children: Children, settings: Settings, now: datetime) -> bool:
-    """Whether any engine of the run holds GPUs or may still come to hold them."""
-    startable = any(job.deleting or not job.harmless for job in children.engines)
+    """Whether any engine of the run holds GPUs or may still come to hold them.
+
+    A Job that was stopped may do so until it has ended: its controller makes a pod before it has seen the deadline.
+    """
+    startable = any(job.deleting or not job.ended for job in children.engines)
     spread = any(thing.ref.kind == KIND for thing in children.things)  # its pods may be yet to come
     return startable or spread or bool(engine_pods(children.pods, settings, now))
 

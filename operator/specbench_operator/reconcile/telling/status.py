@@ -59,8 +59,7 @@ def _counts(scene: Scene, invalid: int) -> PointCounts:
 def _row(scene: Scene, view: GroupView) -> GroupStatus:
     row = view.to_status()
     if view.over or view is not scene.open:
-        waits = not view.over
-        return row.model_copy(update={"state": GroupState.WAITING}) if waits else row
+        return row if view.over else row.model_copy(update=_closed(view))
     if scene.suspended:
         update = {"state": GroupState.WAITING, "reason": SUSPENDED, "message": ""}
         return row.model_copy(update=update)
@@ -68,6 +67,14 @@ def _row(scene: Scene, view: GroupView) -> GroupStatus:
         return row
     queued = scene.run.spec.placement.queue_name is not None
     return row.model_copy(update={"state": GroupState.QUEUED if queued else GroupState.STARTING})
+
+
+def _closed(view: GroupView) -> dict[str, Any]:
+    """A group whose turn it is not. An engine that is at work for it all the same goes: that launch is given back."""
+    waiting: dict[str, Any] = {"state": GroupState.WAITING}
+    if view.wanted is None:
+        return waiting
+    return {**waiting, "attempt": view.attempt + 1, "given_back": view.given_back + 1, "engine_pod": ""}
 
 
 def _start(scene: Scene) -> str | None:

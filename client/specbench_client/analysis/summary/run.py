@@ -14,18 +14,18 @@ from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
-from specbench_client.analysis.cell import Judged, Measured, judge
-from specbench_client.analysis.claims import with_claims
-from specbench_client.analysis.crossover.answers import crossovers
 from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
-from specbench_client.analysis.energy import Power, with_energy
+from specbench_client.analysis.estimates.energy import Power, with_energy
+from specbench_client.analysis.estimates.rows import Parts, rows_of
 from specbench_client.analysis.lossless.judge import losslessness
 from specbench_client.analysis.prediction.occupancy import explained
-from specbench_client.analysis.rows import Parts, rows_of
-from specbench_client.analysis.seen import arms_seen
 from specbench_client.analysis.stepcost.families import step_costs
-from specbench_client.analysis.verdict import Verdict, verdict_of
+from specbench_client.analysis.summary.cell import Judged, Measured, judge
+from specbench_client.analysis.summary.claims import with_claims
+from specbench_client.analysis.summary.crossovers import crossovers
+from specbench_client.analysis.summary.seen import arms_seen
+from specbench_client.analysis.summary.verdict import Verdict, verdict_of
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS

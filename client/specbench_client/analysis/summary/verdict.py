@@ -1,4 +1,4 @@
-"""The verdict in one sentence, for a person. Which word a comparison gets is decided in `analysis.claims`."""
+"""The verdict in one sentence, for a person. Which word a comparison gets is decided in `analysis.summary.claims`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.engine import EngineKind
-from specbench_client.analysis.cell import Judged
+from specbench_client.analysis.summary.cell import Judged
 from specbench_client.trust.checks import research_runtime
 
 CLAUSES = 4

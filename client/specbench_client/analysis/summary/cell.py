@@ -18,17 +18,16 @@ from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
-from specbench_client.analysis.break_even import break_even
-from specbench_client.analysis.counts import counts_of
-from specbench_client.analysis.end_to_end import end_to_end, named
-from specbench_client.analysis.figures import Sample, figures_of, ratio_figures
-from specbench_client.analysis.goodput import goodput_of
-from specbench_client.analysis.log_ratio import LogRatio
-from specbench_client.analysis.point import most_drafts
+from specbench_client.analysis.estimates.break_even import break_even
+from specbench_client.analysis.estimates.counts import counts_of
+from specbench_client.analysis.estimates.end_to_end import end_to_end, named
+from specbench_client.analysis.estimates.figures import Sample, figures_of, ratio_figures
+from specbench_client.analysis.estimates.goodput import goodput_of
+from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
 from specbench_client.analysis.prediction.explain import prediction
 from specbench_client.analysis.prediction.independence import constant_acceptance
 from specbench_client.analysis.slices.cell import slices_of
-from specbench_client.analysis.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.divergence import Divergence
@@ -106,7 +105,7 @@ def judge(measured: Measured, baseline: Measured | None, diverged: Divergence | 
         counts=counts_of(measured.rows),
         figures=figures_of(
             Sample(measured.rows, measured.seed),
-            most_drafts(measured.arm),
+            measured.arm.most_drafts,
             measured.plan.placement.engine_devices,
         ),
         speedup=compared.figure if compared else None,
@@ -115,7 +114,7 @@ def judge(measured: Measured, baseline: Measured | None, diverged: Divergence | 
         compared_repeats=(compared.repeats or None) if compared else None,
         by_category={name: each.figures for name, each in by_category.items()},
         goodput=goodput_of(measured.rows, measured.slo, measured.seed) if measured.slo else None,
-        slices=slices_of(measured.rows, measured.seed, most_drafts(measured.arm)),
+        slices=slices_of(measured.rows, measured.seed, measured.arm.most_drafts),
         prediction=_prediction(measured, pairs),
         valid=valid,
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
@@ -129,7 +128,7 @@ def judge(measured: Measured, baseline: Measured | None, diverged: Divergence | 
         category_p_values={name: each.p_value for name, each in by_category.items()} if pairs else {},
         category_prompts={name: each.prompts for name, each in by_category.items()},
         ratio=compared.ratio if compared else None,
-        break_even=break_even(cell, pairs, most_drafts(measured.arm), measured.seed) if pairs else None,
+        break_even=break_even(cell, pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
         observation=observation(_place(measured), measured.rows) if valid else None,
     )
 
@@ -167,7 +166,7 @@ def _prediction(measured: Measured, pairs: Pairs | None) -> Prediction | None:
     """Without the batch's share, which needs the step costs of the whole run."""
     if pairs is None:
         return None
-    drafts = most_drafts(measured.arm)
+    drafts = measured.arm.most_drafts
     constant = constant_acceptance(steady(measured.rows), drafts)
     return prediction(pairs, drafts, measured.seed, constant)
 
@@ -208,7 +207,7 @@ def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, _OfCatego
 
 def _of_category(name: str, measured: Measured, rows: pd.DataFrame, pairs: Pairs | None) -> _OfCategory:
     mine, seed = rows[(rows["category"] == name).to_numpy(bool)].reset_index(drop=True), measured.seed
-    figures = ratio_figures(Sample(mine, seed), limited(CATEGORY_RATIOS, most_drafts(measured.arm)))
+    figures = ratio_figures(Sample(mine, seed), limited(CATEGORY_RATIOS, measured.arm.most_drafts))
     prompts = int(mine["prompt_id"].nunique())
     if pairs is None:
         return _OfCategory(figures, None, prompts)

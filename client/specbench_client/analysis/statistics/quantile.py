@@ -1,9 +1,10 @@
 """Intervals of percentiles: that of a share, turned round.
 
 The p-th percentile is the value below which a share p of the requests lies. So the interval is made for that share, as
-for any other ratio (`analysis.levels`), and its two ends are looked up among the values (Woodruff 1952, "Confidence
-Intervals for Medians and Other Position Measures"). Drawing values anew instead, as is usual, cannot see beyond the
-largest of them: of 20 prompts, its 95 % intervals of a 95th percentile hold the truth in three of four experiments.
+for any other ratio (`analysis.statistics.levels`), and its two ends are looked up among the values (Woodruff 1952,
+"Confidence Intervals for Medians and Other Position Measures"). Drawing values anew instead, as is usual, cannot see
+beyond the largest of them: of 20 prompts, its 95 % intervals of a 95th percentile hold the truth in three of four
+experiments.
 
 A share near 0 or 1 is no normal variable. Its uncertainty is told as that of so many independent requests, the
 effective number n* = p (1 − p) (z / half-width)² (Korn and Graubard 1998, "Confidence Intervals for Proportions with
@@ -30,8 +31,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import optimize, special
 
-from specbench_client.analysis.bootstrap import LEVEL, Bounds, Chosen, Layout
-from specbench_client.analysis.levels import Levels, ratio_influence, resampled, share_interval
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Bounds, Chosen, Layout
+from specbench_client.analysis.statistics.levels import Levels, ratio_influence, resampled, share_interval
 from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2

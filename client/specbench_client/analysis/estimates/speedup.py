@@ -1,4 +1,4 @@
-"""The paired speed-up: ratio of sums over pairs, with the interval of `analysis.log_ratio`."""
+"""The paired speed-up: ratio of sums over pairs, with the interval of `analysis.statistics.log_ratio`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.metrics import latency, pace
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Ratio, mean_of

@@ -9,9 +9,9 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Finding
 from specbench_api.outcome.summary import Arrivals, Counters, PointSummary, SelfWatch, SteadyWindow
-from specbench_api.plan.plan import Arm, Plan, Point
-from specbench_client.analysis.counts import counts_of
-from specbench_client.analysis.figures import Sample, figures_of
+from specbench_api.plan.plan import Plan, Point
+from specbench_client.analysis.estimates.counts import counts_of
+from specbench_client.analysis.estimates.figures import Sample, figures_of
 from specbench_client.metrics.frame import numbers, tidy
 from specbench_client.metrics.pace import NS_PER_S
 from specbench_client.metrics.window import in_flight, steady_window
@@ -49,16 +49,11 @@ def summarise_point(
         simulated=simulated,
         counts=counts_of(rows),
         window=_window(rows),
-        figures=figures_of(Sample(believed(evidence)), most_drafts(plan.arm(point.arm)), plan.placement.engine_devices),
+        figures=figures_of(Sample(believed(evidence)), plan.arm(point.arm).most_drafts, plan.placement.engine_devices),
         self_watch=seen,
         counters=counters,
         findings=_findings(evidence),
     )
-
-
-def most_drafts(arm: Arm) -> int:
-    """Return the most draft tokens of a step; 0 for the baseline."""
-    return arm.drafter.num_speculative_tokens if arm.drafter else 0
 
 
 def _findings(evidence: PointEvidence) -> list[Finding]:

@@ -1,8 +1,8 @@
 """The log of a product of sums, each to the power of +1 or −1, with an interval that holds prompts and runs.
 
-The interval holds both levels of chance, see `analysis.levels`: which prompts were asked, and, from three repeats on,
-what the machine did in whole runs (requests that run together share steps, so prompts alone understate the noise). A t
-interval over the repeats' own logs is taken where it is wider.
+The interval holds both levels of chance, see `analysis.statistics.levels`: which prompts were asked, and, from three
+repeats on, what the machine did in whole runs (requests that run together share steps, so prompts alone understate the
+noise). A t interval over the repeats' own logs is taken where it is wider.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.bootstrap import LEVEL, Chosen, Layout, inflation, layout_of
-from specbench_client.analysis.levels import Levels, interval, resampled
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, Layout, inflation, layout_of
+from specbench_client.analysis.statistics.levels import Levels, interval, resampled
 from specbench_client.metrics.frame import Values
 
 

@@ -19,10 +19,10 @@ from specbench_api.outcome.claims import Claims, Standing
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.bootstrap import LEVEL
-from specbench_client.analysis.cell import Judged
-from specbench_client.analysis.holm import rejected
-from specbench_client.analysis.speedup import SPEEDUP
+from specbench_client.analysis.estimates.speedup import SPEEDUP
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.holm import rejected
+from specbench_client.analysis.summary.cell import Judged
 
 
 def with_claims(judged: Sequence[Judged]) -> list[Judged]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell, PointSummary
-from specbench_client.analysis.bootstrap import LEVEL, t_bounds
+from specbench_client.analysis.statistics.bootstrap import LEVEL, t_bounds
 from specbench_client.metrics import energy
 from specbench_client.metrics.frame import Values
 from specbench_client.metrics.window import OUTPUT_TPS

@@ -8,10 +8,10 @@ from specbench_api.outcome.crossover import ArmCrossover, BreakEven, Crossovers
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.cell import Judged
 from specbench_client.analysis.crossover.axis import CONCURRENCY, RATE
 from specbench_client.analysis.crossover.crossing import crossover
 from specbench_client.analysis.crossover.shape import Rung
+from specbench_client.analysis.summary.cell import Judged
 
 
 def crossovers(plan: Plan, judged: Sequence[Judged]) -> Crossovers:

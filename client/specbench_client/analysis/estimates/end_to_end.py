@@ -14,10 +14,10 @@ import pandas as pd
 
 from specbench_api.outcome.end_to_end import EndToEnd
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.analysis.bootstrap import LEVEL, layout_of
-from specbench_client.analysis.log_ratio import log_ratio
-from specbench_client.analysis.quantile import percentile_intervals
-from specbench_client.analysis.speedup import E2E_SPEEDUP, PAIRED, complete, speedup
+from specbench_client.analysis.estimates.speedup import E2E_SPEEDUP, PAIRED, complete, speedup
+from specbench_client.analysis.statistics.bootstrap import LEVEL, layout_of
+from specbench_client.analysis.statistics.log_ratio import log_ratio
+from specbench_client.analysis.statistics.quantile import percentile_intervals
 from specbench_client.metrics.frame import Values
 from specbench_client.metrics.latency import E2E_MS
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from specbench_client.analysis.bootstrap import FINITE_SHARE, LEVEL, PROMPTS_MIN, RESAMPLES, Bounds, Layout
-from specbench_client.analysis.draws import sums
+from specbench_client.analysis.statistics.bootstrap import FINITE_SHARE, LEVEL, PROMPTS_MIN, RESAMPLES, Bounds, Layout
+from specbench_client.analysis.statistics.draws import sums
 from specbench_client.metrics.frame import Values
 
 TAIL = (1 - LEVEL) / 2

@@ -7,8 +7,8 @@ import pandas as pd
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.goodput import Goodput
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.bootstrap import LEVEL, t_bounds
-from specbench_client.analysis.figures import Sample, ratio_figures
+from specbench_client.analysis.estimates.figures import Sample, ratio_figures
+from specbench_client.analysis.statistics.bootstrap import LEVEL, t_bounds
 from specbench_client.metrics.goodput import (
     RATE_DEFINITION,
     RATE_UNIT,

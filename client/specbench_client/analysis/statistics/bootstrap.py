@@ -20,8 +20,8 @@ import pandas as pd
 from scipy import special
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.draws import Codes, Draw, sums
-from specbench_client.analysis.draws import draws as draws_of
+from specbench_client.analysis.statistics.draws import Codes, Draw, sums
+from specbench_client.analysis.statistics.draws import draws as draws_of
 from specbench_client.metrics.frame import Mask, Values
 
 LEVEL = 0.95

@@ -13,8 +13,8 @@ import numpy as np
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell
-from specbench_client.analysis.log_ratio import LogRatio, log_ratio
-from specbench_client.analysis.speedup import PAIRED, complete
+from specbench_client.analysis.estimates.speedup import PAIRED, complete
+from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
 from specbench_client.metrics.frame import Values, numbers
 from specbench_client.metrics.metric import Origin
 from specbench_client.metrics.pace import flow_ms, later_tokens

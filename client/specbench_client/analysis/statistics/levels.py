@@ -24,7 +24,7 @@ import numpy as np
 from scipy import special
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.bootstrap import (
+from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     RESAMPLES,
     Bounds,

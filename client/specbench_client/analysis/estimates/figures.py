@@ -11,7 +11,7 @@ import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.bootstrap import (
+from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     Bounds,
     Chosen,
@@ -19,10 +19,10 @@ from specbench_client.analysis.bootstrap import (
     layout_of,
     t_bounds,
 )
-from specbench_client.analysis.draws import Codes
-from specbench_client.analysis.levels import Levels, interval, ratio_influence, resampled
-from specbench_client.analysis.quantile import percentile_intervals
-from specbench_client.analysis.studentised import studentised
+from specbench_client.analysis.statistics.draws import Codes
+from specbench_client.analysis.statistics.levels import Levels, interval, ratio_influence, resampled
+from specbench_client.analysis.statistics.quantile import percentile_intervals
+from specbench_client.analysis.statistics.studentised import studentised
 from specbench_client.metrics import window
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.frame import Mask, Values, steady
@@ -189,7 +189,7 @@ def _percentiles_of(measure: Measure, sample: Sample) -> dict[str, Figure]:
 def _percentile_intervals(
     told: Mapping[Percentile, float | None], values: Values, known: Mask, sample: Sample
 ) -> dict[Percentile, FigureInterval]:
-    """Intervals of one measure's percentiles, see `analysis.quantile`."""
+    """Intervals of one measure's percentiles, see `analysis.statistics.quantile`."""
     if sample.seed is None or not known.any():
         return {}
     layout = sample.layout if known.all() else layout_of(sample.rows[known])
