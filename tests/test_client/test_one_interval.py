@@ -68,6 +68,19 @@ def test_the_measured_mix_has_the_interval_of_the_speedup_and_one_category_that_
         assert_same(mine.speedup, beside)
 
 
+@pytest.mark.parametrize("repeats", [1, 3, 4])
+def test_a_mix_of_nearly_one_category_is_nearly_as_sure_as_that_category_alone(repeats: int) -> None:
+    """Five prompts decide: with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
+    pairs = paired(*Experiment(prompts=20, repeats=repeats, run_noise=0.001).arms(seed=11))
+    nearly = mixed(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
+    alone = mixed(pairs, {"code": 1.0}, seed=1)
+    assert nearly is not None
+    assert alone is not None
+    for mine, other in ((nearly.speedup, alone.speedup), (nearly.acceptance_length, alone.acceptance_length)):
+        widths = [np.log(high / low) for low, high in (bounds_of(mine), bounds_of(other))]
+        assert widths[0] == pytest.approx(widths[1], rel=0.07)
+
+
 @pytest.mark.parametrize("powers", [SPEED, ACCEPTANCE])
 def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: Powers) -> None:
     """Each repeat × prompt is made a little heavier, in all its sums alike."""

@@ -1,12 +1,14 @@
 """Sums over a mix of categories: what its ratios are, and how much each prompt of each repeat moves them.
 
-A mix's sum is Σ w · (sum over a category's requests ÷ their number), w: the category's share of the mix's requests.
+A mix's sum is Σ w · (sum over a category's requests ÷ their number), w: the category's share of the mix's requests. A
+prompt counts w ÷ (its category's share of what was asked) times as much as it was asked. Where a category of few
+prompts is most of the mix these decide, and the interval has hardly more degrees of freedom than they.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -37,8 +39,13 @@ class MixSums:
     def of(cls, rows: pd.DataFrame, parts: Values, given: Mapping[str, float]) -> MixSums:
         """`rows`: repeat, prompt_id, category. `parts`: `PARTS` × rows. `given`: weights of all categories."""
         layout, category = layout_of(rows), rows["category"].to_numpy(object)
-        matrices = [[layout.matrix(np.where(category == name, part, 0.0)) for part in parts] for name in given]
-        return cls(layout, np.array(matrices), np.array(list(given.values())))
+        matrices = np.array(
+            [[layout.matrix(np.where(category == name, part, 0.0)) for part in parts] for name in given]
+        )
+        weights = np.array(list(given.values()))
+        requests = matrices[:, _REQUESTS].sum(axis=1)
+        counts_more = (weights / requests.sum(axis=1))[requests.argmax(axis=0)]
+        return cls(replace(layout, weight_of=counts_more), matrices, weights)
 
     @property
     def whole(self) -> Values:

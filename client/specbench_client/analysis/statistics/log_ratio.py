@@ -17,7 +17,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, Layout, inflation, layout_of
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, Layout, layout_of
 from specbench_client.analysis.statistics.levels import Levels, interval, resampled
 from specbench_client.metrics.frame import Values
 
@@ -101,7 +101,7 @@ class Laid:
         samples = _log(np.stack([self._drawn[name] for name in signs], axis=1), signed)
         runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signed)
         chosen = interval(Levels(value, samples, _influence(laid, signed), runs), self.layout)
-        spread = value + (samples - value) * inflation(self.layout) if chosen else samples
+        spread = value + (samples - value) * self.layout.inflation if chosen else samples
         return LogRatio(value, self.layout.prompts, spread, self.repeats, runs, chosen)
 
     @cached_property
