@@ -12,7 +12,9 @@ import pandas as pd
 from known_truth.experiment import Experiment
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.estimates.figures import Sample, percentile_figures, ratio_figures
-from specbench_client.analysis.estimates.speedup import QUOTIENTS, speedup
+from specbench_client.analysis.estimates.speedup import QUOTIENTS, SPEEDUP, TPOT_SPEEDUP, speedup
+from specbench_client.analysis.prediction.explain import prediction
+from specbench_client.analysis.prediction.mix import mixed
 from specbench_client.metrics import acceptance, pace
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
 from specbench_client.metrics.metric import Percentile, mean_of
@@ -25,6 +27,11 @@ RATIOS = (
 )  # fmt: skip
 MEASURES = (TTFT_MS, TPOT_MS, E2E_MS)
 PERCENTS = (50, 95)
+MIX = {"code": 0.7, "chat": 0.1, "math": 0.1, "news": 0.1}
+"""Other traffic than the prompts', of which each category is a quarter."""
+FACTORS = ("step_cost", "gap")
+"""Of a prediction; `measured` is the speed-up again, and `predicted` that of TPOT."""
+MIX_SPEEDUP, MIX_LENGTH = "mix_speedup", "mix_acceptance_length"
 Z = 1.96
 
 
@@ -35,18 +42,25 @@ def truths(experiment: Experiment) -> dict[str, float]:
     found |= {name: _quotient(name, arm, baseline) for name in QUOTIENTS}
     percentiles = [Percentile(measure, percent) for measure in MEASURES for percent in PERCENTS]
     found |= {each.name: each.value(arm) for each in percentiles}
+    found |= _factors(arm, baseline) | _mixed(arm, baseline)
     return {name: value for name, value in found.items() if value is not None}
 
 
 def measured(experiment: Experiment, seed: int) -> dict[str, Figure]:
     """The figures of one experiment with their intervals, as a cell of a run would have them."""
     arm, baseline = experiment.arms(seed)
-    pairs = _paired(arm, baseline)
+    pairs = paired(arm, baseline)
     sample = Sample(arm, seed)
+    factors, mix = prediction(pairs, experiment.drafts, seed), mixed(pairs, MIX, seed)
+    assert factors is not None
+    assert mix is not None
     return {
         **{name: speedup(name, pairs, seed).figure for name in QUOTIENTS},
         **ratio_figures(sample, RATIOS),
         **percentile_figures(sample, MEASURES),
+        **{name: getattr(factors, name) for name in FACTORS},
+        MIX_SPEEDUP: mix.speedup,
+        MIX_LENGTH: mix.acceptance_length,
     }
 
 
@@ -100,8 +114,29 @@ def _quotient(name: str, arm: pd.DataFrame, baseline: pd.DataFrame) -> float:
     return (over / under) / (base_over / base_under)
 
 
-def _paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
-    """Every request with its partner: nothing fails here."""
+def _factors(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
+    flows = [float((rows["last_token_ns"] - rows["first_token_ns"]).sum()) for rows in (arm, baseline)]
+    speedups = [_quotient(name, arm, baseline) for name in (SPEEDUP, TPOT_SPEEDUP)]
+    step_cost = flows[1] / float(baseline["steps"].sum()) / (flows[0] / float(arm["steps"].sum()))
+    return {"step_cost": step_cost, "gap": speedups[0] / speedups[1]}
+
+
+def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
+    """Means of each category's requests, weighed by the mix."""
+
+    def total(rows: pd.DataFrame, column: str) -> float:
+        means = rows.groupby("category")[column].mean()
+        return sum(share * float(means[name]) for name, share in MIX.items())
+
+    rates = [total(rows, "tokens") / total(rows, "last_token_ns") for rows in (arm, baseline)]
+    return {
+        MIX_SPEEDUP: rates[0] / rates[1],
+        MIX_LENGTH: (total(arm, "tokens") - 1) / total(arm, "steps"),
+    }
+
+
+def paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
+    """Return every request with its partner: nothing fails here."""
     sides = [
         rows[[*KEY, *SIDE]].rename(columns={name: name + suffix for name in SIDE})
         for rows, suffix in ((arm, ARM), (baseline, BASELINE))

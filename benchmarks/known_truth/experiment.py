@@ -3,7 +3,8 @@
 The population is everything that one could have asked: prompts of four categories, each with its own length, its own
 acceptance and its own prefill. An experiment draws some of them and asks each arm the same ones in every repeat. What
 differs from request to request is drawn anew each time; what differs from run to run is one factor for all requests of
-an arm in a repeat. Decoding is greedy: a prompt's steps are the same in every repeat, its times are not.
+an arm in a repeat. Decoding is greedy unless answers differ in length: a prompt's steps are then the same in every
+repeat, its times are not. Above temperature 0 each answer has a length and steps of its own, on either arm.
 
 Truths are those of the population and of many runs. They have no closed form where lengths and acceptances are
 clipped, so they are computed from `POPULATION` prompts, each in a run of its own: their error is a hundredth of an
@@ -30,12 +31,16 @@ MOST_STEPS = 400
 
 @dataclass(frozen=True)
 class Experiment:
-    """`run_noise`: standard deviation of the log of a run's factor; `request_noise`: of the log of a request's."""
+    """`run_noise`: standard deviation of the log of a run's factor; `request_noise`: of the log of a request's.
+
+    `length_noise`: of the log of an answer's length about the prompt's own; 0: greedy.
+    """
 
     prompts: int = 20
     repeats: int = 3
     run_noise: float = 0.02
     request_noise: float = 0.05
+    length_noise: float = 0.0
     drafts: int = 3
     base_step_ms: float = 10.0
     arm_step_ms: float = 13.0
@@ -43,7 +48,10 @@ class Experiment:
     @property
     def name(self) -> str:
         """For tables."""
-        return f"{self.prompts} prompts, {self.repeats} repeats, run noise {self.run_noise:.1%}"
+        told = f"{self.prompts} prompts, {self.repeats} repeats, run noise {self.run_noise:.1%}"
+        if self.request_noise != Experiment.request_noise:
+            told += f", request noise {self.request_noise:.0%}"
+        return told + (f", length noise {self.length_noise:.0%}" if self.length_noise else "")
 
     def arms(self, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Tidy rows of the arm with a drafter, and of its baseline."""
@@ -76,27 +84,29 @@ class Experiment:
     def _times(self, rng: np.random.Generator, asked: _Asked, *, drafting: bool, runs: Values) -> pd.DataFrame:
         """One pass over the prompts. `runs`: the factor of each request's run."""
         noise = np.exp(rng.normal(0.0, self.request_noise, (2, asked.size)))
-        steps = asked.steps if drafting else asked.tokens - 1
+        tokens, drafted_steps = asked.answers(rng, self.length_noise, self.drafts)
+        steps = drafted_steps if drafting else tokens - 1
         prefill = asked.prefill_ms * noise[0] * runs * NS_PER_MS
         flow = steps * (self.arm_step_ms if drafting else self.base_step_ms) * noise[1] * runs * NS_PER_MS
         told = steps if drafting else np.full(asked.size, np.nan)
         return pd.DataFrame({
             "repeat": 0.0, "prompt_id": asked.names, "category": asked.categories, "pass": 0, "turn": 0.0,
             "intended_ns": 0.0, "sent_ns": 0.0, "first_token_ns": prefill, "last_token_ns": prefill + flow,
-            "input_tokens": 100.0, "tokens": asked.tokens,
+            "input_tokens": 100.0, "tokens": tokens,
             "steps": steps, "draft_steps": told, "drafted_tokens": told * self.drafts,
-            "accepted_tokens": asked.tokens - 1 - steps if drafting else told, "acceptance_source": "per_step",
+            "accepted_tokens": tokens - 1 - steps if drafting else told, "acceptance_source": "per_step",
             "finish_reason": "stop", "output_sha256": "x",
         })  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """Prompts and what is true of each on the target: tokens, steps with the drafter, prefill."""
+    """Prompts and what is true of each on the target: tokens, chance of acceptance, steps with the drafter, prefill."""
 
     names: list[str]
     categories: list[str]
     tokens: Values
+    alphas: Values
     steps: Values
     prefill_ms: Values
 
@@ -107,13 +117,24 @@ class _Asked:
     @classmethod
     def drawn(cls, rng: np.random.Generator, prompts: int, drafts: int) -> _Asked:
         kind = np.arange(prompts) % len(CATEGORIES)
-        lengths = np.round(np.exp(rng.normal(np.log(80), 0.5, prompts)))
-        tokens = np.asarray(np.clip(lengths, 8, MOST_STEPS), dtype=np.float64)
+        tokens = _whole(np.exp(rng.normal(np.log(80), 0.5, prompts)))
         alphas = np.asarray(np.clip(np.array(ALPHAS)[kind] + rng.normal(0, 0.08, prompts), 0.05, 0.95))
         prefill = np.exp(rng.normal(np.log(40), 0.4, prompts))
         categories = [CATEGORIES[each] for each in kind]
         steps = _steps(rng, tokens - 1, alphas, drafts)
-        return cls([f"p{each}" for each in range(prompts)], categories, tokens, steps, prefill)
+        return cls([f"p{each}" for each in range(prompts)], categories, tokens, alphas, steps, prefill)
+
+    def answers(self, rng: np.random.Generator, length_noise: float, drafts: int) -> tuple[Values, Values]:
+        """Tokens and steps of one answer to each prompt; always the same ones where answers do not differ."""
+        if not length_noise:
+            return self.tokens, self.steps
+        tokens = _whole(self.tokens * np.exp(rng.normal(0.0, length_noise, self.size)))
+        return tokens, _steps(rng, tokens - 1, self.alphas, drafts)
+
+
+def _whole(lengths: Values) -> Values:
+    """Tokens that an answer can have."""
+    return np.asarray(np.clip(np.round(lengths), 8, MOST_STEPS), dtype=np.float64)
 
 
 def _steps(rng: np.random.Generator, later: Values, alphas: Values, drafts: int) -> Values:

@@ -24,13 +24,16 @@ LOADS: tuple[Mapping[str, Any], ...] = (
 
 
 def honest(number: int) -> World:
-    """The world of this number. Everything about it is drawn from the number alone."""
+    """The world of this number. Everything about it is drawn from the number alone.
+
+    Loads take turns, and dialects after each round of loads: every dialect meets every load.
+    """
     rng = np.random.default_rng((number, 0x5EED))
     load = LOADS[number % len(LOADS)]
     arms = 1 + int(rng.random() < 0.15)
     return World(
         seed=number,
-        dialect=DIALECTS[number % len(DIALECTS)],
+        dialect=DIALECTS[number // len(LOADS) % len(DIALECTS)],
         methods=tuple(str(each) for each in rng.permutation(METHODS)[:arms]),
         drafts=int(rng.integers(2, 7)),
         load=load,

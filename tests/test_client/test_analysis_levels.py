@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,6 +81,24 @@ def test_cochrans_quantile_is_long_enough_where_runs_decide_and_satterthwaites_i
     seen = [each * rng.chisquare(freedom, draws) / freedom for each, freedom in zip(variances, freedoms, strict=True)]
     halves = [quantile((float(a), float(b)), freedoms) * np.sqrt(a + b) for a, b in zip(*seen, strict=True)]
     assert low < float((np.abs(errors) <= halves).mean()) < high
+
+
+@given(st.lists(st.integers(5, 30), min_size=1, max_size=5), st.floats(0.1, 10))
+@settings(max_examples=40, deadline=None)
+def test_prompts_that_count_alike_leave_all_degrees_of_freedom_and_one_stratum_alone_has_its_own(
+    sizes: list[int], scale: float
+) -> None:
+    strata = np.repeat(np.arange(len(sizes)), sizes)
+    prompts = len(strata)
+    plain = Layout(np.zeros(prompts, dtype=np.intp), np.arange(prompts), strata, 1, prompts)
+    alike = replace(plain, weight_of=np.full(prompts, scale))
+    assert plain.freedom == prompts - len(sizes)
+    assert alike.freedom == pytest.approx(plain.freedom)
+    assert alike.inflation == pytest.approx(plain.inflation)
+    assert plain.inflation == pytest.approx(np.sqrt(prompts / (prompts - len(sizes))))
+    alone = replace(plain, weight_of=np.where(strata == 0, scale, 0.0))
+    assert alone.freedom == pytest.approx(sizes[0] - 1, rel=0.05)
+    assert alone.inflation == pytest.approx(np.sqrt(sizes[0] / (sizes[0] - 1)))
 
 
 def test_a_sum_without_any_variance_has_the_quantile_of_prompts() -> None:

@@ -65,6 +65,19 @@ def test_throughput_is_asked_of_closed_loops_and_of_claims_alone() -> None:
     assert "ThroughputContradicts" not in {each.check for each in run_of_world(alike, held_back(ngram=600)).findings}
 
 
+@pytest.mark.parametrize(
+    ("streams", "held_ms", "found"), [(2, 75, True), (2, 30, False), (6, 100, False), (6, 200, True)]
+)
+def test_a_throughput_of_few_requests_a_stream_must_deny_more(streams: int, held_ms: float, found: bool) -> None:
+    """1.1 times as fast, and a throughput of 0.98, 1.05, 0.95 and 0.83: from 11 requests a stream, and from 2."""
+    tenth = World(
+        prompts=24, categories=ONE, concurrency=(streams,), alpha={"ngram": 0.0}, alpha_spread=0.0,
+        step_ms={"ngram": 9.0},
+    )  # fmt: skip
+    checks = {each.check for each in run_of_world(tenth, held_back(ngram=held_ms)).findings}
+    assert ("ThroughputContradicts" in checks) == found
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_an_end_of_sequence_token_without_a_chunk_of_its_own_is_one_step(told: bool) -> None:
     one = record(stream=3)

@@ -7,17 +7,22 @@ alone would flatter the drafter.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, Prediction
 from specbench_api.outcome.stepcost import StepObservation
-from specbench_client.analysis.prediction.parts import Factors, Parted, parted
-from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, expanded, t_bounds, wider
+from specbench_client.analysis.prediction.parts import (
+    ACCEPTANCE,
+    GAP,
+    LENGTH,
+    MEASURED,
+    PREDICTED,
+    PREFILL,
+    STEP_TIME,
+    Parted,
+    Powers,
+    parted,
+)
 from specbench_client.analysis.stepcost.fit import Fitted
-from specbench_client.metrics.frame import Values
 from specbench_client.metrics.pairing import Pairs
 
 _MEANINGS = {
@@ -33,8 +38,6 @@ _MEANINGS = {
 }
 _AT_EQUAL_BATCH = "Step time of the baseline ÷ that of the arm, at the baseline's batch by the step-cost profile"
 
-_Part = Callable[[Factors], Values]
-
 
 def prediction(
     pairs: Pairs, asked_tokens: int, seed: int, constant: ConstantAcceptance | None = None
@@ -43,17 +46,17 @@ def prediction(
     found = parted(pairs, seed)
     if found is None:
         return None
-    ideal = np.log(asked_tokens + 1)
+    ideal = asked_tokens + 1.0
     return Prediction(
-        measured=_figure("measured", found, lambda parts: parts.measured),
-        predicted=_figure("predicted", found, lambda parts: parts.predicted),
-        gap=_figure("gap", found, lambda parts: parts.gap),
-        ideal=_bare("ideal", asked_tokens + 1.0, found.layout.prompts),
-        acceptance=_figure("acceptance", found, lambda parts: parts.acceptance - ideal),
-        step_cost=_figure("step_cost", found, lambda parts: parts.step_time),
+        measured=_figure("measured", found, MEASURED),
+        predicted=_figure("predicted", found, PREDICTED),
+        gap=_figure("gap", found, GAP),
+        ideal=_bare("ideal", ideal, found.laid.layout.prompts),
+        acceptance=_figure("acceptance", found, ACCEPTANCE, 1 / ideal),
+        step_cost=_figure("step_cost", found, STEP_TIME),
         occupancy=_bare("occupancy", None, 0),
-        prefill=_figure("prefill", found, lambda parts: parts.prefill),
-        length=_figure("length", found, lambda parts: parts.length),
+        prefill=_figure("prefill", found, PREFILL),
+        length=_figure("length", found, LENGTH),
         constant=constant,
     )
 
@@ -97,25 +100,10 @@ def _scaled(figure: Figure, factor: float, definition: str) -> Figure:
     return figure.model_copy(update={"value": value * factor, "interval": moved, "definition": definition})
 
 
-def _figure(name: str, found: Parted, of: _Part) -> Figure:
-    value = float(of(found.value))
-    resampled = expanded(value, of(found.resampled), found.layout)
-    chosen = wider(resampled, t_bounds(value, of(found.repeats)), found.layout)
-    return Figure(
-        value=float(np.exp(value)),
-        unit="ratio",
-        definition=f"{_MEANINGS[name]}; {found.pairs} pairs",
-        n=found.layout.prompts,
-        interval=_interval(chosen) if chosen else None,
-        source="both",
-    )
+def _figure(name: str, found: Parted, powers: Powers, scale: float = 1.0) -> Figure:
+    return found.ratio(powers).figure(f"{_MEANINGS[name]}; {found.pairs} pairs", scale=scale)
 
 
 def _bare(name: str, value: float | None, n: int) -> Figure:
     unit = "tokens/step" if name == "ideal" else "ratio"
     return Figure(value=value, unit=unit, definition=_MEANINGS[name], n=n, source="both")
-
-
-def _interval(chosen: Chosen) -> FigureInterval:
-    low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
-    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")

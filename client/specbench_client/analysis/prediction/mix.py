@@ -10,8 +10,9 @@ Where both sides answered alike that is 1 / Σ (τ_c / S_c), the harmonic mean o
 shares τ_c of the *baseline's time*; the acceptance length is the mean with their shares of *steps*, or harmonic with
 their shares of tokens. A mean of speed-ups by shares of requests is neither, and too large.
 
-Prompts are drawn within their category for the interval. What is presumed, and cannot be seen in the records: that a
-request of a category takes the time that it took beside the categories of the measured mix.
+The interval is that of every other ratio (`analysis.statistics.levels`), prompts drawn within their category: where the
+mix is the measured one, it is the speed-up's own. What is presumed, and cannot be seen in the records: that a request
+of a category takes the time that it took beside the categories of the measured mix.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixCategory
-from specbench_client.analysis.statistics.bootstrap import (
-    LEVEL,
-    Chosen,
-    Layout,
-    expanded,
-    layout_of,
-    resampled_sums,
-    t_bounds,
-    wider,
+from specbench_client.analysis.prediction.mix_sums import (
+    ACCEPTANCE,
+    BASELINE_TIME,
+    BASELINE_TOKENS,
+    SPEED,
+    MixSums,
+    Powers,
 )
+from specbench_client.analysis.statistics.levels import interval
+from specbench_client.analysis.statistics.log_ratio import exponential
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 
@@ -42,9 +43,6 @@ SPEEDUP = (
     " E: tokens and stream time of a category's mean request, over paired requests"
 )
 LENGTH = "Predicted for the mix: Σ w·(T − 1) / Σ w·s, w: share of requests, s: steps of a category's mean request"
-_PARTS = ("tokens", "time", "tokens_baseline", "time_baseline", "requests", "later", "steps", "told")
-"""Sums over a category's requests; the last three over those that tell their steps."""
-_REQUESTS, _LATER, _STEPS, _TOLD = 4, 5, 6, 7
 
 
 @dataclass(frozen=True)
@@ -80,23 +78,13 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     rows, parts = inside.rows, _parts(inside)
     whole: Mask = np.asarray(~np.isnan(parts[:4]).any(axis=0), dtype=np.bool_)
     kept = rows.loc[whole, ["repeat", "prompt_id"]].assign(category=rows.loc[whole, "category" + BASELINE])
-    names, category = list(given), kept["category"].to_numpy(object)
-    if not len(kept) or set(category) != set(names):
+    if set(kept["category"]) != set(given):
         return None
-    layout = layout_of(kept)
-    stacked = [np.where(category == name, part, 0.0) for name in names for part in parts[:, whole]]
-    matrices = [layout.matrix(values) for values in stacked]
-    weights = np.array([given[name] for name in names])
-    sums = np.array([matrix.sum() for matrix in matrices])
-    by_repeat = np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1)
-    drawn = resampled_sums(matrices, layout, seed)
-    value, repeats, samples = (_weighed(each, weights) for each in (sums, by_repeat, drawn))
+    sums = MixSums.of(kept, parts[:, whole], given)
     return Mixed(
-        speedup=_figure(SPEEDUP, "ratio", [_log_speedup(each) for each in (value, repeats, samples)], layout),
-        acceptance_length=_figure(
-            LENGTH, "tokens/step", [_log_length(each) for each in (value, repeats, samples)], layout
-        ),
-        categories=_told(names, weights, sums.reshape(len(names), len(_PARTS))),
+        speedup=_figure(SPEEDUP, "ratio", sums, SPEED, seed),
+        acceptance_length=_figure(LENGTH, "tokens/step", sums, ACCEPTANCE, seed),
+        categories=_told(list(given), sums),
     )
 
 
@@ -106,7 +94,7 @@ def _of_mix(pairs: Pairs, given: Mapping[str, float]) -> Pairs:
 
 
 def _parts(pairs: Pairs) -> Values:
-    """`_PARTS` × pairs."""
+    """`mix_sums.PARTS` × pairs."""
     rows = pairs.rows
     tokens, baseline = numbers(rows, "tokens" + ARM), numbers(rows, "tokens" + BASELINE)
     steps = numbers(rows, STEPS + ARM) if STEPS + ARM in rows else np.full(len(rows), np.nan)
@@ -120,62 +108,32 @@ def _time(rows: pd.DataFrame, side: str) -> Values:
     return numbers(rows, "last_token_ns" + side) - numbers(rows, "intended_ns" + side)
 
 
-def _weighed(sums: Values, weights: Values) -> Values:
-    """… × categories·parts → … × parts: Σ w · (sum over the category ÷ its requests)."""
-    means = _means(sums.reshape(*sums.shape[:-1], weights.size, len(_PARTS)))
-    return np.asarray((means * weights[:, np.newaxis]).sum(axis=-2), dtype=np.float64)
-
-
-def _means(sums: Values) -> Values:
-    """Of a category's request."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        every, told = sums[..., :_LATER] / sums[..., [_REQUESTS]], sums[..., _LATER:] / sums[..., [_TOLD]]
-    return np.concatenate([every, told], axis=-1)
-
-
-def _log_speedup(parts: Values) -> Values:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(parts)
-        return np.asarray(logs[..., 0] - logs[..., 1] - logs[..., 2] + logs[..., 3], dtype=np.float64)
-
-
-def _log_length(parts: Values) -> Values:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(parts)
-        return np.asarray(logs[..., _LATER] - logs[..., _STEPS], dtype=np.float64)
-
-
-def _figure(definition: str, unit: str, logs: Sequence[Values], layout: Layout) -> Figure:
-    value = float(logs[0])
-    if not np.isfinite(value):
+def _figure(definition: str, unit: str, sums: MixSums, powers: Powers, seed: int) -> Figure:
+    levels = sums.levels(powers, seed)
+    if levels is None:
         return Figure(unit=unit, definition=definition, n=0, source="both")
-    chosen = wider(expanded(value, logs[2], layout), t_bounds(value, logs[1]), layout)
-    interval = _interval(chosen) if chosen else None
+    chosen = interval(levels, sums.layout)
     return Figure(
-        value=float(np.exp(value)), unit=unit, definition=definition, n=layout.prompts, interval=interval, source="both"
+        value=float(np.exp(levels.value)),
+        unit=unit,
+        definition=definition,
+        n=sums.layout.prompts,
+        interval=exponential(chosen) if chosen else None,
+        source="both",
     )
 
 
-def _interval(chosen: Chosen) -> FigureInterval:
-    low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
-    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")
-
-
-def _told(names: Sequence[str], weights: Values, sums: Values) -> list[MixCategory]:
-    means = _means(sums)
-    tokens, time = weights * means[:, 2], weights * means[:, 3]
+def _told(names: Sequence[str], sums: MixSums) -> list[MixCategory]:
+    means, speedups, lengths = sums.means, sums.ratios(SPEED), sums.ratios(ACCEPTANCE)
+    tokens, time = (sums.weights * means[:, place] for place in (BASELINE_TOKENS, BASELINE_TIME))
     return [
         MixCategory(
             category=name,
-            requests_share=float(weights[place]),
+            requests_share=float(sums.weights[place]),
             tokens_share=float(tokens[place] / tokens.sum()),
             time_share=float(time[place] / time.sum()),
-            acceptance_length=_positive(sums[place, _LATER], sums[place, _STEPS]),
-            speedup=float(np.exp(_log_speedup(sums[place]))),
+            acceptance_length=float(lengths[place]) if np.isfinite(lengths[place]) else None,
+            speedup=float(speedups[place]),
         )
         for place, name in enumerate(names)
     ]
-
-
-def _positive(over: float, under: float) -> float | None:
-    return float(over / under) if under > 0 else None

@@ -1,8 +1,9 @@
 """Slices of steps: acceptance length by class of place, with intervals by the prompt.
 
 One draw of prompts serves all classes of a dimension. Prompts that have no step in a class are part of the draw and of
-no sum: how many of the drawn prompts reach a class is chance, too. The interval is expanded by the number of prompts
-that do reach it.
+no sum: how many of the drawn prompts reach a class is chance, too. The interval (`analysis.statistics.levels`, as of
+every other ratio: a class that holds all steps has the interval of the cell's own acceptance length) is expanded by the
+number of prompts that do reach it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.slices import Slice
 from specbench_client.analysis.estimates.figures import Sample, within
 from specbench_client.analysis.slices.places import Codes, Places
-from specbench_client.analysis.statistics.bootstrap import Layout, expanded, resampled_sums, t_bounds, wider
+from specbench_client.analysis.statistics.bootstrap import Layout
+from specbench_client.analysis.statistics.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limited
 from specbench_client.metrics.frame import Mask, Values
 
@@ -56,7 +58,7 @@ def by_place(sample: Sample, places: Places, codes: Codes, classes: Sequence[Cla
     samples: Sequence[Values] = [np.empty((0, 2))] * len(found)
     if sample.seed is not None:
         matrices = [matrix for each in sums for matrix in (each.tokens, each.steps)]
-        drawn = resampled_sums(matrices, sample.layout, sample.seed)
+        drawn = resampled(matrices, sample.layout, sample.seed)
         samples = [drawn[:, 2 * index : 2 * index + 2] for index in range(len(found))]
     together = zip(found, sums, samples, strict=True)
     return [_slice(sample, each, summed, draws, drafts) for each, summed, draws in together]
@@ -84,22 +86,24 @@ class _Sums:
         reached: Mask = self.steps.sum(axis=0) > 0
         return reached
 
+    def levels(self, value: float, draws: Values) -> Levels:
+        """Of tokens over steps; influences of the prompts that reach the class. `draws`: both sums of each resample."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            samples, repeats = draws[:, 0] / draws[:, 1], self.tokens.sum(axis=1) / self.steps.sum(axis=1)
+        reached = self.prompts
+        return Levels(value, samples, ratio_influence(self.tokens[:, reached], self.steps[:, reached]), repeats)
+
 
 def _slice(sample: Sample, each: Class, sums: _Sums, draws: Values, drafts: int) -> Slice:
     value, prompts = float(sums.tokens.sum() / sums.steps.sum()), int(sums.prompts.sum())
     (ratio,) = limited([EMITTED_POOLED], drafts)
-    layout, interval = sample.layout.among(sums.prompts), None
-    if draws.size:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            samples, repeats = draws[:, 0] / draws[:, 1], sums.tokens.sum(axis=1) / sums.steps.sum(axis=1)
-        chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
-        interval = within(chosen, value, ratio) if chosen else None
+    chosen = interval(sums.levels(value, draws), sample.layout.among(sums.prompts)) if draws.size else None
     figure = Figure(
         value=value,
         unit=ratio.unit,
         definition=DEFINITION,
         n=prompts,
-        interval=interval,
+        interval=within(chosen, value, ratio) if chosen else None,
         source=sample.source(ratio.origin),
     )
     return Slice(

@@ -55,6 +55,35 @@ class Layout:
     stratum_of: Codes
     repeats: int
     prompts: int
+    weight_of: Values | None = None
+    """How much more each prompt counts in a figure than it was asked, on any scale; None: as it was asked."""
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of chance in prompts: n − strata, and fewer where some prompts count more than others.
+
+        Fewer by as much as Satterthwaite's for Σ v² × variance of a prompt, v its weight, over those for equal weights.
+        """
+        whole = float(self.prompts - self.strata)
+        if self.weight_of is None:
+            return whole
+        return whole * self._satterthwaite(self.weight_of) / self._satterthwaite(np.ones(self.prompts))
+
+    @property
+    def inflation(self) -> float:
+        """By how much the standard deviation of resamples is too small: they know each stratum's mean exactly."""
+        squares = np.ones(self.prompts) if self.weight_of is None else self.weight_of**2
+        sizes = self._sizes
+        known = np.bincount(self.stratum_of, squares) * (sizes - 1) / sizes
+        return float(np.sqrt(squares.sum() / known.sum()))
+
+    @property
+    def _sizes(self) -> Values:
+        return np.bincount(self.stratum_of).astype(np.float64)
+
+    def _satterthwaite(self, weights: Values) -> float:
+        sizes, squares = self._sizes, weights**2
+        return float(squares.sum() ** 2 / (np.bincount(self.stratum_of, squares**2) * sizes / (sizes - 1)).sum())
 
     @property
     def strata(self) -> int:
@@ -73,8 +102,9 @@ class Layout:
     def among(self, prompts: Mask) -> Layout:
         """Return the layout of these prompts and their rows alone, with as many repeats as before."""
         rows, numbered = prompts[self.prompt_of], np.cumsum(prompts) - 1
-        strata = _told_apart(self.stratum_of[prompts])
-        return Layout(self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, int(prompts.sum()))
+        strata, many = _told_apart(self.stratum_of[prompts]), int(prompts.sum())
+        weights = None if self.weight_of is None else self.weight_of[prompts]
+        return Layout(self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, many, weights)
 
 
 def layout_of(rows: pd.DataFrame) -> Layout:
@@ -118,13 +148,8 @@ def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
 
 def expansion(layout: Layout) -> float:
     """Return by how much a percentile interval of so few prompts is to be widened; there must be more than strata."""
-    freedom, upper = layout.prompts - layout.strata, 1 - (1 - LEVEL) / 2
-    return float(special.stdtrit(freedom, upper) / special.ndtri(upper)) * inflation(layout)
-
-
-def inflation(layout: Layout) -> float:
-    """Return by how much the standard deviation of resamples is too small: they know each stratum's mean exactly."""
-    return float(np.sqrt(layout.prompts / (layout.prompts - layout.strata)))
+    upper = 1 - (1 - LEVEL) / 2
+    return float(special.stdtrit(layout.freedom, upper) / special.ndtri(upper)) * layout.inflation
 
 
 def t_bounds(value: float, repeats: Values) -> Bounds | None:
@@ -153,7 +178,7 @@ def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen
     if prompts is None:
         return None
     if runs is None or runs.high - runs.low <= prompts.high - prompts.low:
-        return Chosen(prompts, describe(layout), layout.prompts - layout.strata)
+        return Chosen(prompts, describe(layout), layout.freedom)
     method = f"t, unit: repeat; over the values of {layout.repeats} repeats; wider than the bootstrap over prompts"
     return Chosen(runs, method, layout.repeats - 1, over_repeats=True)
 

@@ -109,7 +109,7 @@ def _both(
 
     `how`: the interval by prompts was made.
     """
-    freedoms = float(layout.prompts - layout.strata), float(layout.repeats - 1)
+    freedoms = layout.freedom, float(layout.repeats - 1)
     critical = _quantile(freedoms[0])
     below, above = ((levels.value - prompts.low) / critical, (prompts.high - levels.value) / critical)
     parts = ((below + above) / 2) ** 2, _of_runs(levels.influence)

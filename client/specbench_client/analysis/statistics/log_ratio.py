@@ -7,8 +7,9 @@ noise). A t interval over the repeats' own logs is taken where it is wider.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, inflation, layout_of
+from specbench_client.analysis.statistics.bootstrap import LEVEL, Chosen, Layout, layout_of
 from specbench_client.analysis.statistics.levels import Levels, interval, resampled
 from specbench_client.metrics.frame import Values
 
@@ -60,16 +61,54 @@ class LogRatio:
             unit=unit,
             definition=definition,
             n=self.prompts,
-            interval=self._interval(scale),
+            interval=exponential(self.chosen, scale) if self.chosen else None,
             source="both",
         )
 
-    def _interval(self, scale: float) -> FigureInterval | None:
-        if self.chosen is None:
+
+def exponential(chosen: Chosen, scale: float = 1.0) -> FigureInterval:
+    """Return an interval that was made on the log, on the figure's own scale: scale × exp(log)."""
+    low, high = (float(np.exp(bound)) * scale for bound in (chosen.bounds.low, chosen.bounds.high))
+    method = f"{chosen.method}, on the log ratio"
+    return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(chosen.freedom))
+
+
+@dataclass(frozen=True)
+class Laid:
+    """Sums of some rows by repeat and prompt, of which one log ratio or several are made from one draw."""
+
+    layout: Layout
+    repeats: Values
+    """Which repeats there are."""
+    matrices: Mapping[str, Values]
+    """Repeats × prompts, by the part's name."""
+    seed: int
+
+    @classmethod
+    def of(cls, rows: pd.DataFrame, parts: Mapping[str, Values], seed: int) -> Laid:
+        """`rows`: repeat, prompt_id, category. `parts`: one number a row each, complete."""
+        layout = layout_of(rows)
+        laid = {name: layout.matrix(values) for name, values in parts.items()}
+        return cls(layout, np.unique(rows["repeat"].to_numpy(np.float64)), laid, seed)
+
+    def log_ratio(self, signs: Mapping[str, int]) -> LogRatio | None:
+        """Return Σ sign × log(Σ part) over the parts that have a sign; None where a sum is not positive."""
+        laid, signed = [self.matrices[name] for name in signs], list(signs.values())
+        sums = np.array([matrix.sum() for matrix in laid])
+        if (sums <= 0).any():
             return None
-        low, high = (float(np.exp(bound)) * scale for bound in (self.chosen.bounds.low, self.chosen.bounds.high))
-        method = f"{self.chosen.method}, on the log ratio"
-        return FigureInterval(low=low, high=high, level=LEVEL, method=method, freedom=float(self.chosen.freedom))
+        value = float(_log(sums, signed))
+        samples = _log(np.stack([self._drawn[name] for name in signs], axis=1), signed)
+        runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signed)
+        chosen = interval(Levels(value, samples, _influence(laid, signed), runs), self.layout)
+        spread = value + (samples - value) * self.layout.inflation if chosen else samples
+        return LogRatio(value, self.layout.prompts, spread, self.repeats, runs, chosen)
+
+    @cached_property
+    def _drawn(self) -> Mapping[str, Values]:
+        """The sum of each part in every resample."""
+        sums = resampled(list(self.matrices.values()), self.layout, self.seed)
+        return dict(zip(self.matrices, sums.T, strict=True))
 
 
 def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int], seed: int) -> LogRatio | None:
@@ -77,17 +116,11 @@ def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int],
 
     `rows`: repeat, prompt_id, category. `parts`: one number a row each, complete.
     """
-    sums = np.array([values.sum() for values in parts])
-    if not len(rows) or (sums <= 0).any():
+    if not len(rows):
         return None
-    layout = layout_of(rows)
-    laid = [layout.matrix(values) for values in parts]
-    value = float(_log(sums, signs))
-    samples = _log(resampled(laid, layout, seed), signs)
-    runs = _log(np.stack([matrix.sum(axis=1) for matrix in laid], axis=1), signs)
-    chosen = interval(Levels(value, samples, _influence(laid, signs), runs), layout)
-    spread = value + (samples - value) * inflation(layout) if chosen else samples
-    return LogRatio(value, layout.prompts, spread, np.unique(rows["repeat"].to_numpy(np.float64)), runs, chosen)
+    names = [f"{index}" for index in range(len(parts))]
+    laid = Laid.of(rows, dict(zip(names, parts, strict=True)), seed)
+    return laid.log_ratio(dict(zip(names, signs, strict=True)))
 
 
 def _influence(laid: Sequence[Values], signs: Sequence[int]) -> Values:

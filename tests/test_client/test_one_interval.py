@@ -1,0 +1,137 @@
+"""One figure has one interval, wherever it stands: in a cell, in its prediction, in a mix, in a slice."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from known_truth.coverage import paired
+from known_truth.experiment import CATEGORIES, Experiment
+from specbench_api.outcome.figure import Figure
+from specbench_client.analysis.estimates.figures import Sample, ratio_figures
+from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, speedup
+from specbench_client.analysis.prediction.explain import prediction
+from specbench_client.analysis.prediction.mix import mixed
+from specbench_client.analysis.prediction.mix_sums import ACCEPTANCE, PARTS, SPEED, MixSums, Powers
+from specbench_client.analysis.slices.places import Places
+from specbench_client.analysis.slices.steps import Class, by_place
+from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.pairing import Pairs
+from specbench_testing.records import World, run_of_world
+
+DESIGNS = [(20, 1), (20, 3), (24, 4), (40, 5)]
+MEASURED = dict.fromkeys(CATEGORIES, 0.25)
+
+
+def pairs_of(prompts: int, repeats: int) -> Pairs:
+    experiment = Experiment(prompts=prompts, repeats=repeats, run_noise=0.03, length_noise=0.2)
+    return paired(*experiment.arms(seed=7))
+
+
+def bounds_of(figure: Figure) -> tuple[float, float]:
+    assert figure.interval is not None
+    return figure.interval.low, figure.interval.high
+
+
+def assert_same(mine: Figure, other: Figure) -> None:
+    assert mine.value == pytest.approx(other.value, rel=1e-12)
+    assert bounds_of(mine) == pytest.approx(bounds_of(other), rel=1e-9)
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
+def test_a_prediction_s_product_has_the_interval_of_the_speedup_and_decode_alone_that_of_tpot(
+    prompts: int, repeats: int
+) -> None:
+    pairs = pairs_of(prompts, repeats)
+    told = prediction(pairs, 3, seed=1)
+    assert told is not None
+    assert_same(told.measured, speedup(SPEEDUP, pairs, 1).figure)
+    assert_same(told.predicted, speedup(TPOT_SPEEDUP, pairs, 1).figure)
+
+
+@pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
+def test_the_measured_mix_has_the_interval_of_the_speedup_and_one_category_that_of_its_own(
+    prompts: int, repeats: int
+) -> None:
+    pairs = pairs_of(prompts, repeats)
+    whole, code = mixed(pairs, MEASURED, seed=1), mixed(pairs, {"code": 1.0}, seed=1)
+    assert whole is not None
+    assert code is not None
+    inside = pairs.of_category("code")
+    for mine, other in ((whole, pairs), (code, inside)):
+        beside = speedup(SPEEDUP, other, 1).figure
+        assert_same(mine.speedup, beside)
+
+
+@pytest.mark.parametrize("repeats", [1, 3, 4])
+def test_a_mix_of_nearly_one_category_is_nearly_as_sure_as_that_category_alone(repeats: int) -> None:
+    """Five prompts decide: with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
+    pairs = paired(*Experiment(prompts=20, repeats=repeats, run_noise=0.001).arms(seed=11))
+    nearly = mixed(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
+    alone = mixed(pairs, {"code": 1.0}, seed=1)
+    assert nearly is not None
+    assert alone is not None
+    for mine, other in ((nearly.speedup, alone.speedup), (nearly.acceptance_length, alone.acceptance_length)):
+        widths = [np.log(high / low) for low, high in (bounds_of(mine), bounds_of(other))]
+        assert widths[0] == pytest.approx(widths[1], rel=0.07)
+
+
+@pytest.mark.parametrize("powers", [SPEED, ACCEPTANCE])
+def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: Powers) -> None:
+    """Each repeat × prompt is made a little heavier, in all its sums alike."""
+    rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
+    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).rows[["repeat", "prompt_id"]]
+    parts = rng.uniform(1, 9, (len(PARTS), len(rows)))
+    sums = MixSums.of(rows.assign(category=np.tile(names, 2)), parts, {"a": 0.8, "b": 0.2})
+    levels, tiny = sums.levels(powers, seed=1), 1e-6
+    assert levels is not None
+    for place in np.ndindex(levels.influence.shape):
+        heavier = sums.matrices.copy()
+        heavier[:, :, *place] *= 1 + tiny
+        moved = MixSums(sums.layout, heavier, sums.weights).levels(powers, seed=1)
+        assert moved is not None
+        assert (moved.value - levels.value) / tiny == pytest.approx(levels.influence[place], rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("repeats", [2, 3, 5])
+def test_a_class_that_holds_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
+    rows, _ = Experiment(prompts=20, repeats=repeats, length_noise=0.3).arms(3)
+    everywhere = np.zeros(len(rows), dtype=np.intp)
+    steps, later = (rows["steps"].to_numpy(np.intp), rows["tokens"].to_numpy(np.intp) - 1)
+    places = Places(np.arange(len(rows)), everywhere, everywhere, everywhere, steps, later, 1.0)
+    (only,) = by_place(Sample(rows, 1), places, everywhere, [Class(0, "all")], 3)
+    beside = ratio_figures(Sample(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
+    assert_same(only.figures[EMITTED_POOLED.name], beside)
+
+
+def figures(document: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every figure of a document that has a value and an interval, with its path."""
+    if isinstance(document, dict):
+        if document.get("interval") and document.get("value") is not None and "definition" in document:
+            yield path, document
+        for name, each in document.items():
+            yield from figures(each, f"{path}/{name}")
+    elif isinstance(document, list):
+        for number, each in enumerate(document):
+            yield from figures(each, f"{path}/{number}")
+
+
+def test_no_cell_of_a_run_tells_one_value_with_two_intervals() -> None:
+    """Two figures of a cell that come out alike to twelve digits are one figure: each value is of its own noise."""
+    summary = json.loads(run_of_world(World(prompts=24, repeats=3, concurrency=(2,))).to_json())
+    twice = 0
+    for cell in summary["cells"]:
+        alike = defaultdict[tuple[str, str], list[tuple[str, tuple[float, float]]]](list)
+        for path, figure in figures(cell):
+            bounds = figure["interval"]["low"], figure["interval"]["high"]
+            if bounds[0] < bounds[1]:
+                alike[f"{figure['value']:.12g}", figure["unit"]].append((path, bounds))
+        for same in alike.values():
+            twice += len(same) > 1
+            assert all(bounds == pytest.approx(same[0][1], rel=1e-9) for _, bounds in same), same
+    assert twice > 3, "a speed-up stands in several places"
