@@ -10,7 +10,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_client.report import crossover, decision, lossless, prediction, stepcost
 from specbench_client.report.sheets import Sheet
 
-_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Left out")
+_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
 _LOSSLESS = ("Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control")
 
 
