@@ -7,7 +7,8 @@ from dataclasses import astuple, dataclass, replace
 
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report import crossover, decision, lossless, prediction, stepcost
+from specbench_api.plan.plan import Plan
+from specbench_client.report import crossover, decision, holds, lossless, prediction, stepcost
 from specbench_client.report.sheets import Sheet
 
 _CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
@@ -25,9 +26,15 @@ class Topic:
     lines: Sequence[str] = ()
 
 
-def topics_of(summary: RunSummary) -> list[Topic]:
-    """The topics of which the summary tells anything, in the order of the page."""
-    told = [_decision(summary.recommendation), _crossover(summary), _prediction(summary), _lossless(summary)]
+def topics_of(plan: Plan, summary: RunSummary) -> list[Topic]:
+    """The topics of which the run tells anything, in the order of the page."""
+    told = [
+        _decision(summary.recommendation),
+        _crossover(summary),
+        _prediction(summary),
+        _lossless(summary),
+        Topic("holds", holds.TITLE, "docs/report.md", [holds.holds_sheet(plan, summary)]),
+    ]
     return [topic for topic in told if topic.sheets]
 
 

@@ -42,7 +42,7 @@ UNMEASURED = (
         "checklist",
         "Look at workload, batch, output length, acceptance, 2 to 8 GB of memory, and framework",
         FREE_LUNCH,
-        unmeasured="a list of what to look at, and no prediction: all six stand in the report",
+        unmeasured="a list of what to look at, and no prediction: it stands in the report, with what each was here",
     ),
     Rule(
         "method-by-use",
