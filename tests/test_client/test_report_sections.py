@@ -22,7 +22,7 @@ from specbench_client.report.plots.sections.speedup import speedup
 from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_client.report.plots.sections.throughput import throughput
 from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import OF_ONE_CLASS, invalid, wide, with_cells, without, without_baseline
+from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid, wide, with_cells, without, without_baseline
 
 WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
 FEW = World(prompts=16, repeats=2)
@@ -205,12 +205,12 @@ def test_of_many_drafters_some_pairs_are_drawn_and_the_rest_is_counted() -> None
 
 def test_what_needs_a_baseline_is_left_out_without_one() -> None:
     left = {section.title for section in SECTIONS if section.draw(without_baseline(plain())) is None}
-    assert left == {"Speed-up over the paired baseline, by load", "Speed-up by category and load", OF_ONE_CLASS}
+    assert left == {"Speed-up over the paired baseline, by load", "Speed-up by category and load", *SMALL_WORLDS_LACK}
 
 
 def test_a_caption_tells_definition_sampling_units_and_intervals() -> None:
     for section in SECTIONS:
-        if section.title == OF_ONE_CLASS:
+        if section.title in SMALL_WORLDS_LACK:
             continue
         caption = drawn(section.draw, plain()).caption
         assert " n " in caption or " n: " in caption, section.title

@@ -22,7 +22,7 @@ from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
 from specbench_client.report.schedule import UNVERIFIED, engine_lines, schedule_sheets
 from specbench_client.report.sheets import rich_sheet
-from specbench_client.report.stepcost import profile_line, terms_sheet
+from specbench_client.report.stepcost import profile_line, split_sheet, terms_sheet
 
 
 @click.command()
@@ -137,6 +137,7 @@ def _text(found: Sequence[Proposed], rendered: Sequence[Sequence[EngineSchedule]
             console.print(rich_sheet(sheet, console.width))
         lines = [profile_line(each.cost), *each.schedule.notes]
         if each.cost.coefficients:
-            console.print(rich_sheet(terms_sheet("Cost of a step", each.cost), console.width))
+            for sheet in (terms_sheet("Cost of a step", each.cost), split_sheet(each.cost)):
+                console.print(rich_sheet(sheet, console.width))
         for line in [*lines, "", *(line for engine in engines for line in engine_lines(engine)), "", UNVERIFIED]:
             console.print(line, soft_wrap=True)

@@ -65,8 +65,12 @@ def _crossover(summary: RunSummary) -> Topic:
 def _prediction(summary: RunSummary) -> Topic:
     factors = prediction.factors_sheet(summary.cells)
     costs = [
-        stepcost.terms_sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", cost)
+        sheet
         for cost in summary.step_costs
+        for sheet in (
+            stepcost.terms_sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", cost),
+            stepcost.split_sheet(cost),
+        )
     ]
     lines = [prediction.FACTORS_SAY, *prediction.formula_lines(summary.cells)]
     return Topic("prediction", "Why it is not more", "docs/prediction.md", _told([factors, *costs]), lines)

@@ -86,7 +86,7 @@ def crossover_markdown(summary: RunSummary) -> list[str]:
     answers, needed = crossover_rows(summary), break_even_rows(summary)
     lines = ["## Up to which load it pays", ""] if answers else []
     lines += [
-        f"- **{row.arm}** on {row.workload}, over {row.axis}: {row.answer}; lost from the smallest to the largest: {row.lost}"
+        f"- **{row.arm}** on {row.workload}, over {row.axis}: {row.answer}; lost from first to last: {row.lost}"
         for row in answers
     ]
     lines += [""] if answers else []

@@ -10,7 +10,8 @@ from specbench_client.analysis.decision.asked import Asked
 
 TRANSFER = (
     "It holds for these prompts and their language, this model and its quantisation, this engine's version and this"
-    " hardware: other prompts and languages change acceptance; another quantisation, engine or machine the cost of a step."
+    " hardware: other prompts and languages change acceptance; another quantisation, engine or machine the cost of a"
+    " step."
 )
 BETWEEN = "Only measured loads are compared: what lies between two of them, or beyond the largest, is not known."
 PERCENTILES = (

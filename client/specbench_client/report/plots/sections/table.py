@@ -52,6 +52,7 @@ SECTIONS = (
         partial(slices.by_place, of=lambda cell: _slices(cell).by_context, x_label="prompt and output so far, tokens"),
     ),
     Section("Time of a decode step", times.step_time),
+    Section("Time of a decode step, split by the fitted step costs", times.step_split),
     Section("Time of a request", times.request_time),
     Section("Speed-up by category and load", categories.by_category),
 )
