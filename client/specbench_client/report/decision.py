@@ -121,7 +121,8 @@ def decision_lines(recommendation: Recommendation) -> list[str]:
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
     others = len(recommendation.rules_of_thumb) - len(applicable_rows(recommendation))
     rules = [f"{others} more rules of thumb do not apply here: --output json or markdown tells why"] if others else []
-    return [*prices, *(f"limit: {each}" for each in recommendation.limits), *rules]
+    kept = [*(f"upkeep: {each}" for each in recommendation.upkeep)]
+    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits), *rules]
 
 
 def decision_markdown(recommendation: Recommendation) -> str:
@@ -131,6 +132,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
     for sheet in decision_sheets(recommendation, rule_rows(recommendation)):
         lines += [f"## {sheet.title}", "", *markdown_table(sheet), ""]
     prices = [f"- Prices: {escaped(recommendation.prices)}"] if recommendation.prices else []
+    prices += [f"- Upkeep: {escaped(each)}" for each in recommendation.upkeep]
     lines += ["## Limits", "", *prices, *(f"- {escaped(each)}" for each in recommendation.limits), ""]
     return "\n".join(lines)
 

@@ -24,14 +24,6 @@ UNMEASURED = (
         unmeasured="how a drafter was trained is not in a run; two of them as arms show which is faster",
     ),
     Rule(
-        "decision-tree",
-        "Targets change often: draft model or prompt lookup; more than 10 GB spare: EAGLE-3; can train: Medusa-2; else"
-        " a draft model",
-        PRODUCTION,
-        unmeasured="how often a target changes, and who can train, is not in a run; what a drafter takes of the KV"
-        " cache stands in the report",
-    ),
-    Rule(
         "slo-table",
         "P95 TPOT under 20 ms or cheapest: EAGLE-3 with 5 drafts; under 35 ms: draft model or Medusa; most throughput:"
         " EAGLE-3 with 7 drafts at concurrency 8 or less",
@@ -60,6 +52,6 @@ UNMEASURED = (
         "memory-constrained",
         "Short of memory: self-speculation or n-gram; frequent target updates: what needs no training",
         FREE_LUNCH,
-        unmeasured="a constraint that is yours; of arms that are not told apart the simpler one is recommended",
+        unmeasured="a constraint that is yours: --can-train no and --spare-memory-gb rule the other arms out",
     ),
 )
