@@ -67,7 +67,12 @@ def sustained_rows(recommendation: Recommendation) -> list[Row]:
 def rule_rows(recommendation: Recommendation) -> list[Row]:
     """Rules of thumb beside what was measured: those that apply first."""
     told = sorted(recommendation.rules_of_thumb, key=lambda each: each.verdict is RuleVerdict.NOT_APPLICABLE)
-    return [[each.rule, each.says, _cases(each), each.verdict, each.source] for each in told]
+    return [rule_row(each) for each in told]
+
+
+def rule_row(each: RuleReading) -> Row:
+    """One rule beside what was measured."""
+    return [each.rule, each.says, _cases(each), each.verdict, each.source]
 
 
 def applicable_rows(recommendation: Recommendation) -> list[Row]:
