@@ -1,4 +1,4 @@
-"""A category's speed-up in decoding from its acceptance length and the cell's step times alone, beside the measured one.
+"""A category's speed-up in decoding from its acceptance and the cell's step times alone, beside the measured one.
 
     predicted = AL of the category · t_ar / t_sd        t_ar, t_sd over all categories of the cell
 
