@@ -69,9 +69,7 @@ def test_what_is_invalid_or_tells_no_steps_is_left_out() -> None:
     assert domains(plain, "another workload") == []
 
 
-def test_the_command_prints_it_beside_the_factors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_it_beside_the_factors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = keep(WORLD, tmp_path, "a")
     conclude(plan, FolderStore(tmp_path / run_root(plan.namespace, plan.name, plan.uid)))
     assert exit_code(["predict", str(tmp_path), "--output", "json"]) == 0
