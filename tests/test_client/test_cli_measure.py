@@ -117,6 +117,7 @@ def test_what_it_counts_is_what_the_server_did(tmp_path: Path) -> None:
     summary = json.loads(done.stdout)
     assert [cell["level"] for cell in summary["cells"]] == [{"concurrency": 1}, {"concurrency": 4}]
     assert [cell["goodput"]["share"]["value"] for cell in summary["cells"]] == [1, 1]
+    assert [each["severity"] for each in summary["findings"] if each["check"] == "AcceptanceAlone"] == ["Note"]
     slices = summary["cells"][0]["slices"]
     measured = records(tmp_path)
     assert len(measured) == 2 * 12

@@ -11,9 +11,11 @@ import pytest
 
 from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.oracle import OracleReport
+from specbench_api.outcome.recommendation import RuleVerdict
 from specbench_api.outcome.replay import ReplayReport
 from specbench_api.plan.plan import Point
 from specbench_api.spec.dataset import Dataset, Source
+from specbench_client.analysis.replay.rule import NOT_BOTH
 from specbench_client.cli import exit_code
 from specbench_client.workload.prompts import load_prompts
 from specbench_testing.kept import OBSERVED, Edit, keep
@@ -95,6 +97,8 @@ def test_arms_are_measured_in_each_range_of_overlap_and_drawn(
     assert (measured.value or 0) > 0
     assert measured.interval is None, "two repeats are too few to tell"
     assert sum(each.answers for each in report.by_overlap if each.by == "bleu4") == 8
+    assert report.rule is not None
+    assert (report.rule.verdict, report.rule.reason) == (RuleVerdict.NOT_APPLICABLE, NOT_BOTH)
     assert b"Measured speed-up by overlap" in plot.read_bytes()
     assert exit_code(arguments) == Exit.OK
     assert "By overlap: n-gram replayed; speed-ups as measured" in capsys.readouterr().out

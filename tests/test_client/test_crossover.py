@@ -74,6 +74,31 @@ def test_launches_that_are_slow_at_all_loads_alike_are_no_independent_noise() ->
     assert np.mean(widths) == pytest.approx(1.0, abs=0.01)
 
 
+@pytest.mark.parametrize(("last", "truth"), [(1.2, 0.4), (2.0, 0.0), (2.5, -0.25)])
+def test_what_is_lost_from_the_first_load_to_the_last_is_told_with_its_interval(last: float, truth: float) -> None:
+    found = answer(Falling({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost
+    assert found is not None
+    assert found.interval is not None
+    assert found.value == pytest.approx(truth, abs=0.05)
+    assert found.interval.low < truth < found.interval.high
+    assert found.definition.startswith("Share of the speed-up that is lost from concurrency 1 to concurrency 64")
+
+
+@pytest.mark.draws
+def test_the_interval_of_what_is_lost_holds_the_truth_about_as_often_as_it_says() -> None:
+    world, held = Falling({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
+    for seed in range(200):
+        found = answer(world, seed).lost
+        assert found is not None
+        assert found.interval is not None
+        held += found.interval.low <= 0.25 <= found.interval.high
+    assert 0.90 <= held / 200 <= 0.99
+
+
+def test_of_one_load_nothing_is_lost() -> None:
+    assert answer(Falling({1.0: 2.0})).lost is None
+
+
 def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
     found = answer(Falling({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
     assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)

@@ -299,7 +299,8 @@ def test_a_small_difference_has_a_faint_colour() -> None:
 def test_a_map_of_many_columns_tells_its_scale_instead_of_numbers() -> None:
     target = heat(tuple(float(each) for each in range(20)))
     assert len(target.texts) == 0
-    assert target.get_xlabel() == "x (full colour: 0 ± 19)"
+    assert target.get_xlabel() == "x (no colour: 0, full: 19)"
+    assert heat(tuple(float(each) for each in range(-1, 19))).get_xlabel() == "x (full colour: 0 ± 18)"
 
 
 def test_too_many_cells_are_refused() -> None:
@@ -332,7 +333,7 @@ def test_values_along_a_number_stand_where_it_is(*, logarithmic: bool) -> None:
 
 def test_the_oracle_stands_above_each_fixed_length() -> None:
     found = oracle_against_fixed([1, 32], {3: [1.8, 1.5], 1: [1.3, None]}, [2.1, 1.9], [2.4, 2.2])
-    assert [each.name for each in found.series] == ["k = 1", "k = 3", "oracle", "oracle of both drafters"]
+    assert [each.name for each in found.series] == ["k = 1", "k = 3", "oracle", "oracle of both"]
     assert found.at == (1.0, 32.0)
     assert found.series[0].readings == (Reading(1.3), None)
     assert len({each.style for each in found.series}) == 4

@@ -21,8 +21,9 @@ from specbench_client.report.plots.sections.section import Drawn
 from specbench_client.report.plots.sections.speedup import speedup
 from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_client.report.plots.sections.throughput import throughput
+from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
 from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import OF_ONE_CLASS, invalid, wide, with_cells, without, without_baseline
+from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid, wide, with_cells, without, without_baseline
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -179,14 +180,16 @@ def test_a_map_of_categories_needs_two_and_shows_no_invalid_cell() -> None:
 
 
 def lengths(slices: Slices) -> dict[str, float]:
-    """Class of position → acceptance length, where it is known."""
-    found = {each.label: each.figures[Headline.ACCEPTANCE_LENGTH].value for each in slices.by_position}
+    """Class of position → acceptance length, where it is known of enough prompts."""
+    enough = [each for each in slices.by_position if each.prompts >= INTERVAL_FROM]
+    found = {each.label: each.figures[Headline.ACCEPTANCE_LENGTH].value for each in enough}
     return {label: value for label, value in found.items() if value is not None}
 
 
 def test_two_drafters_are_held_against_each_other_by_length_and_position() -> None:
-    (panel,) = drawn(differences.by_difference, plain()).panels
-    data, (one, other) = data_of(panel), [cell for cell in plain().cells if cell.level.concurrency == 1][1:]
+    summary = run_of_world(World(prompts=32, drafters=("ngram", "suffix")))
+    (panel,) = drawn(differences.by_difference, summary).panels
+    data, (one, other) = data_of(panel), summary.cells[1:]
     assert panel.title.startswith(f"{one.arm} − {other.arm}, ")
     assert one.slices is not None
     assert other.slices is not None
@@ -195,6 +198,8 @@ def test_two_drafters_are_held_against_each_other_by_length_and_position() -> No
     wanted = [first[label] - second[label] if label in first and label in second else None for label in data.columns]
     assert list(data.values[0]) == wanted
     assert len(data.rows) > 2
+    few = {each.label for each in one.slices.by_position if each.prompts < INTERVAL_FROM}
+    assert not few & set(data.columns), "a class of two answers would have the fullest colour of all"
     assert differences.by_difference(invalid(plain())) is None
     assert differences.by_difference(run_of_world(World(prompts=16))) is None
 
@@ -207,12 +212,12 @@ def test_of_many_drafters_some_pairs_are_drawn_and_the_rest_is_counted() -> None
 
 def test_what_needs_a_baseline_is_left_out_without_one() -> None:
     left = {section.title for section in SECTIONS if section.draw(without_baseline(plain())) is None}
-    assert left == {"Speed-up over the paired baseline, by load", "Speed-up by category and load", OF_ONE_CLASS}
+    assert left == {"Speed-up over the paired baseline, by load", "Speed-up by category and load", *SMALL_WORLDS_LACK}
 
 
 def test_a_caption_tells_definition_sampling_units_and_intervals() -> None:
     for section in SECTIONS:
-        if section.title == OF_ONE_CLASS:
+        if section.title in SMALL_WORLDS_LACK:
             continue
         caption = drawn(section.draw, plain()).caption
         assert " n " in caption or " n: " in caption, section.title

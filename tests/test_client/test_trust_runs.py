@@ -7,9 +7,11 @@ import pkgutil
 import re
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.plan.plan import Point
 from specbench_client.trust import checks
 from specbench_client.trust.check import Check
 from specbench_client.trust.table import CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
@@ -19,6 +21,8 @@ from specbench_testing.records import ONE, Lies, World, run_of_world
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
+ALONE = {"spec.baseline": "Skip"}
+TOLD = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
 ALL: tuple[Check[Any], ...] = (*POINT_CHECKS, *CELL_CHECKS, *RUN_CHECKS)
 
 
@@ -48,16 +52,64 @@ def test_a_comparison_from_too_few_repeats_is_doubted(repeats: int, expected: li
     assert found(World(prompts=20, categories=ONE, repeats=repeats)) == expected
 
 
-@pytest.mark.parametrize("alone", [{"spec.baseline": "Skip"}, {"spec.drafters": []}])
-def test_too_few_repeats_are_noted_where_nothing_is_compared(alone: dict[str, Any]) -> None:
-    assert found(World(prompts=20, categories=ONE, repeats=1, edits=alone)) == [("TooFewRepeats", NOTE)]
+@pytest.mark.parametrize(
+    ("alone", "also"), [({"spec.baseline": "Skip"}, [("AcceptanceAlone", NOTE)]), ({"spec.drafters": []}, [])]
+)
+def test_too_few_repeats_are_noted_where_nothing_is_compared(
+    alone: dict[str, Any], also: list[tuple[str, Severity]]
+) -> None:
+    world = World(prompts=20, categories=ONE, repeats=1, edits=alone)
+    assert sorted(found(world)) == [*also, ("TooFewRepeats", NOTE)]
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({}, []),
+        ({"spec.drafters": []}, []),
+        (ALONE, [("AcceptanceAlone", NOTE)]),
+    ],
+)
+def test_acceptance_without_a_baseline_is_noted(edits: dict[str, Any], expected: list[tuple[str, Severity]]) -> None:
+    summary = run_of_world(small(**edits))
+    assert [(each.check, each.severity) for each in summary.findings] == expected
+    assert summary.trustworthy
+    longest = [cell.figures["acceptance_length_emitted_pooled"].value or 0 for cell in summary.cells]
+    assert all(each.value == pytest.approx(max(longest), rel=0.1) for each in summary.findings)
+
+
+def test_where_no_acceptance_is_told_none_stands_alone() -> None:
+    def untold(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.drop(columns=list(TOLD)).assign(**dict.fromkeys(TOLD))
+
+    seen = found(small(**ALONE), Lies(records=untold, counters=lambda *_: None))
+    assert "AcceptanceAlone" not in dict(seen)
+
+
+@pytest.mark.parametrize(
+    ("left", "felt", "expected"),
+    [
+        (910_000, "", []),
+        (890_000, "none of its speed-ups", [("KvCacheLost", NOTE)]),
+        (100, "have felt the loss", [("KvCacheLost", NOTE)]),
+        (None, "", []),
+    ],
+)
+def test_a_drafter_that_takes_the_kv_caches_room_is_noted_with_what_the_loads_felt(
+    left: int | None, felt: str, expected: list[tuple[str, Severity]]
+) -> None:
+    seen = (launched("none", 0, kv_cache_tokens=1_000_000), launched("ngram", 1, kv_cache_tokens=left))
+    summary = run_of_world(small(), Lies(launches=seen))
+    assert [(each.check, each.severity) for each in summary.findings] == expected
+    assert summary.trustworthy
+    assert all(each.arm == "ngram" and felt in each.message for each in summary.findings)
 
 
 def test_arms_one_after_the_other_are_noted() -> None:
     load = {"concurrency": [1], "repeats": 3, "order": "Sequential"}
     assert found(small(**{"spec.load": load})) == [("NotInterleaved", NOTE)]
     alone = small(**{"spec.load": load, "spec.baseline": "Skip"})
-    assert found(alone) == [], "one arm has nothing to be interleaved with"
+    assert found(alone) == [("AcceptanceAlone", NOTE)], "one arm has nothing to be interleaved with"
 
 
 def test_one_repeat_cannot_be_interleaved() -> None:

@@ -59,7 +59,20 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one engine, if the run tells none.")
 @click.option("--training-cost", "training", multiple=True, metavar="ARM=AMOUNT", help="What a drafter cost once.")
 @click.option(
+    "--training-gpu-hours", "hours", multiple=True, metavar="ARM=HOURS", help="GPU-hours of it, at --gpu-price each."
+)
+@click.option(
     "--requests-until-retrain", "retrain", type=click.IntRange(min=1), metavar="N", help="Requests that pay for it."
+)
+@click.option("--can-train", type=click.Choice(["yes", "no"]), help="no: choose none that must be trained.")
+@click.option(
+    "--spare-memory-gb",
+    type=FiniteRange(min=0),
+    metavar="GB",
+    help="GPU memory that a drafter may take; 0: choose none that takes any.",
+)
+@click.option(
+    "--target-changes", type=click.Choice(["often", "seldom"]), help="For the decision tree among the rules of thumb."
 )
 @click.option(
     "--output", "-o", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True, help="Format."
@@ -74,9 +87,10 @@ def decide(where: str, output: str, *, latest: bool, **given: Any) -> None:
       specbench decide specbench-results --latest
       specbench decide specbench-results --latest --slo-tpot-ms 35 --slo-ttft-ms 500
       specbench decide specbench-results --latest --objective cost --gpu-price 2.50
+      specbench decide specbench-results --latest --can-train no --spare-memory-gb 0
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
     """
-    from specbench_client.analysis.decision.asked import Asked, targets_of  # noqa: PLC0415  statistics: seconds of imports
+    from specbench_client.analysis.decision.asked import Asked, Constraints, targets_of  # noqa: PLC0415  statistics: seconds of imports
     from specbench_client.analysis.decision.recommend import recommend  # noqa: PLC0415
     from specbench_client.drive.compared import read_answer  # noqa: PLC0415
 
@@ -90,9 +104,14 @@ def decide(where: str, output: str, *, latest: bool, **given: Any) -> None:
     asked = Asked(
         objective=Objective(given["objective"]),
         targets=_targets(given) or targets_of(summary.slo),
-        prices=prices_of(given["file"], flags, given["training"]),
+        prices=prices_of(given["file"], flags, given["training"], given["hours"]),
         worth=1 + given["worth"] / 100,
         load=given["load"],
+        constraints=Constraints(
+            can_train=None if given["can_train"] is None else given["can_train"] == "yes",
+            spare_memory_gb=given["spare_memory_gb"],
+            target_changes=given["target_changes"],
+        ),
     )
     _deliver(recommend(plan, summary, asked), output)
 

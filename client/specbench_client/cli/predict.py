@@ -11,9 +11,10 @@ from pathlib import Path
 import click
 import yaml
 
-from specbench_api.outcome.prediction import MixPrediction
+from specbench_api.outcome.prediction import DomainPrediction, MixPrediction
 from specbench_api.outcome.summary import Cell
 from specbench_api.spec.dataset import Dataset
+from specbench_client.analysis.prediction.domains import domains
 from specbench_client.analysis.prediction.mixes import Mix, cells_of, predictions
 from specbench_client.cli.consoles import page
 from specbench_client.cli.runs import run_store
@@ -21,7 +22,14 @@ from specbench_client.drive.compared import read_result
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
-from specbench_client.report.prediction import FACTORS_SAY, categories_sheet, factors_sheet, formula_lines, mixes_sheet
+from specbench_client.report.prediction import (
+    FACTORS_SAY,
+    categories_sheet,
+    domains_sheet,
+    factors_sheet,
+    formula_lines,
+    mixes_sheet,
+)
 from specbench_client.workload.guess import guess_dataset
 from specbench_client.workload.prompts import load_prompts
 
@@ -70,7 +78,7 @@ def predict(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
                 f"{where}: no cell has a prediction: nothing was compared, or steps are not told: {remedy}",
                 "NoPrediction",
             )
-        _show(told, [], output, simulated=result.summary.simulated)
+        _show(told, [], output, simulated=result.summary.simulated, by_category=domains(result.summary, workload))
         return
     mixes = predictions(result, cells, Mix(_given(",".join(mixed)), by_tokens=by == "output-tokens"))
     if not mixes:
@@ -116,13 +124,21 @@ def _counted(file: str) -> dict[str, float]:
     return {str(name): float(count) for name, count in Counter(prompt.category for prompt in prompts).items()}
 
 
-def _show(cells: Sequence[Cell], mixes: Sequence[MixPrediction], output: str, *, simulated: bool) -> None:
+def _show(
+    cells: Sequence[Cell],
+    mixes: Sequence[MixPrediction],
+    output: str,
+    *,
+    simulated: bool,
+    by_category: Sequence[DomainPrediction] = (),
+) -> None:
     if output == "text":
-        _text(cells, mixes, simulated=simulated)
+        _text(cells, mixes, by_category, simulated=simulated)
         return
     document = {
         "simulated": simulated,
         "cells": [_document(cell) for cell in cells],
+        "categories": [each.to_dict() for each in by_category],
         "mixes": [each.to_dict() for each in mixes],
     }
     told = {name: value for name, value in document.items() if value != []}
@@ -140,7 +156,13 @@ def _document(cell: Cell) -> dict[str, object]:
     return {**place, "prediction": cell.prediction.to_dict()}
 
 
-def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: bool) -> None:
+def _text(
+    cells: Sequence[Cell],
+    mixes: Sequence[MixPrediction],
+    by_category: Sequence[DomainPrediction],
+    *,
+    simulated: bool,
+) -> None:
     console = page()
     if simulated:
         console.print(SIMULATED)
@@ -149,6 +171,8 @@ def _text(cells: Sequence[Cell], mixes: Sequence[MixPrediction], *, simulated: b
         console.print(FACTORS_SAY, soft_wrap=True)
         for line in formula_lines(cells):
             console.print(line, soft_wrap=True)
+        if by_category:
+            console.sheet(domains_sheet(by_category))
         return
     for sheet in (mixes_sheet(mixes), categories_sheet(mixes)):
         console.sheet(sheet)

@@ -16,18 +16,25 @@ from specbench_api.spec.reading import problems_in
 _EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
 
 
-def prices_of(file: Path | None, flags: Mapping[str, Any], training: Sequence[str]) -> Prices | None:
+def prices_of(
+    file: Path | None, flags: Mapping[str, Any], training: Sequence[str], hours: Sequence[str] = ()
+) -> Prices | None:
     """The prices, or None where none were given. `flags`: fields by their names, None where not given.
 
-    Raises InvalidSpec.
+    `training`: ARM=AMOUNT; `hours`: ARM=GPU-HOURS. Raises InvalidSpec.
     """
     told = _read(file) if file else {}
     given = {name: value for name, value in flags.items() if value is not None}
-    costs = dict(_training(text) for text in training)
-    if not told and not given and not costs:
+    costs = dict(_of_arm("--training-cost", "AMOUNT", text) for text in training)
+    spent = dict(_of_arm("--training-gpu-hours", "HOURS", text) for text in hours)
+    if not told and not given and not costs and not spent:
         return None
     if costs:
         given["training"] = {**_mapping(told.get("training")), **costs}
+    if spent:
+        trained = _mapping(told.get("trained"))
+        of_each = {arm: {**_mapping(trained.get(arm)), "gpuHours": each} for arm, each in spent.items()}
+        given["trained"] = {**trained, **of_each}
     name = str(file) if file else "prices"
     try:
         return Prices.model_validate({**told, **given})
@@ -47,14 +54,14 @@ def _read(file: Path) -> dict[str, Any]:
     return told
 
 
-def _training(text: str) -> tuple[str, float]:
+def _of_arm(flag: str, what: str, text: str) -> tuple[str, float]:
     arm, separator, amount = text.partition("=")
     try:
         cost = float(amount)
     except ValueError:
         cost = -1.0
     if not separator or not arm or cost < 0:
-        raise InvalidSpec([Problem("--training-cost", f"{text!r} is not ARM=AMOUNT", "--training-cost eagle3=100")])
+        raise InvalidSpec([Problem(flag, f"{text!r} is not ARM={what}", f"{flag} eagle3=100")])
     return arm, cost
 
 

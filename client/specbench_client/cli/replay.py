@@ -82,6 +82,7 @@ def replay(
     """
     from specbench_client.analysis.oracle.policies import Pricing  # noqa: PLC0415  statistics: seconds of imports
     from specbench_client.analysis.replay.report import NGRAM, Knobs, replay_report  # noqa: PLC0415
+    from specbench_client.analysis.replay.rule import Where, overlap_rule  # noqa: PLC0415
     from specbench_client.dataset.length.ruler import load_encoder  # noqa: PLC0415
     from specbench_client.dataset.logs.answers import read_log  # noqa: PLC0415
     from specbench_client.drive.answered import Chosen, read_answered  # noqa: PLC0415
@@ -96,7 +97,7 @@ def replay(
     if cost and NGRAM not in cost.drafters:
         raise BadInput(f"--step-cost {step_cost}: knows no drafter {NGRAM!r}: add it to drafters; {{}} costs nothing")
     encoder = load_encoder(tokenizer) if tokenizer else None
-    pairs = None
+    pairs, run = None, None
     if Path(where).is_file():
         log = read_log(Path(where), encoder, outputs)
     else:
@@ -112,6 +113,10 @@ def replay(
             lambda done, of: status.update(f"replaying: {done} of {of} look-ups"),
             pairs,
         )
+    if run is not None:
+        methods = {each.name: each.drafter.method for each in run.plan.arms if each.drafter}
+        rule = overlap_rule(report.by_overlap, methods, Where(run.workload, run.load))
+        report = report.model_copy(update={"rule": rule})
     if plot:
         from specbench_client.report.plots.overlap_picture import overlap_picture  # noqa: PLC0415  as is matplotlib
 

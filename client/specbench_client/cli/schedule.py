@@ -21,7 +21,7 @@ from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 from specbench_client.report.columns import SIMULATED
 from specbench_client.report.schedule import UNVERIFIED, engine_lines, schedule_sheets
-from specbench_client.report.stepcost import profile_line, terms_sheet
+from specbench_client.report.stepcost import profile_line, split_sheet, terms_sheet
 
 
 @click.command()
@@ -136,6 +136,7 @@ def _text(found: Sequence[Proposed], rendered: Sequence[Sequence[EngineSchedule]
             console.sheet(sheet)
         lines = [profile_line(each.cost), *each.schedule.notes]
         if each.cost.coefficients:
-            console.sheet(terms_sheet("Cost of a step", each.cost))
+            for sheet in (terms_sheet("Cost of a step", each.cost), split_sheet(each.cost)):
+                console.sheet(sheet)
         for line in [*lines, "", *(line for engine in engines for line in engine_lines(engine)), "", UNVERIFIED]:
             console.print(line, soft_wrap=True)

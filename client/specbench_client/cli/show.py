@@ -10,6 +10,7 @@ from specbench_api.plan.plan import Plan
 from specbench_client.cli.consoles import page
 from specbench_client.report.crossover import crossover_lines
 from specbench_client.report.findings import grouped, measure_again
+from specbench_client.report.holds import holds_line
 from specbench_client.report.tables import cells_sheet
 
 
@@ -25,6 +26,8 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
         console.print(f"{summary.name}: {summary.verdict}", soft_wrap=True)
     for line in crossover_lines(summary):
         console.print(f"   pays   {line}")
+    if summary.cells:
+        console.print(f"  holds   {holds_line(plan, summary)}")
     for group in grouped(summary.findings):
         said = f"{group.severity:>8}  {group.check}: {group.messages[0]}{group.more}"
         console.print(said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import click
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from specbench_api.outcome.layout import SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.cli.consoles import Page, page
+from specbench_client.cli.plots import PLOT, write_plot
 from specbench_client.cli.runs import run_store
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
@@ -29,17 +31,23 @@ _MADE_ANEW = "`specbench report … --recompute` makes it anew from the records"
     "--output", "-o", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True, help="Format."
 )
 @click.option("--latest", is_flag=True, help="Of several runs, the newest.")
-def slices(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, *, latest: bool) -> None:
+@PLOT
+def slices(
+    where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, plot: Path | None, *, latest: bool
+) -> None:
     """Show the steps and requests of a run by where they stand, each class with its acceptance length and interval.
 
     \b
       specbench slices specbench-results --latest
       specbench slices specbench-results --latest --by position --by length --arm eagle3
+      specbench slices specbench-results --latest --arm eagle3 --plot answers.html     a line a request, by position
       specbench slices s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
     What the classes are, and why one is missing, stands in docs/slices.md.
     """
     summary = _chosen(_summary(where, latest=latest), arms, where)
+    if plot:
+        _draw(plot, summary)
     wanted = dimensions or tuple(DIMENSIONS)
     if output == "json":
         rows = [
@@ -54,6 +62,16 @@ def slices(where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], outpu
         console = page()
         for each in slices_dimensions(summary, wanted):
             _print(console, each, simulated=summary.simulated)
+
+
+def _draw(plot: Path, summary: RunSummary) -> None:
+    from specbench_client.report.plots.picture import Picture  # noqa: PLC0415  matplotlib: seconds of imports
+    from specbench_client.report.plots.sections.requests import by_request  # noqa: PLC0415
+
+    drawn = by_request(summary)
+    told = [("Acceptance along each answer, at the lightest load", drawn)] if drawn else []
+    otherwise = f"no step of these arms can be placed, or the answer is older: {_MADE_ANEW}"
+    write_plot(plot, Picture(summary.name, told, summary.simulated), otherwise)
 
 
 def _summary(where: str, *, latest: bool) -> RunSummary:

@@ -24,6 +24,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
 from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.drive.mapped import with_maps
 from specbench_client.drive.options import Clock
 from specbench_client.drive.power import Devices, kept_power, power_of, power_text
 from specbench_client.drive.provenance import provenance, read_launches
@@ -125,6 +126,7 @@ def _answer(plan: Plan, points: PointStore, clock: Clock, slo: Slo | None, power
     drawn = power_of(devices, manifests) if devices is not None else None
     summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=covered, slo=slo, power=drawn)
     records.verify_the_rest()
+    summary = with_maps(plan, summary, points, manifests)
     files = {
         PROVENANCE: provenance(plan, list(manifests.values()), launches, summary),
         TABLE: csv(summary),

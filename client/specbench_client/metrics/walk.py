@@ -51,7 +51,7 @@ class Answers:
 def walks(answers: Answers) -> list[Walk | None]:
     """Return the walk of each row, None where its steps cannot be placed."""
     rows = zip(answers.accepted, answers.chunks, answers.steps, answers.tokens, answers.wanted, strict=True)
-    emitted = [_emitted(*row) for row in rows]
+    emitted = [emitted_by_step(*row) if wanted else None for *row, wanted in rows]
     sizes = np.array([0 if one is None else one.size for one in emitted], dtype=np.intp)
     flat = np.concatenate([one for one in emitted if one is not None] or [np.empty(0)])
     owner = np.repeat(np.arange(sizes.size), sizes)
@@ -87,11 +87,9 @@ def classes(codes: NDArray[np.int32]) -> tuple[Classes, Classes, Classes]:
     return position, context, part
 
 
-def _emitted(
-    accepted: Values | None, chunks: Values | None, steps: float, tokens: float, wanted: np.bool_
-) -> Values | None:
-    """Tokens that each step emitted, in order; None where neither list tells every step."""
-    if not wanted or np.isnan(steps) or np.isnan(tokens):
+def emitted_by_step(accepted: Values | None, chunks: Values | None, steps: float, tokens: float) -> Values | None:
+    """Tokens that each step of an answer emitted, in order; None where neither list tells every step."""
+    if np.isnan(steps) or np.isnan(tokens):
         return None
     if accepted is not None and accepted.size == steps and accepted.sum() + steps + 1 == tokens:
         return accepted + 1

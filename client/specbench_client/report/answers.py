@@ -7,10 +7,11 @@ from dataclasses import astuple, dataclass, replace
 
 from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report import crossover, decision, lossless, prediction, stepcost
+from specbench_api.plan.plan import Plan
+from specbench_client.report import crossover, decision, holds, lossless, prediction, stepcost
 from specbench_client.report.sheets import Sheet
 
-_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Left out")
+_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
 _LOSSLESS = ("Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control")
 
 
@@ -25,9 +26,15 @@ class Topic:
     lines: Sequence[str] = ()
 
 
-def topics_of(summary: RunSummary) -> list[Topic]:
-    """The topics of which the summary tells anything, in the order of the page."""
-    told = [_decision(summary.recommendation), _crossover(summary), _prediction(summary), _lossless(summary)]
+def topics_of(plan: Plan, summary: RunSummary) -> list[Topic]:
+    """The topics of which the run tells anything, in the order of the page."""
+    told = [
+        _decision(summary.recommendation),
+        _crossover(summary),
+        _prediction(summary),
+        _lossless(summary),
+        Topic("holds", holds.TITLE, "docs/report.md", [holds.holds_sheet(plan, summary)]),
+    ]
     return [topic for topic in told if topic.sheets]
 
 
@@ -58,8 +65,12 @@ def _crossover(summary: RunSummary) -> Topic:
 def _prediction(summary: RunSummary) -> Topic:
     factors = prediction.factors_sheet(summary.cells)
     costs = [
-        stepcost.terms_sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", cost)
+        sheet
         for cost in summary.step_costs
+        for sheet in (
+            stepcost.terms_sheet(f"Step times of {', '.join(cost.arms)}: {stepcost.profile_line(cost)}", cost),
+            stepcost.split_sheet(cost),
+        )
     ]
     lines = [prediction.FACTORS_SAY, *prediction.formula_lines(summary.cells)]
     return Topic("prediction", "Why it is not more", "docs/prediction.md", _told([factors, *costs]), lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specbench_api.outcome.crossover import BreakEven
+from specbench_api.outcome.crossover import BreakEven, Crossover
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.columns import DASH, with_interval
 
@@ -17,6 +17,8 @@ class CrossoverRow:
     workload: str
     axis: str
     answer: str
+    lost: str
+    """From the smallest measured load to the largest, in percent of the speed-up."""
     left_out: str
 
 
@@ -42,6 +44,7 @@ def crossover_rows(summary: RunSummary) -> list[CrossoverRow]:
             each.workload,
             each.crossover.axis,
             each.crossover.message,
+            lost_text(each.crossover) or DASH,
             "; ".join(each.crossover.left_out) or DASH,
         )
         for each in summary.crossover.by_load
@@ -52,8 +55,24 @@ def crossover_lines(summary: RunSummary) -> list[str]:
     """One line an arm and workload that was measured at several loads, for a terminal."""
     told = [] if summary.crossover is None else summary.crossover.by_load
     return [
-        f"{each.arm} on {each.workload}: {each.crossover.message}" for each in told if len(each.crossover.places) > 1
+        f"{each.arm} on {each.workload}: {each.crossover.message}{_and_lost(each.crossover)}"
+        for each in told
+        if len(each.crossover.places) > 1
     ]
+
+
+def lost_text(crossover: Crossover) -> str:
+    """`18% [16%, 20%]`; empty where it is not known."""
+    lost = crossover.lost
+    if lost is None or lost.value is None:
+        return ""
+    bounds = f" [{lost.interval.low:.0%}, {lost.interval.high:.0%}]" if lost.interval else ""
+    return f"{lost.value:.0%}{bounds}"
+
+
+def _and_lost(crossover: Crossover) -> str:
+    text = lost_text(crossover)
+    return f"; {text} of the speed-up is lost from the smallest load to the largest" if text else ""
 
 
 def break_even_rows(summary: RunSummary) -> list[BreakEvenRow]:
@@ -66,7 +85,10 @@ def crossover_markdown(summary: RunSummary) -> list[str]:
     """Both as lines of Markdown with their headings; empty where there is nothing to say."""
     answers, needed = crossover_rows(summary), break_even_rows(summary)
     lines = ["## Up to which load it pays", ""] if answers else []
-    lines += [f"- **{row.arm}** on {row.workload}, over {row.axis}: {row.answer}" for row in answers]
+    lines += [
+        f"- **{row.arm}** on {row.workload}, over {row.axis}: {row.answer}; lost from first to last: {row.lost}"
+        for row in answers
+    ]
     lines += [""] if answers else []
     if needed:
         lines += ["Acceptance length (emitted, pooled) that decoding needs to break even:", ""]

@@ -67,7 +67,12 @@ def sustained_rows(recommendation: Recommendation) -> list[Row]:
 def rule_rows(recommendation: Recommendation) -> list[Row]:
     """Rules of thumb beside what was measured: those that apply first."""
     told = sorted(recommendation.rules_of_thumb, key=lambda each: each.verdict is RuleVerdict.NOT_APPLICABLE)
-    return [[each.rule, each.says, _cases(each), each.verdict, each.source] for each in told]
+    return [rule_row(each) for each in told]
+
+
+def rule_row(each: RuleReading) -> Row:
+    """One rule beside what was measured."""
+    return [each.rule, each.says, _cases(each), each.verdict, each.source]
 
 
 def applicable_rows(recommendation: Recommendation) -> list[Row]:
@@ -121,7 +126,8 @@ def decision_lines(recommendation: Recommendation) -> list[str]:
     prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
     others = len(recommendation.rules_of_thumb) - len(applicable_rows(recommendation))
     rules = [f"{others} more rules of thumb do not apply here: --output json or markdown tells why"] if others else []
-    return [*prices, *(f"limit: {each}" for each in recommendation.limits), *rules]
+    kept = [*(f"upkeep: {each}" for each in recommendation.upkeep)]
+    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits), *rules]
 
 
 def decision_markdown(recommendation: Recommendation) -> str:
@@ -131,6 +137,7 @@ def decision_markdown(recommendation: Recommendation) -> str:
     for sheet in decision_sheets(recommendation, rule_rows(recommendation)):
         lines += [f"## {sheet.title}", "", *markdown_table(sheet), ""]
     prices = [f"- Prices: {escaped(recommendation.prices)}"] if recommendation.prices else []
+    prices += [f"- Upkeep: {escaped(each)}" for each in recommendation.upkeep]
     lines += ["## Limits", "", *prices, *(f"- {escaped(each)}" for each in recommendation.limits), ""]
     return "\n".join(lines)
 

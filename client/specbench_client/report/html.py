@@ -81,7 +81,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             simulated=SIMULATED,
             columns=columns_of(summary),
             arrivals=arrivals_of(summary),
-            topics=topics_of(summary),
+            topics=topics_of(plan, summary),
             groups=grouped(summary.findings),
             measure_again=measure_again(plan).replace("`", ""),
             categories=_categories(summary),

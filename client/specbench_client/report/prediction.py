@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.prediction import MixPrediction, Prediction
+from specbench_api.outcome.prediction import DomainPrediction, MixPrediction, Prediction
 from specbench_api.outcome.summary import Cell
 from specbench_client.report.columns import DASH, number, with_interval
 from specbench_client.report.sheets import Sheet
@@ -20,6 +20,10 @@ FACTORS_SAY = (
     " report's speed-up"
 )
 MIX_TITLES = ("Arm", "Workload", "Load", "Measured mix [95 %]", "Your mix [95 %]", "AL of your mix [95 %]", "Note")
+DOMAIN_TITLES = (
+    "Arm", "Workload", "Load", "Category", "AL [95 %]", "Predicted [95 %]", "Measured TPOT speed-up [95 %]",
+    "Measured / predicted [95 %]",
+)  # fmt: skip
 CATEGORY_TITLES = ("Arm", "Workload", "Load", "Category", "Requests", "Tokens", "Baseline's time", "AL", "Speed-up")
 
 
@@ -37,6 +41,19 @@ def categories_sheet(mixes: Sequence[MixPrediction]) -> Sheet:
     """What it is made of: each category of each prediction."""
     words = ("Arm", "Workload", "Category")
     return Sheet("Your mix by category", CATEGORY_TITLES, category_rows(mixes), words)
+
+
+def domains_sheet(domains: Sequence[DomainPrediction]) -> Sheet:
+    """Each category from its acceptance and the cell's step times, beside what was measured."""
+    rows = [
+        [each.arm, each.workload, each.load, each.category, *map(with_interval, _figures(each))] for each in domains
+    ]
+    title = "Decoding by category: acceptance length / (step time / baseline's step time)"
+    return Sheet(title, DOMAIN_TITLES, rows, words=("Arm", "Workload", "Category"))
+
+
+def _figures(each: DomainPrediction) -> tuple[Figure | None, ...]:
+    return each.acceptance_length, each.predicted, each.measured, each.ratio
 
 
 def factor_rows(cells: Sequence[Cell]) -> list[list[str]]:

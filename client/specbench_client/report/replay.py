@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.replay import OverlapBin, OverlapFigures, ReplayFigures, ReplayReport, ReplaySetting
 from specbench_client.report.columns import DASH, SIMULATED, number
+from specbench_client.report.decision import rule_row, rules_sheet
 from specbench_client.report.oracle import told
 from specbench_client.report.sheets import Sheet
 
@@ -21,6 +22,7 @@ def replay_sheets(report: ReplayReport) -> list[Sheet]:
         *([_categories(report)] if report.overlap_by_category else []),
         _overlap(report),
         *([_bins(report)] if report.by_overlap else []),
+        *([rules_sheet([rule_row(report.rule)])] if report.rule else []),
     ]
 
 

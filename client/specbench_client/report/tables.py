@@ -16,6 +16,7 @@ from specbench_client.report.columns import SIMULATED, Column, arrivals_of, colu
 from specbench_client.report.coverage import left_out_lines
 from specbench_client.report.crossover import crossover_markdown
 from specbench_client.report.findings import grouped, measure_again
+from specbench_client.report.holds import holds_sheet
 from specbench_client.report.lossless import losslessness_lines
 from specbench_client.report.sheets import Sheet, escaped, markdown_table
 
@@ -54,6 +55,8 @@ def markdown(plan: Plan, summary: RunSummary) -> str:
     missing = left_out_lines(summary)
     lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
     lines += _findings(plan, summary)
+    holds = holds_sheet(plan, summary)
+    lines += [f"## {holds.title}", "", *markdown_table(holds), ""]
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.launched import Launched
-from specbench_api.outcome.summary import Counters, PointSummary, SelfWatch
+from specbench_api.outcome.summary import ArmSeen, Counters, PointSummary, SelfWatch
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.load import Arrival, Level, Process
@@ -124,6 +124,8 @@ class RunEvidence:
     """By workload, as far as it was kept."""
     category_prompts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By workload and category, where a workload has several: as `prompts`."""
+    arms_seen: Sequence[ArmSeen] = ()
+    """What `launches` come to for each arm."""
 
 
 @dataclass(frozen=True)

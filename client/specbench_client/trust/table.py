@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specbench_client.trust.check import Check
 from specbench_client.trust.checks import (
+    acceptance_alone,
     acceptance_identity,
     acceptance_mismatch,
     alike_prompts,
@@ -23,6 +24,7 @@ from specbench_client.trust.checks import (
     ignore_eos,
     impossible_acceptance,
     impossible_records,
+    kv_cache_lost,
     late_end,
     lower_grade_clock,
     missing_points,
@@ -108,6 +110,8 @@ RUN_CHECKS: tuple[Check[RunEvidence], ...] = (
     partial_coverage.CHECK,
     short_answers.CHECK,
     one_stream.CHECK,
+    acceptance_alone.CHECK,
+    kv_cache_lost.CHECK,
     unlike_log.CHECK,
     too_few_repeats.CHECK,
     warmed_drafter.CHECK,

@@ -67,6 +67,9 @@ class Crossover(ApiModel):
     """Every place at which the measured values pass through 1, whatever was assumed."""
     left_out: list[str] = []
     """Places that could not be used, each with the reason."""
+    lost: Figure | None = None
+    """Share of the speed-up that is lost from the smallest measured place to the largest: 1 - the last / the first;
+    below 0 where it grows. None where fewer than two places can be used, and in older results."""
     message: str
     """The answer in one sentence."""
 

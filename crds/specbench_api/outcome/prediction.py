@@ -104,3 +104,24 @@ class MixPrediction(ApiModel):
     """What it is made of."""
     valid: bool
     """Whether the measured comparison was valid."""
+
+
+class DomainPrediction(ApiModel):
+    """One category's speed-up in decoding, from its acceptance length and the step times of the whole cell."""
+
+    arm: str
+    """Name of the arm."""
+    workload: str
+    """Name of the workload."""
+    load: str
+    """The load level's label."""
+    category: str
+    """Name of the category."""
+    acceptance_length: Figure
+    """Emitted, pooled over the category's steps."""
+    predicted: Figure
+    """That over the acceptance length at which the cell breaks even (t_sd / t_ar)."""
+    measured: Figure | None = None
+    """The category's own TPOT speed-up; None where nothing was compared."""
+    ratio: Figure | None = None
+    """measured / predicted: 1 where the category's steps take as long as all others."""

@@ -70,7 +70,7 @@ class Answer(StrEnum):
     DRAFTER = "drafter pays"
     """One drafter is shown to be better than the baseline, and no simpler one is as good."""
     NO_DRAFTER = "no drafter pays"
-    """Every drafter is shown to gain less than is worth while: the baseline."""
+    """Every drafter is shown to gain less than is worth while, or is ruled out by what was asked: the baseline."""
     CANNOT_TELL = "cannot tell"
     """Neither is shown."""
     NOTHING_MEETS = "nothing meets the targets"
@@ -233,6 +233,12 @@ class Recommendation(ApiModel):
     """Every cell, in the summary's order."""
     prices: str = ""
     """At which prices; empty where there are none."""
+    constraints: list[str] = []
+    """What was not to be had, in words: no training, so much spare memory."""
+    ruled_out: dict[str, str] = {}
+    """Arms that the constraints leave out of every choice, each with the reason."""
+    upkeep: list[str] = []
+    """How each drafter was trained and when it must be again, where the price list tells."""
     limits: list[str]
     """What a reader must know."""
     rules_of_thumb: list[RuleReading] = []

@@ -7,6 +7,7 @@ from typing import Literal
 from specbench_api.model import ApiModel
 from specbench_api.outcome.cost_model import CostModel
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.recommendation import RuleReading
 
 
 class ReplayFigures(ApiModel):
@@ -91,6 +92,8 @@ class ReplayReport(ApiModel):
     """By category, where there are several."""
     by_overlap: list[OverlapBin] = []
     """What drafting is worth by how much of an answer stands in its prompt; empty: written before this was told."""
+    rule: RuleReading | None = None
+    """Of a run: whether n-gram beats EAGLE where BLEU-4 is above 0.6; None for a file."""
     step_cost: CostModel | None = None
     """What a step takes; without it there are no speed-ups."""
     settings: list[ReplaySetting]

@@ -68,6 +68,34 @@ class Spread(ApiModel):
     """10th, 20th, … 90th percentile."""
 
 
+class TokenRange(ApiModel):
+    """Some numbers of tokens; both bounds belong to it."""
+
+    first: int
+    """The least."""
+    last: int
+    """The most."""
+
+
+class AcceptedMap(ApiModel):
+    """Answers, the shortest first, × positions in them: what the steps that began there emitted."""
+
+    unit: str = "tokens/step"
+    """Its unit."""
+    definition: str
+    """What each value is."""
+    requests: int
+    """How many requests it is of: the first of one repeat."""
+    repeat: int
+    """Which repeat."""
+    rows: list[TokenRange]
+    """Output tokens of each row's answers: one request a row, or neighbours by length where they are more."""
+    columns: list[TokenRange]
+    """Positions of each column."""
+    emitted: list[list[float | None]]
+    """A list a row; None where no step of its answers began in the column."""
+
+
 class Slices(ApiModel):
     """All slices of one cell. A dimension that could not be had is empty, and `missing` says why."""
 
@@ -85,6 +113,8 @@ class Slices(ApiModel):
     """Requests by their turn in the conversation; empty where all are first turns."""
     by_part: list[Slice] = []
     """Steps by what they wrote: thought, or answer."""
+    accepted_map: AcceptedMap | None = None
+    """A line a request, by position; at the lightest load of the workload alone, where steps can be placed."""
     placed_share: float | None = None
     """Of the requests that tell their steps, the share whose steps can be placed; None where none tells them."""
     missing: dict[str, str] = {}

@@ -34,6 +34,26 @@ class Basis(StrEnum):
     """Bilinear interpolation between the cells alone: there is no fit, or it is poor."""
 
 
+class StepSplit(ApiModel):
+    """A cell's step time in parts, in ms, as the fitted model splits it: none of them was timed. They add up to it.
+
+    Sampling, scheduling and the client's share cannot be told from the target's own pass, and are in it.
+    """
+
+    target_ms: float
+    """The target's pass over one token of each request: what the step would take without drafts."""
+    draft_ms: float
+    """Making the drafts."""
+    verify_ms: float
+    """What the target's pass takes longer because it verifies the drafts, too."""
+    prefill_ms: float
+    """Prompts of other requests that are computed within the step."""
+    rest_ms: float
+    """What the model does not explain: measured less the others; below 0 where the model says more."""
+    draft_to_target: Figure | None = None
+    """One draft pass over one pass of the target without drafts, in this batch; None where nothing is drafted."""
+
+
 class StepObservation(ApiModel):
     """One cell as an observation of the step time: at what batch, draft length and context it was measured."""
 
@@ -63,6 +83,8 @@ class StepObservation(ApiModel):
     """What the model says here, ms."""
     held_out: float | None = None
     """(model fitted without this cell ÷ measured) − 1; None where the rest does not carry the model."""
+    split: StepSplit | None = None
+    """Its parts; None where no model meets held-out cells well enough, and in older results."""
 
 
 class StepCost(ApiModel):

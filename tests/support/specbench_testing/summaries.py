@@ -11,6 +11,12 @@ from specbench_api.spec.load import Level
 
 OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
 """The plot that worlds of short prompts have not: all their steps are of one class of context."""
+UNFITTED = "Time of a decode step, split by the fitted step costs"
+"""The plot that worlds of one or two loads have not: no model of the step costs is fitted to so few cells."""
+STORED = "Acceptance along each answer, a line a request, at the lightest load"
+"""The plot that is made from stored records, of which a world that was never stored has none."""
+SMALL_WORLDS_LACK = frozenset({OF_ONE_CLASS, UNFITTED, STORED})
+"""Plots of which worlds of short prompts at one or two loads, never stored, have nothing to draw."""
 
 
 def wide(summary: RunSummary, arms: int, loads: int, name: Callable[[int], str] = "drafter-{}".format) -> RunSummary:

@@ -9,6 +9,7 @@ import numpy as np
 from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverKind, PlaceInterval
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.crossover.axis import Axis
+from specbench_client.analysis.crossover.loss import loss
 from specbench_client.analysis.crossover.shape import Curve, Place
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 
@@ -29,6 +30,7 @@ def told(curve: Curve, kind: CrossoverKind, place: Place | None, left_out: Seque
         places=[rung.place for rung in curve.rungs],
         crossings=[Crossing(at=axis.unscaled(each.at), falls=each.falls) for each in curve.passages],
         left_out=list(left_out),
+        lost=loss(curve),
         message=_sentence(curve, kind, value) + (f" ({_ends(curve, interval)})" if interval else ""),
     )
 

@@ -28,19 +28,33 @@ class Bill:
 def bills(plan: Plan, summary: RunSummary, prices: Prices) -> dict[str, Bill]:
     """By the arm's name. Raises InvalidSpec where a price, a number of GPUs or of requests is lacking."""
     names = [arm.name for arm in plan.arms]
-    strange = [name for name in prices.training if name not in names]
+    given = [("training", name) for name in prices.training] + [("trained", name) for name in prices.trained]
+    strange = [(field, name) for field, name in given if name not in names]
     if strange:
         known = f"the arms are {', '.join(names)}"
-        raise InvalidSpec([Problem(f"prices.training.{name}", "the run has no such arm", known) for name in strange])
-    paid = [name for name in names if prices.training.get(name)]
+        problems = [Problem(f"prices.{field}.{name}", "the run has no such arm", known) for field, name in strange]
+        raise InvalidSpec(problems)
+    paid = [name for name in names if training_cost(name, prices)]
     if paid and prices.requests_until_retrain is None:
         remedy = "the number of requests over which it is spread: until the drafter is trained anew"
         raise InvalidSpec([Problem("prices.requestsUntilRetrain", f"needed for the training of {paid[0]}", remedy)])
     return {name: _bill(name, plan, summary, prices) for name in names}
 
 
+def training_cost(arm: str, prices: Prices) -> float:
+    """What the arm's drafter cost once: the amount that is told, and its GPU-hours. Raises InvalidSpec: no price."""
+    told, trained = prices.training.get(arm, 0.0), prices.trained.get(arm)
+    if trained is None or not trained.gpu_hours:
+        return told
+    price = trained.gpu_hour if trained.gpu_hour is not None else prices.gpu_hour.get(ANY)
+    if price is None:
+        what, remedy = "nobody told what a GPU-hour of its training costs", "give gpuHour here, or --gpu-price"
+        raise InvalidSpec([Problem(f"prices.trained.{arm}.gpuHour", what, remedy)])
+    return told + trained.gpu_hours * price
+
+
 def _bill(arm: str, plan: Plan, summary: RunSummary, prices: Prices) -> Bill:
-    spread = prices.training.get(arm, 0.0) / (prices.requests_until_retrain or 1)
+    spread = training_cost(arm, prices) / (prices.requests_until_retrain or 1)
     if prices.machine_hour is not None:
         words = f"{prices.machine_hour:g} {prices.currency} an hour for all that one engine runs on"
         return Bill(prices.machine_hour, spread, prices.currency, words)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.outcome.recommendation import (
+    Answer,
     Attainment,
     LoadChoice,
     Objective,
@@ -17,10 +18,12 @@ from specbench_api.outcome.recommendation import (
 )
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.asked import Asked
 from specbench_client.analysis.decision.bills import bills
 from specbench_client.analysis.decision.candidates import MORE_IS_BETTER, Entry, entries_of, standings
 from specbench_client.analysis.decision.choose import Choice, Entrant, choose
+from specbench_client.analysis.decision.constraints import not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.evidence import quotient
 from specbench_client.analysis.decision.rules.table import readings
 from specbench_client.analysis.decision.simplicity import simplest_first
@@ -35,13 +38,16 @@ class _Question:
     asked: Asked
     simplest: Sequence[str]
     entries: Sequence[Entry]
+    barred: Mapping[str, str] = field(default_factory=dict)
+    """Arms that the constraints rule out, each with the reason."""
 
 
 def recommend(plan: Plan, summary: RunSummary, asked: Asked) -> Recommendation:
     """Recommend from the summary alone. Raises InvalidSpec: no prices for cost, or a load that is not there."""
     _refuse(summary, asked)
     costs = bills(plan, summary, asked.prices) if asked.prices else {}
-    question = _Question(asked, simplest_first(plan), entries_of(summary, asked, costs))
+    barred = ruled_out(plan, summary, asked)
+    question = _Question(asked, simplest_first(plan), entries_of(summary, asked, costs), barred)
     workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if asked.takes(cell)))
     choices = [_of_workload(name, question) for name in workloads]
     doubted = [finding for finding in summary.findings if finding.severity is not Severity.NOTE]
@@ -55,9 +61,16 @@ def recommend(plan: Plan, summary: RunSummary, asked: Asked) -> Recommendation:
         choices=choices,
         candidates=[entry.candidate for entry in question.entries],
         prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
-        limits=limits_of(summary, asked, choices, list(dict.fromkeys(finding.check for finding in doubted))),
-        rules_of_thumb=readings(plan, summary),
+        constraints=words_of(asked.constraints),
+        ruled_out=barred,
+        upkeep=upkeep(plan, asked.prices),
+        limits=limits_of(summary, asked, choices, _names(doubted), not_known(plan, summary, asked)),
+        rules_of_thumb=readings(plan, summary, asked.constraints),
     )
+
+
+def _names(findings: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(finding.check for finding in findings))
 
 
 def _refuse(summary: RunSummary, asked: Asked) -> None:
@@ -76,10 +89,11 @@ def _refuse(summary: RunSummary, asked: Asked) -> None:
 
 def _of_workload(name: str, question: _Question) -> WorkloadChoice:
     asked = question.asked
-    mine = [entry for entry in question.entries if entry.cell.workload == name and asked.takes(entry.cell)]
+    here = [entry for entry in question.entries if entry.cell.workload == name and asked.takes(entry.cell)]
+    mine = [entry for entry in here if entry.cell.arm not in question.barred]
     best = [_best(arm, mine, asked) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
     baseline = next((entry for entry in best if entry.is_baseline and entry.eligible), None)
-    choice = choose(_entrants(best, baseline, mine, asked), question.simplest, asked.worth)
+    choice = _chosen(_entrants(best, baseline, mine, asked), question)
     chosen = next((entry for entry in best if entry.cell.arm == choice.arm), None)
     arms = list(dict.fromkeys(entry.cell.arm for entry in mine)) if asked.targets else []
     return WorkloadChoice(
@@ -101,9 +115,21 @@ def _at_each_load(name: str, mine: Sequence[Entry], question: _Question) -> list
     for load in dict.fromkeys(entry.cell.level.label for entry in mine):
         there = [entry for entry in mine if entry.cell.level.label == load]
         entrants = [Entrant(entry, entry.candidate.gain, entry.candidate.standing) for entry in there]
-        choice = choose(entrants, question.simplest, question.asked.worth)
+        choice = _chosen(entrants, question)
         found.append(_load_choice(name, load, choice))
     return found
+
+
+def _chosen(entrants: Sequence[Entrant], question: _Question) -> Choice:
+    """Choose among those that the constraints leave; where they leave no drafter, that is the answer."""
+    choice = choose(entrants, question.simplest, question.asked.worth)
+    if not question.barred:
+        return choice
+    told = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"
+    alone = bool(entrants) and all(each.entry.is_baseline and each.eligible for each in entrants)
+    if alone:
+        return Choice(Answer.NO_DRAFTER, BASELINE_NAME, f"no drafter is left; {told}")
+    return replace(choice, reason=f"{choice.reason}; {told}")
 
 
 def _load_choice(workload: str, load: str, choice: Choice) -> LoadChoice:

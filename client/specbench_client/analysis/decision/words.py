@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from specbench_api.outcome.recommendation import Answer, Objective, WorkloadChoice
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.decision.asked import Asked
+from specbench_client.analysis.decision.constraints import words_of
 
 TRANSFER = (
-    "It holds for these prompts, this model, engine and hardware: other prompts change acceptance, other hardware the"
-    " cost of a step."
+    "It holds for these prompts and their language, this model and its quantisation, this engine's version and this"
+    " hardware: other prompts and languages change acceptance; another quantisation, engine or machine the cost of a"
+    " step."
 )
 BETWEEN = "Only measured loads are compared: what lies between two of them, or beyond the largest, is not known."
 PERCENTILES = (
@@ -41,13 +43,21 @@ def sentence_of(summary: RunSummary, asked: Asked, choices: Sequence[WorkloadCho
         for each in choices
     ]
     trust = "" if summary.trustworthy else " (the run is not trustworthy)"
-    return f"{head}for {asked.objective}{where}: {'; '.join(told) or 'nothing was measured'}{trust}"
+    held = "".join(f", {each}" for each in words_of(asked.constraints))
+    return f"{head}for {asked.objective}{where}{held}: {'; '.join(told) or 'nothing was measured'}{trust}"
 
 
 def limits_of(
-    summary: RunSummary, asked: Asked, choices: Sequence[WorkloadChoice], doubted: Sequence[str]
+    summary: RunSummary,
+    asked: Asked,
+    choices: Sequence[WorkloadChoice],
+    doubted: Sequence[str],
+    unknown: Sequence[str],
 ) -> list[str]:
-    """What holds of every recommendation, and what of this one. `doubted`: checks that found more than a note."""
+    """What holds of every recommendation, and what of this one.
+
+    `doubted`: checks that found more than a note; `unknown`: arms of which nobody tells whether they fit.
+    """
     across = any(each.load not in (None, each.baseline_load) and each.baseline_load for each in choices)
     found = [
         SIMULATED if summary.simulated else "",
@@ -57,6 +67,7 @@ def limits_of(
         ACROSS if across else "",
         COST if asked.prices else "",
         ENERGY if asked.objective is Objective.COST else "",
+        f"Whether {', '.join(unknown)} fits into the spare memory is told by nobody: not ruled out." if unknown else "",
         TRANSFER,
     ]
     return [each for each in found if each]

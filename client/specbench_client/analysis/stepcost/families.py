@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from specbench_api.outcome.stepcost import StepCost, StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_client.analysis.stepcost.fit import step_cost
+from specbench_client.analysis.stepcost.split import with_splits
 
 
 def family_of(arm: Arm) -> str | None:
@@ -31,4 +32,5 @@ def step_costs(seen: Iterable[tuple[Arm, StepObservation]]) -> list[StepCost]:
     baseline = [(arm, each) for arm, each in cells if arm.is_baseline]
     families = dict.fromkeys(family for arm, _ in cells if (family := family_of(arm)) is not None)
     members = ([*baseline, *((arm, each) for arm, each in cells if family_of(arm) == family)] for family in families)
-    return [step_cost(list(dict.fromkeys(arm.name for arm, _ in own)), [each for _, each in own]) for own in members]
+    costs = (step_cost(list(dict.fromkeys(arm.name for arm, _ in own)), [each for _, each in own]) for own in members)
+    return [with_splits(cost) for cost in costs]

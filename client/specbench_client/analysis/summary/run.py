@@ -84,7 +84,8 @@ def answer(
     on_cells = [finding for each in judged for finding in each.findings]
     counts = _prompts(plan, judged)
     by_category = {workload: _category_prompts(workload, judged) for workload in counts}
-    evidence = RunEvidence(plan, measured, missing, counts, simulated, launches, coverage or {}, by_category)
+    seen = arms_seen(plan, launches)
+    evidence = RunEvidence(plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, seen)
     findings = [*_run_findings(evidence), *on_cells, *on_points]
     trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
     summary = RunSummary(
@@ -98,7 +99,7 @@ def answer(
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
         cells=with_energy(cells, measured, power) if power else cells,
-        arms_seen=arms_seen(plan, launches),
+        arms_seen=seen,
         coverage=dict(coverage or {}),
         crossover=crossovers(plan, judged),
         slo=slo,

@@ -6,6 +6,7 @@ has the greater contrast. Rectangles, not an image: an SVG of the page fetches a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ NUMBERED_COLUMNS = 14
 FAINTEST = 0.1
 """A smaller difference never has the full colour, though nothing else on the map were as great."""
 ROW_IN = 0.3
+LETTERS_IN = 0.2
+"""Height that a line of letters needs."""
 FRAME_IN = 1.15
 
 
@@ -47,6 +50,8 @@ class HeatMap:
     """What each cell rests on, shown behind its number."""
     farthest: float | None = None
     """The distance from the middle that has the full colour, where several maps share their colours."""
+    row_in: float = ROW_IN
+    """Height of a row. Where it is less than letters need, not every row is named, and no cell has a number."""
 
     @property
     def reach(self) -> float:
@@ -54,9 +59,9 @@ class HeatMap:
         return max((abs(value - self.middle) for row in self.values for value in row if value is not None), default=0.0)
 
 
-def height_of(rows: int) -> float:
+def height_of(rows: int, row_in: float = ROW_IN) -> float:
     """Inches that a panel of so many rows takes."""
-    return FRAME_IN + ROW_IN * max(2, rows)
+    return FRAME_IN + row_in * max(2, rows)
 
 
 def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
@@ -67,9 +72,11 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
     if len(data.rows) * len(data.columns) > CELLS_MAX:
         raise ValueError(f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: condense them")
     farthest = max(data.farthest or data.reach, FAINTEST)
-    numbered = len(data.columns) <= NUMBERED_COLUMNS
+    numbered = len(data.columns) <= NUMBERED_COLUMNS and data.row_in >= LETTERS_IN
     for row, values in enumerate(data.values):
         for column, value in enumerate(values):
+            if value is None and not numbered:
+                continue
             colour = None if value is None else colour_of((value - data.middle) / farthest)
             looks: Looks = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **looks))
@@ -81,10 +88,18 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
                 axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
     named_x(axes, data.columns)
     axes.set_xlim(-0.5, len(data.columns) - 0.5)
-    named_y(axes, data.rows)
+    every = max(1, math.ceil(LETTERS_IN / data.row_in))
+    named_y(axes, [name if row % every == 0 else "" for row, name in enumerate(data.rows)])
     axes.set_ylim(len(data.rows) - 0.5, -0.5)
-    scale = "" if numbered else f" (full colour: {data.middle:g} ± {farthest:.2g})"
+    scale = "" if numbered else f" ({_scale(data, farthest)})"
     axes.set_xlabel(data.x_label + scale)
+
+
+def _scale(data: HeatMap, farthest: float) -> str:
+    """What the colours stand for, where cells have no numbers: one side of the middle, or both."""
+    if any(value is not None and value < data.middle for row in data.values for value in row):
+        return f"full colour: {data.middle:g} ± {farthest:.2g}"
+    return f"no colour: {data.middle:g}, full: {data.middle + farthest:.2g}"
 
 
 def colour_of(share: float) -> str:

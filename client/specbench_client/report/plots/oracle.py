@@ -32,7 +32,7 @@ def oracle_against_fixed(
     lines = [_line(f"k = {k}", style(index), values) for index, (k, values) in enumerate(sorted(fixed.items()))]
     lines.append(_line("oracle", ORACLE, oracle))
     if combined is not None:
-        lines.append(_line("oracle of both drafters", COMBINED, combined))
+        lines.append(_line("oracle of both", COMBINED, combined))
     if any(len(line.readings) != len(batches) for line in lines):
         raise ValueError(f"each line needs {len(batches)} values, one a batch size")
     axis = {"x_label": "batch size", "y_label": "speed-up (1 = baseline)"}

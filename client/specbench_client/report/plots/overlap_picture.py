@@ -12,6 +12,7 @@ from specbench_client.report.plots.picture import Picture
 from specbench_client.report.plots.sections.cells import known, sizes
 from specbench_client.report.plots.sections.section import Drawn
 from specbench_client.report.replay import PREDICTORS, range_of
+from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
 
 MEASURED = "Measured speed-up by overlap of prompt and answer"
 REPLAYED = "Acceptance length of n-gram, replayed, by overlap of prompt and answer"
@@ -38,7 +39,10 @@ def _drawn(report: ReplayReport, of: str) -> Drawn | None:
     if not figures:
         return None
     definition = figures[0].definition.partition(";")[0]
-    note = "Blue: more than 1; orange: less; –: not known. A row is a range of overlap, in brackets its answers."
+    note = (
+        f"Blue: more than 1; orange: less; –: not known, or of fewer than {INTERVAL_FROM} answers, which the table has."
+        " A row is a range of overlap, in brackets its answers."
+    )
     return Drawn(tuple(panels), f"{definition}. {sizes(figures)} {note} Intervals: the table.")
 
 
@@ -47,6 +51,9 @@ def _figures(each: OverlapBin, of: str) -> dict[str, Figure]:
 
 
 def _value(each: OverlapBin, of: str, column: str) -> float | None:
+    """None of a few answers, too: they would have the fullest colour of all."""
+    if each.answers < INTERVAL_FROM:
+        return None
     figure = _figures(each, of).get(column)
     return figure.value if figure else None
 

@@ -86,7 +86,7 @@ class Rule:
     def read(self, subjects: Sequence[Subject]) -> RuleReading:
         """The rule beside what was measured."""
         cases = [*self._alone(subjects), *self._paired(subjects)]
-        verdict = _over(cases)
+        verdict = over(cases)
         reason = (self.unmeasured or NOTHING) if verdict is RuleVerdict.NOT_APPLICABLE else ""
         return RuleReading(
             rule=self.name, says=self.says, source=self.source, verdict=verdict, reason=reason, cases=cases
@@ -140,7 +140,8 @@ def _together(first: Subject, second: Subject) -> bool:
     return first.cell.arm != second.cell.arm and places[0] == places[1]
 
 
-def _over(cases: Sequence[RuleCase]) -> RuleVerdict:
+def over(cases: Sequence[RuleCase]) -> RuleVerdict:
+    """Over all cases: contradicts where one does, agrees where each does."""
     found = {case.verdict for case in cases}
     if not found:
         return RuleVerdict.NOT_APPLICABLE

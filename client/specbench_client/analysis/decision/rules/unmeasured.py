@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from specbench_client.analysis.decision.rules.rule import FREE_LUNCH, ILLUSION, PRODUCTION, SPEED_BENCH, Rule
 
+HIGH_OVERLAP = Rule(
+    "ngram-at-high-overlap",
+    "Where BLEU-4 of prompt and output is above 0.6, n-gram beats EAGLE",
+    ILLUSION,
+    unmeasured="a summary holds no texts: `specbench replay` judges it of a run that kept them (--keep-text)",
+)
 UNMEASURED = (
-    Rule(
-        "ngram-at-high-overlap",
-        "Where BLEU-4 of prompt and output is above 0.6, n-gram beats EAGLE",
-        ILLUSION,
-        unmeasured="a summary holds no overlap of prompt and output; run n-gram and EAGLE as two arms on your prompts",
-    ),
+    HIGH_OVERLAP,
     Rule(
         "latency-over-perplexity",
         "A drafter's latency matters more than its perplexity",
@@ -24,14 +25,6 @@ UNMEASURED = (
         unmeasured="how a drafter was trained is not in a run; two of them as arms show which is faster",
     ),
     Rule(
-        "decision-tree",
-        "Targets change often: draft model or prompt lookup; more than 10 GB spare: EAGLE-3; can train: Medusa-2; else"
-        " a draft model",
-        PRODUCTION,
-        unmeasured="how often a target changes, and who can train, is not in a run; what a drafter takes of the KV"
-        " cache stands in the report",
-    ),
-    Rule(
         "slo-table",
         "P95 TPOT under 20 ms or cheapest: EAGLE-3 with 5 drafts; under 35 ms: draft model or Medusa; most throughput:"
         " EAGLE-3 with 7 drafts at concurrency 8 or less",
@@ -42,7 +35,7 @@ UNMEASURED = (
         "checklist",
         "Look at workload, batch, output length, acceptance, 2 to 8 GB of memory, and framework",
         FREE_LUNCH,
-        unmeasured="a list of what to look at, and no prediction: all six stand in the report",
+        unmeasured="a list of what to look at, and no prediction: it stands in the report, with what each was here",
     ),
     Rule(
         "method-by-use",
@@ -60,6 +53,6 @@ UNMEASURED = (
         "memory-constrained",
         "Short of memory: self-speculation or n-gram; frequent target updates: what needs no training",
         FREE_LUNCH,
-        unmeasured="a constraint that is yours; of arms that are not told apart the simpler one is recommended",
+        unmeasured="a constraint that is yours: --can-train no and --spare-memory-gb rule the other arms out",
     ),
 )

@@ -15,14 +15,15 @@ from specbench_client.report.plots.data import reading
 from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, height_of
 from specbench_client.report.plots.sections.cells import known, lightest, sizes
 from specbench_client.report.plots.sections.section import Drawn
+from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
 
 PAIRS_MAX = 3
 """Pairs of drafters of a workload that are drawn, which is all of three; the first of the run's arms come first."""
 EVERY = "all answers"
 MEANING = "Acceptance length (emitted, pooled over steps) of the first drafter − of the second, in tokens a step."
 NOTE = (
-    "Blue: the first emits more; orange: the second does; –: not known of both. No intervals: a difference of two"
-    " lengths, whose own intervals specbench slices tells."
+    "Blue: the first emits more; orange: the second does; –: not known of both, or of fewer than"
+    f" {INTERVAL_FROM} prompts. No intervals: a difference of two lengths, whose own intervals specbench slices tells."
 )
 Grid = Mapping[str, Mapping[str, float]]
 """Class of length → class of position → acceptance length."""
@@ -84,7 +85,8 @@ def _grid(cell: Cell) -> Grid:
 
 
 def _lengths(slices: Sequence[Slice]) -> dict[str, float]:
-    found = {each.label: reading(_length(each)) for each in slices}
+    """Of classes that enough prompts reach: a cell of two answers would have the fullest colour of all."""
+    found = {each.label: reading(_length(each)) for each in slices if each.prompts >= INTERVAL_FROM}
     return {label: each.value for label, each in found.items() if each is not None}
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from specbench_api.outcome.slices import Slices
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.plots.sections import acceptance, categories, slices, times
+from specbench_client.report.plots.sections import acceptance, categories, requests, slices, times
 from specbench_client.report.plots.sections.crossings import ArmCrossover
 from specbench_client.report.plots.sections.differences import by_difference
 from specbench_client.report.plots.sections.pareto import pareto
@@ -46,12 +46,14 @@ SECTIONS = (
         "Acceptance length by position, answers of one class of length a line, at the lightest load",
         partial(slices.by_length, of=lambda cell: _slices(cell).by_length, x_label=_PLACE),
     ),
+    Section("Acceptance along each answer, a line a request, at the lightest load", requests.by_request),
     Section("Which drafter accepts more, by length of the answer and position in it", by_difference),
     Section(
         "Acceptance length by context, at the lightest load",
         partial(slices.by_place, of=lambda cell: _slices(cell).by_context, x_label="prompt and output so far, tokens"),
     ),
     Section("Time of a decode step", times.step_time),
+    Section("Time of a decode step, split by the fitted step costs", times.step_split),
     Section("Time of a request", times.request_time),
     Section("Speed-up by category and load", categories.by_category),
 )

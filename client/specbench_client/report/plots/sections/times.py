@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from specbench_api.outcome.stepcost import Basis, StepCost, StepObservation, StepSplit
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
+from specbench_client.report import stepcost
 from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars, height_of
 from specbench_client.report.plots.canvas import Panel
 from specbench_client.report.plots.ink import GREY_LIGHT, LIGHT, Style
@@ -37,6 +39,20 @@ ADDED_NOTE = (
 )
 REQUEST_NOTE = "Prefill: to the first token, queueing included; decode: from there to the last. Means, which add up."
 
+FITTED = (
+    ("target's own pass", Style(GREY_LIGHT)),
+    ("drafting", Style(LIGHT[1], hatch="///")),
+    ("verifying drafts", Style(LIGHT[0], hatch="||")),
+    ("prefill of others", Style(LIGHT[2], hatch="xx")),
+    ("not explained", Style(LIGHT[4], hatch="--")),
+)
+FITTED_NOTE = (
+    "Fitted, not timed: the parts of the linear step-cost model of each drafter and the baseline at this batch, draft"
+    " length and context. Sampling and scheduling are in the target's own pass. Behind each bar the measured step, and"
+    " in brackets one draft pass over one pass of the target without drafts. Where the model says more than was"
+    " measured, the bar is the model's."
+)
+
 Parts = Callable[[Sequence[Cell], str, Level], Bar | None]
 
 
@@ -46,6 +62,26 @@ def step_time(summary: RunSummary) -> Drawn | None:
     levels = _levels(summary, _step, "ms a decode step (median)", legend)
     figures = known(cell.figures.get(STEP) for cell in summary.cells)
     return _drawn(levels, f"{rests_on(figures, bounds=False)} {ADDED_NOTE} {INVALID}")
+
+
+def step_split(summary: RunSummary) -> Drawn | None:
+    """The step of each cell in the parts of the model that was fitted; None where none meets held-out cells."""
+    splits = {
+        (each.arm, each.workload, each.load): each
+        for cost in summary.step_costs
+        for each in cost.observations
+        if each.split is not None and each.arm != BASELINE_NAME
+    }
+
+    def bar(cells: Sequence[Cell], arm: str, level: Level) -> Bar | None:
+        cell = cell_of(cells, arm, level)
+        seen = splits.get((arm, cell.workload, level.label)) if cell else None
+        return _split(seen, seen.split) if seen and seen.split else None
+
+    levels = _levels(summary, bar, "ms a decode step (median)", FITTED)
+    fits = [cost for cost in summary.step_costs if cost.basis is Basis.FIT]
+    met = (f"{_drafters(cost)}: n {len(cost.observations)} cells, {stepcost.met(cost)}" for cost in fits)
+    return _drawn(levels, f"{FITTED_NOTE} {'; '.join(met)}.")
 
 
 def request_time(summary: RunSummary) -> Drawn | None:
@@ -66,6 +102,18 @@ def _step(cells: Sequence[Cell], arm: str, level: Level) -> Bar | None:
         return Bar(arm_label(arm), (Part(mine, MEASURED),), amount(mine), cell.valid)
     parts = (Part(min(mine, under), OWN), *([Part(mine - under, ADDED)] if mine > under else []))
     return Bar(arm_label(arm), parts, f"{amount(mine)} ({mine - under:+.1f})", cell.valid)
+
+
+def _drafters(cost: StepCost) -> str:
+    return ", ".join(arm for arm in cost.arms if arm != BASELINE_NAME)
+
+
+def _split(seen: StepObservation, split: StepSplit) -> Bar:
+    sizes = (split.target_ms, split.draft_ms, split.verify_ms, split.prefill_ms, split.rest_ms)
+    parts = tuple(Part(size, style) for size, (_, style) in zip(sizes, FITTED, strict=True) if size > 0)
+    ratio = split.draft_to_target.value if split.draft_to_target else None
+    text = amount(seen.step_ms) + (f" ({ratio:.0%})" if ratio is not None else "")
+    return Bar(arm_label(seen.arm), parts, text)
 
 
 def _request(cells: Sequence[Cell], arm: str, level: Level) -> Bar | None:

@@ -1,0 +1,102 @@
+"""What the user cannot have, and which arms that rules out: those that must be trained, and those that take memory.
+
+A drafter that is post-hoc was trained for its target, and another target needs it trained anew; whether one is, follows
+from its method unless the price list tells. Of memory, what drafts from the text alone takes none; any other drafter
+has weights and a cache of its own, as large as the engine tells, and where it does not tell, nobody knows.
+"""
+
+from __future__ import annotations
+
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Arm, Plan
+from specbench_api.spec.drafter import TEXT_ALONE, Drafter, Method
+from specbench_api.spec.prices import Paradigm, Prices, Trained
+from specbench_client.analysis.decision.asked import Asked, Constraints
+from specbench_client.analysis.decision.bills import training_cost
+
+GB = 1e9
+_NO_TRAINING = "without training"
+
+
+def words_of(constraints: Constraints) -> list[str]:
+    """What rules arms out, in words; empty where nothing does."""
+    spare = constraints.spare_memory_gb
+    training = [_NO_TRAINING] if constraints.can_train is False else []
+    memory = [] if spare is None else ["without spare memory" if spare == 0 else f"with {spare:g} GB of spare memory"]
+    return [*training, *memory]
+
+
+def ruled_out(plan: Plan, summary: RunSummary, asked: Asked) -> dict[str, str]:
+    """The arms that the constraints leave out, each with the reason."""
+    weights = _weights_gb(summary)
+    found = {arm.name: _why(arm, asked, weights.get(arm.name)) for arm in plan.arms}
+    return {name: why for name, why in found.items() if why}
+
+
+def not_known(plan: Plan, summary: RunSummary, asked: Asked) -> list[str]:
+    """Arms of which nobody tells whether they fit into the spare memory: they are not ruled out."""
+    if not asked.constraints.spare_memory_gb:
+        return []
+    weights = _weights_gb(summary)
+    return [arm.name for arm in plan.arms if arm.drafter and _takes_memory(arm.drafter) and arm.name not in weights]
+
+
+def paradigm_of(drafter: Drafter, told: Trained | None) -> Paradigm:
+    """As the price list tells, else as is usual for the method."""
+    if told is not None and told.paradigm is not None:
+        return told.paradigm
+    if drafter.method is Method.DRAFT_MODEL or not _takes_memory(drafter):
+        return Paradigm.TRAINING_FREE
+    return Paradigm.CO_TRAINED if drafter.method is Method.MTP else Paradigm.POST_HOC
+
+
+def upkeep(plan: Plan, prices: Prices | None) -> list[str]:
+    """How each drafter of the price list was trained, what that cost, and when it must be trained again."""
+    if prices is None:
+        return []
+    told = [(arm, prices.trained[arm.name]) for arm in plan.arms if arm.name in prices.trained and arm.drafter]
+    return [f"{arm.name}: {_trained(arm, each, prices)}" for arm, each in told]
+
+
+def _why(arm: Arm, asked: Asked, weights_gb: float | None) -> str:
+    """Why this arm is ruled out; empty where it is not."""
+    if arm.drafter is None:
+        return ""
+    told = asked.prices.trained.get(arm.name) if asked.prices else None
+    if asked.constraints.can_train is False and paradigm_of(arm.drafter, told) is Paradigm.POST_HOC:
+        return "must be trained for its target"
+    spare = asked.constraints.spare_memory_gb
+    if spare is None or not _takes_memory(arm.drafter):
+        return ""
+    if spare == 0:
+        return "takes memory of its own"
+    fits = weights_gb is None or weights_gb <= spare
+    return "" if fits else f"its weights take {weights_gb:.1f} GB, and {spare:g} are spare"
+
+
+def _takes_memory(drafter: Drafter) -> bool:
+    """Whether it has weights: of a method that is the engine's own, where it has a model."""
+    return drafter.method not in TEXT_ALONE and (drafter.method is not Method.CUSTOM or drafter.model is not None)
+
+
+def _weights_gb(summary: RunSummary) -> dict[str, float]:
+    """Of the drafters whose weights an engine told, in GB; their cache comes on top of that."""
+    facts = {each.arm: each.facts.get(FactName.DRAFTER_WEIGHTS_BYTES) for each in summary.arms_seen}
+    values = {arm: fact.value for arm, fact in facts.items() if fact is not None}
+    numbers = {arm: value for arm, value in values.items() if isinstance(value, int | float)}
+    return {arm: value / GB for arm, value in numbers.items() if not isinstance(value, bool)}
+
+
+def _trained(arm: Arm, told: Trained, prices: Prices) -> str:
+    assert arm.drafter is not None
+    cost = training_cost(arm.name, prices)
+    hours = "" if told.gpu_hours is None else f", trained in {told.gpu_hours:g} GPU-hours"
+    amount = f", {cost:g} {prices.currency} in all" if cost else ""
+    again = {
+        "target": ", to be trained again with each target",
+        "traffic": ", to be trained again with other traffic",
+        "never": ", never to be trained again",
+        None: "",
+    }[told.again_with]
+    return f"{paradigm_of(arm.drafter, told)}{hours}{amount}{again}"

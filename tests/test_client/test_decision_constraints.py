@@ -1,0 +1,207 @@
+"""What a user cannot have rules arms out of every choice; how a drafter was trained is priced, told and followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.recommendation import Answer, Recommendation, RuleReading, RuleVerdict
+from specbench_api.outcome.summary import ArmSeen
+from specbench_api.spec.drafter import Method
+from specbench_api.spec.prices import Prices
+from specbench_client.analysis.decision.asked import Asked, Constraints
+from specbench_client.analysis.decision.bills import training_cost
+from specbench_client.analysis.decision.constraints import paradigm_of
+from specbench_client.analysis.decision.recommend import recommend
+from specbench_client.analysis.decision.rules.tree import TREE
+from specbench_client.cli.pricing import prices_of
+from specbench_client.report.decision import decision_lines, decision_markdown
+from specbench_testing.decisions import Given, plan_of, summary_of
+
+ARMS: list[dict[str, Any]] = [
+    {"name": "eagle3", "method": "eagle3", "model": "e"},
+    {"name": "draft", "method": "draft_model", "model": "small"},
+    {"name": "mtp", "method": "mtp"},
+    {"name": "ngram", "method": "ngram"},
+]
+PLAN = plan_of(drafters=ARMS, placement={"gpus": 1})
+CELLS = (
+    Given("none"),
+    Given("eagle3", tps=200, gain=2.0),
+    Given("mtp", tps=180, gain=1.8),
+    Given("draft", tps=160, gain=1.6),
+    Given("ngram", tps=130, gain=1.3),
+)
+NO_TRAINING = Constraints(can_train=False)
+FREE = Prices.model_validate({"gpuHour": {"*": 2.0}, "trained": {"eagle3": {"paradigm": "training-free"}}})
+
+
+def decide(
+    constraints: Constraints, *cells: Given, prices: Prices | None = None, gb: float | None = None
+) -> Recommendation:
+    """gb: weights of the drafter eagle3, where its engine told them."""
+    summary = summary_of(*(cells or CELLS))
+    if gb is not None:
+        fact = Fact.seen(gb * 1e9, "the engine")
+        seen = ArmSeen(arm="eagle3", launches=["0-a"], facts={FactName.DRAFTER_WEIGHTS_BYTES: fact})
+        summary = summary.model_copy(update={"arms_seen": [seen]})
+    return recommend(PLAN, summary, Asked(constraints=constraints, prices=prices))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "told", "arm", "out"),
+    [
+        (Constraints(), {}, "eagle3", set()),
+        (NO_TRAINING, {}, "mtp", {"eagle3"}),
+        (NO_TRAINING, {"prices": FREE}, "eagle3", set()),
+        (Constraints(spare_memory_gb=0), {}, "ngram", {"eagle3", "mtp", "draft"}),
+        (Constraints(spare_memory_gb=1), {"gb": 1.8}, "mtp", {"eagle3"}),
+        (Constraints(spare_memory_gb=2), {"gb": 1.8}, "eagle3", set()),
+        (Constraints(spare_memory_gb=2), {}, "eagle3", set()),
+        (Constraints(target_changes="often"), {}, "eagle3", set()),
+    ],
+)
+def test_a_constraint_leaves_arms_out_and_the_best_of_the_others_is_chosen(
+    constraints: Constraints, told: dict[str, Any], arm: str, out: set[str]
+) -> None:
+    found = decide(constraints, **told)
+    (choice,) = found.choices
+    assert (choice.answer, choice.arm) == (Answer.DRAFTER, arm)
+    assert {each.arm for each in choice.at_each_load} == {arm}
+    assert set(found.ruled_out) == out
+    assert all(name in choice.reason for name in out)
+    assert {each.arm for each in found.candidates} == {cell.arm for cell in CELLS}, "the evidence stays whole"
+
+
+def test_where_no_drafter_is_left_the_baseline_is_the_answer_and_says_why() -> None:
+    found = decide(Constraints(spare_memory_gb=0), Given("none"), Given("eagle3", gain=2.0))
+    (choice,) = found.choices
+    assert (choice.answer, choice.arm) == (Answer.NO_DRAFTER, "none")
+    assert choice.reason.startswith("no drafter is left; ruled out: eagle3 (takes memory of its own)")
+    assert found.sentence.startswith("for throughput, without spare memory: no drafter pays")
+
+
+def test_without_a_baseline_a_constraint_makes_nobody_win() -> None:
+    found = decide(NO_TRAINING, Given("eagle3", gain=2.0), Given("ngram", gain=1.5))
+    assert found.choices[0].answer is Answer.CANNOT_TELL
+
+
+def test_what_nobody_tells_of_the_memory_is_said_and_rules_nothing_out() -> None:
+    limits = decide(Constraints(spare_memory_gb=2), gb=1.8).limits
+    assert any("Whether draft, mtp fits into the spare memory is told by nobody" in each for each in limits)
+
+
+@given(st.sampled_from([each for each in Method if each not in (Method.NONE, Method.CUSTOM)]))
+def test_every_method_has_a_way_of_coming_to_know_its_target(method: Method) -> None:
+    drafter = PLAN.arm("eagle3").drafter
+    assert drafter is not None
+    free = {Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD, Method.DRAFT_MODEL}
+    expected = "training-free" if method in free else "co-trained" if method is Method.MTP else "post-hoc"
+    assert paradigm_of(drafter.model_copy(update={"method": method}), None) == expected
+
+
+# -- what training took ------------------------------------------------------------------------------------------------
+
+
+def trained(**told: Any) -> Prices:
+    return Prices.model_validate({"gpuHour": {"*": 2.5}, "requestsUntilRetrain": 1000, "trained": {"eagle3": told}})
+
+
+@pytest.mark.parametrize(
+    ("told", "cost"),
+    [({"gpuHours": 24}, 60.0), ({"gpuHours": 24, "gpuHour": 4.0}, 96.0), ({"gpuHours": 0}, 0.0), ({}, 0.0)],
+)
+def test_hours_of_training_cost_what_a_gpu_hour_costs(told: dict[str, Any], cost: float) -> None:
+    assert training_cost("eagle3", trained(**told)) == cost
+    assert training_cost("ngram", trained(**told)) == 0
+
+
+def test_hours_are_added_to_the_amount_and_spread_over_requests() -> None:
+    both = trained(gpuHours=24).model_copy(update={"training": {"eagle3": 40.0}})
+    without, with_training = (decide(Constraints(), prices=each) for each in (trained(), both))
+    costs = [
+        next(each for each in found.candidates if each.arm == "eagle3").figures["cost_per_request"].value
+        for found in (without, with_training)
+    ]
+    assert costs[0] is not None
+    assert costs[1] == pytest.approx(costs[0] + 100 / 1000)
+
+
+@pytest.mark.parametrize(
+    ("prices", "where"),
+    [
+        ({"machineHour": 1, "requestsUntilRetrain": 9, "trained": {"eagle3": {"gpuHours": 3}}}, "eagle3.gpuHour"),
+        ({"gpuHour": {"*": 1}, "trained": {"nobody": {}}}, "trained.nobody"),
+        ({"gpuHour": {"*": 1}, "trained": {"eagle3": {"gpuHours": 3}}}, "requestsUntilRetrain"),
+    ],
+)
+def test_what_is_lacking_of_training_is_refused_with_its_place(prices: dict[str, Any], where: str) -> None:
+    with pytest.raises(InvalidSpec, match=where):
+        decide(Constraints(), prices=Prices.model_validate(prices))
+
+
+def test_how_a_drafter_was_trained_and_when_it_must_be_again_is_told() -> None:
+    found = decide(Constraints(), prices=trained(gpuHours=24, againWith="target"))
+    told = "eagle3: post-hoc, trained in 24 GPU-hours, 60 USD in all, to be trained again with each target"
+    assert found.upkeep == [told]
+    assert f"upkeep: {told}" in decision_lines(found)
+    assert f"- Upkeep: {told}" in decision_markdown(found)
+
+
+def test_hours_from_a_flag_stand_over_the_file_and_keep_what_else_it_tells(tmp_path: Path) -> None:
+    file = tmp_path / "prices.yaml"
+    file.write_text("trained: {eagle3: {gpuHours: 1, againWith: target}}", encoding="utf-8")
+    found = prices_of(file, {}, [], ["eagle3=24"])
+    assert found is not None
+    assert (found.trained["eagle3"].gpu_hours, found.trained["eagle3"].again_with) == (24, "target")
+    with pytest.raises(InvalidSpec, match="--training-gpu-hours: 'eagle3' is not ARM=HOURS"):
+        prices_of(None, {}, [], ["eagle3"])
+
+
+# -- the decision tree -------------------------------------------------------------------------------------------------
+
+
+def tree(constraints: Constraints) -> RuleReading:
+    return next(each for each in decide(constraints).rules_of_thumb if each.rule == TREE)
+
+
+@pytest.mark.parametrize(
+    ("told", "lacks"),
+    [
+        ({}, "--target-changes"),
+        ({"target_changes": "seldom"}, "--spare-memory-gb"),
+        ({"target_changes": "seldom", "spare_memory_gb": 4.0}, "--can-train"),
+    ],
+)
+def test_the_tree_asks_for_what_it_is_not_told(told: dict[str, Any], lacks: str) -> None:
+    found = tree(Constraints(**told))
+    assert (found.verdict, found.cases) == (RuleVerdict.NOT_APPLICABLE, [])
+    assert lacks in found.reason
+
+
+@pytest.mark.parametrize(
+    ("told", "here", "verdict"),
+    [
+        ({"target_changes": "often"}, "draft_model or ngram", RuleVerdict.CONTRADICTS),
+        ({"target_changes": "seldom", "spare_memory_gb": 12.0}, "eagle3", RuleVerdict.AGREES),
+        (
+            {"target_changes": "seldom", "spare_memory_gb": 4.0, "can_train": False},
+            "draft_model",
+            RuleVerdict.CONTRADICTS,
+        ),
+        ({"target_changes": "seldom", "spare_memory_gb": 4.0, "can_train": True}, "medusa", RuleVerdict.NOT_APPLICABLE),
+    ],
+)
+def test_where_the_tree_ends_is_held_against_what_was_measured(
+    told: dict[str, Any], here: str, verdict: RuleVerdict
+) -> None:
+    found = tree(Constraints(**told))
+    assert found.says.endswith(f" Here: {here}")
+    assert found.verdict is verdict

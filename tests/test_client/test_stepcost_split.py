@@ -1,0 +1,130 @@
+"""A step's parts: those of an engine whose costs are known, which add up; and none where the model is not good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.outcome.stepcost import StepCost, StepObservation, StepSplit
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.analysis.stepcost.fit import step_cost
+from specbench_client.analysis.stepcost.split import with_splits
+from specbench_client.report.plots.sections import times
+from specbench_client.report.stepcost import SPLIT_TITLES, split_sheet
+from specbench_testing.records import World, run_of_world
+
+BASE_MS, TOKEN_MS, CONTEXT_MS, DRAFT_MS, PREFILL_MS = 8.0, 0.1, 0.0005, 0.3, 0.02
+BATCHES, LENGTHS, PREFILLS = (1, 8, 32), (0, 1, 3, 5), (0.0, 10.0)
+
+
+def parts_of(batch: float, tokens: int, prefill: float) -> tuple[float, float, float, float]:
+    """The truth: target, drafts, verification, prefill."""
+    target = BASE_MS + TOKEN_MS * batch + CONTEXT_MS * batch * 200
+    return target, DRAFT_MS * tokens, TOKEN_MS * batch * tokens, PREFILL_MS * prefill
+
+
+def cells(noise: Callable[[], float] = lambda: 0.0) -> list[StepObservation]:
+    return [
+        StepObservation(
+            run="r",
+            arm=f"eagle3-{tokens}" if tokens else "none",
+            workload=f"prefill {prefill:g}",
+            load=str(batch),
+            asked_tokens=tokens,
+            draft_tokens=tokens,
+            batch=batch,
+            context_tokens=batch * 200,
+            prefill_tokens=prefill * batch,
+            step_ms=sum(parts_of(batch, tokens, prefill * batch)) * float(np.exp(noise())),
+            requests=50,
+        )
+        for batch in BATCHES
+        for tokens in LENGTHS
+        for prefill in PREFILLS
+    ]
+
+
+def profile(seen: Sequence[StepObservation]) -> StepCost:
+    return with_splits(step_cost(["none", "eagle3"], seen))
+
+
+def split_of(seen: StepObservation) -> StepSplit:
+    assert seen.split is not None
+    return seen.split
+
+
+def test_the_parts_of_a_linear_engine_are_found_in_each_cell() -> None:
+    for seen in profile(cells()).observations:
+        split = split_of(seen)
+        found = (split.target_ms, split.draft_ms, split.verify_ms, split.prefill_ms)
+        assert found == pytest.approx(parts_of(seen.batch, seen.asked_tokens, seen.prefill_tokens), rel=1e-3, abs=1e-3)
+        assert split.rest_ms == pytest.approx(0, abs=1e-6)
+
+
+def test_a_draft_pass_is_told_over_the_target_s_with_an_interval_and_for_no_step_without_drafts() -> None:
+    rng = np.random.default_rng(2)
+    for seen in profile(cells(lambda: rng.normal(0, 0.005))).observations:
+        ratio = split_of(seen).draft_to_target
+        if not seen.asked_tokens:
+            assert ratio is None
+            continue
+        assert ratio is not None
+        assert ratio.interval is not None
+        target = parts_of(seen.batch, seen.asked_tokens, 0.0)[0]
+        assert ratio.interval.low < DRAFT_MS / target < ratio.interval.high
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(-0.08, 0.08), min_size=24, max_size=24))
+def test_all_parts_add_up_to_what_was_measured_and_none_but_the_rest_is_negative(noise: list[float]) -> None:
+    drawn = iter(noise)
+    for seen in profile(cells(lambda: next(drawn))).observations:
+        if seen.split is not None:
+            costs = (seen.split.target_ms, seen.split.draft_ms, seen.split.verify_ms, seen.split.prefill_ms)
+            assert sum(costs) + seen.split.rest_ms == pytest.approx(seen.step_ms)
+            assert all(cost >= 0 for cost in costs)
+
+
+def test_a_model_that_misses_its_cells_splits_nothing_and_keeps_no_older_split() -> None:
+    good, rng = profile(cells()), np.random.default_rng(3)
+    times_ms = [each.step_ms * float(rng.uniform(0.4, 2)) for each in good.observations]
+    poor = [each.model_copy(update={"step_ms": time}) for each, time in zip(good.observations, times_ms, strict=True)]
+    assert all(each.split is not None for each in good.observations)
+    assert all(each.split is None for each in profile(poor).observations)
+    assert split_sheet(profile(poor)).rows == []
+
+
+def run_with_parts() -> RunSummary:
+    """A run of which one cell has these parts: one draft a step, alone in its batch."""
+    whole = profile(cells())
+    (seen,) = (each for each in whole.observations if (each.batch, each.asked_tokens, each.prefill_tokens) == (1, 1, 0))
+    kept = [seen.model_copy(update={"arm": "ngram", "workload": "chat", "load": "1"})]
+    cost = whole.model_copy(update={"arms": ["none", "ngram"], "observations": kept})
+    return run_of_world(World(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
+
+
+def test_the_report_draws_the_parts_with_the_measured_step_and_says_that_they_are_fitted() -> None:
+    summary = run_with_parts()
+    drawn = times.step_split(summary)
+    assert drawn is not None
+    assert drawn.caption.startswith("Fitted, not timed: ")
+    assert "ngram: n 1 cells, held-out cells met within 0.0%" in drawn.caption
+    (bar,) = drawn.panels[0].draw.keywords["data"].rows  # type: ignore[attr-defined]
+    seen = summary.step_costs[0].observations[0]
+    assert [part.size for part in bar.parts[:3]] == pytest.approx([*parts_of(seen.batch, 1, 0.0)[:3]], rel=1e-3)
+    assert bar.text == f"{seen.step_ms:.1f} (4%)"
+    assert times.step_split(summary.model_copy(update={"step_costs": []})) is None
+
+
+def test_the_table_has_a_row_a_cell_and_a_dash_for_the_baseline_s_ratio() -> None:
+    sheet = split_sheet(profile(cells()))
+    assert "fitted and not timed (held-out cells met within 0.0%)" in sheet.title
+    rows = {(row[0], row[1], row[2]): row for row in sheet.rows}
+    assert len(rows) == len(BATCHES) * len(LENGTHS) * len(PREFILLS)
+    assert all(len(row) == len(SPLIT_TITLES) for row in sheet.rows)
+    assert rows["none", "prefill 0", "1"][-1] == "–"
+    assert rows["eagle3-3", "prefill 0", "1"][-1].startswith("3.7% [")
