@@ -71,8 +71,11 @@ def lost_text(crossover: Crossover) -> str:
 
 
 def _and_lost(crossover: Crossover) -> str:
-    text = lost_text(crossover)
-    return f"; {text} of the speed-up is lost from the smallest load to the largest" if text else ""
+    """Said in a line where it is told apart from nothing, and is a loss; the tables have it always."""
+    lost = crossover.lost
+    if lost is None or lost.interval is None or lost.interval.low <= 0:
+        return ""
+    return f"; {lost_text(crossover)} of the speed-up is lost from the smallest load to the largest"
 
 
 def break_even_rows(summary: RunSummary) -> list[BreakEvenRow]:
