@@ -62,3 +62,16 @@ def _arrow(column: pd.Series) -> pa.ListArray:
     """One array, cut to the rows of the column."""
     array = pa.array(column.array)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def listed(array: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.number]]:
+    """Return an Arrow list column as plain arrays: how long each row's list is, −1 for missing, and all values."""
+    whole = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    sizes = whole.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    return sizes, whole.flatten().to_numpy(zero_copy_only=False)
+
+
+def unlisted(sizes: NDArray[np.int32], values: NDArray[np.number]) -> pa.ListArray:
+    """Return the Arrow list column again that `listed` took apart."""
+    offsets = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0))]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), mask=pa.array(sizes < 0))

@@ -15,6 +15,7 @@ import pandas as pd
 
 from specbench_client.metrics.frame import Values, arrays, by_point, flags, numbers, steady
 from specbench_client.metrics.pace import NS_PER_S
+from specbench_client.metrics.rows import Rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -69,7 +70,7 @@ def window_tokens(rows: pd.DataFrame, window: Window) -> float:
     return float(np.nansum(shares * tokens))
 
 
-def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
+def deliveries(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
     told = [_delivered(point) for point in by_point(rows, _READ)]
     tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T

@@ -14,16 +14,19 @@ baseline makes one token a step: AL₀ = 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_client.analysis.estimates.speedup import keys_of
 from specbench_client.analysis.statistics.bootstrap import Layout, layout_of, resampled_sums
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
+from specbench_client.metrics.rows import Columns
 
-_COLUMNS = ("tokens", "later", "wait_ns", "flow_ns", "steps")
-_SIDES = len(_COLUMNS)
+_SIDES = 5
+"""Parts of a side: tokens, later tokens, wait, flow, steps."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +73,56 @@ def parted(pairs: Pairs, seed: int) -> Parted | None:
     """Take the speed-up apart; None where no pair has all parts."""
     if STEPS + ARM not in pairs.rows or not len(pairs.rows):
         return None
-    sides = np.concatenate([_side(pairs, ARM), _side(pairs, BASELINE, baseline=True)])
-    whole: Mask = np.asarray(~np.isnan(sides).any(axis=0), dtype=np.bool_)
-    rows = pairs.rows.loc[whole, ["repeat", "prompt_id"]].assign(category=pairs.rows.loc[whole, "category" + BASELINE])
-    sums = sides[:, whole].sum(axis=1)
+    sides = [(ARM, part) for part in _ARM], [(BASELINE, part) for part in _BASELINE]
+    whole = _told(pairs.rows, ARM, _ARM) & _told(pairs.rows, BASELINE, _BASELINE)
+    keys = keys_of(pairs)
+    rows = keys if whole.all() else keys.loc[whole]
+    layout = layout_of(rows)
+    matrices = [layout.matrix(part(pairs.rows, suffix)[whole]) for side in sides for suffix, part in side]
+    sums = np.array([matrix.sum() for matrix in matrices])
     if not len(rows) or (sums[[0, 1, 3, 4, 5, 6, 8, 9]] <= 0).any():
         return None
-    layout = layout_of(rows)
-    matrices = [layout.matrix(values) for values in sides[:, whole]]
     repeats = np.stack([matrix.sum(axis=1) for matrix in matrices], axis=1)
     resampled = resampled_sums(matrices, layout, seed)
     return Parted(layout, len(rows), _factors(sums), _factors(repeats), _factors(resampled))
 
 
-def _side(pairs: Pairs, suffix: str, *, baseline: bool = False) -> Values:
-    """Parts × pairs. An answer of one token has no step and no flow; one that came at one time has neither told."""
-    rows = pairs.rows
-    intended, first, last, tokens = (
-        numbers(rows, name + suffix) for name in ("intended_ns", "first_token_ns", "last_token_ns", "tokens")
-    )
-    later, flow = tokens - 1, last - first
-    steps = later if baseline else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
-    untold = (later > 0) & ~(flow > 0)
-    return np.where(untold, np.nan, np.stack([tokens, later, first - intended, flow, steps]))
+_Part = Callable[[Columns, str], Values]
+"""One part of each pair, of the side with this suffix: whole numbers (tokens, steps, ns), whose sums are exact."""
+
+
+def _tokens(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "tokens" + suffix)
+
+
+def _later(rows: Columns, suffix: str) -> Values:
+    return _tokens(rows, suffix) - 1
+
+
+def _wait_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "first_token_ns" + suffix) - numbers(rows, "intended_ns" + suffix)
+
+
+def _flow_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "first_token_ns" + suffix)
+
+
+def _steps(rows: Columns, suffix: str) -> Values:
+    """An answer of one token has no step."""
+    return np.where(_later(rows, suffix) == 0, 0.0, numbers(rows, STEPS + suffix))
+
+
+_ARM: Sequence[_Part] = (_tokens, _later, _wait_ns, _flow_ns, _steps)
+_BASELINE: Sequence[_Part] = (_tokens, _later, _wait_ns, _flow_ns, _later)
+"""Without drafts a step is a token."""
+
+
+def _told(rows: Columns, suffix: str, parts: Sequence[_Part]) -> Mask:
+    """Which pairs tell all parts of this side. An answer that came at one time does not tell its flow."""
+    told: Mask = np.asarray(~((_later(rows, suffix) > 0) & ~(_flow_ns(rows, suffix) > 0)), dtype=np.bool_)
+    for part in parts:
+        told &= ~np.isnan(part(rows, suffix))
+    return told
 
 
 def _factors(sums: Values) -> Factors:

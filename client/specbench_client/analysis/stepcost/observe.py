@@ -18,6 +18,7 @@ from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
 from specbench_client.metrics.frame import Values, by_point, flags, numbers, steady
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS, flow_ms
+from specbench_client.metrics.rows import Columns, Rows
 
 _READ = [
     "point",
@@ -52,18 +53,17 @@ class Place:
         return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
 
 
-def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
+def observation(place: Place, rows: pd.DataFrame | Rows) -> StepObservation | None:
     """Return the observation of a cell's tidy rows, or None where steps, times or lengths are not told."""
-    told = rows[_READ].assign(_steps=_steps(rows, place.arm))
-    inside = steady(told)
+    inside = steady(rows)
     step_ms, contexts = _step_ms(inside, place.arm), _contexts(inside)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
     drafts = _draft_tokens(inside, place)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    seen = [_seen_by_each(point, "_steps") for point in by_point(told, [*_READ, "_steps"])]
+    seen = [_seen_by_each(point.assign(_steps=_steps(point, place.arm))) for point in by_point(rows, _READ)]
     others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
-    context = float(contexts[known].mean()) + others * _by_steps(contexts, numbers(inside, "_steps"))
+    context = float(contexts[known].mean()) + others * _by_steps(contexts, _steps(inside, place.arm))
     return StepObservation(
         run=place.run,
         arm=place.arm.name,
@@ -79,28 +79,28 @@ def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
     )
 
 
-def _step_ms(rows: pd.DataFrame, arm: Arm) -> Values:
+def _step_ms(rows: Columns, arm: Arm) -> Values:
     """Time per step; without drafts a step is a token."""
     return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
 
 
-def _steps(rows: pd.DataFrame, arm: Arm) -> Values:
+def _steps(rows: Columns, arm: Arm) -> Values:
     if arm.is_baseline:
         return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
     return numbers(rows, "steps")
 
 
-def _contexts(rows: pd.DataFrame) -> Values:
+def _contexts(rows: Columns) -> Values:
     """Tokens in the cache of each request, mean over its decode."""
     return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
 
 
-def _computed(rows: pd.DataFrame) -> Values:
+def _computed(rows: Columns) -> Values:
     """Prompt tokens that are computed; where an engine does not tell cached ones, all of them."""
     return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
 
 
-def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
+def _draft_tokens(rows: Columns, place: Place) -> float | None:
     """Draft tokens a step: as counted, else as asked for."""
     if place.arm.is_baseline:
         return 0.0
@@ -109,14 +109,14 @@ def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
     return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(place.asked)
 
 
-def _seen_by_each(rows: pd.DataFrame, steps: str) -> tuple[Values, Values]:
+def _seen_by_each(rows: pd.DataFrame) -> tuple[Values, Values]:
     """Of each steady request of one point: mean others in decode while it was, and their prompt tokens a step."""
     answered, looking = rows[flags(rows, "ok")], steady(rows)
     first, last = numbers(looking, "first_token_ns"), numbers(looking, "last_token_ns")
     flow = np.where(last > first, last - first, np.nan)
     begun, ended = _sorted(answered, "first_token_ns"), _sorted(answered, "last_token_ns")
     company = _waited(begun, last) - _waited(begun, first) - _waited(ended, last) + _waited(ended, first)
-    computed = _prompts_between(answered, first, last) / np.where(looking[steps] > 0, looking[steps], np.nan)
+    computed = _prompts_between(answered, first, last) / np.where(looking["_steps"] > 0, looking["_steps"], np.nan)
     return company / flow - 1, computed
 
 

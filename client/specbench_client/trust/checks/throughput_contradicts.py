@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.rows import Rows
 from specbench_client.metrics.window import deliveries
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
@@ -38,7 +38,7 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=ratio, threshold=speedup.value)]
 
 
-def _output_tps(rows: pd.DataFrame) -> float | None:
+def _output_tps(rows: Rows) -> float | None:
     tokens, seconds = deliveries(rows)
     return float(tokens.sum() / seconds.sum()) if seconds.size else None
 
