@@ -9,7 +9,7 @@ model's own earlier replies: a later turn is paired only where all the earlier r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -82,8 +82,8 @@ class Joined:
 
     def among(self, mine: Mask) -> Joined:
         """Return the pairs that are marked."""
-        kept = (each[mine] for each in (self.left, self.right, self.passes, self.history))
-        return Joined(self.arm, self.baseline, *kept)
+        left, right, passes = (each[mine] for each in (self.left, self.right, self.passes))
+        return Joined(self.arm, self.baseline, left, right, passes, self.history[mine])
 
 
 @dataclass(frozen=True)

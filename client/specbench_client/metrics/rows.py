@@ -10,7 +10,7 @@ Texts that are few (prompts, categories, words) are kept once, and of each row i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Protocol, TypeVar, cast
@@ -88,27 +88,25 @@ class _Listed:
         return pd.Series(column, dtype=object, copy=False)
 
 
-@dataclass
 class Words:
     """The different texts of a column, each with its number."""
 
-    numbers: dict[str | None, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._texts: NDArray[np.object_] = np.array([None], dtype=np.object_)
 
     def codes(self, column: pd.Series) -> Numbers:
         """Return the number of each text; new ones get the next."""
         codes, found = pd.factorize(column.to_numpy(object))
-        known = [self.numbers.setdefault(str(text), len(self.numbers)) for text in found]
+        known = [self._numbers.setdefault(str(text), len(self._numbers)) for text in found]
         return np.array([*known, -1], dtype=np.int32)[codes]
 
     @property
     def texts(self) -> NDArray[np.object_]:
         """The texts by number; the last is None, which −1 means."""
-        if self._texts.size != len(self.numbers) + 1:
-            self._texts = np.array([*self.numbers, None], dtype=np.object_)
+        if self._texts.size != len(self._numbers) + 1:
+            self._texts = np.array([*self._numbers, None], dtype=np.object_)
         return self._texts
-
-    def __post_init__(self) -> None:
-        self._texts: NDArray[np.object_] = np.array([None], dtype=np.object_)
 
 
 @dataclass(frozen=True)

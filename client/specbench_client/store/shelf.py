@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from dataclasses import dataclass
-from typing import IO
 
 import numpy as np
 
@@ -22,36 +22,44 @@ class DiskShelf:
     """
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="specbench-")  # noqa: SIM115  closed when its last slot is gone
+        self._file = _File()
         self._end = 0
 
     def lay(self, values: Column) -> Slot:
         """Lay a column down."""
-        data = np.ascontiguousarray(values)
-        begun, self._end = self._end, self._end + data.nbytes
-        _write(self._file, data, begun)
-        return _OnDisk(self._file, begun, data.size, data.dtype)
+        begun, self._end = self._end, self._end + values.nbytes
+        _write(self._file.number, values.tobytes(), begun)
+        return _OnDisk(self._file, begun, values.size, values.dtype)
+
+
+class _File:
+    """A file without a name, by its descriptor: closed when nobody refers to it any more."""
+
+    def __init__(self) -> None:
+        with tempfile.TemporaryFile(prefix="specbench-") as file:
+            self.number = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self.number)
 
 
 @dataclass(frozen=True)
 class _OnDisk:
     """`begun`: its first byte in the file."""
 
-    file: IO[bytes]
+    file: _File
     begun: int
     size: int
     kind: np.dtype
 
     def read(self) -> Column:
-        data = os.pread(self.file.fileno(), self.size * self.kind.itemsize, self.begun)
+        data = os.pread(self.file.number, self.size * self.kind.itemsize, self.begun)
         return np.frombuffer(data, dtype=self.kind)
 
 
-def _write(file: IO[bytes], data: Column, begun: int) -> None:
-    left, written = data.tobytes(), 0
-    while written < len(left):
+def _write(file: int, data: bytes, begun: int) -> None:
+    written = 0
+    while written < len(data):
         try:
-            written += os.pwrite(file.fileno(), left[written:], begun + written)
+            written += os.pwrite(file, data[written:], begun + written)
         except OSError as error:
             where = f"{tempfile.gettempdir()}: {error.strerror}"
             remedy = "a summary lays some 300 bytes a record of two arms there: make room, or set TMPDIR"

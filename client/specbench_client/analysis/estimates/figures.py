@@ -29,7 +29,7 @@ from specbench_client.metrics.frame import Mask, Values, steady
 from specbench_client.metrics.histogram import histogram
 from specbench_client.metrics.metric import Measure, Origin, Percentile, Ratio
 from specbench_client.metrics.positions import by_position, deepest
-from specbench_client.metrics.rows import Rows
+from specbench_client.metrics.rows import Rows, among
 from specbench_client.metrics.table import MEASURES, RATIOS
 
 
@@ -193,7 +193,7 @@ def _percentile_intervals(
     """Intervals of one measure's percentiles, see `analysis.statistics.quantile`."""
     if sample.seed is None or not known.any():
         return {}
-    layout = sample.layout if known.all() else layout_of(sample.rows[known])
+    layout = sample.layout if known.all() else layout_of(among(sample.rows, known))
     chosen = percentile_intervals(values[known], layout, [each.percent for each in told], sample.seed)
     found = zip(told, chosen, strict=True)
     return {each: _interval(bounds.bounds, bounds.method) for each, bounds in found if bounds is not None}

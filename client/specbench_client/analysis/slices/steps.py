@@ -97,8 +97,9 @@ def _summed(layout: Layout, steps: Steps, dimension: Dimension, classes: Sequenc
 def _sums_of(layout: Layout, piece: Places, mine: Mask) -> _Sums:
     rows = piece.row[mine]
     cells = layout.repeat_of[rows] * layout.prompts + layout.prompt_of[rows]
+    shape = layout.repeats, layout.prompts
     tokens, steps = (
-        np.bincount(cells, column[mine], layout.repeats * layout.prompts).reshape(layout.repeats, layout.prompts)
+        np.bincount(cells, column[mine].astype(np.float64), shape[0] * shape[1]).astype(np.float64).reshape(shape)
         for column in (piece.tokens, piece.steps)
     )
     return _Sums(tokens, steps, int(np.unique(rows).size))

@@ -55,9 +55,9 @@ def _compared(rows: Rows, longest: float) -> pd.Series:
     inside = steady(rows)
     repeats = numbers(inside, "repeat")[_fit(inside, longest)]
     earliest = float(repeats.min()) if repeats.size else 0.0
-    return pd.concat(
-        [_same(read(inside.at(places), _READ), longest, earliest) for (places,) in by_prompt((inside,))]
-    )
+    each = [_same(read(inside.at(places), _READ), longest, earliest) for (places,) in by_prompt((inside,))]
+    shares: pd.Series = pd.concat(each)
+    return shares
 
 
 def _same(rows: pd.DataFrame, longest: float, earliest: float) -> pd.Series:
@@ -67,7 +67,8 @@ def _same(rows: pd.DataFrame, longest: float, earliest: float) -> pd.Series:
     first, others = (known[known["repeat"] == earliest], known[known["repeat"] != earliest])
     both = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
     same = (both["output_sha256"] == both["output_sha256_first"]).astype(float)
-    return same.groupby(both["prompt_id"]).mean()
+    shares: pd.Series = same.groupby(both["prompt_id"]).mean()
+    return shares
 
 
 def _fit(rows: Columns, longest: float) -> Mask:
