@@ -122,6 +122,11 @@ def steady(rows: T) -> T:
     return among(rows, flags(rows, "steady"))
 
 
+def points_of(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame | Rows]:
+    """Yield each point's rows, of which only these columns are asked for. One point after the other, as `by_point`."""
+    return rows.by_point() if isinstance(rows, Rows) else by_point(rows, columns)
+
+
 def by_point(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield these columns of each point's rows. One point after the other: grouping would copy all rows at once."""
     if isinstance(rows, Rows):

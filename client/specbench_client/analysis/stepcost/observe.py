@@ -16,9 +16,9 @@ import pandas as pd
 from specbench_api.outcome.stepcost import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
-from specbench_client.metrics.frame import Values, by_point, flags, numbers, steady
+from specbench_client.metrics.frame import Values, flags, numbers, points_of, steady
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS, flow_ms
-from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.rows import Columns, Rows, among, read
 
 _READ = [
     "point",
@@ -34,6 +34,8 @@ _READ = [
     "drafted_tokens",
 ]
 """All that it asks of a row: it is copied."""
+_ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
+"""Of the answers among which a request was."""
 REQUESTS_MIN = 5
 """A median of fewer is no observation."""
 
@@ -61,7 +63,7 @@ def observation(place: Place, rows: pd.DataFrame | Rows) -> StepObservation | No
     drafts = _draft_tokens(inside, place)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    seen = [_seen_by_each(point.assign(_steps=_steps(point, place.arm))) for point in by_point(rows, _READ)]
+    seen = [_seen_by_each(point, place.arm) for point in points_of(rows, _READ)]
     others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
     context = float(contexts[known].mean()) + others * _by_steps(contexts, _steps(inside, place.arm))
     return StepObservation(
@@ -109,14 +111,15 @@ def _draft_tokens(rows: Columns, place: Place) -> float | None:
     return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(place.asked)
 
 
-def _seen_by_each(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _seen_by_each(rows: pd.DataFrame | Rows, arm: Arm) -> tuple[Values, Values]:
     """Of each steady request of one point: mean others in decode while it was, and their prompt tokens a step."""
-    answered, looking = rows[flags(rows, "ok")], steady(rows)
+    answered, looking = read(among(rows, flags(rows, "ok")), _ANSWERED), steady(rows)
     first, last = numbers(looking, "first_token_ns"), numbers(looking, "last_token_ns")
     flow = np.where(last > first, last - first, np.nan)
     begun, ended = _sorted(answered, "first_token_ns"), _sorted(answered, "last_token_ns")
     company = _waited(begun, last) - _waited(begun, first) - _waited(ended, last) + _waited(ended, first)
-    computed = _prompts_between(answered, first, last) / np.where(looking["_steps"] > 0, looking["_steps"], np.nan)
+    steps = _steps(looking, arm)
+    computed = _prompts_between(answered, first, last) / np.where(steps > 0, steps, np.nan)
     return company / flow - 1, computed
 
 
