@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -104,7 +104,7 @@ def test_a_further_record_adds_few_bytes_to_all_that_is_done_with_two_arms() -> 
     for count in (FEW, MANY):
         mine, base = (measured(arm, count) for arm in ("ngram", "none"))
         assert len(mine.rows) > 0.8 * count
-        peaks.append((peak(lambda mine=mine, base=base: compared(mine, base)), len(mine.rows) + len(base.rows)))
+        peaks.append((peak(partial(compared, mine, base)), len(mine.rows) + len(base.rows)))
     (few, fewer), (many, more) = peaks
     assert (many - few) / (more - fewer) < RECORD_BYTES, f"{(many - few) / (more - fewer):.1f} bytes a record"
 
@@ -112,5 +112,5 @@ def test_a_further_record_adds_few_bytes_to_all_that_is_done_with_two_arms() -> 
 @pytest.mark.process
 @pytest.mark.usefixtures("small")
 def test_reading_records_holds_a_block_of_them_and_no_more() -> None:
-    few, many = (peak(lambda count=count: measured("ngram", count)) for count in (FEW, MANY))
+    few, many = (peak(partial(measured, "ngram", count)) for count in (FEW, MANY))
     assert (many - few) / (MANY - FEW) < READ_BYTES, f"{(many - few) / (MANY - FEW):.1f} bytes a record"

@@ -15,8 +15,8 @@ from specbench_client.metrics.digests import chained, digests, names
 from specbench_client.metrics.frame import any_told, by_point, steady, tally, tidied, tidy, walks
 from specbench_client.metrics.prompts import by_prompt
 from specbench_client.metrics.rows import Block, Rows, Words, among, at, laid_down, pieces, read, with_columns
-from specbench_client.metrics.shelf import MemoryShelf, Shelves
 from specbench_client.packed import Mask
+from specbench_client.shelf import MemoryShelf, Shelves
 from specbench_client.store.shelf import DiskShelf
 from specbench_testing.records import World, frame_of, record
 

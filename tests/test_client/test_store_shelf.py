@@ -48,7 +48,7 @@ def test_a_full_disk_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch, t
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(NotDurable, match="No space left on device.*TMPDIR") as caught:
+    with pytest.raises(NotDurable, match=r"No space left on device.*TMPDIR") as caught:
         DiskShelf().lay(np.arange(3))
     assert caught.value.reason == Refusal.DISK_FULL
     assert str(temporary) in str(caught.value)

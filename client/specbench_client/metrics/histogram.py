@@ -6,7 +6,6 @@ Over draft steps, as engines count them (vLLM's `acceptance_histogram`): a step 
 
 from __future__ import annotations
 
-
 from specbench_client.metrics.frame import Values, any_told, tally
 from specbench_client.metrics.metric import Origin, Ratio
 from specbench_client.metrics.rows import Columns

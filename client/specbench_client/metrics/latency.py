@@ -7,7 +7,6 @@ instead: what lies between the two is the client's own delay (up to `connect_ns`
 
 from __future__ import annotations
 
-
 from specbench_client.metrics.frame import Values, numbers
 from specbench_client.metrics.metric import Measure, Origin
 from specbench_client.metrics.rows import Columns

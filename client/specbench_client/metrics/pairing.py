@@ -139,7 +139,9 @@ class Pairs:
 def pair(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Pairs:
     """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell."""
     found = [_found(arm, baseline, *places) for places in by_prompt((arm, baseline))]
-    left, right, passes = (np.concatenate(each).astype(np.int32) for each in zip(*(one.rows for one in found), strict=True))
+    left, right, passes = (
+        np.concatenate(each).astype(np.int32) for each in zip(*(one.rows for one in found), strict=True)
+    )
     history = np.concatenate([one.history for one in found])
     order = np.argsort(left, kind="stable")
     joined = Joined(arm, baseline, left[order], right[order], passes[order], history[order])

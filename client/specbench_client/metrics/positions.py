@@ -6,7 +6,6 @@ end: the records do not hold how many each step drafted, so a drafter with a var
 
 from __future__ import annotations
 
-
 from specbench_client.metrics.frame import Values, any_told, tally
 from specbench_client.metrics.metric import Origin, Ratio
 from specbench_client.metrics.rows import Columns, pieces

@@ -17,11 +17,10 @@ from typing import Protocol, TypeVar, cast
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from specbench_client.metrics.shelf import Column, Shelf, Slot
 from specbench_client.packed import Mask, listed, unlisted
+from specbench_client.shelf import Shelf, Slot
 
 BLOCK_ROWS = 16_384
 """Rows that are laid down together: some MB while they are put together."""
@@ -70,21 +69,31 @@ class _Coded:
 
 
 @dataclass(frozen=True)
-class _Listed:
-    """Lists of numbers, one behind the other. `packed`: as an Arrow column, else an array a row."""
+class _Packed:
+    """Lists of numbers, one behind the other, read as an Arrow column (`specbench_client.packed`)."""
 
     sizes: Slot
     values: Slot
-    packed: bool
 
     def series(self, at: Numbers | None) -> pd.Series:
-        lists = unlisted(self.sizes.read(), self.values.read())
-        taken = lists if at is None else lists.take(pa.array(at))
-        if self.packed:
-            return pd.Series(pd.arrays.ArrowExtensionArray(taken))
-        column = np.empty(len(taken), dtype=np.object_)
-        for index in np.flatnonzero(np.asarray(taken.is_valid())):
-            column[index] = taken[int(index)].values.to_numpy()
+        return unlisted(self.sizes.read(), self.values.read(), at)
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The same, read as an array a row; None for missing."""
+
+    sizes: Slot
+    values: Slot
+
+    def series(self, at: Numbers | None) -> pd.Series:
+        sizes, values = self.sizes.read(), self.values.read()
+        ends = np.cumsum(np.maximum(sizes, 0))
+        meant = np.arange(sizes.size, dtype=np.int32) if at is None else at
+        column = np.empty(meant.size, dtype=np.object_)
+        for index in np.flatnonzero(sizes[meant] >= 0):
+            row = meant[index]
+            column[index] = values[ends[row] - sizes[row] : ends[row]]
         return pd.Series(column, dtype=object, copy=False)
 
 
@@ -235,13 +244,14 @@ def _columns(frame: pd.DataFrame, shelf: Shelf, words: dict[str, Words]) -> dict
 
 def _laid(name: str, column: pd.Series, shelf: Shelf, words: dict[str, Words]) -> Laid:
     if isinstance(column.dtype, pd.ArrowDtype):
-        sizes, values = listed(pa.array(column.array))
-        return _Listed(shelf.lay(sizes), shelf.lay(values), packed=True)
+        sizes, values = listed(column)
+        return _Packed(shelf.lay(sizes), shelf.lay(values))
     if column.dtype != np.object_:
         return _Plain(shelf.lay(column.to_numpy()))
     if name in ARRAYS:
-        sizes, values = listed(pa.array(column.to_numpy(), pa.list_(pa.float64()), from_pandas=True))
-        return _Listed(shelf.lay(sizes), shelf.lay(values), packed=False)
+        sizes = np.array([-1 if each is None else each.size for each in column], dtype=np.int32)
+        values = np.concatenate([np.empty(0), *(each for each in column if each is not None)])
+        return _Arrays(shelf.lay(sizes), shelf.lay(values))
     known = words.setdefault(name, Words())
     return _Coded(shelf.lay(known.codes(column)), known)
 
@@ -278,7 +288,6 @@ def _together(held: Sequence[tuple[Block, Numbers | None]]) -> Rows:
         return Rows(blocks)
     begins = np.cumsum([0, *(block.size for block in blocks)])
     each = [
-        (np.arange(block.size) if at is None else at) + begun
-        for (block, at), begun in zip(held, begins, strict=False)
+        (np.arange(block.size) if at is None else at) + begun for (block, at), begun in zip(held, begins, strict=False)
     ]
     return Rows(blocks, np.concatenate(each).astype(np.int32))

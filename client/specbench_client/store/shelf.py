@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specbench_client.errors import NotDurable
-from specbench_client.metrics.shelf import Column, Slot
+from specbench_client.shelf import Column, Slot
 from specbench_client.store.store import Refusal
 
 

@@ -12,7 +12,7 @@ from specbench_api.plan.plan import Plan, Point
 from specbench_client.metrics.frame import tidied, tidy
 from specbench_client.metrics.lists import POINT_ALONE
 from specbench_client.metrics.rows import Block, Rows, Words, laid_down, stacked, with_columns
-from specbench_client.metrics.shelf import Shelf
+from specbench_client.shelf import Shelf
 from specbench_client.trust.drafting import DRAFTING, believed
 from specbench_client.trust.evidence import PointEvidence
 
@@ -28,9 +28,7 @@ def rows_of(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, Pa
     return stacked([_rows(plan, point, records[point.hash]) for point in points])
 
 
-def rows_laid_down(
-    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, Parts], shelf: Shelf
-) -> Rows:
+def rows_laid_down(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, Parts], shelf: Shelf) -> Rows:
     """The same rows, laid on the shelf part by part: no more of them than a block is held."""
     words: dict[str, Words] = {}
     return Rows([block for point in points for block in _blocks(plan, point, records[point.hash], shelf, words)])
@@ -42,9 +40,7 @@ def _rows(plan: Plan, summary: PointSummary, parts: Parts) -> pd.DataFrame:
     return rows.drop(columns=list(POINT_ALONE))
 
 
-def _blocks(
-    plan: Plan, summary: PointSummary, parts: Parts, shelf: Shelf, words: dict[str, Words]
-) -> list[Block]:
+def _blocks(plan: Plan, summary: PointSummary, parts: Parts, shelf: Shelf, words: dict[str, Words]) -> list[Block]:
     """One point's rows, laid down."""
     frames = (rows.drop(columns=list(POINT_ALONE)) for rows in tidied(parts, summary.hash))
     blocks = laid_down(frames, summary.hash, shelf, words)

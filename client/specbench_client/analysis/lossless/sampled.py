@@ -118,9 +118,7 @@ def _halves(base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame] | None:
 
 def _copies(baseline: pd.DataFrame | Rows) -> bool:
     """Whether most long answers of the baseline come back in another repeat."""
-    long = among(
-        baseline, (baseline["tokens"] >= LONG_TOKENS).to_numpy(bool) & (baseline["turn"] == 0).to_numpy(bool)
-    )
+    long = among(baseline, (baseline["tokens"] >= LONG_TOKENS).to_numpy(bool) & (baseline["turn"] == 0).to_numpy(bool))
     control = divergence(long, long).control if len(long) else None
     return control is not None and 1 - control > COPIES_MOST
 

@@ -47,9 +47,7 @@ def span(low: int, high: int | None) -> str:
     return f"{low:,} and more" if high is None else f"{low:,}–{high:,}" if high > low else f"{low:,}"
 
 
-def by_place(
-    sample: Sample, steps: Steps, dimension: Dimension, classes: Sequence[Class], drafts: int
-) -> list[Slice]:
+def by_place(sample: Sample, steps: Steps, dimension: Dimension, classes: Sequence[Class], drafts: int) -> list[Slice]:
     """Return the slice of every class of this dimension that any step is in."""
     told = _summed(sample.layout, steps, dimension, classes)
     found, sums = [each for each in classes if each.code in told], list(told.values())

@@ -27,7 +27,7 @@ from specbench_client.analysis.summary.crossovers import crossovers
 from specbench_client.analysis.summary.seen import arms_seen
 from specbench_client.analysis.summary.verdict import Verdict, verdict_of
 from specbench_client.metrics.divergence import divergence
-from specbench_client.metrics.shelf import MemoryShelf, Shelves
+from specbench_client.shelf import MemoryShelf, Shelves
 from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
 

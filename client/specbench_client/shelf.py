@@ -1,4 +1,4 @@
-"""Where columns lie between two looks at them. This room does no I/O: a file is laid in by `store.shelf`."""
+"""Where columns lie between two looks at them: in memory here, on disk in `store.shelf`."""
 
 from __future__ import annotations
 
