@@ -14,7 +14,7 @@ from specbench_client.analysis.estimates.rows import rows_laid_down
 from specbench_client.analysis.lossless.judge import losslessness
 from specbench_client.analysis.statistics import draws
 from specbench_client.analysis.summary.cell import Measured, judge
-from specbench_client.metrics import prompts, rows
+from specbench_client.metrics import blocks, prompts
 from specbench_client.metrics.divergence import divergence
 from specbench_client.metrics.frame import TIMES, tidy
 from specbench_client.store.shelf import DiskShelf
@@ -86,7 +86,7 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, buckets and pieces as small beside these few rows as they are beside a million."""
-    monkeypatch.setattr(rows, "BLOCK_ROWS", 2_000)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 2_000)
     monkeypatch.setattr(prompts, "BUCKET_ROWS", 4_000)
     monkeypatch.setattr(draws, "PIECE_VALUES", 20_000)
 

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.metrics import rows as rows_module
+from specbench_client.metrics import blocks as blocks_module
+from specbench_client.metrics.blocks import Block, Words, laid_down, with_columns
 from specbench_client.metrics.digests import chained, digests, names
 from specbench_client.metrics.frame import any_told, by_point, steady, tally, tidied, tidy, walks
 from specbench_client.metrics.prompts import by_prompt
-from specbench_client.metrics.rows import Block, Rows, Words, among, at, laid_down, pieces, read, with_columns
+from specbench_client.metrics.rows import Rows, among, at, pieces, read
 from specbench_client.packed import Mask
 from specbench_client.shelf import MemoryShelf, Shelves
 from specbench_client.store.shelf import DiskShelf
@@ -49,7 +50,7 @@ def whole() -> pd.DataFrame:
 
 @pytest.fixture(params=[MemoryShelf, DiskShelf])
 def shelves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Shelves:
-    monkeypatch.setattr(rows_module, "BLOCK_ROWS", BLOCK_ROWS)
+    monkeypatch.setattr(blocks_module, "BLOCK_ROWS", BLOCK_ROWS)
     made: Shelves = request.param
     return made
 

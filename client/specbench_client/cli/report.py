@@ -26,7 +26,7 @@ Kept = TypeVar("Kept", Plan, RunSummary)
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
 POINTS_STAND = (
-    "analysed again: figures, comparisons, the checks of cells and of the run. The findings and figures of single points"
+    "analysed again: figures, comparisons, the checks of cells and of the run. Findings and figures of single points"
     " stand as their client left them (points/HASH/summary.json): what it saw of itself is in no record"
 )
 

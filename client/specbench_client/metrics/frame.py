@@ -19,9 +19,10 @@ import pandas as pd
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
 from specbench_client.metrics import lists
+from specbench_client.metrics.blocks import stacked
 from specbench_client.metrics.digests import digests, names
 from specbench_client.metrics.lists import TALLY_FIELDS, condensed, objects
-from specbench_client.metrics.rows import Columns, Rows, T, among, pieces, read, stacked
+from specbench_client.metrics.rows import Columns, Rows, T, among, pieces, read
 from specbench_client.metrics.walk import COMPACT_FIELDS
 from specbench_client.packed import Packed
 

@@ -62,5 +62,5 @@ def _write(file: int, data: bytes, begun: int) -> None:
             written += os.pwrite(file, data[written:], begun + written)
         except OSError as error:
             where = f"{tempfile.gettempdir()}: {error.strerror}"
-            remedy = "a summary lays some 300 bytes a record of two arms there: make room, or set TMPDIR"
+            remedy = "a summary lays up to 300 bytes a record of two arms there: make room, or set TMPDIR"
             raise NotDurable(f"{where}: {remedy}", Refusal.DISK_FULL) from error

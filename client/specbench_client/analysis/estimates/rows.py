@@ -9,9 +9,10 @@ import pandas as pd
 
 from specbench_api.outcome.summary import PointSummary
 from specbench_api.plan.plan import Plan, Point
+from specbench_client.metrics.blocks import Block, Words, laid_down, stacked, with_columns
 from specbench_client.metrics.frame import tidied, tidy
 from specbench_client.metrics.lists import POINT_ALONE
-from specbench_client.metrics.rows import Block, Rows, Words, laid_down, stacked, with_columns
+from specbench_client.metrics.rows import Rows
 from specbench_client.shelf import Shelf
 from specbench_client.trust.drafting import DRAFTING, believed
 from specbench_client.trust.evidence import PointEvidence
