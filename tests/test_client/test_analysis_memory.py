@@ -23,7 +23,7 @@ from specbench_testing.records import World
 FEW, MANY = 5_000, 30_000
 """Requests of one arm."""
 PART = 1_000
-WORLD = World(prompts=40, concurrency=(3,), repeats=2)
+WORLD = World(prompts=40, concurrency=(3,), repeats=1)
 LISTS = ["tokens_of_chunks", "gathered", "accepted_of_steps", "walk"]
 LISTS_BYTES = 200
 """What stands for a row's lists; it was 700 while each was an object."""
