@@ -62,3 +62,17 @@ def _arrow(column: pd.Series) -> pa.ListArray:
     """One array, cut to the rows of the column."""
     array = pa.array(column.array)
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def listed(column: pd.Series) -> tuple[NDArray[np.int32], NDArray[np.number]]:
+    """Return a packed column as plain arrays: how many numbers each row has, −1 for missing, and all numbers."""
+    array = _arrow(column)
+    sizes = array.value_lengths().fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    return sizes, array.flatten().to_numpy()
+
+
+def unlisted(sizes: NDArray[np.int32], numbers: NDArray[np.number], at: Places | None) -> pd.Series:
+    """Return the packed column again that `listed` took apart, or these rows of it."""
+    offsets = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0))]).astype(np.int32)
+    column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers), mask=pa.array(sizes < 0))
+    return pd.Series(pd.arrays.ArrowExtensionArray(column if at is None else column.take(pa.array(at))))

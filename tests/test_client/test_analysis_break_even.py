@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specbench_api.outcome.crossover import BreakEven, CrossoverKind
-from specbench_api.outcome.figure import Interval
+from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.crossover import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
 from specbench_testing.records import ONE, Lies, World, run_of_world
@@ -69,21 +69,22 @@ def test_one_load_is_no_curve_and_the_report_says_so(summary: RunSummary) -> Non
     assert (crossover_rows(old), break_even_rows(old), crossover_markdown(old)) == ([], [], [])
 
 
-@pytest.mark.parametrize(("low", "said"), [(0.16, "; 18% [16%, 20%] of the speed-up is lost"), (-0.01, "")])
+@pytest.mark.parametrize(
+    ("low", "said"),
+    [(0.16, "; 18% [16%, 20%] of the speed-up is lost from the smallest load to the largest"), (-0.01, "")],
+)
 def test_a_loss_is_said_in_the_line_where_it_is_told_apart_from_none(low: float, said: str) -> None:
     summary = run_of_world(World(prompts=14, categories=ONE, concurrency=(1, 2)))
     found = summary.crossover
     assert found is not None
     (told,) = found.by_load
     assert told.crossover.lost is not None
-    interval = Interval(low=low, high=0.2, level=0.95, method="")
+    interval = FigureInterval(low=low, high=0.2, level=0.95, method="")
     lost = told.crossover.lost.model_copy(update={"value": 0.18, "interval": interval})
     crossover = told.crossover.model_copy(update={"lost": lost})
     found = found.model_copy(update={"by_load": [told.model_copy(update={"crossover": crossover})]})
     (line,) = crossover_lines(summary.model_copy(update={"crossover": found}))
-    assert line == f"ngram on chat: {crossover.message}" + (
-        f"{said} from the smallest load to the largest" if said else ""
-    )
+    assert line == f"ngram on chat: {crossover.message}{said}"
 
 
 def test_invalid_loads_and_too_few_repeats_are_left_out_with_the_reason() -> None:

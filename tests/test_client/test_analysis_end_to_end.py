@@ -59,7 +59,7 @@ def test_an_open_loop_has_speedups_and_no_requests_an_hour() -> None:
 
 def test_without_a_pair_everything_is_missing_and_nothing_is_0() -> None:
     empty = pairs([100], [200])
-    found = end_to_end(Pairs(empty.rows[:0], 3, 0), 4, seed=0)
+    found = end_to_end(Pairs(empty.table[:0], 3, 0), 4, seed=0)
     assert {figure.value for figure in named(found).values()} == {None}
 
 

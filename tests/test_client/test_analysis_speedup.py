@@ -193,16 +193,16 @@ def test_the_same_seed_gives_the_same_interval_and_another_nearly_the_same() -> 
 
 def test_no_pairs_give_no_value_and_unpaired_turns_are_told() -> None:
     pairs = Experiment().pairs(1)
-    none = speedup(SPEEDUP, Pairs(pairs.rows[:0], 5, 0), seed=0)
+    none = speedup(SPEEDUP, Pairs(pairs.table[:0], 5, 0), seed=0)
     assert none.figure.value is None
     assert none.figure.n == 0
-    told = speedup(SPEEDUP, Pairs(pairs.rows, 50, 5), seed=0)
+    told = speedup(SPEEDUP, Pairs(pairs.table, 50, 5), seed=0)
     assert "5 later turns unpaired" in told.figure.definition
     assert "45 pairs" in told.figure.definition
 
 
 def test_a_pair_with_a_missing_time_is_left_out_on_both_sides() -> None:
     pairs = Experiment(prompts=6, repeats=1).pairs(1)
-    rows = pairs.rows.copy()
+    rows = pairs.table.copy()
     rows.loc[0, "last_token_ns" + ARM] = np.nan
     assert speedup(SPEEDUP, Pairs(rows, 6, 0), seed=0).figure.n == 5

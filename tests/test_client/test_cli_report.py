@@ -9,6 +9,7 @@ import pytest
 
 from specbench_api.outcome.ending import Exit
 from specbench_client.cli import exit_code
+from specbench_client.cli.report import POINTS_STAND
 from specbench_client.cli.show import show
 from specbench_client.report.findings import grouped, measure_again
 from specbench_testing.kept import keep
@@ -42,6 +43,19 @@ def test_the_latest_run_is_the_one_that_was_made_last(tmp_path: Path, capsys: py
         keep(WORLD, tmp_path / "out", uid, points=1)
     assert exit_code(["report", str(tmp_path / "out"), "--latest", "--output", "json"]) == Exit.OK
     assert f'"uid": "{LATER}"' in capsys.readouterr().out
+
+
+def test_analysing_again_says_that_points_keep_their_findings_and_leaves_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(WORLD, tmp_path / "out", EARLIER)
+    assert exit_code(["report", str(tmp_path / "out"), "--output", "json"]) in (Exit.OK, Exit.UNTRUSTWORTHY)
+    assert POINTS_STAND not in capsys.readouterr().err
+    points = {file: file.read_bytes() for file in (tmp_path / "out").rglob("points/*/summary.json")}
+    assert len(points) == 8
+    exit_code(["report", str(tmp_path / "out"), "--recompute", "--output", "json"])
+    assert POINTS_STAND in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in points} == points
 
 
 def test_all_records_come_in_one_table_with_arm_workload_load_and_repeat_before_them(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from specbench_client.analysis.lossless.greedy import judge_greedy
 from specbench_client.analysis.lossless.lengths import length_test
 from specbench_client.analysis.lossless.openings import opening_test
 from specbench_client.analysis.lossless.places import shared
+from specbench_client.metrics.digests import digests
 from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.report.lossless import lossless_rows
 from specbench_testing.records import ONE, Lies, World, run_of_world, sha
@@ -35,11 +36,10 @@ def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataF
             "point": f"point{repeat}", "repeat": float(repeat), "prompt_id": prompt,
             "conversation_id": f"{prompt}#{index}",
             "turn": float(turn), "category": None, "intended_ns": float(index), "ok": True, "filler": False,
-            "output_sha256": text,
         }
-        for index, (repeat, prompt, text) in enumerate(texts)
+        for index, (repeat, prompt, _) in enumerate(texts)
     ]  # fmt: skip
-    return pd.DataFrame(told)
+    return pd.DataFrame(told).assign(output_sha256=digests(text for _, _, text in texts))
 
 
 def test_divergence_is_the_share_of_pairs_that_differ() -> None:

@@ -18,9 +18,10 @@ from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, s
 from specbench_client.analysis.prediction.explain import prediction
 from specbench_client.analysis.prediction.mix import mixed
 from specbench_client.analysis.prediction.mix_sums import ACCEPTANCE, PARTS, SPEED, MixSums, Powers
-from specbench_client.analysis.slices.places import Places
+from specbench_client.analysis.slices.places import Places, Steps
 from specbench_client.analysis.slices.steps import Class, by_place
 from specbench_client.metrics.acceptance import EMITTED_POOLED
+from specbench_client.metrics.frame import numbers
 from specbench_client.metrics.pairing import Pairs
 from specbench_testing.records import World, run_of_world
 
@@ -85,7 +86,7 @@ def test_a_mix_of_nearly_one_category_is_nearly_as_sure_as_that_category_alone(r
 def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: Powers) -> None:
     """Each repeat × prompt is made a little heavier, in all its sums alike."""
     rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
-    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).rows[["repeat", "prompt_id"]]
+    rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).table[["repeat", "prompt_id"]]
     parts = rng.uniform(1, 9, (len(PARTS), len(rows)))
     sums = MixSums.of(rows.assign(category=np.tile(names, 2)), parts, {"a": 0.8, "b": 0.2})
     levels, tiny = sums.levels(powers, seed=1), 1e-6
@@ -98,13 +99,19 @@ def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: Powers) -> N
         assert (moved.value - levels.value) / tiny == pytest.approx(levels.influence[place], rel=1e-3, abs=1e-7)
 
 
+class InOnePlace(Steps):
+    """All steps of a row as one entry, in the same class as every other."""
+
+    def pieces(self) -> Iterator[Places]:
+        everywhere = np.zeros(len(self.rows), dtype=np.intp)
+        steps, later = (numbers(self.rows, name).astype(np.intp) for name in ("steps", "tokens"))
+        yield Places(np.arange(len(self.rows)), everywhere, everywhere, everywhere, steps, later - 1)
+
+
 @pytest.mark.parametrize("repeats", [2, 3, 5])
 def test_a_class_that_holds_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
     rows, _ = Experiment(prompts=20, repeats=repeats, length_noise=0.3).arms(3)
-    everywhere = np.zeros(len(rows), dtype=np.intp)
-    steps, later = (rows["steps"].to_numpy(np.intp), rows["tokens"].to_numpy(np.intp) - 1)
-    places = Places(np.arange(len(rows)), everywhere, everywhere, everywhere, steps, later, 1.0)
-    (only,) = by_place(Sample(rows, 1), places, everywhere, [Class(0, "all")], 3)
+    (only,) = by_place(Sample(rows, 1), InOnePlace(rows), "position", [Class(0, "all")], 3)
     beside = ratio_figures(Sample(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
     assert_same(only.figures[EMITTED_POOLED.name], beside)
 

@@ -122,9 +122,9 @@ def test_amdahl_holds_where_waiting_is_the_same_on_both_sides() -> None:
 
 def test_without_steps_there_is_no_prediction_and_one_sided_pairs_are_left_out() -> None:
     whole = pairs_of([(Side(50, 20, 12.0, 5.0), Side(50, 49, 10.0, 5.0))] * 4)
-    assert prediction(Pairs(whole.rows.drop(columns=STEPS + ARM), 4, 0), 3, 1) is None
-    assert prediction(Pairs(whole.rows.assign(**{STEPS + ARM: np.nan}), 4, 0), 3, 1) is None
-    partly = whole.rows.copy()
+    assert prediction(Pairs(whole.table.drop(columns=STEPS + ARM), 4, 0), 3, 1) is None
+    assert prediction(Pairs(whole.table.assign(**{STEPS + ARM: np.nan}), 4, 0), 3, 1) is None
+    partly = whole.table.copy()
     partly.loc[0, STEPS + ARM] = np.nan
     assert found(Pairs(partly, 4, 0)).measured.n == 3
 

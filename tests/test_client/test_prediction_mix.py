@@ -124,7 +124,7 @@ def test_shares_of_tokens_become_shares_of_requests() -> None:
 def test_a_category_without_its_parts_gives_no_prediction_and_untold_steps_no_acceptance_length() -> None:
     pairs = pairs_of(TRUTH)
     assert mixed(pairs, {"code": 0.5, "poetry": 0.5}, 1) is None
-    untold = Pairs(pairs.rows.assign(**{STEPS + ARM: np.nan}), 1, 0)
+    untold = Pairs(pairs.table.assign(**{STEPS + ARM: np.nan}), 1, 0)
     told = found(untold, {"code": 0.5, "chat": 0.5})
     assert told.acceptance_length.value is None
     assert told.speedup.value is not None
@@ -134,9 +134,9 @@ def test_a_category_without_its_parts_gives_no_prediction_and_untold_steps_no_ac
 @pytest.mark.parametrize("tokens", [0.0, np.nan])
 def test_shares_of_tokens_that_nobody_counted_are_no_shares_of_requests(tokens: float) -> None:
     pairs = pairs_of(TRUTH)
-    code = pairs.rows["category" + BASELINE] == "code"
-    counted = pairs.rows["tokens" + BASELINE].mask(code, tokens)
-    uncounted = Pairs(pairs.rows.assign(**{"tokens" + BASELINE: counted}), 1, 0)
+    code = pairs.table["category" + BASELINE] == "code"
+    counted = pairs.table["tokens" + BASELINE].mask(code, tokens)
+    uncounted = Pairs(pairs.table.assign(**{"tokens" + BASELINE: counted}), 1, 0)
     assert of_requests({"code": 0.5, "chat": 0.5}, uncounted) is None
     assert of_requests({"code": 0.5, "chat": 0.5}, pairs) is not None
 

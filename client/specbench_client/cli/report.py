@@ -25,6 +25,10 @@ from specbench_client.store.store import Refusal, Store
 Kept = TypeVar("Kept", Plan, RunSummary)
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
+POINTS_STAND = (
+    "analysed again: figures, comparisons, the checks of cells and of the run. Findings and figures of single points"
+    " stand as their client left them (points/HASH/summary.json): what it saw of itself is in no record"
+)
 
 
 class Format(click.Choice[str]):
@@ -50,7 +54,11 @@ class Format(click.Choice[str]):
 )
 @click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
 @click.option("--latest", is_flag=True, help="Of several runs, the newest.")
-@click.option("--recompute", is_flag=True, help="Analyse the records again, and replace summary and report.")
+@click.option(
+    "--recompute",
+    is_flag=True,
+    help="Analyse the records again, and replace summary and report; the checks of single points are not made again.",
+)
 @click.option(
     "--power",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -139,6 +147,8 @@ def _summary(plan: Plan, store: Store, asked: Slo | None, power: Path | None, *,
     slo = overridden(_kept_slo(store), asked)
     samples = read_power(power) if power else None
     keep = recompute or not there
+    if recompute:
+        click.echo(POINTS_STAND, err=True)
     return conclude(plan, store, slo=slo, power=samples) if keep else summarised(plan, store, slo, samples)
 
 

@@ -34,6 +34,7 @@ from specbench_client.report.html import render_html
 from specbench_client.report.tables import csv
 from specbench_client.store.patience import Patience, PatientStore
 from specbench_client.store.point import PointStore
+from specbench_client.store.shelf import DiskShelf
 from specbench_client.store.store import Store
 
 TABLE = "results.csv"
@@ -124,7 +125,9 @@ def _answer(plan: Plan, points: PointStore, clock: Clock, slo: Slo | None, power
     covered = _coverage(plan, manifests)
     devices = power if power is not None else kept_power(points.store)
     drawn = power_of(devices, manifests) if devices is not None else None
-    summary = summarise_run(plan, summaries, records, created, launches.seen, coverage=covered, slo=slo, power=drawn)
+    summary = summarise_run(
+        plan, summaries, records, created, launches.seen, coverage=covered, slo=slo, power=drawn, shelves=DiskShelf
+    )
     records.verify_the_rest()
     summary = with_maps(plan, summary, points, manifests)
     files = {

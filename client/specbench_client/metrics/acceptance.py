@@ -14,61 +14,61 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from specbench_client.metrics.frame import Values, numbers
 from specbench_client.metrics.metric import Origin, Ratio
+from specbench_client.metrics.rows import Columns
 
 _NO_STEPS = "the engine does not tell the steps of a request"
 
 
-def _steps(rows: pd.DataFrame) -> Values:
+def _steps(rows: Columns) -> Values:
     """Steps of answers that had any; an answer of one token has none and says nothing."""
     steps = numbers(rows, "steps")
     return np.where(steps >= 1, steps, np.nan)
 
 
-def _emitted(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _emitted(rows: Columns) -> tuple[Values, Values]:
     return numbers(rows, "tokens") - 1, _steps(rows)
 
 
-def _verified(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _verified(rows: Columns) -> tuple[Values, Values]:
     steps, accepted = _steps(rows), numbers(rows, "accepted_tokens")
     one_each = np.isnan(accepted) & (steps == numbers(rows, "tokens") - 1)
     return steps + np.where(one_each, 0.0, accepted), steps
 
 
-def _emitted_each(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _emitted_each(rows: Columns) -> tuple[Values, Values]:
     over, under = _emitted(rows)
     return over / under, np.ones_like(under)
 
 
-def _verified_each(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _verified_each(rows: Columns) -> tuple[Values, Values]:
     over, under = _verified(rows)
     return over / under, np.ones_like(under)
 
 
-def _accepted_a_step(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _accepted_a_step(rows: Columns) -> tuple[Values, Values]:
     emitted, steps = _verified(rows)
     return emitted - steps, steps
 
 
-def _passes_saved(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _passes_saved(rows: Columns) -> tuple[Values, Values]:
     later, steps = _emitted(rows)
     return later - steps, np.where(np.isnan(steps), np.nan, later)
 
 
-def _passes(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _passes(rows: Columns) -> tuple[Values, Values]:
     later, steps = _emitted(rows)
     return steps, later
 
 
-def _wasted(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _wasted(rows: Columns) -> tuple[Values, Values]:
     drafted = numbers(rows, "drafted_tokens")
     return drafted - numbers(rows, "accepted_tokens"), drafted + _steps(rows)
 
 
-def _rate(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _rate(rows: Columns) -> tuple[Values, Values]:
     return numbers(rows, "accepted_tokens"), numbers(rows, "drafted_tokens")
 
 

@@ -13,20 +13,21 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, by_point, flags, numbers, sent
+from specbench_client.metrics.frame import Values, flags, numbers, points_of, sent
+from specbench_client.metrics.rows import Rows, read
 
 _READ = ["stream", "intended_ns", "first_token_ns", "last_token_ns", "chunks", "chunks_told", "ok", "error_class"]
 
 
-def afterwards_ns(rows: pd.DataFrame) -> tuple[Values, Values]:
+def afterwards_ns(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
     """Return, for each answer that another request of its stream follows, the time after it and the stream's in all."""
-    told = [_of_point(point) for point in by_point(rows, _READ)]
+    told = [_of_point(point) for point in points_of(rows, _READ)]
     after, whole = (np.concatenate([np.empty(0), *each]) for each in (zip(*told, strict=True) if told else ((), ())))
     return after, whole
 
 
-def _of_point(rows: pd.DataFrame) -> tuple[Values, Values]:
-    ordered = sent(rows).sort_values(["stream", "intended_ns"], kind="stable").reset_index(drop=True)
+def _of_point(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
+    ordered = read(sent(rows), _READ).sort_values(["stream", "intended_ns"], kind="stable", ignore_index=True)
     ended = ordered.groupby("stream", sort=False)["intended_ns"].shift(-1).to_numpy(np.float64)
     after = ended - numbers(ordered, "last_token_ns") - _step_ns(ordered)
     whole = ended - numbers(ordered, "intended_ns")
@@ -34,7 +35,7 @@ def _of_point(rows: pd.DataFrame) -> tuple[Values, Values]:
     return np.maximum(after[known], 0.0), whole[known]
 
 
-def afterwards_share(rows: pd.DataFrame) -> float | None:
+def afterwards_share(rows: pd.DataFrame | Rows) -> float | None:
     """Return the share of it in the streams' time; None where no answer is followed by another request."""
     after, whole = afterwards_ns(rows)
     return float(after.sum() / whole.sum()) if whole.sum() > 0 else None

@@ -18,6 +18,8 @@ import pandas as pd
 
 from specbench_client.metrics.frame import Values, flags
 from specbench_client.metrics.pairing import histories, with_pass
+from specbench_client.metrics.prompts import by_prompt
+from specbench_client.metrics.rows import Columns, Rows, at, read
 
 QUESTION = ["prompt_id", "turn", "history"]
 _READ = [
@@ -64,22 +66,29 @@ class Divergence:
         return self.table[self.table["control"].notna()].reset_index(drop=True)
 
 
-def divergence(arm: pd.DataFrame, baseline: pd.DataFrame) -> Divergence:
+def divergence(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Divergence:
     """Compare the answers of an arm with the baseline's. Both: tidy rows of one cell, all repeats."""
+    each = [_of_prompts(at(arm, mine), at(baseline, theirs)) for mine, theirs in by_prompt((arm, baseline))]
+    told = pd.concat([table for table in each if len(table)] or each[:1])
+    return Divergence(told.sort_values(["repeat", "prompt_id"], kind="stable").reset_index(drop=True))
+
+
+def _of_prompts(arm: Columns, baseline: Columns) -> pd.DataFrame:
+    """The table of some prompts, all of whose rows these are."""
     mine, base = answers(arm), answers(baseline)
     rows = _against(mine, base, others=False)
     control = _against(base, base, others=True).rename(columns={"differs": "control"})
     keys = ["repeat", "prompt_id"]
     merged = rows.merge(control[[*keys, "control"]], on=keys, how="left")
-    return Divergence(merged[["repeat", "prompt_id", "category", "differs", "control", "answers"]])
+    return merged[["repeat", "prompt_id", "category", "differs", "control", "answers"]]
 
 
-def answers(rows: pd.DataFrame) -> pd.DataFrame:
+def answers(rows: Columns) -> pd.DataFrame:
     """The rows with an answer and a known history, of any phase, with their pass; not those that only held the load.
 
     Their columns: what tells an answer apart, its words' digest and its length.
     """
-    numbered = with_pass(rows[[name for name in _READ if name in rows]])
+    numbered = with_pass(read(rows, [name for name in _READ if name in rows]))
     numbered["history"] = histories(numbered)
     known = flags(numbered, "ok") & ~flags(numbered, "filler")
     known &= numbered[_ANSWER].notna().to_numpy(bool) & numbered["history"].notna().to_numpy(bool)

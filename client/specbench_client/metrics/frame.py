@@ -3,7 +3,8 @@
 Records come from Python, from Parquet, from several engines: nulls are None or NaN, lists are lists or arrays, and
 integers with nulls have become floats. Here, once: numbers are floats with NaN for missing (times exact up to 104 days,
 counts up to 16 million), texts are str or None, warm-up rows are gone, and so are lists: what is kept of them is in
-`metrics.lists`. A row is some 300 bytes, whatever its answer: rows may be a million.
+`metrics.lists`. A row is some 300 bytes, whatever its answer. Rows may be a million: then they are laid down part by
+part and read column by column (`metrics.rows`), and every function here that looks at rows takes either form.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ import pandas as pd
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.fillers import is_filler
 from specbench_client.metrics import lists
+from specbench_client.metrics.blocks import stacked
+from specbench_client.metrics.digests import digests, names
 from specbench_client.metrics.lists import TALLY_FIELDS, condensed, objects
+from specbench_client.metrics.rows import Columns, Rows, T, among, pieces, read
 from specbench_client.metrics.walk import COMPACT_FIELDS
 from specbench_client.packed import Packed
 
@@ -33,19 +37,12 @@ UNREAD = ("request_id", "clock", "error", "connect_ns", "chunk_gathered")
 COLUMNS = tuple(column.name for column in fields(Record) if column.name not in UNREAD)
 """All that is read of a record."""
 LISTS = ("chunk_ns", "chunk_tokens", "step_accepted")
-TEXTS = (
-    "prompt_id",
-    "category",
-    "conversation_id",
-    "phase",
-    "acceptance_source",
-    "finish_reason",
-    "error_class",
-    "output_sha256",
-)
+TEXTS = ("prompt_id", "category", "phase", "acceptance_source", "finish_reason", "error_class")
+NAME, DIGEST = "conversation_id", "output_sha256"
+"""Texts of which there is another in nearly every row, and which are only compared: kept as numbers."""
 ANSWERS = ("output_text", "output_token_ids")
 """Kept where a run asks for them, and no part of a tidy row: who needs an answer's words reads its records again."""
-NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, *ANSWERS))
+NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, *ANSWERS))
 TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
 """Kept in float64; the other numbers are counts, which float32 holds exactly up to 16 million."""
 
@@ -57,18 +54,19 @@ def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
     given, or as it stands in the frame. `filler`: sent to hold the load, not to be measured. `tokens`: output tokens as
     the engine counts them, else as the client does. `text_bytes`: of the answer's text, where it was kept. `ok`: no
     error. `steady`: in the steady state and ok; only these rows enter figures. What stands for the lists:
-    `metrics.lists.condensed`.
+    `metrics.lists.condensed`; and what for conversation and answer: `metrics.digests`.
     """
-    rows = [_tidy(part, point) for part in parts]
-    return stacked(rows) if rows else _tidy(pd.DataFrame(columns=COLUMNS), point)
+    return stacked(list(tidied(parts, point)))
 
 
-def stacked(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Return the frames' rows one below the other. The list is emptied: column by column, so that no two copies are."""
-    names = list(frames[0].columns)
-    columns = {name: [frame[name] for frame in frames] for name in names}
-    frames.clear()
-    return pd.DataFrame({name: pd.concat(columns.pop(name), ignore_index=True) for name in names}, copy=False)
+def tidied(parts: Iterable[pd.DataFrame], point: str = "") -> Iterator[pd.DataFrame]:
+    """Yield the tidy rows of one part after the other; of a point without any part one frame without rows."""
+    one = False
+    for part in parts:
+        one = True
+        yield _tidy(part, point)
+    if not one:
+        yield _tidy(pd.DataFrame(columns=COLUMNS), point)
 
 
 def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
@@ -77,6 +75,8 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     data: dict[str, object] = {}
     data |= {name: pd.to_numeric(given[name]).to_numpy(_kind(name), na_value=np.nan) for name in NUMBERS}
     data |= {name: objects([_shared(value) for value in given[name]]) for name in TEXTS}
+    data[NAME] = names(_text(value) or "" for value in given[NAME])
+    data[DIGEST] = digests(_text(value) for value in given[DIGEST])
     data["point"] = objects([_shared(value) or point for value in given["point"]])
     data["text_bytes"] = np.array([_bytes(_text(value)) for value in given["output_text"]], dtype=np.float32)
     rows = pd.DataFrame(data, copy=False)
@@ -88,46 +88,57 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     return rows.assign(**condensed(given, rows, edges))
 
 
-def numbers(rows: pd.DataFrame, name: str) -> Values:
+def numbers(rows: Columns, name: str) -> Values:
     """Return a numeric column; missing is NaN."""
     return rows[name].to_numpy(np.float64)
 
 
-def flags(rows: pd.DataFrame, name: str) -> Mask:
+def flags(rows: Columns, name: str) -> Mask:
     """Return a boolean column."""
     return rows[name].to_numpy(np.bool_)
 
 
-def arrays(rows: pd.DataFrame, name: str) -> list[Values | None]:
+def arrays(rows: Columns, name: str) -> list[Values | None]:
     """Return a column of arrays; missing is None."""
     return list(rows[name])
 
 
-def tally(rows: pd.DataFrame, name: str) -> Packed:
+def tally(rows: Columns, name: str) -> Packed:
     """Return a column of tallies as a whole: their values, and how often each is there."""
     return Packed.of(rows[name], TALLY_FIELDS)
 
 
-def walks(rows: pd.DataFrame) -> Packed:
+def walks(rows: Columns) -> Packed:
     """Return the walks of all rows as a whole, as `metrics.walk.compact` keeps them."""
     return Packed.of(rows["walk"], COMPACT_FIELDS)
 
 
-def steady(rows: pd.DataFrame) -> pd.DataFrame:
+def any_told(rows: Columns, name: str) -> bool:
+    """Return whether any row has a value in this column."""
+    return any(bool(piece[name].notna().any()) for piece in pieces(rows))
+
+
+def steady(rows: T) -> T:
     """Return the rows that enter figures."""
-    inside = flags(rows, "steady")
-    return (rows if inside.all() else rows[inside]).reset_index(drop=True)
+    return among(rows, flags(rows, "steady"))
 
 
-def by_point(rows: pd.DataFrame, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+def points_of(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame | Rows]:
+    """Yield each point's rows, of which only these columns are asked for. One point after the other, as `by_point`."""
+    return rows.by_point() if isinstance(rows, Rows) else by_point(rows, columns)
+
+
+def by_point(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
     """Yield these columns of each point's rows. One point after the other: grouping would copy all rows at once."""
+    if isinstance(rows, Rows):
+        return (read(each, columns) for each in rows.by_point())
     points = rows["point"]
     return (rows.loc[(points == point).to_numpy(bool), list(columns)] for point in sorted(points.unique()))
 
 
-def sent(rows: pd.DataFrame) -> pd.DataFrame:
+def sent(rows: T) -> T:
     """Return the rows of requests that were really tried: all but the turns skipped after an error."""
-    return rows[(rows["error_class"] != SKIPPED).to_numpy(bool)].reset_index(drop=True)
+    return among(rows, (rows["error_class"] != SKIPPED).to_numpy(bool))
 
 
 def total(values: Values) -> float | None:

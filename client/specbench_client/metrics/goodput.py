@@ -19,13 +19,16 @@ import pandas as pd
 from specbench_api.outcome.record import RecordPhase
 from specbench_api.spec.slo import Slo
 from specbench_client.metrics import latency, pace
-from specbench_client.metrics.frame import SKIPPED, Values, flags, numbers
+from specbench_client.metrics.frame import SKIPPED, Values, by_point, flags, numbers
 from specbench_client.metrics.metric import Measure, Origin, Ratio
+from specbench_client.metrics.rows import Columns, Rows, T, among
 from specbench_client.metrics.window import steady_window
 
 MEASURES: dict[str, Measure] = {each.name: each for each in (latency.TTFT_MS, pace.TPOT_MS, latency.E2E_MS)}
 """What a target is set for, by its name in the SLO."""
 
+_READ = ["point", "steady", "ok", "tokens", "intended_ns", "sent_ns", "first_token_ns", "last_token_ns"]
+"""All that goodput asks of a row."""
 RATE = "slo_goodput"
 RATE_UNIT = "requests/s"
 RATE_DEFINITION = (
@@ -36,13 +39,13 @@ RATE_MISSING = "no target is given, no request lies in the steady state, or no r
 _UNTOLD = "no target is given, or no request tells what it asks"
 
 
-def judged(rows: pd.DataFrame) -> pd.DataFrame:
+def judged(rows: T) -> T:
     """Return the rows that the share is over: sent in the steady state, failed ones too."""
     inside = (rows["phase"] == RecordPhase.STEADY.value) & (rows["error_class"] != SKIPPED)
-    return rows[inside.to_numpy(bool)].reset_index(drop=True)
+    return among(rows, inside.to_numpy(bool))
 
 
-def met(rows: pd.DataFrame, slo: Slo) -> Values:
+def met(rows: Columns, slo: Slo) -> Values:
     """Return 1 for each row that met every target, 0 for one that missed any, NaN where it cannot be told."""
     each = [met_one(rows, name, target) for name, target in slo.targets.items()]
     stacked = np.stack(each)
@@ -50,7 +53,7 @@ def met(rows: pd.DataFrame, slo: Slo) -> Values:
     return np.where(missed, 0.0, np.where(unknown, np.nan, 1.0))
 
 
-def met_one(rows: pd.DataFrame, name: str, target: float) -> Values:
+def met_one(rows: Columns, name: str, target: float) -> Values:
     """The same of one target; `target`: in ms."""
     values = MEASURES[name].values(rows)
     found = np.where(np.isnan(values), np.nan, (values <= target).astype(np.float64))
@@ -71,12 +74,12 @@ def share_of_one(name: str, target: float) -> Ratio:
     return _share(f"slo_met_share_{name}", definition, lambda rows: met_one(rows, name, target))
 
 
-def good_of_points(rows: pd.DataFrame, slo: Slo) -> tuple[Values, Values]:
+def good_of_points(rows: pd.DataFrame | Rows, slo: Slo) -> tuple[Values, Values]:
     """Return, of each point that has a steady window, the good requests that ended in it, and its length in s.
 
     A point without any request of which it can be told is left out.
     """
-    found = [_good(point, slo) for _, point in rows.groupby("point", sort=True)]
+    found = [_good(point, slo) for point in by_point(rows, _READ)]
     told = [each for each in found if each is not None]
     return np.array([count for count, _ in told]), np.array([seconds for _, seconds in told])
 
@@ -91,8 +94,8 @@ def _good(point: pd.DataFrame, slo: Slo) -> tuple[float, float] | None:
     return None if np.isnan(good).all() else (float(np.nansum(good)), window.length_s)
 
 
-def _share(name: str, definition: str, values: Callable[[pd.DataFrame], Values]) -> Ratio:
-    def parts(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _share(name: str, definition: str, values: Callable[[Columns], Values]) -> Ratio:
+    def parts(rows: Columns) -> tuple[Values, Values]:
         found = values(rows)
         return found, np.ones_like(found)
 

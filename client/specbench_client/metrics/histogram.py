@@ -6,16 +6,15 @@ Over draft steps, as engines count them (vLLM's `acceptance_histogram`): a step 
 
 from __future__ import annotations
 
-import pandas as pd
-
-from specbench_client.metrics.frame import Values, tally
+from specbench_client.metrics.frame import Values, any_told, tally
 from specbench_client.metrics.metric import Origin, Ratio
+from specbench_client.metrics.rows import Columns
 
 
 def exactly(count: int) -> Ratio:
     """Return the share of the draft steps that accepted exactly so many drafts."""
 
-    def parts(rows: pd.DataFrame) -> tuple[Values, Values]:
+    def parts(rows: Columns) -> tuple[Values, Values]:
         steps = tally(rows, "accepted_of_steps")
         accepted, often = steps.fields
         return steps.sums(often * (accepted == count)), steps.sums(often)
@@ -31,8 +30,8 @@ def exactly(count: int) -> Ratio:
     )
 
 
-def histogram(rows: pd.DataFrame, drafts: int) -> tuple[Ratio, ...]:
+def histogram(rows: Columns, drafts: int) -> tuple[Ratio, ...]:
     """Return the shares for 0 to `drafts` accepted, or none where no request tells its steps."""
-    if not rows["accepted_of_steps"].notna().any():
+    if not any_told(rows, "accepted_of_steps"):
         return ()
     return tuple(exactly(count) for count in range(drafts + 1))

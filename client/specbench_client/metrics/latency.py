@@ -7,15 +7,14 @@ instead: what lies between the two is the client's own delay (up to `connect_ns`
 
 from __future__ import annotations
 
-import pandas as pd
-
 from specbench_client.metrics.frame import Values, numbers
 from specbench_client.metrics.metric import Measure, Origin
+from specbench_client.metrics.rows import Columns
 
 NS_PER_MS = 1e6
 
 
-def _between(rows: pd.DataFrame, start: str, end: str) -> Values:
+def _between(rows: Columns, start: str, end: str) -> Values:
     return (numbers(rows, end) - numbers(rows, start)) / NS_PER_MS
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-import pandas as pd
 
 from specbench_client.metrics.frame import Mask, Values
+from specbench_client.metrics.rows import Columns, pieces
 
 PERCENTILES = (50, 95, 99)
 
@@ -41,7 +41,7 @@ class Measure:
     definition: str
     missing: str
     origin: Origin
-    values: Callable[[pd.DataFrame], Values]
+    values: Callable[[Columns], Values]
     percents: tuple[int, ...] = PERCENTILES
     """Percentiles that are shown: where large is bad the upper ones, where small is bad the lower ones."""
     long_tailed: bool = False
@@ -57,19 +57,20 @@ class Ratio:
     definition: str
     missing: str
     origin: Origin
-    parts: Callable[[pd.DataFrame], tuple[Values, Values]]
+    parts: Callable[[Columns], tuple[Values, Values]]
     lowest: float = 0.0
     highest: float = float("inf")
     long_tailed: bool = False
     """See `Measure`: its interval is studentised."""
 
-    def of(self, rows: pd.DataFrame) -> Parts:
+    def of(self, rows: Columns) -> Parts:
         """Return both parts of each row; whoever asks several things of them asks for them once."""
-        over, under = self.parts(rows)
+        parts = [self.parts(piece) for piece in pieces(rows)]
+        over, under = (np.concatenate(side) for side in zip(*parts, strict=True))
         known = ~(np.isnan(over) | np.isnan(under))
         return Parts(np.where(known, over, 0.0), np.where(known, under, 0.0), known)
 
-    def value(self, rows: pd.DataFrame) -> float | None:
+    def value(self, rows: Columns) -> float | None:
         """Return the ratio, or None where no request has both parts."""
         return self.of(rows).value
 
@@ -104,7 +105,7 @@ class Percentile:
     def definition(self) -> str:
         return f"{self.percent}th percentile over requests (linear interpolation) of: {self.measure.definition}"
 
-    def value(self, rows: pd.DataFrame) -> float | None:
+    def value(self, rows: Columns) -> float | None:
         """Return the percentile, or None where no request has the measure."""
         values = self.measure.values(rows)
         return self.among(values[~np.isnan(values)])
@@ -117,7 +118,7 @@ class Percentile:
 def mean_of(measure: Measure) -> Ratio:
     """Return the mean over requests of a measure."""
 
-    def parts(rows: pd.DataFrame) -> tuple[Values, Values]:
+    def parts(rows: Columns) -> tuple[Values, Values]:
         values = measure.values(rows)
         return values, np.ones_like(values)
 

@@ -10,41 +10,41 @@ first and its last token was not measured, and is missing. It is never 0.
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from specbench_client.metrics.frame import Values, numbers
 from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.metric import Measure, Origin, Ratio
+from specbench_client.metrics.rows import Columns
 
 NS_PER_S = 1e9
 
 
-def flow_ms(rows: pd.DataFrame) -> Values:
+def flow_ms(rows: Columns) -> Values:
     """Return the time from first to last token; NaN for answers of fewer than two tokens, or of one arrival."""
     span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
     return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
 
 
-def later_tokens(rows: pd.DataFrame) -> Values:
+def later_tokens(rows: Columns) -> Values:
     """Return the tokens after the first; NaN for answers of fewer than two tokens."""
     tokens = numbers(rows, "tokens")
     return np.where(tokens >= 2, tokens - 1, np.nan)
 
 
-def _tpot_ms(rows: pd.DataFrame) -> Values:
+def _tpot_ms(rows: Columns) -> Values:
     return flow_ms(rows) / later_tokens(rows)
 
 
-def _step_ms(rows: pd.DataFrame) -> Values:
+def _step_ms(rows: Columns) -> Values:
     steps = numbers(rows, "steps")
     return flow_ms(rows) / np.where(steps >= 1, steps, np.nan)
 
 
-def _user_tps(rows: pd.DataFrame) -> Values:
+def _user_tps(rows: Columns) -> Values:
     return 1000.0 / _tpot_ms(rows)
 
 
-def _stream_parts(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _stream_parts(rows: Columns) -> tuple[Values, Values]:
     return numbers(rows, "tokens"), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
 
 

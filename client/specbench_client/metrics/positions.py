@@ -6,15 +6,14 @@ end: the records do not hold how many each step drafted, so a drafter with a var
 
 from __future__ import annotations
 
-import pandas as pd
-
-from specbench_client.metrics.frame import Values, tally
+from specbench_client.metrics.frame import Values, any_told, tally
 from specbench_client.metrics.metric import Origin, Ratio
+from specbench_client.metrics.rows import Columns, pieces
 
 _MISSING = "the engine does not tell the accepted drafts of each step"
 
 
-def _reached(rows: pd.DataFrame, position: int) -> Values:
+def _reached(rows: Columns, position: int) -> Values:
     """Draft steps of each request that accepted at least so many drafts; all of them for 0."""
     steps = tally(rows, "accepted_of_steps")
     accepted, often = steps.fields
@@ -47,14 +46,13 @@ def conditional(position: int) -> Ratio:
     )
 
 
-def deepest(rows: pd.DataFrame) -> int:
+def deepest(rows: Columns) -> int:
     """Return the most drafts that any step accepted; 0 where no request tells its steps."""
-    accepted, _ = tally(rows, "accepted_of_steps").fields
-    return int(accepted.max(initial=0))
+    return max(int(tally(piece, "accepted_of_steps").fields[0].max(initial=0)) for piece in pieces(rows))
 
 
-def by_position(rows: pd.DataFrame, drafts: int) -> tuple[Ratio, ...]:
+def by_position(rows: Columns, drafts: int) -> tuple[Ratio, ...]:
     """Return the ratios for positions 1 to `drafts`, or none where no request tells its steps."""
-    if not rows["accepted_of_steps"].notna().any():
+    if not any_told(rows, "accepted_of_steps"):
         return ()
     return tuple(make(position) for make in (joint, conditional) for position in range(1, drafts + 1))

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, arrays, by_point, flags, numbers, steady
+from specbench_client.metrics.frame import Values, flags, numbers, points_of, steady
 from specbench_client.metrics.pace import NS_PER_S
+from specbench_client.metrics.rows import Rows, among
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -49,7 +50,7 @@ class Window:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
 
-def steady_window(rows: pd.DataFrame) -> Window | None:
+def steady_window(rows: pd.DataFrame | Rows) -> Window | None:
     """Return the steady window of one point's rows, or None where it has none."""
     inside = steady(rows)
     starts, ends = numbers(inside, "sent_ns"), numbers(inside, "last_token_ns")
@@ -59,24 +60,28 @@ def steady_window(rows: pd.DataFrame) -> Window | None:
     return window if window.end_ns > window.start_ns else None
 
 
-def window_tokens(rows: pd.DataFrame, window: Window) -> float:
-    """Return the tokens of error-free answers that arrived inside the window."""
-    answered = rows[flags(rows, "ok")]
+def window_tokens(rows: pd.DataFrame | Rows, window: Window) -> float:
+    """Return the tokens of error-free answers that arrived inside the window.
+
+    A steady answer is kept without its chunks, and lies inside from its first to its last.
+    """
+    answered = among(rows, flags(rows, "ok"))
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
-    whole = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
-    each = zip(arrays(answered, "edge_ns"), arrays(answered, "edge_tokens"), whole, strict=True)
-    shares = np.array([_share_inside(at, weights, window, came) for at, weights, came in each])
+    shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
+    at, weights = (answered[name].to_numpy(object) for name in ("edge_ns", "edge_tokens"))
+    for row in np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)):
+        shares[row] = _share_inside(at[row], weights[row], window, shares[row])
     return float(np.nansum(shares * tokens))
 
 
-def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
+def deliveries(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
     """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
-    told = [_delivered(point) for point in by_point(rows, _READ)]
+    told = [_delivered(point) for point in points_of(rows, _READ)]
     tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T
     return tokens, seconds
 
 
-def _delivered(point: pd.DataFrame) -> tuple[float, float] | None:
+def _delivered(point: pd.DataFrame | Rows) -> tuple[float, float] | None:
     window = steady_window(point)
     return None if window is None else (window_tokens(point, window), window.length_s)
 
@@ -88,12 +93,9 @@ def in_flight(rows: pd.DataFrame, window: Window) -> float:
     return float(np.nansum(ends - starts) / (window.end_ns - window.start_ns))
 
 
-def _share_inside(at: Values | None, weights: Values | None, window: Window, whole: float) -> float:
-    """Share of an answer's tokens that arrived inside; `whole` for one without chunks, which came at once.
-
-    A steady answer is kept without its chunks, and lies inside from its first to its last.
-    """
-    if at is None or at.size == 0:
+def _share_inside(at: Values, weights: Values | None, window: Window, whole: float) -> float:
+    """Share of an answer's tokens that arrived inside; `whole` for one without chunks, which came at once."""
+    if at.size == 0:
         return whole
     told = weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0
     weight = weights if told and weights is not None else np.ones_like(at)

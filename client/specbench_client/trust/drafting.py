@@ -28,6 +28,8 @@ from specbench_client.trust.evidence import PointEvidence
 SHARE = 0.01
 PER_ANSWER = 1
 ACCEPTED = "accepted_tokens"
+DRAFTING = ["steps", "draft_steps", "drafted_tokens", ACCEPTED, "tokens", "acceptance_source", "ok", "error_class"]
+"""Columns that are asked what they tell of drafting: `believed` needs no others."""
 _NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens"}
 
 

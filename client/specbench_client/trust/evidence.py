@@ -22,6 +22,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.frame import SKIPPED, Values, numbers
 from specbench_client.metrics.pairing import Pairs
+from specbench_client.metrics.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class CellEvidence:
     arm: Arm
     workload: Workload
     level: Level
-    rows: pd.DataFrame
-    baseline: pd.DataFrame | None
+    rows: Rows
+    baseline: Rows | None
     pairs: Pairs | None
     speedup: Figure | None
     baseline_repeats: Values

@@ -18,7 +18,8 @@ from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import Layout, draws, layout_of
 from specbench_client.analysis.statistics.draws import Codes, drawn
 from specbench_client.metrics.frame import Mask, Values, flags, numbers
-from specbench_client.metrics.pairing import ARM, KEY, Pairs, histories, with_pass
+from specbench_client.metrics.pairing import ARM, HISTORY, KEY, Pairs, histories, with_pass
+from specbench_client.metrics.rows import read
 
 SAME = ["prompt_id", "pass", "turn", "history"]
 """What makes two requests the same."""
@@ -34,7 +35,8 @@ def answered(rows: pd.DataFrame) -> pd.DataFrame:
 
 def answered_pairs(pairs: Pairs) -> pd.DataFrame:
     """The arm's side of the pairs with its baseline, with what makes a request the same."""
-    return pairs.rows[KEY].assign(history=pairs.rows["history" + ARM], category=pairs.rows["category" + ARM])
+    told = read(pairs.rows, [*KEY, HISTORY + ARM, "category" + ARM])
+    return told.set_axis([*KEY, HISTORY, "category"], axis=1)
 
 
 @dataclass(frozen=True)

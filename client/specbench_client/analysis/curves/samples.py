@@ -80,4 +80,5 @@ def _of_classes(rows: pd.DataFrame, lengths: Values, classes: Values, cells: Seq
 def _named(index: int, cell: Cell, pairs: Pairs) -> pd.DataFrame:
     """Pairs with the cell that they are of, whose prompts are told apart from those of other data sets."""
     prefix = dataset_of(cell)[:16]
-    return pairs.rows.assign(cell=index, prompt_id=[f"{prefix}/{prompt}" for prompt in pairs.rows["prompt_id"]])
+    table = pairs.table
+    return table.assign(cell=index, prompt_id=[f"{prefix}/{prompt}" for prompt in table["prompt_id"]])

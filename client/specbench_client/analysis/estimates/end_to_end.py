@@ -59,8 +59,8 @@ MISSING = {
 
 def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
     """Compare whole requests. `streams`: of the closed loop; None in an open one."""
-    rows, (arm, baseline) = complete(pairs, [E2E_MS.values(pairs.side(side)) for side in (ARM, BASELINE)])
     means = speedup(E2E_SPEEDUP, pairs, seed).figure
+    rows, (arm, baseline) = complete(pairs, [E2E_MS.values(pairs.side(side)) for side in (ARM, BASELINE)])
     hours = _PerHour(rows, streams, seed)
     return EndToEnd(
         speedup=means,

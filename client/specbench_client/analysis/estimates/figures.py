@@ -29,6 +29,7 @@ from specbench_client.metrics.frame import Mask, Values, steady
 from specbench_client.metrics.histogram import histogram
 from specbench_client.metrics.metric import Measure, Origin, Percentile, Ratio
 from specbench_client.metrics.positions import by_position, deepest
+from specbench_client.metrics.rows import Rows, among
 from specbench_client.metrics.table import MEASURES, RATIOS
 
 
@@ -39,7 +40,7 @@ class Sample:
     What every figure asks of the rows is looked up once: a sample has some fifty figures.
     """
 
-    rows: pd.DataFrame
+    rows: pd.DataFrame | Rows
     seed: int | None = None
 
     @cached_property
@@ -60,7 +61,7 @@ class Sample:
 
     @cached_property
     def _acceptance_source(self) -> str:
-        told = sorted({str(source) for source in self.rows["acceptance_source"] if source is not None})
+        told = sorted({str(source) for source in self.rows["acceptance_source"].unique() if source is not None})
         if told == ["chunks"]:
             return "client (chunks)"
         return f"engine ({', '.join(told)})" if told else "engine"
@@ -108,7 +109,7 @@ def percentile_figures(sample: Sample, measures: Sequence[Measure]) -> dict[str,
     return {name: figure for measure in measures for name, figure in _percentiles_of(measure, sample).items()}
 
 
-def output_tps(rows: pd.DataFrame, *, intervals: bool) -> Figure:
+def output_tps(rows: pd.DataFrame | Rows, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
     tokens, seconds = window.deliveries(rows)
     value = float(tokens.sum() / seconds.sum()) if seconds.size else None
@@ -192,7 +193,7 @@ def _percentile_intervals(
     """Intervals of one measure's percentiles, see `analysis.statistics.quantile`."""
     if sample.seed is None or not known.any():
         return {}
-    layout = sample.layout if known.all() else layout_of(sample.rows[known])
+    layout = sample.layout if known.all() else layout_of(among(sample.rows, known))
     chosen = percentile_intervals(values[known], layout, [each.percent for each in told], sample.seed)
     found = zip(told, chosen, strict=True)
     return {each: _interval(bounds.bounds, bounds.method) for each, bounds in found if bounds is not None}

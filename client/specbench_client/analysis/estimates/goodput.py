@@ -17,9 +17,10 @@ from specbench_client.metrics.goodput import (
     share,
     share_of_one,
 )
+from specbench_client.metrics.rows import Rows
 
 
-def goodput_of(rows: pd.DataFrame, slo: Slo, seed: int) -> Goodput:
+def goodput_of(rows: pd.DataFrame | Rows, slo: Slo, seed: int) -> Goodput:
     """Judge the tidy rows of a cell, over all its repeats, by the targets. `seed`: of the intervals over prompts."""
     together, each = share(slo), {name: share_of_one(name, target) for name, target in slo.targets.items()}
     figures = ratio_figures(Sample(judged(rows), seed), [together, *each.values()])
@@ -31,7 +32,7 @@ def goodput_of(rows: pd.DataFrame, slo: Slo, seed: int) -> Goodput:
     )
 
 
-def _rate(rows: pd.DataFrame, slo: Slo) -> Figure:
+def _rate(rows: pd.DataFrame | Rows, slo: Slo) -> Figure:
     good, seconds = good_of_points(rows, slo)
     value = float(good.sum() / seconds.sum()) if seconds.size else None
     bounds = t_bounds(value, good / seconds) if value is not None else None

@@ -14,6 +14,7 @@ from specbench_client.metrics import latency, pace
 from specbench_client.metrics.frame import Mask, Values
 from specbench_client.metrics.metric import Ratio, mean_of
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.rows import Columns, read
 
 SPEEDUP = "speedup"
 TPOT_SPEEDUP = "tpot_speedup"
@@ -45,11 +46,11 @@ class Quotient:
     """What is divided: the faster the arm, the larger `arm over baseline` must come out."""
 
     definition: str
-    parts: Callable[[pd.DataFrame], tuple[Values, Values]]
+    parts: Callable[[Columns], tuple[Values, Values]]
 
 
-def _rate(ratio: Ratio, *, inverted: bool) -> Callable[[pd.DataFrame], tuple[Values, Values]]:
-    def parts(rows: pd.DataFrame) -> tuple[Values, Values]:
+def _rate(ratio: Ratio, *, inverted: bool) -> Callable[[Columns], tuple[Values, Values]]:
+    def parts(rows: Columns) -> tuple[Values, Values]:
         over, under = ratio.parts(rows)
         return (under, over) if inverted else (over, under)
 
@@ -106,6 +107,14 @@ def missing(name: str) -> Figure:
 
 def complete(pairs: Pairs, parts: list[Values]) -> tuple[pd.DataFrame, list[Values]]:
     """Return the keys of the pairs in which every part is known, and the parts of these."""
-    known: Mask = np.asarray(~np.isnan(np.stack(parts)).any(axis=0), dtype=np.bool_)
-    keys = pairs.rows[["repeat", "prompt_id"]].assign(category=pairs.rows["category" + BASELINE])
-    return keys.loc[known], [values[known] for values in parts]
+    known: Mask = np.ones(len(pairs.rows), dtype=np.bool_)
+    for values in parts:
+        known &= ~np.isnan(values)
+    keys = keys_of(pairs)
+    return (keys, parts) if known.all() else (keys.loc[known], [values[known] for values in parts])
+
+
+def keys_of(pairs: Pairs) -> pd.DataFrame:
+    """Return what resampling asks of each pair: repeat, prompt_id, and as category the baseline's."""
+    keys = read(pairs.rows, ["repeat", "prompt_id", "category" + BASELINE])
+    return keys.set_axis(["repeat", "prompt_id", "category"], axis=1)

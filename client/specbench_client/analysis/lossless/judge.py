@@ -12,12 +12,13 @@ from specbench_client.analysis.lossless.greedy import judge_greedy
 from specbench_client.analysis.lossless.places import first_differences
 from specbench_client.analysis.lossless.sampled import judge_sampled
 from specbench_client.metrics.divergence import Divergence
+from specbench_client.metrics.rows import Rows
 
 
 def losslessness(
     found: Divergence,
-    arm: pd.DataFrame,
-    baseline: pd.DataFrame,
+    arm: pd.DataFrame | Rows,
+    baseline: pd.DataFrame | Rows,
     records: Mapping[str, Iterable[pd.DataFrame]],
     sampling: Sampling,
 ) -> Losslessness | None:

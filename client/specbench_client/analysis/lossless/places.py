@@ -11,6 +11,8 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, FirstDifference
 from specbench_client.analysis.lossless.words import KEY, Key, Units, kept_as, keys, read_words
 from specbench_client.metrics.divergence import QUESTION, answers
+from specbench_client.metrics.frame import any_told
+from specbench_client.metrics.rows import Columns, Rows
 
 PAIRS_MOST = 500
 """Pairs that are looked into, evenly over all that differ: a median needs no more, and memory stays small."""
@@ -23,7 +25,7 @@ Pair = tuple[Key, Key, str]
 
 
 def first_differences(
-    arm: pd.DataFrame, baseline: pd.DataFrame, records: Mapping[str, Iterable[pd.DataFrame]]
+    arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, records: Mapping[str, Iterable[pd.DataFrame]]
 ) -> tuple[ComparedBy, FirstDifference | None]:
     """Compare the words of answers whose digests differ. Both: tidy rows of one cell. `records`: by point."""
     if not _told(arm, baseline):
@@ -69,9 +71,9 @@ def _spread(pairs: list[Pair]) -> list[Pair]:
     return pairs[:: -(-len(pairs) // PAIRS_MOST) or 1]
 
 
-def _told(*sides: pd.DataFrame) -> bool:
+def _told(*sides: Columns) -> bool:
     """Whether any words were kept at all: without them records need not be read again."""
-    return any(bool(rows["text_bytes"].notna().any()) for rows in sides)
+    return any(any_told(rows, "text_bytes") for rows in sides)
 
 
 def _figure(pairs: list[Pair], units: Mapping[Key, Units | None], who: str, unit: str) -> Figure | None:

@@ -19,6 +19,7 @@ from specbench_client.analysis.lossless.openings import LEVEL, Tested, opening_t
 from specbench_client.analysis.lossless.words import Key, kept_as, keyed, read_words
 from specbench_client.analysis.statistics.holm import rejected
 from specbench_client.metrics.divergence import answers, divergence
+from specbench_client.metrics.rows import Columns, Rows, among
 
 CONTROL_LEVEL = 0.01
 LONG_TOKENS = 16
@@ -50,7 +51,7 @@ class Sampled:
 
 
 def judge_sampled(
-    arm: pd.DataFrame, baseline: pd.DataFrame, records: Mapping[str, Iterable[pd.DataFrame]], seed: int
+    arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, records: Mapping[str, Iterable[pd.DataFrame]], seed: int
 ) -> Sampled:
     """Both: tidy rows of one cell, all repeats. `records`: by point. `seed`: of the permutations."""
     mine, base = (_first_turns(rows) for rows in (arm, baseline))
@@ -84,7 +85,7 @@ def _verdict(tests: tuple[DistributionTest, ...], by: ComparedBy) -> Sampled:
     return Sampled(LosslessVerdict.LOSSLESS, f"no difference of distributions was found: {told}; {tail}", by, tests)
 
 
-def _first_turns(rows: pd.DataFrame) -> pd.DataFrame:
+def _first_turns(rows: Columns) -> pd.DataFrame:
     known = answers(rows)
     return known[(known["turn"] == 0).to_numpy(bool)].reset_index(drop=True)
 
@@ -115,9 +116,9 @@ def _halves(base: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame] | None:
     return base[~odd].reset_index(drop=True), base[odd].reset_index(drop=True)
 
 
-def _copies(baseline: pd.DataFrame) -> bool:
+def _copies(baseline: pd.DataFrame | Rows) -> bool:
     """Whether most long answers of the baseline come back in another repeat."""
-    long = baseline[(baseline["tokens"] >= LONG_TOKENS).to_numpy(bool) & (baseline["turn"] == 0).to_numpy(bool)]
+    long = among(baseline, (baseline["tokens"] >= LONG_TOKENS).to_numpy(bool) & (baseline["turn"] == 0).to_numpy(bool))
     control = divergence(long, long).control if len(long) else None
     return control is not None and 1 - control > COPIES_MOST
 

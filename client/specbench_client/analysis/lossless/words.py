@@ -10,9 +10,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.lossless import ComparedBy
+from specbench_client.metrics.digests import names
 
-Key = tuple[str, str, int]
-"""Point, conversation and turn: one answer."""
+Key = tuple[str, int, int]
+"""Point, conversation (as tidy rows know it) and turn: one answer."""
 KEY = ["point", "conversation_id", "turn"]
 Units = NDArray[np.int64]
 
@@ -49,7 +50,7 @@ def keyed(rows: pd.DataFrame) -> pd.DataFrame:
 def keys(rows: pd.DataFrame) -> list[Key]:
     """Each row's key. A tuple a row: of few rows."""
     columns = (rows[name] for name in KEY)
-    return [(str(point), str(talk), int(turn)) for point, talk, turn in zip(*columns, strict=True)]
+    return [(str(point), int(talk), int(turn)) for point, talk, turn in zip(*columns, strict=True)]
 
 
 def read_words(records: Mapping[str, Iterable[pd.DataFrame]], wanted: Iterable[Key]) -> dict[Key, Words]:
@@ -72,10 +73,11 @@ def kept_as(words: Iterable[Words]) -> ComparedBy:
 
 
 def _of_part(part: pd.DataFrame, point: str, asked: set[Key]) -> dict[Key, Words]:
-    given = part.reindex(columns=["conversation_id", "turn", "phase", "output_token_ids", "output_text"])
+    given = part.reindex(columns=["turn", "phase", "output_token_ids", "output_text"])
+    talks = names(str(talk) for talk in part["conversation_id"])
     found = {}
-    for talk, turn, phase, ids, text in given.itertuples(index=False):
-        key = (point, str(talk), int(turn))
+    for talk, (turn, phase, ids, text) in zip(talks, given.itertuples(index=False), strict=True):
+        key = (point, int(talk), int(turn))
         if key in asked and phase != "warmup":
             found[key] = Words(_ids(ids), text if isinstance(text, str) else None)
     return found

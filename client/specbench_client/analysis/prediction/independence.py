@@ -20,6 +20,7 @@ from scipy import special
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import ConstantAcceptance, IndependenceTest
 from specbench_client.metrics.frame import Values, numbers, tally
+from specbench_client.metrics.rows import Columns, Rows, among, pieces
 
 PROMPTS_PER_POSITION = 5
 """Prompts that must have reached a position for it to be compared."""
@@ -30,9 +31,9 @@ CLOSE = 0.02
 """A formula this near to the measurement is near, whatever the test says."""
 
 
-def constant_acceptance(rows: pd.DataFrame, drafts: int) -> ConstantAcceptance | None:
+def constant_acceptance(rows: pd.DataFrame | Rows, drafts: int) -> ConstantAcceptance | None:
     """Return the formula beside the measurement for steady rows; None where steps are not told, or k varied."""
-    known = rows[rows["accepted_of_steps"].notna().to_numpy(bool)]
+    known = among(rows, np.concatenate([each["accepted_of_steps"].notna().to_numpy(np.bool_) for each in pieces(rows)]))
     if drafts < 1 or not len(known) or _varied(known, drafts):
         return None
     reached = reached_by_prompt(known, drafts)
@@ -67,13 +68,15 @@ def tokens_a_step(alpha: float, drafts: int) -> float:
     return drafts + 1.0 if alpha == 1 else (1 - alpha ** (drafts + 1)) / (1 - alpha)
 
 
-def reached_by_prompt(rows: pd.DataFrame, drafts: int) -> Values:
+def reached_by_prompt(rows: Columns, drafts: int) -> Values:
     """Prompts × (drafts + 1): draft steps that accepted at least 0, 1, …, `drafts`."""
     codes, prompts = pd.factorize(rows["prompt_id"], sort=True)
-    told = tally(rows, "accepted_of_steps")
-    accepted, steps = told.fields
-    found = np.zeros((len(prompts), drafts + 1))
-    np.add.at(found, (codes[told.owner], np.minimum(accepted, drafts).astype(int)), steps)
+    found, begun = np.zeros((len(prompts), drafts + 1)), 0
+    for piece in pieces(rows):
+        told = tally(piece, "accepted_of_steps")
+        accepted, steps = told.fields
+        np.add.at(found, (codes[begun + told.owner], np.minimum(accepted, drafts).astype(int)), steps)
+        begun += len(piece)
     return np.asarray(found[:, ::-1].cumsum(axis=1)[:, ::-1], dtype=np.float64)
 
 
@@ -109,7 +112,7 @@ def _comparable(reached: Values) -> int:
     return enough.index(False) if False in enough else len(enough)
 
 
-def _varied(rows: pd.DataFrame, drafts: int) -> bool:
+def _varied(rows: Columns, drafts: int) -> bool:
     """Whether draft steps drafted other than `drafts` tokens on the mean. Untold counts are taken for `drafts`."""
     drafted, steps = numbers(rows, "drafted_tokens"), numbers(rows, "draft_steps")
     known = ~(np.isnan(drafted) | np.isnan(steps))

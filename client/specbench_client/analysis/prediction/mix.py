@@ -21,10 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import MixCategory
+from specbench_client.analysis.estimates.speedup import keys_of
 from specbench_client.analysis.prediction.mix_sums import (
     ACCEPTANCE,
     BASELINE_TIME,
@@ -37,6 +37,7 @@ from specbench_client.analysis.statistics.levels import interval
 from specbench_client.analysis.statistics.log_ratio import exponential
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
+from specbench_client.metrics.rows import Columns
 
 SPEEDUP = (
     "Predicted for the mix: (Σ w·T / Σ w·E) of the arm ÷ (Σ w·T / Σ w·E) of the baseline, w: share of requests, T and"
@@ -75,9 +76,9 @@ def of_requests(given: Mapping[str, float], pairs: Pairs) -> dict[str, float] | 
 def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     """Predict; None where a category has no pair with all its parts. `given`: shares of requests, summing to 1."""
     inside = _of_mix(pairs, given)
-    rows, parts = inside.rows, _parts(inside)
+    parts = _parts(inside)
     whole: Mask = np.asarray(~np.isnan(parts[:4]).any(axis=0), dtype=np.bool_)
-    kept = rows.loc[whole, ["repeat", "prompt_id"]].assign(category=rows.loc[whole, "category" + BASELINE])
+    kept = keys_of(inside).loc[whole]
     if set(kept["category"]) != set(given):
         return None
     sums = MixSums.of(kept, parts[:, whole], given)
@@ -89,8 +90,7 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
 
 
 def _of_mix(pairs: Pairs, given: Mapping[str, float]) -> Pairs:
-    inside = pairs.rows["category" + BASELINE].isin(list(given)).to_numpy(bool)
-    return Pairs(pairs.rows[inside].reset_index(drop=True), int(inside.sum()), 0)
+    return pairs.among(pairs.rows["category" + BASELINE].isin(list(given)).to_numpy(np.bool_))
 
 
 def _parts(pairs: Pairs) -> Values:
@@ -104,7 +104,7 @@ def _parts(pairs: Pairs) -> Values:
     return np.stack([tokens, times[0], baseline, times[1], np.ones(len(rows)), *acceptance])
 
 
-def _time(rows: pd.DataFrame, side: str) -> Values:
+def _time(rows: Columns, side: str) -> Values:
     return numbers(rows, "last_token_ns" + side) - numbers(rows, "intended_ns" + side)
 
 

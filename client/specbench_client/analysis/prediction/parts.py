@@ -20,9 +20,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specbench_client.analysis.estimates.speedup import keys_of
 from specbench_client.analysis.statistics.log_ratio import Laid, LogRatio
 from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
+from specbench_client.metrics.rows import Columns
 
 _COLUMNS = ("tokens", "later", "stream_ns", "flow_ns", "steps")
 Powers = Mapping[str, int]
@@ -71,18 +73,17 @@ def parted(pairs: Pairs, seed: int) -> Parted | None:
     """Take the speed-up apart; None where no pair has all parts."""
     if STEPS + ARM not in pairs.rows or not len(pairs.rows):
         return None
-    sides = {**_side(pairs, ARM), **_side(pairs, BASELINE, baseline=True)}
+    sides = {**_side(pairs.rows, ARM), **_side(pairs.rows, BASELINE, baseline=True)}
     whole: Mask = np.asarray(~np.isnan(np.stack(list(sides.values()))).any(axis=0), dtype=np.bool_)
-    rows = pairs.rows.loc[whole, ["repeat", "prompt_id"]].assign(category=pairs.rows.loc[whole, "category" + BASELINE])
+    rows = keys_of(pairs).loc[whole]
     known = {name: values[whole] for name, values in sides.items()}
     if not len(rows) or any(values.sum() <= 0 for values in known.values()):
         return None
     return Parted(Laid.of(rows, known, seed), len(rows))
 
 
-def _side(pairs: Pairs, suffix: str, *, baseline: bool = False) -> dict[str, Values]:
+def _side(rows: Columns, suffix: str, *, baseline: bool = False) -> dict[str, Values]:
     """Parts of each pair. An answer of one token has no step and no flow; one that came at once has neither told."""
-    rows = pairs.rows
     intended, first, last, tokens = (
         numbers(rows, name + suffix) for name in ("intended_ns", "first_token_ns", "last_token_ns", "tokens")
     )

@@ -80,5 +80,5 @@ def _speedup(pairs: Pairs, each: OverlapBin, by_prompt: Mapping[By, Mapping[str,
     """From too few repeats without an interval, as everywhere."""
     values = np.array([by_prompt[each.by].get(str(name), np.nan) for name in pairs.rows["prompt_id"]], dtype=np.float64)
     mine = places_of(values) == EDGES.index(each.low)
-    found = speedup(SPEEDUP, Pairs(pairs.rows[mine].reset_index(drop=True), int(mine.sum()), 0), SEED)
+    found = speedup(SPEEDUP, pairs.among(np.asarray(mine, dtype=np.bool_)), SEED)
     return found.figure if found.repeats >= REPEATS_TO_TELL else found.figure.model_copy(update={"interval": None})

@@ -7,10 +7,11 @@ import pandas as pd
 
 from specbench_api.outcome.slices import LengthClass, Slice, Slices
 from specbench_client.analysis.estimates.figures import Sample
-from specbench_client.analysis.slices.places import Places
+from specbench_client.analysis.slices.places import Steps
 from specbench_client.analysis.slices.requests import by_turn, in_class, length_classes, slice_of, spread_by_request
 from specbench_client.analysis.slices.steps import Class, by_place, ranges
 from specbench_client.metrics.frame import numbers, steady
+from specbench_client.metrics.rows import Columns, Rows
 from specbench_client.metrics.walk import ANSWER, CONTEXTS, POSITIONS, THOUGHT
 
 _POSITIONS, _CONTEXTS = ranges(POSITIONS), ranges(CONTEXTS)
@@ -31,36 +32,35 @@ ONE_LENGTH = "all answers have one length"
 NO_TURNS = "every request is the first turn of its conversation"
 
 
-def slices_of(rows: pd.DataFrame, seed: int | None, drafts: int) -> Slices:
+def slices_of(rows: pd.DataFrame | Rows, seed: int | None, drafts: int) -> Slices:
     """Slice the tidy rows of a cell, over all its repeats.
 
     `seed`: of the intervals; without one there are none. `drafts`: most draft tokens a step, 0 where it is not known.
     """
     sample = Sample(steady(rows), seed)
-    places = Places.of(sample.rows)
-    has_thoughts = bool((places.part == THOUGHT).any())
+    places = Steps(sample.rows)
+    has_thoughts = places.thoughts
     classes, how = length_classes(sample.rows)
     found = Slices(
         acceptance_by_request=spread_by_request(sample),
-        by_position=by_place(sample, places, places.position, _POSITIONS, drafts),
-        by_context=by_place(sample, places, places.context, _CONTEXTS, drafts),
+        by_position=by_place(sample, places, "position", _POSITIONS, drafts),
+        by_context=by_place(sample, places, "context", _CONTEXTS, drafts),
         by_length=[_of_length(sample, places, each, drafts) for each in classes],
         length_classes=how if classes else "",
         by_turn=by_turn(sample, drafts),
-        by_part=by_place(sample, places, places.part, _PARTS, drafts) if has_thoughts else [],
+        by_part=by_place(sample, places, "part", _PARTS, drafts) if has_thoughts else [],
         placed_share=places.share,
     )
     return found.model_copy(update={"missing": _missing(found, sample.rows)})
 
 
-def _of_length(sample: Sample, places: Places, each: Class, drafts: int) -> LengthClass:
+def _of_length(sample: Sample, places: Steps, each: Class, drafts: int) -> LengthClass:
     mine = in_class(sample.rows, each)
-    inside = places.among(mine)
-    steps: list[Slice] = by_place(sample, inside, inside.position, _POSITIONS, drafts)
+    steps: list[Slice] = by_place(sample, places.among(mine), "position", _POSITIONS, drafts)
     return LengthClass(whole=slice_of(sample, mine, each, drafts), by_position=steps)
 
 
-def _missing(found: Slices, rows: pd.DataFrame) -> dict[str, str]:
+def _missing(found: Slices, rows: Columns) -> dict[str, str]:
     unplaced = NO_DRAFTS if found.placed_share is None else UNPLACED
     no_tokens = bool(np.isnan(numbers(rows, "tokens")).all())
     reasons = {

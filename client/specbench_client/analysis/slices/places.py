@@ -1,22 +1,30 @@
-"""All steps of a cell whose place is known, as one table of sums; what slices of steps are cut from."""
+"""The steps of a cell whose place is known, as tables of sums, a piece of its rows each; slices are cut from them.
+
+Classes are few and steps are many: whoever sums over them does so piece by piece. The sums are of whole numbers, so
+they are the same however the rows are cut.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.metrics.frame import Mask, numbers, walks
-from specbench_client.metrics.walk import classes
+from specbench_client.metrics.rows import Columns, pieces
+from specbench_client.metrics.walk import THOUGHT, classes
 
 Codes = NDArray[np.integer]
+Dimension = Literal["position", "context", "part"]
 
 
 @dataclass(frozen=True)
 class Places:
-    """One entry a row of the cell and class of place: see `metrics.walk`. `row`: which row of the cell it is of."""
+    """One entry a row and class of place: see `metrics.walk`. `row`: which row of the cell it is of."""
 
     row: Codes
     position: Codes
@@ -24,24 +32,53 @@ class Places:
     part: Codes
     steps: Codes
     tokens: Codes
-    share: float | None
-    """Of the rows that tell their steps, the share that could be placed; None where none tells them."""
 
-    @classmethod
-    def of(cls, rows: pd.DataFrame) -> Places:
-        """Read them from steady tidy rows. Rows whose acceptance is not believed tell no steps any more."""
-        telling = (numbers(rows, "steps") >= 1) & rows["acceptance_source"].notna().to_numpy(bool)
-        kept = walks(rows)
-        codes, steps, tokens = kept.fields
-        share = int((kept.known & telling).sum()) / int(telling.sum()) if telling.any() else None
-        places = cls(kept.owner, *classes(codes), steps, tokens, share)
-        return places if telling.all() else places.among(telling)
+    def of(self, dimension: Dimension) -> Codes:
+        """Return the class of each entry."""
+        return {"position": self.position, "context": self.context, "part": self.part}[dimension]
 
-    def among(self, mine: Mask) -> Places:
-        """Return the entries of these rows alone. `mine`: one flag a row of the cell."""
-        return self._where(mine[self.row])
 
-    def _where(self, kept: Mask) -> Places:
-        columns = (self.row, self.position, self.context, self.part)
-        row, position, context, part = (column[kept] for column in columns)
-        return Places(row, position, context, part, self.steps[kept], self.tokens[kept], self.share)
+@dataclass(frozen=True)
+class Steps:
+    """The steps of steady tidy rows. `mine`: which rows are meant, one flag a row; None for all."""
+
+    rows: Columns
+    mine: Mask | None = None
+
+    def pieces(self) -> Iterator[Places]:
+        """Yield the steps of one piece of the rows after the other."""
+        begun = 0
+        for piece in pieces(self.rows):
+            size = len(piece)
+            meant = _telling(piece) if self.mine is None else _telling(piece) & self.mine[begun : begun + size]
+            yield _places(piece, meant, begun)
+            begun += size
+
+    def among(self, mine: Mask) -> Steps:
+        """Return the steps of these rows alone, of all rows that there are."""
+        return Steps(self.rows, mine)
+
+    @cached_property
+    def share(self) -> float | None:
+        """Of the rows that tell their steps, the share that could be placed; None where none tells them."""
+        told = [(_telling(piece), walks(piece).known) for piece in pieces(self.rows)]
+        telling = sum(int(tells.sum()) for tells, _ in told)
+        return sum(int((tells & known).sum()) for tells, known in told) / telling if telling else None
+
+    @cached_property
+    def thoughts(self) -> bool:
+        """Whether any step wrote a thought."""
+        return any(bool((piece.part == THOUGHT).any()) for piece in self.pieces())
+
+
+def _telling(rows: Columns) -> Mask:
+    """Which rows tell their steps: those whose acceptance is not believed do not any more."""
+    telling: Mask = (numbers(rows, "steps") >= 1) & rows["acceptance_source"].notna().to_numpy(np.bool_)
+    return telling
+
+
+def _places(rows: Columns, meant: Mask, begun: int) -> Places:
+    """The steps of these rows, of which the first has the number `begun` in the cell."""
+    kept = walks(rows)
+    codes, steps, tokens = (field[meant[kept.owner]] for field in kept.fields)
+    return Places(kept.owner[meant[kept.owner]] + begun, *classes(codes), steps, tokens)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.slices import Slice, Spread
 from specbench_client.analysis.estimates.figures import Sample, ratio_figures
 from specbench_client.analysis.slices.steps import Class, span
 from specbench_client.metrics import acceptance, pace
 from specbench_client.metrics.frame import Mask, Values, numbers
+from specbench_client.metrics.rows import Columns, among
 
 RATIOS = (acceptance.EMITTED_POOLED, acceptance.VERIFIED_POOLED, acceptance.RATE, pace.TPOT_MS_POOLED)
 """What is shown of each class."""
@@ -28,7 +28,7 @@ BY_QUARTILE = (
 
 def slice_of(sample: Sample, mine: Mask, each: Class, drafts: int) -> Slice:
     """Return the slice of the rows that are marked, of which there is at least one."""
-    rows = sample.rows[mine].reset_index(drop=True)
+    rows = among(sample.rows, mine)
     steps = numbers(rows, "steps")
     return Slice(
         label=each.label,
@@ -52,7 +52,7 @@ def by_turn(sample: Sample, drafts: int) -> list[Slice]:
     return [slice_of(sample, turns == each.code, each, drafts) for each in classes]
 
 
-def length_classes(rows: pd.DataFrame) -> tuple[list[Class], str]:
+def length_classes(rows: Columns) -> tuple[list[Class], str]:
     """Return the classes of output tokens that these rows fill, and how they were chosen; none of one length alone.
 
     The literature's where two of them hold enough prompts for an interval; else the rows' own quartiles.
@@ -60,8 +60,9 @@ def length_classes(rows: pd.DataFrame) -> tuple[list[Class], str]:
     tokens = numbers(rows, "tokens")
     known = ~np.isnan(tokens) & (tokens >= 1)
     of_class = np.searchsorted(LITERATURE, tokens[known], side="right")
-    prompts = rows["prompt_id"][known].groupby(of_class).nunique()
-    if (prompts >= PROMPTS_OF_A_CLASS).sum() >= 2:
+    prompts = rows["prompt_id"][known]
+    counts = [prompts[of_class == each].nunique() for each in np.unique(of_class)]
+    if sum(count >= PROMPTS_OF_A_CLASS for count in counts) >= 2:
         return _filled(LITERATURE, tokens[known]), BY_LITERATURE
     if not known.any():
         return [], ""
@@ -70,7 +71,7 @@ def length_classes(rows: pd.DataFrame) -> tuple[list[Class], str]:
     return _filled(lows, tokens[known]), BY_QUARTILE
 
 
-def in_class(rows: pd.DataFrame, each: Class) -> Mask:
+def in_class(rows: Columns, each: Class) -> Mask:
     """Return which rows have as many output tokens."""
     tokens = numbers(rows, "tokens")
     inside: Mask = (tokens >= (each.low or 0)) & (tokens <= (np.inf if each.high is None else each.high))

@@ -16,7 +16,7 @@ import numpy as np
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.slices import Slice
 from specbench_client.analysis.estimates.figures import Sample, within
-from specbench_client.analysis.slices.places import Codes, Places
+from specbench_client.analysis.slices.places import Dimension, Places, Steps
 from specbench_client.analysis.statistics.bootstrap import Layout
 from specbench_client.analysis.statistics.levels import Levels, interval, ratio_influence, resampled
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limited
@@ -49,10 +49,10 @@ def span(low: int, high: int | None) -> str:
     return f"{low:,} and more" if high is None else f"{low:,}–{high:,}" if high > low else f"{low:,}"
 
 
-def by_place(sample: Sample, places: Places, codes: Codes, classes: Sequence[Class], drafts: int) -> list[Slice]:
-    """Return the slice of every class that any step is in. `codes`: the class of each entry of `places`."""
-    found = [each for each in classes if (codes == each.code).any()]
-    sums = [_Sums.of(sample.layout, places, codes == each.code) for each in found]
+def by_place(sample: Sample, steps: Steps, dimension: Dimension, classes: Sequence[Class], drafts: int) -> list[Slice]:
+    """Return the slice of every class of this dimension that any step is in."""
+    told = _summed(sample.layout, steps, dimension, classes)
+    found, sums = [each for each in classes if each.code in told], list(told.values())
     if not found:
         return []
     samples: Sequence[Values] = [np.empty((0, 2))] * len(found)
@@ -72,15 +72,6 @@ class _Sums:
     steps: Values
     requests: int
 
-    @classmethod
-    def of(cls, layout: Layout, places: Places, mine: Mask) -> _Sums:
-        rows = places.row[mine]
-        tokens, steps = (
-            layout.matrix(np.bincount(rows, column[mine], layout.prompt_of.size).astype(np.float64))
-            for column in (places.tokens, places.steps)
-        )
-        return cls(tokens, steps, int(np.unique(rows).size))
-
     @property
     def prompts(self) -> Mask:
         reached: Mask = self.steps.sum(axis=0) > 0
@@ -92,6 +83,33 @@ class _Sums:
             samples, repeats = draws[:, 0] / draws[:, 1], self.tokens.sum(axis=1) / self.steps.sum(axis=1)
         reached = self.prompts
         return Levels(value, samples, ratio_influence(self.tokens[:, reached], self.steps[:, reached]), repeats)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(self.tokens + other.tokens, self.steps + other.steps, self.requests + other.requests)
+
+
+def _summed(layout: Layout, steps: Steps, dimension: Dimension, classes: Sequence[Class]) -> dict[int, _Sums]:
+    """The sums of each class that any step is in, by its number and in the order of the classes."""
+    found: dict[int, _Sums] = {}
+    for piece in steps.pieces():
+        codes = piece.of(dimension)
+        for each in classes:
+            mine = codes == each.code
+            if mine.any():
+                more = _sums_of(layout, piece, mine)
+                found[each.code] = found[each.code] + more if each.code in found else more
+    return {each.code: found[each.code] for each in classes if each.code in found}
+
+
+def _sums_of(layout: Layout, piece: Places, mine: Mask) -> _Sums:
+    rows = piece.row[mine]
+    cells = layout.repeat_of[rows] * layout.prompts + layout.prompt_of[rows]
+    shape = layout.repeats, layout.prompts
+    tokens, steps = (
+        np.bincount(cells, column[mine].astype(np.float64), shape[0] * shape[1]).astype(np.float64).reshape(shape)
+        for column in (piece.tokens, piece.steps)
+    )
+    return _Sums(tokens, steps, int(np.unique(rows).size))
 
 
 def _slice(sample: Sample, each: Class, sums: _Sums, draws: Values, drafts: int) -> Slice:

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import special
 
 from specbench_api.outcome.summary import REPEATS_TO_TELL
 from specbench_client.analysis.statistics.draws import Codes, Draw, sums
 from specbench_client.analysis.statistics.draws import draws as draws_of
 from specbench_client.metrics.frame import Mask, Values
+from specbench_client.metrics.rows import Columns
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -107,14 +109,23 @@ class Layout:
         return Layout(self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, many, weights)
 
 
-def layout_of(rows: pd.DataFrame) -> Layout:
+def layout_of(rows: Columns) -> Layout:
     """Read the layout from the columns repeat, prompt_id and category."""
     repeat_of, repeats = pd.factorize(rows["repeat"], sort=True)
     prompt_of, prompts = pd.factorize(rows["prompt_id"], sort=True)
-    firsts = pd.Series(rows["category"].to_numpy(), index=prompt_of).groupby(level=0).first()
+    firsts = _firsts(rows["category"], prompt_of, len(prompts))
     strata, _ = pd.factorize(firsts, use_na_sentinel=False)
     stratum_of = _told_apart(np.asarray(strata, dtype=np.intp))
     return Layout(np.asarray(repeat_of), np.asarray(prompt_of), stratum_of, len(repeats), len(prompts))
+
+
+def _firsts(categories: pd.Series, prompt_of: Codes, prompts: int) -> NDArray[np.object_]:
+    """The category of each prompt, the first that is known; None where none is."""
+    known = np.flatnonzero(categories.notna().to_numpy(np.bool_) & (prompt_of >= 0))
+    told, firsts = np.unique(prompt_of[known], return_index=True)
+    found = np.full(prompts, None, dtype=np.object_)
+    found[told] = categories.to_numpy(object)[known[firsts]]
+    return found
 
 
 def _told_apart(strata: Codes) -> Codes:

@@ -16,8 +16,9 @@ import pandas as pd
 from specbench_api.outcome.stepcost import StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.load import Level
-from specbench_client.metrics.frame import Values, by_point, flags, numbers, steady
+from specbench_client.metrics.frame import Values, flags, numbers, points_of, steady
 from specbench_client.metrics.pace import STEP_MS, TPOT_MS, flow_ms
+from specbench_client.metrics.rows import Columns, Rows, among, pieces, read
 
 _READ = [
     "point",
@@ -33,6 +34,8 @@ _READ = [
     "drafted_tokens",
 ]
 """All that it asks of a row: it is copied."""
+_ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
+"""Of the answers among which a request was."""
 REQUESTS_MIN = 5
 """A median of fewer is no observation."""
 
@@ -52,18 +55,17 @@ class Place:
         return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
 
 
-def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
+def observation(place: Place, rows: pd.DataFrame | Rows) -> StepObservation | None:
     """Return the observation of a cell's tidy rows, or None where steps, times or lengths are not told."""
-    told = rows[_READ].assign(_steps=_steps(rows, place.arm))
-    inside = steady(told)
+    inside = steady(rows)
     step_ms, contexts = _step_ms(inside, place.arm), _contexts(inside)
     known = ~(np.isnan(step_ms) | np.isnan(contexts))
     drafts = _draft_tokens(inside, place)
     if known.sum() < REQUESTS_MIN or drafts is None:
         return None
-    seen = [_seen_by_each(point, "_steps") for point in by_point(told, [*_READ, "_steps"])]
+    seen = [_seen_by_each(point, place.arm) for point in points_of(rows, _READ)]
     others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*seen, strict=True))
-    context = float(contexts[known].mean()) + others * _by_steps(contexts, numbers(inside, "_steps"))
+    context = float(contexts[known].mean()) + others * _by_steps(contexts, _steps(inside, place.arm))
     return StepObservation(
         run=place.run,
         arm=place.arm.name,
@@ -79,28 +81,28 @@ def observation(place: Place, rows: pd.DataFrame) -> StepObservation | None:
     )
 
 
-def _step_ms(rows: pd.DataFrame, arm: Arm) -> Values:
+def _step_ms(rows: Columns, arm: Arm) -> Values:
     """Time per step; without drafts a step is a token."""
     return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
 
 
-def _steps(rows: pd.DataFrame, arm: Arm) -> Values:
+def _steps(rows: Columns, arm: Arm) -> Values:
     if arm.is_baseline:
         return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
     return numbers(rows, "steps")
 
 
-def _contexts(rows: pd.DataFrame) -> Values:
+def _contexts(rows: Columns) -> Values:
     """Tokens in the cache of each request, mean over its decode."""
     return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
 
 
-def _computed(rows: pd.DataFrame) -> Values:
+def _computed(rows: Columns) -> Values:
     """Prompt tokens that are computed; where an engine does not tell cached ones, all of them."""
     return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
 
 
-def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
+def _draft_tokens(rows: Columns, place: Place) -> float | None:
     """Draft tokens a step: as counted, else as asked for."""
     if place.arm.is_baseline:
         return 0.0
@@ -109,35 +111,59 @@ def _draft_tokens(rows: pd.DataFrame, place: Place) -> float | None:
     return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(place.asked)
 
 
-def _seen_by_each(rows: pd.DataFrame, steps: str) -> tuple[Values, Values]:
+def _seen_by_each(rows: pd.DataFrame | Rows, arm: Arm) -> tuple[Values, Values]:
     """Of each steady request of one point: mean others in decode while it was, and their prompt tokens a step."""
-    answered, looking = rows[flags(rows, "ok")], steady(rows)
-    first, last = numbers(looking, "first_token_ns"), numbers(looking, "last_token_ns")
-    flow = np.where(last > first, last - first, np.nan)
-    begun, ended = _sorted(answered, "first_token_ns"), _sorted(answered, "last_token_ns")
-    company = _waited(begun, last) - _waited(begun, first) - _waited(ended, last) + _waited(ended, first)
-    computed = _prompts_between(answered, first, last) / np.where(looking[steps] > 0, looking[steps], np.nan)
-    return company / flow - 1, computed
+    company = _Company.of(read(among(rows, flags(rows, "ok")), _ANSWERED))
+    seen = [company.seen_by(piece, arm) for piece in pieces(steady(rows))]
+    others, computed = (np.concatenate(each) for each in zip(*seen, strict=True))
+    return others, computed
 
 
-def _sorted(rows: pd.DataFrame, name: str) -> Values:
-    values = numbers(rows, name)
-    return np.sort(values[~np.isnan(values)])
+@dataclass(frozen=True)
+class _Running:
+    """Moments in order, and the sum of those before each of them."""
+
+    moments: Values
+    sums: Values
+
+    @classmethod
+    def of(cls, moments: Values) -> _Running:
+        ordered = np.sort(moments[~np.isnan(moments)])
+        return cls(ordered, np.concatenate([[0.0], np.cumsum(ordered)]))
+
+    def waited(self, until: Values) -> Values:
+        """Sum over the moments before each of these of the time since."""
+        before = np.searchsorted(self.moments, until)
+        return np.asarray(before * until - self.sums[before], dtype=np.float64)
 
 
-def _waited(events: Values, until: Values) -> Values:
-    """Sum over events before each moment of the time since; `events` in order."""
-    before = np.searchsorted(events, until)
-    return np.asarray(before * until - np.concatenate([[0.0], np.cumsum(events)])[before], dtype=np.float64)
+@dataclass(frozen=True)
+class _Company:
+    """All answers of a point. `tokens`: prompt tokens that were computed before each of them began, and in all."""
 
+    begun: _Running
+    ended: _Running
+    tokens: Values
 
-def _prompts_between(rows: pd.DataFrame, first: Values, last: Values) -> Values:
-    """Computed prompt tokens whose answers began in (first, last]: their prefill lay among the steps of that while."""
-    known = rows[~np.isnan(numbers(rows, "first_token_ns"))].sort_values("first_token_ns")
-    tokens = np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))])
-    at = numbers(known, "first_token_ns")
-    before, until = (np.searchsorted(at, moment, side="right") for moment in (first, last))
-    return np.asarray(tokens[until] - tokens[before], dtype=np.float64)
+    @classmethod
+    def of(cls, answered: pd.DataFrame) -> _Company:
+        begun, ended = (_Running.of(numbers(answered, name)) for name in ("first_token_ns", "last_token_ns"))
+        known = answered[~np.isnan(numbers(answered, "first_token_ns"))].sort_values("first_token_ns")
+        return cls(begun, ended, np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))]))
+
+    def seen_by(self, looking: Columns, arm: Arm) -> tuple[Values, Values]:
+        """Of each of these requests: mean others in decode while it was, and their prompt tokens a step."""
+        first, last = numbers(looking, "first_token_ns"), numbers(looking, "last_token_ns")
+        flow = np.where(last > first, last - first, np.nan)
+        company = self.begun.waited(last) - self.begun.waited(first)
+        company = company - self.ended.waited(last) + self.ended.waited(first)
+        steps = _steps(looking, arm)
+        return company / flow - 1, self._prompts_between(first, last) / np.where(steps > 0, steps, np.nan)
+
+    def _prompts_between(self, first: Values, last: Values) -> Values:
+        """Computed prompt tokens whose answers began in (first, last]: their prefill lay among the steps then."""
+        before, until = (np.searchsorted(self.begun.moments, moment, side="right") for moment in (first, last))
+        return np.asarray(self.tokens[until] - self.tokens[before], dtype=np.float64)
 
 
 def _by_steps(values: Values, steps: Values) -> float:

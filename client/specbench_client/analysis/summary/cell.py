@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
@@ -31,9 +30,10 @@ from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.analysis.stepcost.observe import Place, observation
 from specbench_client.metrics.acceptance import limited
 from specbench_client.metrics.divergence import Divergence
-from specbench_client.metrics.frame import Values, steady
+from specbench_client.metrics.frame import Values, numbers, steady
 from specbench_client.metrics.pace import STREAM_TPS
 from specbench_client.metrics.pairing import Pairs, pair
+from specbench_client.metrics.rows import Rows
 from specbench_client.metrics.table import CATEGORY_RATIOS
 from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
 from specbench_client.trust.evidence import CellEvidence, finding_of
@@ -48,7 +48,7 @@ class Measured:
     arm: Arm
     workload: Workload
     level: Level
-    rows: pd.DataFrame
+    rows: Rows
     points: tuple[PointSummary, ...]
     slo: Slo | None = None
 
@@ -175,7 +175,9 @@ def _repeats(baseline: Measured | None) -> Values:
     """The baseline's stream_tps of each repeat that has one."""
     if baseline is None:
         return np.empty(0)
-    rates = [STREAM_TPS.value(rows) for _, rows in steady(baseline.rows).groupby("repeat")]
+    inside = steady(baseline.rows)
+    repeats = numbers(inside, "repeat")
+    rates = [STREAM_TPS.value(inside.among(repeats == repeat)) for repeat in np.unique(repeats)]
     return np.array([rate for rate in rates if rate], dtype=np.float64)
 
 
@@ -199,14 +201,14 @@ class _OfCategory:
 def _by_category(measured: Measured, pairs: Pairs | None) -> dict[str, _OfCategory]:
     """By category. With one category they would say the cell's own again, and are left out."""
     rows = steady(measured.rows)
-    names = sorted({str(name) for name in rows["category"] if name is not None})
+    names = sorted({str(name) for name in rows["category"].unique() if name is not None})
     if len(names) < 2:
         return {}
     return {name: _of_category(name, measured, rows, pairs).as_told for name in names}
 
 
-def _of_category(name: str, measured: Measured, rows: pd.DataFrame, pairs: Pairs | None) -> _OfCategory:
-    mine, seed = rows[(rows["category"] == name).to_numpy(bool)].reset_index(drop=True), measured.seed
+def _of_category(name: str, measured: Measured, rows: Rows, pairs: Pairs | None) -> _OfCategory:
+    mine, seed = rows.among((rows["category"] == name).to_numpy(np.bool_)), measured.seed
     figures = ratio_figures(Sample(mine, seed), limited(CATEGORY_RATIOS, measured.arm.most_drafts))
     prompts = int(mine["prompt_id"].nunique())
     if pairs is None:

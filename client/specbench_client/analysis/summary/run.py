@@ -17,7 +17,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.analysis.decision.asked import Asked, targets_of
 from specbench_client.analysis.decision.recommend import recommend
 from specbench_client.analysis.estimates.energy import Power, with_energy
-from specbench_client.analysis.estimates.rows import Parts, rows_of
+from specbench_client.analysis.estimates.rows import Parts, rows_laid_down
 from specbench_client.analysis.lossless.judge import losslessness
 from specbench_client.analysis.prediction.occupancy import explained
 from specbench_client.analysis.stepcost.families import step_costs
@@ -27,6 +27,7 @@ from specbench_client.analysis.summary.crossovers import crossovers
 from specbench_client.analysis.summary.seen import arms_seen
 from specbench_client.analysis.summary.verdict import Verdict, verdict_of
 from specbench_client.metrics.divergence import divergence
+from specbench_client.shelf import MemoryShelf, Shelves
 from specbench_client.trust.evidence import RunEvidence, finding_of
 from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
 
@@ -41,6 +42,7 @@ def summarise_run(
     coverage: Mapping[str, Coverage] | None = None,
     slo: Slo | None = None,
     power: Power | None = None,
+    shelves: Shelves = MemoryShelf,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
@@ -49,17 +51,22 @@ def summarise_run(
     were kept and answers differ. `created`: RFC 3339.
     `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
     `slo`: by which goodput is judged. `power`: samples while the points were measured, where there are some.
+    `shelves`: where the rows of an arm lie while it is compared; in memory, if nothing else is said.
     """
-    judged = judged_cells(plan, summaries, records, slo)
+    judged = judged_cells(plan, summaries, records, slo, shelves)
     return answer(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, power=power)
 
 
 def judged_cells(
-    plan: Plan, summaries: Sequence[PointSummary], records: Mapping[str, Parts], slo: Slo | None = None
+    plan: Plan,
+    summaries: Sequence[PointSummary],
+    records: Mapping[str, Parts],
+    slo: Slo | None = None,
+    shelves: Shelves = MemoryShelf,
 ) -> list[Judged]:
     """Judge every cell of which anything was measured, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries))
-    return with_claims([each for slot in slots for each in _judge_slot(plan, slot, records, slo)])
+    return with_claims([each for slot in slots for each in _judge_slot(plan, slot, Kept(records, shelves), slo)])
 
 
 def answer(
@@ -139,24 +146,33 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
     return summary.workload, summary.level
 
 
-def _judge_slot(plan: Plan, slot: _Slot, records: Mapping[str, Parts], slo: Slo | None) -> list[Judged]:
+@dataclass(frozen=True)
+class Kept:
+    """The records of all points, and where tidy rows are laid down."""
+
+    records: Mapping[str, Parts]
+    shelves: Shelves
+
+
+def _judge_slot(plan: Plan, slot: _Slot, kept: Kept, slo: Slo | None) -> list[Judged]:
     """Judge the baseline first; where it is invalid, no comparison with it is valid.
 
-    Rows of one arm are kept beside the baseline's, whatever the number of arms.
+    Rows of one arm are laid down beside the baseline's, whatever the number of arms.
     """
     arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
-    baseline = _measured(plan, arms[0], slot, records, slo) if arms[0].is_baseline else None
+    baseline = _measured(plan, arms[0], slot, kept, slo) if arms[0].is_baseline else None
     judged = [judge(baseline, None)] if baseline else []
     for arm in arms[len(judged) :]:
-        measured = _measured(plan, arm, slot, records, slo)
-        judged.append(_beside(measured, baseline, records) if baseline else judge(measured, None))
+        measured = _measured(plan, arm, slot, kept, slo)
+        judged.append(_beside(measured, baseline, kept.records) if baseline else judge(measured, None))
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, records: Mapping[str, Parts], slo: Slo | None) -> Measured:
+def _measured(plan: Plan, arm: Arm, slot: _Slot, kept: Kept, slo: Slo | None) -> Measured:
     points = _points_of(arm, slot)
-    return Measured(plan, arm, slot.workload, slot.level, rows_of(plan, points, records), points, slo)
+    rows = rows_laid_down(plan, points, kept.records, kept.shelves())
+    return Measured(plan, arm, slot.workload, slot.level, rows, points, slo)
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import numbers
 from specbench_client.metrics.pairing import ARM, BASELINE
+from specbench_client.metrics.rows import Columns
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -27,10 +27,10 @@ NS_PER_MS = 1e6
 def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if evidence.pairs is None or evidence.level.concurrency != 1:
         return []
-    first = evidence.pairs.rows[numbers(evidence.pairs.rows, "turn") == 0]
-    middles = [
-        (_middle(rows, ARM), _middle(rows, BASELINE)) for _, rows in first.groupby("repeat") if len(rows) >= PAIRS_MIN
-    ]
+    first = evidence.pairs.among(numbers(evidence.pairs.rows, "turn") == 0)
+    repeats = numbers(first.rows, "repeat")
+    by_repeat = [first.among(repeats == repeat).rows for repeat in np.unique(repeats)]
+    middles = [(_middle(rows, ARM), _middle(rows, BASELINE)) for rows in by_repeat if len(rows) >= PAIRS_MIN]
     if not middles or not all(_is_early(mine, theirs) for mine, theirs in middles):
         return []
     mine, theirs = (float(np.median(side)) for side in zip(*middles, strict=True))
@@ -41,7 +41,7 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=mine / theirs, threshold=1 - EARLIER)]
 
 
-def _middle(rows: pd.DataFrame, side: str) -> float:
+def _middle(rows: Columns, side: str) -> float:
     """The median time to the first token of one side (ms)."""
     return float(np.median(numbers(rows, "first_token_ns" + side) - numbers(rows, "intended_ns" + side))) / NS_PER_MS
 

@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import numbers, steady
+from specbench_client.metrics.frame import Mask, numbers, steady
 from specbench_client.metrics.pairing import with_pass
+from specbench_client.metrics.prompts import by_prompt
+from specbench_client.metrics.rows import Columns, Rows, read
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -32,9 +34,9 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if 0 < asked < CLEARLY_SAMPLED:
         return []
     told = _compared(evidence.rows, longest=LONGEST if evidence.greedy else np.inf)
-    if told["prompt_id"].nunique() < PROMPTS_MIN:
+    if len(told) < PROMPTS_MIN:
         return []
-    same = float(told["same"].groupby(told["prompt_id"]).mean().mean())
+    same = float(told.mean())
     wrong, least = (1 - same, GREEDY_OTHERS) if evidence.greedy else (same, SAMPLED_SAME)
     if wrong <= least:
         return []
@@ -48,17 +50,32 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=wrong, threshold=least)]
 
 
-def _compared(rows: pd.DataFrame, longest: float) -> pd.DataFrame:
-    """First turns of a length that tells, beside the same prompt and pass in the first repeat."""
-    first_turns = with_pass(steady(rows[_READ]))
-    tokens = numbers(first_turns, "tokens")
-    fit = (numbers(first_turns, "turn") == 0) & (tokens >= SHORTEST) & (tokens <= longest)
-    known = first_turns[fit & first_turns["output_sha256"].notna().to_numpy(np.bool_)]
-    first = known[known["repeat"] == known["repeat"].min()]
-    others = known[known["repeat"] != known["repeat"].min()]
-    both: pd.DataFrame = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
-    both["same"] = (both["output_sha256"] == both["output_sha256_first"]).astype(float)
-    return both
+def _compared(rows: Rows, longest: float) -> pd.Series:
+    """Of each prompt the share of its first turns that are the same as in the first repeat, of a length that tells."""
+    inside = steady(rows)
+    repeats = numbers(inside, "repeat")[_fit(inside, longest)]
+    earliest = float(repeats.min()) if repeats.size else 0.0
+    each = [_same(read(inside.at(places), _READ), longest, earliest) for (places,) in by_prompt((inside,))]
+    shares: pd.Series = pd.concat(each)
+    return shares
+
+
+def _same(rows: pd.DataFrame, longest: float, earliest: float) -> pd.Series:
+    """The same of some prompts, all of whose steady rows these are. `earliest`: the first repeat."""
+    numbered = with_pass(rows)
+    known = numbered[_fit(numbered, longest)]
+    first, others = (known[known["repeat"] == earliest], known[known["repeat"] != earliest])
+    both = others.merge(first, on=["prompt_id", "pass"], suffixes=("", "_first"))
+    same = (both["output_sha256"] == both["output_sha256_first"]).astype(float)
+    shares: pd.Series = same.groupby(both["prompt_id"]).mean()
+    return shares
+
+
+def _fit(rows: Columns, longest: float) -> Mask:
+    """Which rows are first turns of a length that tells, with a known answer."""
+    tokens, answers = numbers(rows, "tokens"), numbers(rows, "output_sha256")
+    fit: Mask = (numbers(rows, "turn") == 0) & (tokens >= SHORTEST) & (tokens <= longest) & ~np.isnan(answers)
+    return fit
 
 
 CHECK: Check[CellEvidence] = Check(

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS
+from specbench_client.metrics.rows import Columns
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -26,7 +26,8 @@ STEPS_MIN = 100
 def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if evidence.pairs is None or evidence.level.concurrency is None:
         return []
-    ratios = [_ratio(rows) for _, rows in evidence.pairs.rows.groupby("repeat")]
+    repeats = numbers(evidence.pairs.rows, "repeat")
+    ratios = [_ratio(evidence.pairs.among(repeats == repeat).rows) for repeat in np.unique(repeats)]
     known = [ratio for ratio in ratios if ratio is not None]
     if not known or max(known) >= 1 - SHORTER:
         return []
@@ -38,13 +39,13 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=middle, threshold=1 - SHORTER)]
 
 
-def _ratio(rows: pd.DataFrame) -> float | None:
+def _ratio(rows: Columns) -> float | None:
     """Mean step of the arm over the baseline's, over the pairs of one repeat; None where steps are few or not told."""
     mine, theirs = _step(rows, ARM), _step(rows, BASELINE)
     return None if mine is None or theirs is None else mine / theirs
 
 
-def _step(rows: pd.DataFrame, side: str) -> float | None:
+def _step(rows: Columns, side: str) -> float | None:
     steps = numbers(rows, STEPS + side)
     times = numbers(rows, "last_token_ns" + side) - numbers(rows, "first_token_ns" + side)
     known = (steps > 0) & ~np.isnan(times)

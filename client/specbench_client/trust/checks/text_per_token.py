@@ -13,6 +13,7 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import numbers, steady
+from specbench_client.metrics.rows import Rows, read
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
 
@@ -40,9 +41,9 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=abs(ours / base - 1), threshold=SHARE)]
 
 
-def _by_prompt(rows: pd.DataFrame) -> pd.DataFrame:
+def _by_prompt(rows: Rows) -> pd.DataFrame:
     """Bytes of text and tokens of each prompt's steady answers, of those that have both."""
-    inside = steady(rows)
+    inside = read(steady(rows), ["prompt_id", "text_bytes", "tokens"])
     told = inside[inside["text_bytes"].notna().to_numpy(np.bool_) & (numbers(inside, "tokens") > 0)]
     sums = told.assign(size=told["text_bytes"]).groupby("prompt_id")[["size", "tokens"]].sum()
     return sums[sums["size"] > 0]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.frame import steady
+from specbench_client.metrics.rows import Rows
 from specbench_client.metrics.window import deliveries
 from specbench_client.trust.check import Check
 from specbench_client.trust.evidence import CellEvidence, Seen
@@ -45,13 +45,13 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     return [Seen(Severity.DOUBT, message, value=ratio, threshold=speedup.value)]
 
 
-def _turns(rows: pd.DataFrame, streams: int) -> float:
+def _turns(rows: Rows, streams: int) -> float:
     """Steady requests of a stream in one repeat, on the mean."""
     inside = steady(rows)
     return len(inside) / streams / max(1, inside["repeat"].nunique())
 
 
-def _output_tps(rows: pd.DataFrame) -> float | None:
+def _output_tps(rows: Rows) -> float | None:
     tokens, seconds = deliveries(rows)
     return float(tokens.sum() / seconds.sum()) if seconds.size else None
 

@@ -23,7 +23,7 @@ def _outside(evidence: CellEvidence) -> Iterator[Seen]:
     for member in evidence.workload.dataset.members or []:
         if member.output_tokens is None:
             continue
-        tokens = numbers(rows[(rows["category"] == member.name).to_numpy(np.bool_)], "tokens")
+        tokens = numbers(rows.among((rows["category"] == member.name).to_numpy(np.bool_)), "tokens")
         known = tokens[~np.isnan(tokens)]
         if known.size < ANSWERS_MIN:
             continue
