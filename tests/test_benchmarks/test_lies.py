@@ -17,6 +17,8 @@ from virtual_time.world import World
 pytestmark = pytest.mark.draws
 
 QUIET = Noise(run=0.0, step=0.0, hiccup_share=0.0)
+NOTES = {"NotInterleaved", "NoisyBaseline", "ShortAnswers", "OneStream", "FewPrompts", "Simulated"}
+"""What is noted of honest worlds: what they are asked for, and that no engine serves them."""
 SMALL = World(seed=3, prompts=24, repeats=1, output_mean=30, max_tokens=64)
 
 
@@ -36,6 +38,7 @@ def test_a_lie_is_caught(name: str) -> None:
 def test_an_honest_run_raises_no_alarm(number: int) -> None:
     summary = run_of(honest(number))
     assert [finding for finding in summary.findings if finding.severity is not Severity.NOTE] == []
+    assert {finding.check for finding in summary.findings} <= NOTES
     assert summary.trustworthy
 
 

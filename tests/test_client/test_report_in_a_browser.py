@@ -17,12 +17,11 @@ from specbench_client.analysis.oracle.policies import Pricing
 from specbench_client.analysis.oracle.published import PUBLISHED_H100
 from specbench_client.analysis.oracle.report import Named, Subject, oracle_report
 from specbench_client.analysis.oracle.told import Told, both, single
-from specbench_client.analysis.slices.accepted import accepted_map
 from specbench_client.report.html import render_html, render_plots
 from specbench_client.report.plots.oracle_picture import oracle_picture
 from specbench_testing.browser import CHROMIUM, Browser
 from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import invalid, wide, with_cells, without_baseline
+from specbench_testing.summaries import invalid, mapped, wide, without_baseline
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.process]
 
@@ -77,18 +76,6 @@ def summaries() -> dict[str, tuple[World, RunSummary]]:
         "maps and parts": (WORLDS["fitted"], mapped(WORLDS["fitted"], run_of_world(WORLDS["fitted"]))),
         "nothing measured": (plain, run_of_world(plain, Lies(measured=lambda _: False))),
     }
-
-
-def mapped(world: World, summary: RunSummary) -> RunSummary:
-    """With a line a request, as an answer that is made of stored records has it."""
-    points = {point.hash: point for point in world.plan.points}
-    cells = []
-    for cell in summary.cells:
-        slices, first = cell.slices, points[cell.points[0]]
-        if slices is not None and slices.by_position and cell.level.concurrency == 1:
-            slices = slices.model_copy(update={"accepted_map": accepted_map([world.records(first)], 0)})
-        cells.append(cell.model_copy(update={"slices": slices}))
-    return with_cells(summary, cells)
 
 
 def oracle_page() -> str:

@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.report.plots.along import Along, draw_along
-from specbench_client.report.plots.axes import NAME_MAX, shortened
+from specbench_client.report.plots.axes import NAME_MAX, SLANT_IN, shortened, slant_in
 from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars
 from specbench_client.report.plots.boxes import Box, Boxes, draw_boxes
 from specbench_client.report.plots.canvas import Panel, svg
@@ -360,3 +360,8 @@ def test_a_name_is_no_formula_and_no_markup() -> None:
     text = svg(Panel(lambda axes, *, theme: draw_bars(axes, data=data, theme=theme)), "name", 'says "<b>"')
     assert "$a_b$ &lt;b&gt;&amp;" in text
     assert 'aria-label="says &quot;&lt;b&gt;&quot;"' in text
+
+
+def test_only_names_that_are_slanted_need_room_below_an_axis() -> None:
+    assert slant_in(["ngram", "eagle3"]) == 0
+    assert slant_in(["a-drafter-with-a-name", "another-drafter-of-a-name"]) == pytest.approx(25 * SLANT_IN)

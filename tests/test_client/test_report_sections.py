@@ -23,7 +23,7 @@ from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_client.report.plots.sections.throughput import throughput
 from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
 from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid, wide, with_cells, without, without_baseline
+from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid, mapped, wide, with_cells, without, without_baseline
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -258,6 +258,9 @@ def test_a_picture_is_told_in_words() -> None:
 def test_a_large_run_makes_a_page_of_a_stated_size() -> None:
     world = World(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
     summary = wide(
-        run_of_world(world, Lies(simulated=True)), arms=20, loads=8, name="a-drafter-with-a-long-name-{}".format
+        mapped(world, run_of_world(world, Lies(simulated=True))),
+        arms=20,
+        loads=8,
+        name="a-drafter-with-a-long-name-{}".format,
     )
     assert len(render_html(world.plan, summary).encode()) < SIZE_MAX_BYTES

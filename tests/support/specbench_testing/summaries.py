@@ -8,6 +8,8 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
+from specbench_client.analysis.slices.accepted import accepted_map
+from specbench_testing.records import World
 
 OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
 """The plot that worlds of short prompts have not: all their steps are of one class of context."""
@@ -30,6 +32,19 @@ def wide(summary: RunSummary, arms: int, loads: int, name: Callable[[int], str] 
         for arm in range(arms):
             factor = (1 + load) * (1 + 0.04 * arm) / (1 + 0.08 * load)
             cells.append(scaled(drafter, level=level, factor=factor).model_copy(update={"arm": name(arm)}))
+    return with_cells(summary, cells)
+
+
+def mapped(world: World, summary: RunSummary) -> RunSummary:
+    """With a line a request at the lightest load, as an answer that is made of stored records has it."""
+    points, lightest = {point.hash: point for point in world.plan.points}, world.plan.load.levels[0]
+    cells = []
+    for cell in summary.cells:
+        slices = cell.slices
+        if slices is not None and slices.by_position and cell.level == lightest:
+            lines = accepted_map([world.records(points[cell.points[0]])], 0)
+            slices = slices.model_copy(update={"accepted_map": lines})
+        cells.append(cell.model_copy(update={"slices": slices}))
     return with_cells(summary, cells)
 
 

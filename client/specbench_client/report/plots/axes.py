@@ -17,6 +17,8 @@ LETTERS_PT = 9
 SMALL_PT = 8
 NAME_MAX = 32
 """Letters of a name in a plot: an arm's is never longer. Those of categories may be; the tables have them whole."""
+SLANT_IN = 0.037
+"""Height of a letter in a slanted name: half its width, at 30 degrees."""
 SLANTED_FROM = 38
 """Letters under one axis from which on its labels are slanted."""
 
@@ -41,14 +43,28 @@ def grid(axes: Axes, along: str = "y") -> None:
 
 def named_x(axes: Axes, labels: Sequence[str]) -> None:
     """One tick a place, named; slanted where the names are long, thinned where places are very many."""
-    every = max(1, -(-len(labels) // 16))
-    shown = [shortened(label) if place % every == 0 else "" for place, label in enumerate(labels)]
-    slanted = sum(len(label) + 1 for label in shown) > SLANTED_FROM
+    shown = _shown(labels)
+    slanted = _slanted(shown)
     axes.xaxis.set_major_locator(FixedLocator(list(range(len(labels)))))
     axes.xaxis.set_minor_locator(NullLocator())
     turn: Looks = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if slanted else {}
     axes.set_xticks(range(len(labels)), shown, **turn)
     axes.set_xlim(-0.6, len(labels) - 0.4)
+
+
+def slant_in(labels: Sequence[str]) -> float:
+    """Inches that slanted names take below the axis, beyond what a line of letters does; 0 where they lie."""
+    shown = _shown(labels)
+    return SLANT_IN * max(map(len, shown)) if _slanted(shown) else 0.0
+
+
+def _shown(labels: Sequence[str]) -> list[str]:
+    every = max(1, -(-len(labels) // 16))
+    return [shortened(label) if place % every == 0 else "" for place, label in enumerate(labels)]
+
+
+def _slanted(shown: Sequence[str]) -> bool:
+    return sum(len(label) + 1 for label in shown) > SLANTED_FROM
 
 
 def named_y(axes: Axes, labels: Sequence[str]) -> None:

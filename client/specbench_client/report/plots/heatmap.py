@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path as MplPath
 
 from specbench_client.report.plots.axes import SMALL_PT, Looks, named_x, named_y
 from specbench_client.report.plots.ink import Theme
@@ -27,6 +28,8 @@ CELLS_MAX = 1600
 """More cells than this are not told apart, and make the page heavy: means of neighbours are fewer."""
 NUMBERED_COLUMNS = 14
 """With more columns there is no room for numbers."""
+SHADES = 12
+"""On each side of the middle, where cells have no numbers: more are not told apart."""
 FAINTEST = 0.1
 """A smaller difference never has the full colour, though nothing else on the map were as great."""
 ROW_IN = 0.3
@@ -73,19 +76,18 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
         raise ValueError(f"{len(data.rows)} × {len(data.columns)} cells are more than {CELLS_MAX}: condense them")
     farthest = max(data.farthest or data.reach, FAINTEST)
     numbered = len(data.columns) <= NUMBERED_COLUMNS and data.row_in >= LETTERS_IN
-    for row, values in enumerate(data.values):
+    if not numbered:
+        _shade(axes, data, farthest, theme)
+    for row, values in enumerate(data.values if numbered else ()):
         for column, value in enumerate(values):
-            if value is None and not numbered:
-                continue
             colour = None if value is None else colour_of((value - data.middle) / farthest)
             looks: Looks = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **looks))
-            if numbered:
-                text = "–" if value is None else data.form.format(value)
-                if data.counts and value is not None:
-                    text += f" ({data.counts[row][column]})"
-                ink = theme.ink if colour is None else ink_on(colour)
-                axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
+            text = "–" if value is None else data.form.format(value)
+            if data.counts and value is not None:
+                text += f" ({data.counts[row][column]})"
+            ink = theme.ink if colour is None else ink_on(colour)
+            axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
     named_x(axes, data.columns)
     axes.set_xlim(-0.5, len(data.columns) - 0.5)
     every = max(1, math.ceil(LETTERS_IN / data.row_in))
@@ -93,6 +95,24 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
     axes.set_ylim(len(data.rows) - 0.5, -0.5)
     scale = "" if numbered else f" ({_scale(data, farthest)})"
     axes.set_xlabel(data.x_label + scale)
+
+
+def _shade(axes: Axes, data: HeatMap, farthest: float, theme: Theme) -> None:
+    """Cells without numbers: one path a shade, of few, so that a map of a thousand cells is no heavier than a table."""
+    shades: dict[int, list[MplPath]] = {}
+    for row, values in enumerate(data.values):
+        for column, value in enumerate(values):
+            if value is not None:
+                share = max(-1.0, min(1.0, (value - data.middle) / farthest))
+                shades.setdefault(round(share * SHADES), []).append(_square(row, column))
+    for shade, squares in shades.items():
+        looks: Looks = {"facecolor": colour_of(shade / SHADES), "edgecolor": theme.paper, "linewidth": 0.8}
+        axes.add_patch(PathPatch(MplPath.make_compound_path(*squares), **looks))
+
+
+def _square(row: int, column: int) -> MplPath:
+    low, high, left, right = row - 0.5, row + 0.5, column - 0.5, column + 0.5
+    return MplPath([(left, low), (right, low), (right, high), (left, high), (left, low)], closed=True)
 
 
 def _scale(data: HeatMap, farthest: float) -> str:

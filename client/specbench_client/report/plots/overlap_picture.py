@@ -6,6 +6,7 @@ from functools import partial
 
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.replay import OverlapBin, ReplayReport
+from specbench_client.report.plots.axes import slant_in
 from specbench_client.report.plots.canvas import Panel
 from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, height_of
 from specbench_client.report.plots.picture import Picture
@@ -34,7 +35,9 @@ def _drawn(report: ReplayReport, of: str) -> Drawn | None:
         values = tuple(tuple(_value(each, of, column) for column in columns) for each in bins)
         rows = tuple(f"{range_of(each)} ({each.answers:,})" for each in bins)
         data = HeatMap(rows, tuple(columns), values, "arm" if of == "speedups" else "n-gram's knobs", middle=1.0)
-        panels.append(Panel(partial(draw_heatmap, data=data), name, _words(data), height_of(len(rows))))
+        panels.append(
+            Panel(partial(draw_heatmap, data=data), name, _words(data), height_of(len(rows)) + slant_in(columns))
+        )
         figures += known(figure for each in bins for figure in _figures(each, of).values())
     if not figures:
         return None

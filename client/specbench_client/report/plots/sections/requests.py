@@ -11,7 +11,7 @@ from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, height_
 from specbench_client.report.plots.sections.cells import lightest
 from specbench_client.report.plots.sections.section import Drawn
 
-ARMS_MAX = 4
+ARMS_MAX = 2
 """Arms of a workload that are drawn: a map is heavy, and the others may be asked for one by one."""
 ROW_IN = 0.13
 NOTE = (
