@@ -32,7 +32,7 @@ LONG = 40
 """Rows of a table from which on it is folded, or has a window of its own; on paper it is whole."""
 
 PROSE = 60
-"""Characters of a cell from which on it is read as sentences: on a telephone its column is as wide as most of the screen."""
+"""Characters of a cell from which on it is read as sentences: on a telephone its column is as wide as the screen."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,9 @@ _NAMES: dict[Name, str] = {
     Name.ENGINE: r"engine|framework|server",
     Name.ENGINE_VERSION: r"engine ?version|version|release",
     Name.CONCURRENCY: r"concurrency|concurrent (?:requests|users|streams)|batch(?: size)?|bs|streams|users",
-    Name.DRAFT_LENGTH: r"k|γ|gamma|num ?speculative ?tokens|(?:draft|speculation) length|(?:draft|spec(?:ulative)?) tokens",
+    Name.DRAFT_LENGTH: (
+        r"k|γ|gamma|num ?speculative ?tokens|(?:draft|speculation) length|(?:draft|spec(?:ulative)?) tokens"
+    ),
     Name.TEMPERATURE: r"temperature|temp|t",
     Name.ACCEPTANCE_RATE: r"(?:draft )?accept(?:ance)?(?: (?:rate|ratio))?|ar",
     Name.ALPHA: r"α|alpha|conditional acceptance(?: rate)?|per token acceptance(?: rate)?",
@@ -83,9 +85,7 @@ _NAMES: dict[Name, str] = {
     Name.E2E_SPEEDUP: r"(?:e2e|end to end|latency) speed ?up",
     Name.TPOT_SPEEDUP: r"tpot speed ?up|tpot ratio",
     Name.THROUGHPUT_SPEEDUP: r"throughput (?:speed ?up|ratio|gain|improvement)|relative throughput",
-    Name.THROUGHPUT: (
-        r"(?:(?:throughput|output) ?)?(?:tps|tok(?:ens)? (?:per )?s(?:ec(?:ond)?)?)|output throughput"
-    ),
+    Name.THROUGHPUT: r"(?:(?:throughput|output) ?)?(?:tps|tok(?:ens)? (?:per )?s(?:ec(?:ond)?)?)|output throughput",
     Name.REQUESTS_PER_HOUR: r"req(?:uests)? (?:per )?h(?:our)?|requests an hour",
     Name.PRICE: r"(?:dollars|usd|price|cost|\$) (?:per )?h(?:our)?|(?:dollars|price) an hour",
     Name.COST_PER_REQUEST: r"(?:cost|\$|dollars|price) (?:per |a )?req(?:uest)?",

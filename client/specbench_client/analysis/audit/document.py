@@ -102,8 +102,8 @@ class Document:
     """Tables of one publication.
 
     `settings`: columns that were taken for settings because they are no quantity. `doubled`: columns that were not read
-    because another one tells the same quantity, each with that one. `unread`: columns of another statistic than median or mean, or of a latency of nobody knows
-    what.
+    because another one tells the same quantity, each with that one. `unread`: columns of another statistic than median
+    or mean, or of a latency of nobody knows what.
     """
 
     source: str

@@ -52,9 +52,10 @@ def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
     share = float(half[long].mean()) if long.any() else 0.0
     if share <= ANSWERS_SHARE:
         return []
+    whose = _by_whom(evidence, "half an answer", _half_an_answer_ms(evidence))
     message = (
         f"of {share:.0%} of the answers half the chunks and more, of several steps, arrived at one time: times to the"
-        f" first token and per token are not the engine's; {_by_whom(evidence, 'half an answer', _half_an_answer_ms(evidence))}"
+        f" first token and per token are not the engine's; {whose}"
     )
     return [Seen(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
 
@@ -69,9 +70,10 @@ def _gathered(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
         return []
     severity = _severity(evidence, sure=share > INVALID_SHARE)
     threshold = INVALID_SHARE if severity is Severity.INVALID else DOUBT_SHARE
+    whose = _by_whom(evidence, "a step", _step_ms(evidence))
     message = (
         f"{share:.0%} of the chunks arrived together with a later step's and bear its time: times to the first token"
-        f" and gaps between chunks are off by whole steps; {_by_whom(evidence, 'a step', _step_ms(evidence))}"
+        f" and gaps between chunks are off by whole steps; {whose}"
     )
     return [Seen(severity, message, value=share, threshold=threshold)]
 
