@@ -9,14 +9,12 @@ from typing import Any
 import click
 
 
-class FiniteNumber(click.ParamType):
+class FiniteNumber(click.types.FloatParamType):
     """A number. `nan` makes every comparison false: it is refused, as `inf` is."""
-
-    name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As click's own, of finite numbers alone."""
-        number = float(click.FLOAT.convert(value, param, ctx))
+        number = float(super().convert(value, param, ctx))
         return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
 
 
