@@ -16,6 +16,7 @@ from specbench_api.spec.load import Load
 from specbench_client.report import html
 from specbench_client.report.html import breakable, coded, load_text, render_html
 from specbench_client.report.plots import PAGE, Plot, png, svgs
+from specbench_client.report.plots.page import png_title
 from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_testing.records import Lies, World, run_of_world
 from specbench_testing.summaries import OF_ONE_CLASS, invalid
@@ -281,3 +282,8 @@ def test_what_is_to_be_typed_stands_as_code_and_is_no_markup() -> None:
     page = render_html(WORLD.plan, plain().model_copy(update={"findings": [finding]}))
     assert "<p>mend it: <code>specbench run --new</code></p>" in page
     assert "`" not in re.sub(r"<(style|svg).*?</\1>", "", page, flags=re.DOTALL)
+
+
+def test_the_png_says_what_hollow_marks_are_where_there_are_any() -> None:
+    assert png_title(invalid(plain())).endswith("\nHollow: a check made it invalid.")
+    assert "Hollow" not in png_title(plain())

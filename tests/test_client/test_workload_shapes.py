@@ -51,6 +51,7 @@ def test_the_hint_is_of_files_of_ones_own_alone(source: Source, columns: Mapping
 
 
 def test_every_set_that_is_named_has_a_loader_under_that_name() -> None:
-    rows = [{"question": "q", "answer": "a"}, {"conversations": []}, {"code": "c", "change_request": "r"}]
-    named = [shape_hint(Source.JSONL, row).split("columns of ")[1].split(":")[0] for row in rows]
+    rows = [("question", "answer"), ("conversations",), ("code", "change_request")]
+    hints = [shape_hint(Source.JSONL, dict.fromkeys(row, "x")) for row in rows]
+    named = [hint.split("columns of ")[1].split(":")[0] for hint in hints]
     assert all(Source(name) in LOADERS for name in named)
