@@ -174,6 +174,6 @@ def _hours(cost: Cost) -> list[str]:
     return [
         f"still to do: {cost.engine_seconds / SECONDS_AN_HOUR:.1f} hours of engines, {cost.gpu_hours:.1f} GPU-hours",
         f"  assumed: {assumed.launch_seconds} s for each of {cost.launches} launches (model load, first completion),",
-        f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load does not tell how long they take;",
+        f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load tells no time;",
         "  other seconds: as a SpecBenchCampaign without axes, by budget.launchSeconds and pointSeconds",
     ]
