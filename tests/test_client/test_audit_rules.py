@@ -146,11 +146,42 @@ def test_a_column_of_two_bases_is_named_with_the_prefill_share_that_forbids_it()
     assert bases(prefill_ms=50) == []  # too little of a request to tell the bases apart
 
 
+def test_a_loss_that_rounds_to_minus_nothing_is_lawful() -> None:
+    rows = lawful(0.310332835411577, 46.0, 10.0, (0, 1, 15))
+    assert rows[-1]["cost reduction"] == "-0.0%"
+    assert found(audited(rows)) == []
+
+
 def test_a_setting_that_we_do_not_know_keeps_rows_apart() -> None:
     rows = [{**row, "dataset": "a"} for row in lawful()] + [{**row, "dataset": "b"} for row in lawful(0.4)]
     report = audited(rows)
     assert (found(report), report.settings) == ([], ["dataset"])
     assert "RepeatedSetting" in found(audited([{key: row[key] for key in row if key != "dataset"} for row in rows]))
+
+
+POST = """
+| Setup | Spec tokens | Acceptance | Acceptance length | TPOT (ms) | TTFT p95 | Speedup | tokens/sec | latency (s) |
+|---|---|---|---|---|---|---|---|---|
+| No spec | - | - | - | 20.1 | 210 | 1.0x | 49 | 4.1 |
+| EAGLE-3 | 3 | 62% | 2.86 | 9.0 | 240 | 2.2x | 110 | 1.9 |
+| EAGLE-3 | 5 | 71% | 3.2 | 7.1 | 245 | 3.6x | 140 | 1.5 |
+"""
+
+
+def test_a_table_of_a_post_is_read_by_its_own_headings_and_what_is_not_read_keeps_no_rows_apart() -> None:
+    report = audit(read_document(POST, "post.md", {"concurrency": "1"}))
+    steps = {"AcceptanceByDraftLength", "StepTimeByDraftLength"}
+    assert set(found(report)) == steps | {"SpeedupAboveTokens", "SpeedupAboveParts", "ThroughputRatio"}
+    assert report.settings == []
+    assert {rule.rule for rule in report.asked if rule.asked} > {"SpeedupBasis", "ThroughputAboveStreams"}
+    unread = [limit for limit in report.limits if "was not read" in limit]
+    assert [limit.split("'")[1] for limit in unread] == ["TTFT p95", "latency (s)"]
+
+
+def test_a_second_column_of_words_for_the_method_tells_rows_apart() -> None:
+    rows = [{"method": "eagle3", "variant": name, "k": 3, "AL": length} for name, length in (("a", 2.5), ("b", 2))]
+    report = audited(rows)
+    assert (found(report), report.settings) == ([], ["variant"])
 
 
 def test_the_published_benchmark_shows_the_faults_that_are_known_of_it() -> None:

@@ -102,6 +102,7 @@ def test_nothing_to_draw_says_what_was_left_out(
     assert exit_code(["curve", unfinished, "--by", "temperature", "--output", "json"]) == Exit.BAD_INPUT
     told = capsys.readouterr()
     assert "there is nothing to draw" in told.err
+    assert "`specbench report` tells of each run what its checks found, and what to do about it" in told.err
     assert json.loads(told.out)["error"]["reason"] == "NothingToDraw"
 
 

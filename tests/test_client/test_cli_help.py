@@ -69,3 +69,8 @@ def test_dataset_list_names_every_source() -> None:
     lines = CliRunner().invoke(dataset, ["list"]).output.splitlines()
     named = [line.split("│")[1].strip() for line in lines if line.startswith("│")]
     assert [name for name in named if name] == [str(source) for source in LOADERS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_option_tells_a_bound_that_it_does_not_have(name: str) -> None:
+    assert "None" not in CliRunner().invoke(cli, [name, "--help"]).output

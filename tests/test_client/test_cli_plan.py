@@ -52,6 +52,20 @@ def test_the_estimate_is_of_the_load_that_was_asked_for(
     assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
 
 
+def test_gpu_hours_are_told_of_a_run_that_asks_for_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2})))
+    assert exit_code(["plan", file]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "still to do: 0.2 hours of engines, 0.5 GPU-hours" in told
+    assert "300 s for each of 2 launches" in told
+    assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
+    size = json.loads(capsys.readouterr().out)["estimate"]
+    hours = (2 * 300 + 4 * 60) / 3600
+    assert (size["engineHours"], size["gpuHours"]) == pytest.approx((hours, 2 * hours))
+    assert planned(tmp_path, OPEN, "--output", "json") == Exit.OK
+    assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] is None, "of a machine, nobody counts hours"
+
+
 def test_an_empty_place_for_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
     assert "no place for the results" in capsys.readouterr().err

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.finding import Finding, Severity
 from specbench_client.cli import exit_code
 from specbench_client.cli.report import POINTS_STAND
 from specbench_client.cli.show import show
@@ -84,6 +85,12 @@ def test_the_terminal_tells_of_each_check_what_to_do_and_how_many_more_it_found(
         said = f"{group.severity} {group.check}: {group.messages[0]}{group.more} to do {group.remedy}"
         assert " ".join(said.split()) in told
     assert f"again {measure_again(WORLD.plan)}" in told
+
+
+def test_what_only_follows_from_other_findings_comes_behind_them() -> None:
+    told = [("BaselineInvalid", "Invalid"), ("ClientSaturated", "Invalid"), ("Chunky", "Doubt")]
+    found = [Finding(check=check, severity=Severity(severity), message="m") for check, severity in told]
+    assert [group.check for group in grouped(found)] == ["ClientSaturated", "BaselineInvalid", "Chunky"]
 
 
 def test_a_run_of_which_nothing_is_measured_shows_no_empty_table(

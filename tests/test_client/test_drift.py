@@ -195,6 +195,17 @@ def test_windows_are_pieces_of_requests_or_of_time() -> None:
     assert timed[0].begun is not None
 
 
+def test_a_change_that_no_chart_sees_and_an_interval_does_is_told_as_both() -> None:
+    few = judge_drift(requests(1, 1000), requests(2, 30, worse=0.88), Wanted())
+    assert not few.alarm
+    assert few.changes[0].change.interval is not None
+    assert few.changes[0].change.interval.high < 0
+    said = [limit for limit in few.limits if limit.startswith("No chart passed its limit")]
+    assert [("the whole change" in limit, "a longer current log decides" in limit) for limit in said] == [(True, True)]
+    same = judge_drift(requests(1), requests(1), Wanted())
+    assert not any(limit.startswith("No chart passed its limit") for limit in same.limits)
+
+
 def test_requests_without_a_step_are_counted_and_left_out() -> None:
     table = log(1, 10)
     table.loc[0, "steps"] = 0
@@ -209,6 +220,7 @@ def test_requests_without_a_step_are_counted_and_left_out() -> None:
     [
         (log(1, 20), log(2), "20 requests tell their acceptance; 50 are needed"),
         (log(1), log(2).assign(steps=0), "no request tells its acceptance"),
+        (log(1).rename(columns={"steps": "num_steps"}), log(2), r"left out: 400\) \(steps and accepted_tokens"),
         (log(1).assign(accepted_tokens=30, steps=30), log(2), "there is no spread"),
     ],
 )

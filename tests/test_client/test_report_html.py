@@ -14,8 +14,9 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 from specbench_api.spec.load import Load
 from specbench_client.report import html
-from specbench_client.report.html import breakable, load_text, render_html
+from specbench_client.report.html import breakable, coded, load_text, render_html
 from specbench_client.report.plots import PAGE, Plot, png, svgs
+from specbench_client.report.plots.page import png_title
 from specbench_client.report.plots.sections.table import SECTIONS
 from specbench_testing.records import Lies, World, run_of_world
 from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid
@@ -273,3 +274,18 @@ def test_the_png_is_a_png(made: Callable[[], RunSummary]) -> None:
 )
 def test_a_cell_breaks_between_numbers_and_words_and_never_inside_an_interval(text: str, lines: list[str]) -> None:
     assert [line.replace("\u00a0", " ") for line in breakable(text).split(" ")] == lines
+
+
+def test_what_is_to_be_typed_stands_as_code_and_is_no_markup() -> None:
+    assert coded("say `run --new`, <b>") == "say <code>run --new</code>, &lt;b&gt;"
+    assert coded("a lone ` <b>") == "a lone ` &lt;b&gt;"
+    told = "mend it: `specbench run --new`"
+    finding = Finding(check="BaselineInvalid", severity=Severity.INVALID, message=told)
+    page = render_html(WORLD.plan, plain().model_copy(update={"findings": [finding]}))
+    assert "<p>mend it: <code>specbench run --new</code></p>" in page
+    assert "`" not in re.sub(r"<(style|svg).*?</\1>", "", page, flags=re.DOTALL)
+
+
+def test_the_png_says_what_hollow_marks_are_where_there_are_any() -> None:
+    assert png_title(invalid(plain())).endswith("\nHollow: a check made it invalid.")
+    assert "Hollow" not in png_title(plain())

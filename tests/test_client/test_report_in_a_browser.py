@@ -21,7 +21,7 @@ from specbench_client.report.html import render_html, render_plots
 from specbench_client.report.plots.oracle_picture import oracle_picture
 from specbench_testing.browser import CHROMIUM, Browser
 from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import invalid, mapped, wide, without_baseline
+from specbench_testing.summaries import invalid, mapped, talkative, wide, without_baseline
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.process]
 
@@ -71,7 +71,7 @@ def summaries() -> dict[str, tuple[World, RunSummary]]:
         "long names": (WORLDS["long"], run_of_world(WORLDS["long"])),
         "open loop": (WORLDS["open"], run_of_world(WORLDS["open"])),
         "seven arms at two loads": (plain, wide(summary, arms=7, loads=2)),
-        "all invalid": (plain, invalid(summary)),
+        "all invalid": (plain, talkative(invalid(summary))),
         "no baseline": (plain, without_baseline(summary)),
         "maps and parts": (WORLDS["fitted"], mapped(WORLDS["fitted"], run_of_world(WORLDS["fitted"]))),
         "nothing measured": (plain, run_of_world(plain, Lies(measured=lambda _: False))),
@@ -144,6 +144,10 @@ def test_no_page_scrolls_sideways(seen: dict[str, Seen]) -> None:
 def test_no_table_and_no_plot_scrolls_at_a_desk_or_is_cut_off_on_paper(seen: dict[str, Seen]) -> None:
     scrolling = each(seen, "scrolling")
     assert {where: what for where, what in scrolling.items() if "telephone" not in where} == {}
+
+
+def test_no_row_is_so_tall_that_a_telephone_shows_nothing_but_its_first_columns(seen: dict[str, Seen]) -> None:
+    assert each(seen, "tall") == {}
 
 
 def test_letters_are_read_against_what_lies_behind_them(seen: dict[str, Seen]) -> None:

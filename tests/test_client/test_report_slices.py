@@ -15,6 +15,7 @@ from specbench_client.cli import exit_code
 from specbench_client.report.slices import DIMENSIONS, slices_dimensions, slices_markdown
 from specbench_client.report.tables import csv, markdown
 from specbench_testing.records import World, run_of_world
+from specbench_testing.summaries import invalid
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -60,6 +61,11 @@ def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
     assert figure.interval is not None
     shown = f"{figure.value:.2f} [{figure.interval.low:.2f}, {figure.interval.high:.2f}]"
     assert table.sheet.rows[0] == ("ngram", "chat", "1", "1–15", f"{first.steps:,}", "120", "20", shown)
+
+
+def test_rows_of_a_cell_that_a_check_made_invalid_say_so() -> None:
+    tables = slices_dimensions(invalid(SUMMARY_OF_IT))
+    assert {row[2] for table in tables for row in table.sheet.rows} == {"1 invalid"}
 
 
 def test_why_a_dimension_is_missing_is_told_once_for_the_cells_that_lack_it() -> None:

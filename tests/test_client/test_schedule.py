@@ -32,6 +32,7 @@ from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
 from specbench_testing.kept import keep
 from specbench_testing.records import run_of_world
+from specbench_testing.summaries import invalid
 from specbench_testing.virtual_engine import VirtualEngine, VirtualWorld
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -306,3 +307,15 @@ def test_a_drafter_without_steps_is_no_source() -> None:
         Emitted(draft_tokens=0, tokens=1.0, relative_error=0.0, how=How.MEASURED, source="no drafts")
     ]
     assert Arm(name="none").is_baseline
+
+
+def test_a_run_of_invalid_cells_is_not_told_to_be_analysed_again(
+    tmp_path: Path, summary: RunSummary, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = keep(WORLD, tmp_path / "out", UID, points=1)
+    broken = invalid(summary).model_copy(update={"step_costs": []})
+    FolderStore(tmp_path / "out" / run_root(plan.namespace, plan.name, UID)).put(SUMMARY, broken.to_json().encode())
+    assert exit_code(["schedule", str(tmp_path / "out")]) == Exit.BAD_INPUT
+    told = capsys.readouterr().err
+    assert "no cell with a drafter is valid: specbench report" in told
+    assert "--recompute" not in told

@@ -121,7 +121,8 @@ def test_who_gathered_is_told_by_the_clients_own_watch() -> None:
         lies = Lies(records=at_once(0.3).records, watch=seen)
         return next(each.message for each in found(lies, "none") if each.check == "ChunksGathered")
 
-    assert "the engine, or somebody between, holds chunks back: the client was in time (its loop was 0.4" in told(0.4)
+    assert "somebody between, holds chunks back: the client was in time for that (its loop was 0.4 ms late" in told(0.4)
+    assert "and half an answer takes " in told(0.4), "late by less than that is in time only for that"
     assert "the client was late itself (900.0 ms" in told(900.0)
     assert told(None).endswith("the client read late, or the engine, or somebody between, holds chunks back")
 

@@ -6,7 +6,7 @@ import click
 
 from specbench_api.outcome.curves import Basis, Curves
 from specbench_client.cli.consoles import page
-from specbench_client.cli.options import FiniteRange
+from specbench_client.cli.options import FiniteNumber
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 
@@ -15,6 +15,7 @@ WHOLE = ("draft-tokens", "concurrency")
 """Between two neighbouring numbers of these there is nothing."""
 LINES = 8
 """What was left out, that a refusal names."""
+REMEDY = "`specbench report` tells of each run what its checks found, and what to do about it"
 
 
 @click.command()
@@ -22,7 +23,7 @@ LINES = 8
 @click.option("--by", type=click.Choice(AXES), required=True, help="What the curves are drawn against.")
 @click.option(
     "--at",
-    type=FiniteRange(),
+    type=FiniteNumber(),
     multiple=True,
     metavar="X",
     help="What the curves say at X; outside of them nothing. Repeatable.",
@@ -89,7 +90,7 @@ def _refuse_nothing(found: Curves) -> None:
     """Raises BadInput where there is no curve, or none that goes as far as what was asked for."""
     if not found.curves:
         lines = [f"{each.what}: {each.reason}" for each in found.left_out[:LINES]]
-        raise BadInput("\n".join(["there is nothing to draw", *lines]), "NothingToDraw")
+        raise BadInput("\n".join(["there is nothing to draw", *lines, *([REMEDY] if lines else [])]), "NothingToDraw")
     for asked in zip(*(each.predictions for each in found.curves), strict=True):
         if all(each.basis is Basis.REFUSED for each in asked):
             raise BadInput(f"--at {asked[0].message}", "OutsideOfWhatWasMeasured")

@@ -24,6 +24,7 @@ from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
 from specbench_client.dataset.percentiles import Spread
 from specbench_client.errors import BadInput
 from specbench_client.report.sheets import Sheet
+from specbench_client.workload.shapes import shape_hint
 
 NONE = "none"
 DASH = "–"
@@ -81,7 +82,7 @@ def dataset_inspect(
     if output == "json":
         click.echo(report.to_json(), nl=False)
     else:
-        _show(report)
+        _show(report, shape_hint(declared.source, rows[0].columns) if rows and not report.prompts else "")
 
 
 def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
@@ -96,14 +97,14 @@ def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
     return Counting(lambda text: len(ruler.encode_ordinary(text)), target)
 
 
-def _show(report: InspectionReport) -> None:
+def _show(report: InspectionReport, hint: str) -> None:
     console = page()
     title = f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns"
     rows = [_cells(category) for category in [*report.categories, report.overall]]
     told = [at for at, head in enumerate(COLUMNS) if head not in _ASKED_FOR or any(row[at] != DASH for row in rows)]
     columns, cells = [COLUMNS[at] for at in told], [[row[at] for at in told] for row in rows]
     console.sheet(Sheet(title, columns, cells, words=COLUMNS[:1]))
-    for line in _lines(report):
+    for line in [*_lines(report), *([hint] if hint else [])]:
         console.print(line, soft_wrap=True)
 
 

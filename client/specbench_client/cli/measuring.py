@@ -95,6 +95,7 @@ def carried_out(plan: Plan, wish: Wish) -> Outcome:
         click.echo(f"results: {place.store.uri()}", err=True)
         finished = place.finished
         failed = _measure(place, wish)
+        click.echo("analysing what was measured, and writing the report", err=True)
         summary = conclude(place.plan, place.store, slo=wish.slo)
     return Outcome(place.plan, summary, failed, place.store.uri(), finished)
 

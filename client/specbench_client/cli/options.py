@@ -9,13 +9,21 @@ from typing import Any
 import click
 
 
+class FiniteNumber(click.types.FloatParamType):
+    """A number. `nan` makes every comparison false: it is refused, as `inf` is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As click's own, of finite numbers alone."""
+        number = float(super().convert(value, param, ctx))
+        return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
+
+
 class FiniteRange(click.FloatRange):
-    """A number within bounds. `nan` lies within any, and makes every comparison false: it is refused, as `inf` is."""
+    """A number within bounds, of which one at least is given: without any, the help text would tell `x<=None`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As its base, of finite numbers alone."""
-        number = float(super().convert(value, param, ctx))
-        return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
+        return float(super().convert(FiniteNumber().convert(value, param, ctx), param, ctx))
 
 
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
+from specbench_api.campaign.estimate import SECONDS_AN_HOUR, Cost, cost_of_run
 from specbench_api.launch.launch import CONFIG_FOLDER, Launch
 from specbench_api.launch.table import LAUNCHERS
 from specbench_api.outcome.coverage import Coverage
 from specbench_api.plan.estimate import Estimate, estimate
 from specbench_api.plan.expand import expand, launch_order
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_client.cli.forewarn import at_hand, missing_here, template_here, warn
 from specbench_client.cli.options import FILE, OUTPUT, SET
 from specbench_client.cli.plan_campaign import show_plan
@@ -35,7 +36,7 @@ from specbench_client.workload.prompts import Prompts, load_prompts
 @OUTPUT
 @click.option("--results", metavar="DIR-or-URI", help="Mark what is measured there already.")
 def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
-    """Print what FILE would launch and measure; nothing is started.
+    """Print what FILE would launch and measure, and the GPU-hours that it would take; nothing is started.
 
     Of a campaign: its runs by the names that they will have, and the GPU-hours that are to be expected.
 
@@ -53,13 +54,15 @@ def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None
     measured = find_run(store, wanted).measured if store is not None else set()
     spoiling, missing = cramped(wanted), missing_here(wanted, base_dir)
     prompts = _prompts(wanted, base_dir)
-    size = estimate(wanted, {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()})
+    turns = {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()}
+    size = estimate(wanted, turns)
+    cost = cost_of_run(wanted, Budget(), measured, turns) if wanted.placement.engine_devices else None
     described = {name: _described(rows) | _rendered(wanted, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
         told = {"prompts": described, "warnings": [*spoiling, *missing]}
-        click.echo(json.dumps(_document(wanted, measured, size) | told, indent=2))
+        click.echo(json.dumps(_document(wanted, measured, size, cost) | told, indent=2))
     else:
-        click.echo(_text(wanted, measured, size))
+        click.echo(_text(wanted, measured, size, cost))
         for name, known in described.items():
             click.echo(f"{name}: " + "; ".join(f"{what}: {value}" for what, value in known.items()))
     warn(spoiling, missing)
@@ -119,7 +122,7 @@ def _launches(wanted: Plan) -> dict[str, Launch]:
     return {arm.name: LAUNCHERS[wanted.engine.kind].launch(launch_order(wanted, arm)) for arm in wanted.arms}
 
 
-def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any]:
+def _document(wanted: Plan, measured: set[str], size: Estimate, cost: Cost | None) -> dict[str, Any]:
     launches = _launches(wanted)
     return {
         **wanted.to_dict(),
@@ -132,6 +135,8 @@ def _document(wanted: Plan, measured: set[str], size: Estimate) -> dict[str, Any
             "requests": size.requests,
             "outputTokensAtMost": size.output_tokens_at_most,
             "loadSeconds": size.load_seconds,
+            "engineHours": cost and cost.engine_seconds / SECONDS_AN_HOUR,
+            "gpuHours": cost and cost.gpu_hours,
         },
     }
 
@@ -140,7 +145,7 @@ def _config_lines(name: str, text: str) -> list[str]:
     return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
 
 
-def _text(wanted: Plan, measured: set[str], size: Estimate) -> str:
+def _text(wanted: Plan, measured: set[str], size: Estimate, cost: Cost | None) -> str:
     lines = [f"{wanted.name}: {wanted.target.name} on {wanted.engine.kind}", "", "Arms"]
     for arm, launch in _launches(wanted).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
@@ -160,4 +165,15 @@ def _text(wanted: Plan, measured: set[str], size: Estimate) -> str:
         "",
         f"{size.launches} launches, {size.points} points ({len(measured)} measured already){requests}{tokens}{seconds}",
     ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_hours(cost) if cost else [])])
+
+
+def _hours(cost: Cost) -> list[str]:
+    """What GPUs are held for, of what is still to do, by the seconds that a campaign assumes."""
+    assumed = Budget()
+    return [
+        f"still to do: {cost.engine_seconds / SECONDS_AN_HOUR:.1f} hours of engines, {cost.gpu_hours:.1f} GPU-hours",
+        f"  assumed: {assumed.launch_seconds} s for each of {cost.launches} launches (model load, first completion),",
+        f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load tells no time;",
+        "  other seconds: as a SpecBenchCampaign without axes, by budget.launchSeconds and pointSeconds",
+    ]

@@ -9,7 +9,8 @@ import click
 import yaml
 
 from specbench_api.outcome.schedule import EngineSchedule
-from specbench_api.spec.drafter import DraftLength
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.spec.drafter import BASELINE_NAME, DraftLength
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.schedule.emit import ENGINES, engine_schedule
 from specbench_client.analysis.schedule.sources import Proposed, Source, apart, profiles, proposals
@@ -82,12 +83,17 @@ def schedule(
 def _source(where: str, *, latest: bool) -> Source:
     result = read_result(run_store(open_results(where), where, latest=latest))
     if not result.summary.step_costs and result.points:
-        remedy = f"analyse the records again: specbench report {where} --recompute"
-        raise BadInput(
-            f"{where}: its summary holds no step times: no cell tells its steps, or it is older: {remedy}",
-            "NoStepTimes",
-        )
+        raise BadInput(f"{where}: {_why_no_step_times(result.summary, where)}", "NoStepTimes")
     return Source(result.plan, result.summary)
+
+
+def _why_no_step_times(summary: RunSummary, where: str) -> str:
+    """Cells that a check made invalid tell no step times: to analyse those again would change nothing."""
+    drafted = [cell for cell in summary.cells if cell.arm != BASELINE_NAME]
+    if drafted and not any(cell.valid for cell in drafted):
+        return f"no cell with a drafter is valid: specbench report {where} says why, and what to do about it"
+    remedy = f"analyse the records again: specbench report {where} --recompute"
+    return f"its summary holds no step times: no cell tells its steps, or it is older: {remedy}"
 
 
 def _kinds(engine: str | None, sources: Sequence[Source]) -> list[EngineKind]:

@@ -37,7 +37,9 @@ def _summary(report: AuditReport) -> list[str]:
     found = f"{_count(len(report.findings), 'finding')} in {_count(asked, 'comparison')}"
     lines = [f"{found} by {len(report.asked) - len(silent)} of {len(report.asked)} rules"]
     lines += [f"not asked, for want of columns: {', '.join(silent)}"] if silent else []
-    lines += [f"taken for settings: {', '.join(report.settings)}"] if report.settings else []
+    told = ", ".join(report.settings)
+    lines += [f"taken for settings (rows that differ in one are not compared): {told}"] if told else []
+    lines += ["which headings are read, and what each rule asks of them: docs/audit.md"] if silent or told else []
     return lines
 
 

@@ -10,9 +10,11 @@ from specbench_api.outcome.finding import Finding, Severity
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_client.store.uids import made_ms
-from specbench_client.trust.table import REMEDIES
+from specbench_client.trust.table import BASELINE_INVALID, REMEDIES
 
 SHOWN = 4
+FOLLOWS = (BASELINE_INVALID,)
+"""Checks that only pass on what others found: to mend those is to mend these."""
 _KEPT = "What is measured is kept, and never measured again by itself. To measure anew:"
 AGAIN_HERE = f"{_KEPT} the same command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
@@ -44,9 +46,11 @@ def measure_again(plan: Plan) -> str:
 
 
 def grouped(findings: Sequence[Finding]) -> list[Group]:
-    """Group by severity and check, the worst first."""
+    """Group by severity and check, the worst first; what only follows from other findings comes behind them."""
     order = list(Severity)
-    ranked = sorted(findings, key=lambda finding: (order.index(finding.severity), finding.check))
+    ranked = sorted(
+        findings, key=lambda finding: (order.index(finding.severity), finding.check in FOLLOWS, finding.check)
+    )
     return [_group(list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))]
 
 

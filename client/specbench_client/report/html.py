@@ -31,6 +31,9 @@ _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
 """Rows of a table from which on it is folded, or has a window of its own; on paper it is whole."""
 
+PROSE = 60
+"""Characters of a cell from which on it is read as sentences: on a telephone its column is as wide as the screen."""
+
 
 @dataclass(frozen=True)
 class CategoryRow:
@@ -83,7 +86,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             arrivals=arrivals_of(summary),
             topics=topics_of(plan, summary),
             groups=grouped(summary.findings),
-            measure_again=measure_again(plan).replace("`", ""),
+            measure_again=measure_again(plan),
             categories=_categories(summary),
             windows=_windows(summary),
             plots=_marked(svgs(summary)),
@@ -95,6 +98,7 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             load=load_text(plan.load),
             number=number,
             long=LONG,
+            prose=PROSE,
             **_COLOURS,
         )
     )
@@ -116,6 +120,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters["breakable"] = breakable
+    found.filters["coded"] = coded
     return found
 
 
@@ -136,6 +141,14 @@ def breakable(text: str) -> Markup:
         inside, end, tail = rest.partition("]")
         text = f"{bare}{_TIED}[{inside.replace(' ', _TIED)}{end}{tail}"
     return Markup("<wbr>").join(_HUMPS.split(text.replace(" / ", f"{_TIED}/ ")))
+
+
+def coded(text: str) -> Markup:
+    """What stands between two backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return Markup().join([text])
+    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 _COLOURS = {"light": (*LIGHT, GREY_LIGHT), "dark": (*DARK, GREY_DARK), "palette": palette}

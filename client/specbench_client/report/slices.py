@@ -136,4 +136,5 @@ def _missing(name: str, cells: Sequence[tuple[Cell, Slices]]) -> Iterator[str]:
 
 
 def _place(cell: Cell) -> tuple[str, str, str]:
-    return cell.arm or DASH, cell.workload, cell.level.label
+    """Which cell it is; one that a check made invalid says so in each of its rows."""
+    return cell.arm or DASH, cell.workload, cell.level.label + ("" if cell.valid else " invalid")

@@ -15,6 +15,7 @@ from specbench_api.spec.dataset import Selection, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.reading import BadRow, Placeholder, Prompt, read_prompt
 from specbench_client.workload.rows import Row
+from specbench_client.workload.shapes import shape_hint
 from specbench_client.workload.sources.openai_logs import Logged
 from specbench_client.workload.sources.source import Columns, LeftOut, Loader, NoText
 
@@ -100,17 +101,19 @@ def check(converted: Converted, rows: Sequence[Row], selection: Selection, *, wi
         prompts.append(prompt)
         if isinstance(row.columns.get("logged"), Logged):
             logged[prompt.id] = row.columns["logged"]
-    _refuse_broken(problems, len(rows) + len(converted.problems), selection)
+    _refuse_broken(problems, len(rows) + len(converted.problems), selection, rows)
     if faults and not selection.allow_missing:
         raise BadInput(_named(faults, len(rows) + len(converted.faults), selection))
     return Checked(prompts, faults, logged)
 
 
-def _refuse_broken(problems: Sequence[str], rows: int, selection: Selection) -> None:
+def _refuse_broken(problems: Sequence[str], count: int, selection: Selection, rows: Sequence[Row]) -> None:
     if problems:
         more = len(problems) - _SHOWN_PROBLEMS
         shown = [f"{selection.where}, {problem}" for problem in problems[:_SHOWN_PROBLEMS]]
-        raise BadInput("\n".join([*shown, *([f"and {more} more of {rows} rows"] if more > 0 else [])]))
+        lines = [*shown, *([f"and {more} more of {count} rows"] if more > 0 else [])]
+        hint = shape_hint(selection.source, rows[0].columns) if rows else ""
+        raise BadInput("\n".join([*lines, *([hint] if hint else [])]))
 
 
 def _named(faults: Sequence[Fault], rows: int, selection: Selection) -> str:

@@ -48,6 +48,7 @@
   return {
     sideways: over(document.documentElement),
     scrolling: [...document.querySelectorAll(".scroll, .panel")].filter((e) => over(e) > 0).map(named),
+    tall: [...document.querySelectorAll("tr")].filter((e) => seen(e) && e.getBoundingClientRect().height > 300).map(named),
     faint,
     overlapping,
     outside,

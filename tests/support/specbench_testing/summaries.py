@@ -74,6 +74,15 @@ def invalid(summary: RunSummary) -> RunSummary:
     return with_cells(summary, [cell.model_copy(update={"valid": False}) for cell in summary.cells])
 
 
+def talkative(summary: RunSummary) -> RunSummary:
+    """With a recommendation whose reasons are long, as of many arms that each have several findings."""
+    told = summary.recommendation
+    assert told is not None
+    reason = "; ".join(f"drafter-{arm} cannot be chosen: invalid (ClientSaturated, ChunksGathered)" for arm in range(6))
+    choices = [choice.model_copy(update={"reason": reason}) for choice in told.choices]
+    return summary.model_copy(update={"recommendation": told.model_copy(update={"choices": choices})})
+
+
 def without_baseline(summary: RunSummary) -> RunSummary:
     """As a run that skipped its baseline has it."""
     nothing = {"speedup": None, "tpot_speedup": None}

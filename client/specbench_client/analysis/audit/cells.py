@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specbench_api.errors import Problem
 from specbench_client.analysis.audit.columns import MAY_BE_ZERO, SETTINGS, TEXTS, TIMES, WHOLE, Column, Name, column
@@ -38,21 +38,33 @@ class Table:
 class Notes:
     """What is found on the way: cells that cannot be read, columns taken for settings, and columns that say no more.
 
-    `doubled`: columns of a quantity that an earlier column of the same row tells, each with that column.
+    `unread`: columns of what was measured, but is not known well enough to be asked of. `doubled`: columns of a
+    quantity that an earlier column of the same row tells, each with that column.
     """
 
     problems: list[Problem] = field(default_factory=list)
     settings: dict[str, None] = field(default_factory=dict)
+    unread: dict[str, None] = field(default_factory=dict)
     doubled: dict[str, str] = field(default_factory=dict)
 
 
 def rows_of(table: Table, notes: Notes) -> list[Row]:
     """Read a table."""
-    columns = {title: column(title) for row in (table.facts, *table.rows) for title in row}
+    columns = {title: column(title) for title in table.facts} | _columns(table.rows)
     facts = _facts(table, columns, notes)
     rows = [_row(table, number, columns, facts, notes) for number in range(1, len(table.rows) + 1)]
     notes.problems += _of_two_units(table, columns)
     return rows
+
+
+def _columns(rows: Sequence[Raw]) -> dict[str, Column]:
+    """What each heading is. Of two columns of words for one thing (`Method`, `Variant`) the second tells rows apart."""
+    found: dict[str, Column] = {}
+    for title in dict.fromkeys(title for row in rows for title in row):
+        kind = column(title)
+        taken = kind.name in TEXTS and any(kind.name is other.name for other in found.values())
+        found[title] = replace(kind, name=None) if taken else kind
+    return found
 
 
 def _facts(table: Table, columns: Mapping[str, Column], notes: Notes) -> dict[str, _Read]:
@@ -85,6 +97,9 @@ def _row(table: Table, number: int, columns: Mapping[str, Column], facts: Mappin
 def _cell(kind: Column, text: str, path: str, into: _Read, notes: Notes) -> dict[Name, str]:
     """Read one cell into the settings or the values; returns the quantity that it tells, with its column's title."""
     settings, values = into
+    if kind.unread:
+        notes.unread.setdefault(kind.title)
+        return {}
     if kind.name is None or kind.name in TEXTS:
         if kind.name is None:
             notes.settings.setdefault(kind.title)

@@ -58,11 +58,16 @@ WHOLE = (Name.DRAFT_LENGTH, Name.CONCURRENCY)
 
 _MIDDLE = r"(?: (?:p50|median|mean|avg|average))?"
 _NAMES: dict[Name, str] = {
-    Name.METHOD: r"method|arm|drafter|approach|configuration|config|speculative method|decoding",
+    Name.METHOD: (
+        r"method|arm|drafter|approach|configuration|config|setup|variant|strategy|technique|algorithm|speculator"
+        r"|spec(?:ulative)?(?: method)?|(?:spec(?:ulative)? )?decod(?:ing|er)"
+    ),
     Name.ENGINE: r"engine|framework|server",
     Name.ENGINE_VERSION: r"engine ?version|version|release",
     Name.CONCURRENCY: r"concurrency|concurrent (?:requests|users|streams)|batch(?: size)?|bs|streams|users",
-    Name.DRAFT_LENGTH: r"k|γ|gamma|num ?speculative ?tokens|(?:draft|speculation) length|(?:draft|speculative) tokens",
+    Name.DRAFT_LENGTH: (
+        r"k|γ|gamma|num ?speculative ?tokens|(?:draft|speculation) length|(?:draft|spec(?:ulative)?) tokens"
+    ),
     Name.TEMPERATURE: r"temperature|temp|t",
     Name.ACCEPTANCE_RATE: r"(?:draft )?accept(?:ance)?(?: (?:rate|ratio))?|ar",
     Name.ALPHA: r"α|alpha|conditional acceptance(?: rate)?|per token acceptance(?: rate)?",
@@ -80,7 +85,7 @@ _NAMES: dict[Name, str] = {
     Name.E2E_SPEEDUP: r"(?:e2e|end to end|latency) speed ?up",
     Name.TPOT_SPEEDUP: r"tpot speed ?up|tpot ratio",
     Name.THROUGHPUT_SPEEDUP: r"throughput (?:speed ?up|ratio|gain|improvement)|relative throughput",
-    Name.THROUGHPUT: r"(?:(?:throughput|output) ?)?(?:tps|tok s|tokens s|tokens per second)|output throughput",
+    Name.THROUGHPUT: r"(?:(?:throughput|output) ?)?(?:tps|tok(?:ens)? (?:per )?s(?:ec(?:ond)?)?)|output throughput",
     Name.REQUESTS_PER_HOUR: r"req(?:uests)? (?:per )?h(?:our)?|requests an hour",
     Name.PRICE: r"(?:dollars|usd|price|cost|\$) (?:per )?h(?:our)?|(?:dollars|price) an hour",
     Name.COST_PER_REQUEST: r"(?:cost|\$|dollars|price) (?:per |a )?req(?:uest)?",
@@ -93,6 +98,9 @@ _UNIT = re.compile(r"[(\[](?P<bracket>[^)\]]*)[)\]]|(?:^|[\s_])(?P<tail>ns|us|µ
 _OTHER = re.compile(r"(?:p|q)(?!50$)\d+(?:\.\d+)?|min|max|minimum|maximum|minutes?|h|hours?|std|stdev|sd|best|worst")
 """In brackets: another statistic than the one that is read, or a unit that might be one."""
 
+_LATENCIES = ("latency", "mean latency", "median latency", "average latency", "avg latency")
+"""Of a token in one table, of a request in the next."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -102,6 +110,8 @@ class Column:
     name: Name | None
     units: tuple[str, ...] = ()
     """The words in brackets or at the end, in small letters; not all that is in brackets is a unit."""
+    unread: bool = False
+    """Another statistic of a quantity of ours, or a latency of nobody knows what: measured, so no setting."""
 
 
 def column(title: str) -> Column:
@@ -118,7 +128,15 @@ def column(title: str) -> Column:
     found = _known(_words(title))
     if found is None and not any(_OTHER.fullmatch(word) for word in units):
         found = _known(_words(_UNIT.sub(" ", title)))
-    return Column(title, found, units)
+    return Column(title, found, units, unread=found is None and _measured(title))
+
+
+def _measured(title: str) -> bool:
+    """Whether the heading is a measured quantity's but for the statistic: `TTFT p95`, `TPOT (ms, p99)`, `latency`."""
+    words = _words(_UNIT.sub(" ", title)).split()
+    plain = " ".join(word for word in words if not _OTHER.fullmatch(word))
+    name = _known(plain)
+    return plain in _LATENCIES or (name is not None and name not in SETTINGS)
 
 
 def _known(words: str) -> Name | None:

@@ -102,13 +102,15 @@ class Document:
     """Tables of one publication.
 
     `settings`: columns that were taken for settings because they are no quantity. `doubled`: columns that were not read
-    because another one tells the same quantity, each with that one.
+    because another one tells the same quantity, each with that one. `unread`: columns of another statistic than median
+    or mean, or of a latency of nobody knows what.
     """
 
     source: str
     tables: Mapping[str, Sequence[Row]]
     settings: tuple[str, ...] = field(default=())
     doubled: tuple[tuple[str, str], ...] = field(default=())
+    unread: tuple[str, ...] = field(default=())
 
     @property
     def rows(self) -> list[Row]:

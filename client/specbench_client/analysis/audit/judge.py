@@ -12,6 +12,7 @@ LIMITS = (
     "A finding says that numbers contradict each other, not which of them is wrong, and not why.",
 )
 DOUBLED = "Column {title!r} was not read: {read!r} tells the same quantity. Audit a table with either to ask of both."
+UNREAD = "Column {title!r} was not read: medians and means of a named quantity are (TTFT, TPOT, E2E, step time)."
 
 
 def audit(document: Document) -> AuditReport:
@@ -27,7 +28,11 @@ def audit(document: Document) -> AuditReport:
             AskedRule(rule=rule.name, says=rule.says, asked=found.asked, found=len(found.seen))
             for rule, found in looked
         ],
-        limits=[*LIMITS, *(DOUBLED.format(title=title, read=read) for title, read in document.doubled)],
+        limits=[
+            *LIMITS,
+            *(UNREAD.format(title=title) for title in document.unread),
+            *(DOUBLED.format(title=title, read=read) for title, read in document.doubled),
+        ],
     )
 
 

@@ -82,5 +82,5 @@ def read(text: str) -> tuple[Told, str] | None:
     value = float(written)
     if not isfinite(value):
         raise ValueError(f"{stripped!r} is too large")
-    low = max(0.0, value - half) if value >= 0 else value - half
+    low = value - half if written.is_signed() else max(0.0, value - half)  # -0.0 is a small loss, rounded
     return Told(value, low, value + half, found["number"]), (found["unit"] or "").lower()

@@ -31,7 +31,7 @@ def read_document(text: str, name: str, facts: Raw) -> Document:
         notes.problems.append(Problem(name, "holds no table", "give CSV, JSON or a Markdown table with a heading line"))
     if notes.problems:
         raise InvalidSpec(notes.problems)
-    return Document(source, found, tuple(notes.settings), tuple(notes.doubled.items()))
+    return Document(source, found, tuple(notes.settings), tuple(notes.doubled.items()), tuple(notes.unread))
 
 
 def _tables(text: str, name: str, notes: Notes) -> tuple[str, list[Table]]:

@@ -32,6 +32,10 @@ NO_PARTS = (
     "Mix and drafter cannot be told apart: the logs have no category in common, or one names hardly any where the other"
     " names them."
 )
+BETWEEN = (
+    "No chart passed its limit, though the interval of {what} leaves out 0. One log in twenty has such an interval by"
+    " chance; a longer current log decides."
+)
 REPEATED = (
     "{count} of the {requests} requests of {source} are there twice, with the same time, prompt and counts: a log that"
     " was joined with itself looks so, and alarms too early."
@@ -74,7 +78,7 @@ def judge_drift(reference: Requests, current: Requests, wanted: Wanted) -> Drift
         alarm=alarm,
         cause=cause,
         verdict=_verdict(charts, changes[0], cause),
-        limits=[*LIMITS, *_told_of(reference, current, changes)],
+        limits=[*LIMITS, *_told_of(reference, current, changes), *([] if alarm else _between(changes[0]))],
     )
 
 
@@ -87,21 +91,33 @@ def _told_of(reference: Requests, current: Requests, changes: Sequence[DriftChan
     ]
 
 
+def _between(change: DriftChange) -> list[str]:
+    """Where no chart alarms, which intervals leave out 0 all the same: a reader of both sees a contradiction."""
+    parts = {"the whole change": change.change, "the mix's part": change.mix, "the drafter's part": change.drafter}
+    clear = [what for what, part in parts.items() if _clear(part)]
+    return [BETWEEN.format(what=" and of ".join(clear))] if clear else []
+
+
 def _refuse(reference: Requests, current: Requests, wanted: Wanted) -> None:
     problems = []
-    if len(reference.table) < REFERENCE_MIN:
+    if reference.table.empty:
+        problems.append(_silent(reference))
+    elif len(reference.table) < REFERENCE_MIN:
         words = f"{len(reference.table)} requests tell their acceptance; {REFERENCE_MIN} are needed"
         problems.append(Problem(reference.source, words, "give a longer reference"))
     elif float(np.ptp(reference.log_lengths)) == 0:
         problems.append(Problem(reference.source, "every request has the same acceptance: there is no spread"))
     if current.table.empty:
-        problems.append(
-            Problem(current.source, "no request tells its acceptance", "steps and accepted_tokens, with steps ≥ 1")
-        )
+        problems.append(_silent(current))
     elif wanted.window_seconds is not None and current.table["time"].isna().any():
         problems.append(Problem(current.source, "windows of seconds need the time of every request", "--window N"))
     if problems:
         raise InvalidSpec(problems)
+
+
+def _silent(side: Requests) -> Problem:
+    words = f"no request tells its acceptance (left out: {side.left_out})"
+    return Problem(side.source, words, "steps and accepted_tokens, with steps ≥ 1")
 
 
 def _standardised(reference: Values, current: Values, tuning: Tuning) -> Values:

@@ -28,7 +28,7 @@ NO_THOUGHTS = (
     " reasoning parser"
 )
 NO_TOKENS = "neither engine nor client counts the tokens of an answer"
-ONE_LENGTH = "all answers have one length"
+ONE_LENGTH = "all answers, or three in four and more, have one length, which may be the limit of output.maxTokens"
 NO_TURNS = "every request is the first turn of its conversation"
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.plots import canvas
 from specbench_client.report.plots.ink import PRINT
+from specbench_client.report.plots.sections.cells import INVALID
 from specbench_client.report.plots.sections.section import Drawn
 from specbench_client.report.plots.sections.speedup import speedup
 from specbench_client.report.plots.sections.table import SECTIONS
@@ -54,5 +55,10 @@ def png(summary: RunSummary) -> bytes:
     """The plot of speed-up by load as PNG; a sentence where there is none."""
     drawn = speedup(summary)
     panels = drawn.panels if drawn else (canvas.Panel(canvas.sentence(NOTHING), height=1.2),)
-    title = f"{summary.name}\nspeed-up over the paired baseline{MARK if summary.simulated else ''}"
-    return canvas.png(panels, PRINT, title, across=2)
+    return canvas.png(panels, PRINT, png_title(summary), across=2)
+
+
+def png_title(summary: RunSummary) -> str:
+    """Above the plot that travels without its page, and so without a caption: also what hollow marks are."""
+    told = [summary.name, f"speed-up over the paired baseline{MARK if summary.simulated else ''}"]
+    return "\n".join([*told, *([INVALID] if any(not cell.valid for cell in summary.cells) else [])])

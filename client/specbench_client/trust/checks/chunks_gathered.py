@@ -52,9 +52,10 @@ def _at_once(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
     share = float(half[long].mean()) if long.any() else 0.0
     if share <= ANSWERS_SHARE:
         return []
+    whose = _by_whom(evidence, "half an answer", _half_an_answer_ms(evidence))
     message = (
         f"of {share:.0%} of the answers half the chunks and more, of several steps, arrived at one time: times to the"
-        f" first token and per token are not the engine's; {_by_whom(evidence, _half_an_answer_ms(evidence))}"
+        f" first token and per token are not the engine's; {whose}"
     )
     return [Seen(_severity(evidence, sure=True), message, value=share, threshold=ANSWERS_SHARE)]
 
@@ -69,9 +70,10 @@ def _gathered(evidence: PointEvidence, streamed: pd.DataFrame) -> list[Seen]:
         return []
     severity = _severity(evidence, sure=share > INVALID_SHARE)
     threshold = INVALID_SHARE if severity is Severity.INVALID else DOUBT_SHARE
+    whose = _by_whom(evidence, "a step", _step_ms(evidence))
     message = (
         f"{share:.0%} of the chunks arrived together with a later step's and bear its time: times to the first token"
-        f" and gaps between chunks are off by whole steps; {_by_whom(evidence, _step_ms(evidence))}"
+        f" and gaps between chunks are off by whole steps; {whose}"
     )
     return [Seen(severity, message, value=share, threshold=threshold)]
 
@@ -84,16 +86,19 @@ def _severity(evidence: PointEvidence, *, sure: bool) -> Severity:
     return Severity.INVALID if sure and evidence.drafts is not None else Severity.DOUBT
 
 
-def _by_whom(evidence: PointEvidence, enough_ms: float | None) -> str:
-    """The client, where its loop was late by as much as such gathering takes; else the engine or what lies between."""
+def _by_whom(evidence: PointEvidence, what: str, enough_ms: float | None) -> str:
+    """The client, where its loop was late by as much as such gathering takes; else the engine or what lies between.
+
+    `enough_ms`: how long `what` takes that was gathered.
+    """
     lag = evidence.watch.loop_lag_p99_ms
     if lag is None or enough_ms is None:
         return "the client read late, or the engine, or somebody between, holds chunks back"
     if lag >= enough_ms:
         late = f"the client was late itself ({lag:.1f} ms at the 99th percentile)"
         return f"{late}, or the engine, or somebody between, holds chunks back"
-    in_time = f"the client was in time (its loop was {lag:.1f} ms late at the 99th percentile)"
-    return f"the engine, or somebody between, holds chunks back: {in_time}"
+    late = f"its loop was {lag:.1f} ms late at the 99th percentile, and {what} takes {enough_ms:.1f} ms"
+    return f"the engine, or somebody between, holds chunks back: the client was in time for that ({late})"
 
 
 def _step_ms(evidence: PointEvidence) -> float | None:

@@ -1,0 +1,57 @@
+"""A published set that was taken for a file of one's own: the refusal says which it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from specbench_api.spec.dataset import Dataset, Source
+from specbench_client.cli import exit_code
+from specbench_client.errors import BadInput
+from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.shapes import shape_hint
+from specbench_client.workload.sources.table import LOADERS
+
+GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
+
+
+def test_a_published_set_is_named_where_its_rows_are_no_prompts_of_ours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "test.jsonl"
+    file.write_text(json.dumps(GSM8K) + "\n")
+    said = "these are the columns of gsm8k: say so (source: gsm8k in a spec, --source gsm8k"
+    with pytest.raises(BadInput) as refused:
+        load_prompts(Dataset(source=Source.JSONL, uri=str(file)), tmp_path)
+    assert said in str(refused.value)
+    assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none"]) == 0
+    assert said in capsys.readouterr().out
+    assert exit_code(["dataset", "inspect", str(file), "--embeddings", "none", "--source", "gsm8k"]) == 0
+    assert said not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("source", "columns", "hint"),
+    [
+        (Source.PARQUET, {"article": "a", "highlights": "b"}, "these are the columns of cnn-dailymail: "),
+        (Source.CSV, {"text": "x"}, "call the column that holds the prompt's text `prompt`"),
+        (Source.CSV, {"id;prompt": "1;x"}, "columns of a CSV are parted by commas"),
+        (Source.JSONL, {"id": "a", "prompt": "x", "question": "y", "answer": "z"}, ""),
+        (Source.JSONL, {"id": None}, ""),
+        (Source.GSM8K, {"problem": "a", "solution": "b"}, ""),
+    ],
+)
+def test_the_hint_is_of_files_of_ones_own_alone(source: Source, columns: Mapping[str, str], hint: str) -> None:
+    found = shape_hint(source, columns)
+    assert found.startswith(hint)
+    assert bool(found) == bool(hint)
+
+
+def test_every_set_that_is_named_has_a_loader_under_that_name() -> None:
+    rows = [("question", "answer"), ("conversations",), ("code", "change_request")]
+    hints = [shape_hint(Source.JSONL, dict.fromkeys(row, "x")) for row in rows]
+    named = [hint.split("columns of ")[1].split(":")[0] for hint in hints]
+    assert all(Source(name) in LOADERS for name in named)
