@@ -45,6 +45,16 @@ class Proposed:
     cost: StepCost
 
 
+def each_once(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+    """The sources without those whose run is there before them, and these: cells that count twice fit themselves."""
+    first: dict[tuple[str, str, str], Source] = {}
+    again = []
+    for source in sources:
+        if first.setdefault((source.plan.namespace, source.plan.name, source.plan.uid), source) is not source:
+            again.append(source)
+    return list(first.values()), again
+
+
 def apart(sources: Sequence[Source]) -> list[str]:
     """What keeps runs from being put together, in words; empty where nothing does."""
     first = sources[0].plan
