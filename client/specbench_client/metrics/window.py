@@ -24,14 +24,14 @@ OUTPUT_TPS_DEFINITION = (
     " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks; an answer that"
     " came whole counts when it came"
 )
-OUTPUT_TPS_MISSING = "no request lies in the steady state"
+OUTPUT_TPS_MISSING = "no request lies in the steady state, or nobody counted the tokens of an answer that came meanwhile"
 OUTPUT_TPS_PER_GPU = "output_tps_per_gpu"
 OUTPUT_TPS_PER_GPU_UNIT = "tokens/s/GPU"
 OUTPUT_TPS_PER_GPU_DEFINITION = (
     "output_tps / the GPUs that an engine of this run is given: placement.gpus or claimedGpus, times nodes; those that"
     " a drafter runs on are among them"
 )
-OUTPUT_TPS_PER_GPU_MISSING = "no request lies in the steady state, or the run asks for no GPU"
+OUTPUT_TPS_PER_GPU_MISSING = "output_tps is missing, or the run asks for no GPU"
 
 _READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
 """All that throughput asks of a row."""
@@ -60,17 +60,18 @@ def steady_window(rows: pd.DataFrame) -> Window | None:
 
 
 def window_tokens(rows: pd.DataFrame, window: Window) -> float:
-    """Return the tokens of error-free answers that arrived inside the window."""
+    """Return the tokens of error-free answers that arrived inside the window; NaN where one of them is not counted."""
     answered = rows[flags(rows, "ok")]
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     whole = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
     each = zip(arrays(answered, "edge_ns"), arrays(answered, "edge_tokens"), whole, strict=True)
     shares = np.array([_share_inside(at, weights, window, came) for at, weights, came in each])
-    return float(np.nansum(shares * tokens))
+    inside = shares > 0
+    return float((shares[inside] * tokens[inside]).sum())
 
 
 def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
-    """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
+    """Return tokens and seconds of each point's steady window, of the points that have one and tell its tokens."""
     told = [_delivered(point) for point in by_point(rows, _READ)]
     tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T
     return tokens, seconds
@@ -78,7 +79,8 @@ def deliveries(rows: pd.DataFrame) -> tuple[Values, Values]:
 
 def _delivered(point: pd.DataFrame) -> tuple[float, float] | None:
     window = steady_window(point)
-    return None if window is None else (window_tokens(point, window), window.length_s)
+    tokens = np.nan if window is None else window_tokens(point, window)
+    return None if window is None or np.isnan(tokens) else (tokens, window.length_s)
 
 
 def in_flight(rows: pd.DataFrame, window: Window) -> float:
