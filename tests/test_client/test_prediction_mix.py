@@ -50,6 +50,17 @@ def found(pairs: Pairs, given: dict[str, float]) -> Mixed:
     return told
 
 
+@pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
+def test_a_pair_without_any_duration_or_token_is_no_part_of_a_mix(column: str, broken: float) -> None:
+    """Such records make their cell invalid; its figures stand beside that, and NaN is none."""
+    pairs = pairs_of(TRUTH)
+    pairs.rows.loc[0, column + ARM] = broken
+    told = found(pairs, {"code": 0.5, "chat": 0.5})
+    assert {each.category: each.speedup for each in told.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
+    pairs.rows[column + ARM] = broken
+    assert mixed(pairs, {"code": 0.5, "chat": 0.5}, seed=1) is None
+
+
 @pytest.mark.parametrize("code", [0.1, 0.5, 0.9])
 def test_the_speedup_of_a_mix_is_harmonic_in_shares_of_the_baseline_s_time(code: float) -> None:
     told = found(pairs_of(TRUTH), {"code": code, "chat": 1 - code})

@@ -24,7 +24,9 @@ OUTPUT_TPS_DEFINITION = (
     " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks; an answer that"
     " came whole counts when it came"
 )
-OUTPUT_TPS_MISSING = "no request lies in the steady state, or nobody counted the tokens of an answer that came meanwhile"
+OUTPUT_TPS_MISSING = (
+    "no request lies in the steady state, or nobody counted the tokens of an answer that came meanwhile"
+)
 OUTPUT_TPS_PER_GPU = "output_tps_per_gpu"
 OUTPUT_TPS_PER_GPU_UNIT = "tokens/s/GPU"
 OUTPUT_TPS_PER_GPU_DEFINITION = (

@@ -78,7 +78,7 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     """Predict; None where a category has no pair with all its parts. `given`: shares of requests, summing to 1."""
     inside = _of_mix(pairs, given)
     rows, parts = inside.rows, _parts(inside)
-    whole: Mask = np.asarray(~np.isnan(parts[:4]).any(axis=0), dtype=np.bool_)
+    whole: Mask = np.asarray((parts[:4] > 0).all(axis=0), dtype=np.bool_)  # NaN is not, and no time below 0 is one
     kept = rows.loc[whole, ["repeat", "prompt_id"]].assign(category=rows.loc[whole, "category" + BASELINE])
     names, category = list(given), kept["category"].to_numpy(object)
     if not len(kept) or set(category) != set(names):

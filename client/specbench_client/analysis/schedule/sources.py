@@ -47,12 +47,9 @@ class Proposed:
 
 def each_once(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
     """The sources without those whose run is there before them, and these: cells that count twice fit themselves."""
-    first: dict[tuple[str, str, str], Source] = {}
-    again = []
-    for source in sources:
-        if first.setdefault((source.plan.namespace, source.plan.name, source.plan.uid), source) is not source:
-            again.append(source)
-    return list(first.values()), again
+    keys = [(source.plan.namespace, source.plan.name, source.plan.uid) for source in sources]
+    again = [source for place, source in enumerate(sources) if keys[place] in keys[:place]]
+    return [source for place, source in enumerate(sources) if keys[place] not in keys[:place]], again
 
 
 def apart(sources: Sequence[Source]) -> list[str]:
