@@ -182,6 +182,8 @@ def test_the_command_predicts_for_shares_and_for_a_file_of_prompts(
         ("code=0.5,code=0.5", "is given twice"),
         ("code=-1", "is no CATEGORY=SHARE"),
         ("code=nan", "is no CATEGORY=SHARE"),
+        ("code=1e308,chat=1e308", "is no CATEGORY=SHARE"),
+        ("", "nothing is given"),
         ("code=0", "every share is 0"),
         ("nowhere.jsonl", "No such file"),
     ],

@@ -6,7 +6,7 @@ import click
 
 from specbench_api.outcome.curves import Basis, Curves
 from specbench_client.cli.consoles import page
-from specbench_client.cli.options import FiniteRange
+from specbench_client.cli.options import Finite
 from specbench_client.errors import BadInput
 from specbench_client.local.place import open_results
 
@@ -22,7 +22,7 @@ LINES = 8
 @click.option("--by", type=click.Choice(AXES), required=True, help="What the curves are drawn against.")
 @click.option(
     "--at",
-    type=FiniteRange(),
+    type=Finite(),
     multiple=True,
     metavar="X",
     help="What the curves say at X; outside of them nothing. Repeatable.",

@@ -18,6 +18,17 @@ class FiniteRange(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
 
 
+class Finite(click.ParamType[float]):
+    """A number, whichever; `nan` and `inf` are refused."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number."""
+        number = float(click.FLOAT.convert(value, param, ctx))
+        return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
+
+
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 """`-` is stdin; relative paths then begin in the working directory."""
 SET = click.option(
