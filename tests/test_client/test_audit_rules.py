@@ -221,6 +221,21 @@ def test_our_own_runs_of_a_known_truth_are_clean() -> None:
     }
 
 
+@pytest.mark.parametrize("value", [0.0, 20.0])
+def test_a_throughput_whose_interval_reaches_0_is_no_divisor_that_ends_the_audit(value: float) -> None:
+    """Few repeats that differ much have such an interval; a throughput of 0 itself is of an older version's summary."""
+    world = World(prompts=12, categories=("code",))
+    summary = run_of_world(world)
+    cells = []
+    for cell in summary.cells:
+        tps = cell.figures["output_tps"]
+        assert tps.interval is not None
+        bounds = tps.interval.model_copy(update={"low": 0.0})
+        changed = tps.model_copy(update={"value": value, "interval": bounds})
+        cells.append(cell.model_copy(update={"figures": {**cell.figures, "output_tps": changed}}))
+    assert audit(document_of(world.plan, summary.model_copy(update={"cells": cells}))).findings == []
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

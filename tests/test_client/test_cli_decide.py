@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -164,3 +165,14 @@ def test_what_compare_cannot_do_is_said(
     code, _, err = run(capsys, "compare", *(each.format(results=results) for each in arguments))
     assert code == Exit.BAD_INPUT
     assert said in err
+
+
+def test_an_answer_that_is_half_a_file_is_told_with_how_to_make_it_anew(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(results, tmp_path / "out")
+    (summary,) = (tmp_path / "out").glob("runs/*/*/*/summary.json")
+    summary.write_bytes(summary.read_bytes()[:1000])
+    code, _, err = run(capsys, "decide", str(tmp_path / "out"))
+    assert code == Exit.NOT_DURABLE
+    assert f"specbench report {summary.parent} --recompute" in " ".join(err.split())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.outcome.facts import FactName
@@ -170,3 +171,9 @@ def test_cost_without_prices_and_gpus_without_a_number_are_refused() -> None:
 def test_prices_say_what_was_saved_whatever_the_objective() -> None:
     found = recommend(ON_GPUS, summary_of(*CELLS), Asked(prices=PRICE))
     assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
+
+
+def test_a_price_that_no_coin_can_pay_is_refused() -> None:
+    """Costs made of it are 0, and are divided by."""
+    with pytest.raises(ValidationError, match="greater than or equal to"):
+        Prices(machine_hour=1e-320)

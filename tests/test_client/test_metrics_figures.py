@@ -18,7 +18,7 @@ from specbench_client.metrics.histogram import histogram
 from specbench_client.metrics.metric import Measure, Percentile, Ratio
 from specbench_client.metrics.positions import by_position, conditional, deepest, joint
 from specbench_client.metrics.table import MEASURES, PERCENTILE_FIGURES, RATIOS
-from specbench_client.metrics.window import in_flight, steady_window, window_tokens
+from specbench_client.metrics.window import deliveries, in_flight, steady_window, window_tokens
 from specbench_testing.records import NS_PER_MS, frame_of, record
 
 
@@ -258,6 +258,17 @@ def test_tokens_of_chunks_that_do_not_tell_are_spread_over_the_answer() -> None:
     window = steady_window(untold)
     assert window is not None
     assert window_tokens(untold, window) == pytest.approx(2 * (7 + 10 + 2))
+
+
+def test_throughput_is_missing_where_nobody_counted_an_answer_of_the_window() -> None:
+    whole, untold = streams(), streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None)
+    later = streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None, last_token_ns=ms(500))
+    both = pd.concat([whole, untold.assign(point="other")], ignore_index=True)
+    assert [each.tolist() for each in deliveries(whole)] == [[19], [pytest.approx(0.1)]]
+    assert [each.tolist() for each in deliveries(untold)] == [[], []], "never 0"
+    assert [each.tolist() for each in deliveries(both)] == [[19], [pytest.approx(0.1)]]
+    beside = pd.concat([whole, later[later["phase"] == "drain"].assign(edge_ns=None)], ignore_index=True)
+    assert deliveries(beside)[0].tolist() == [19], "what came outside of the window is not asked for"
 
 
 def test_an_answer_that_came_whole_counts_when_it_came() -> None:

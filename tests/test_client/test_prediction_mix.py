@@ -52,6 +52,17 @@ def found(pairs: Pairs, given: dict[str, float]) -> Mixed:
     return told
 
 
+@pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
+def test_a_pair_without_any_duration_or_token_is_no_part_of_a_mix(column: str, broken: float) -> None:
+    """Such records make their cell invalid; its figures stand beside that, and NaN is none."""
+    pairs = pairs_of(TRUTH)
+    pairs.table.loc[0, column + ARM] = broken
+    told = found(pairs, {"code": 0.5, "chat": 0.5})
+    assert {each.category: each.speedup for each in told.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
+    pairs.table[column + ARM] = broken
+    assert mixed(pairs, {"code": 0.5, "chat": 0.5}, seed=1) is None
+
+
 @pytest.mark.parametrize("code", [0.1, 0.5, 0.9])
 def test_the_speedup_of_a_mix_is_harmonic_in_shares_of_the_baseline_s_time(code: float) -> None:
     told = found(pairs_of(TRUTH), {"code": code, "chat": 1 - code})
@@ -173,6 +184,8 @@ def test_the_command_predicts_for_shares_and_for_a_file_of_prompts(
         ("code=0.5,code=0.5", "is given twice"),
         ("code=-1", "is no CATEGORY=SHARE"),
         ("code=nan", "is no CATEGORY=SHARE"),
+        ("code=1e308,chat=1e308", "is no CATEGORY=SHARE"),
+        ("", "nothing is given"),
         ("code=0", "every share is 0"),
         ("nowhere.jsonl", "No such file"),
     ],

@@ -283,6 +283,17 @@ def test_the_command_tells_the_schedule_and_prints_a_run_that_plan_takes(
     assert "num_speculative_tokens_per_batch_size" in capsys.readouterr().out
 
 
+def test_a_run_that_is_given_twice_counts_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its cells would be held out against themselves, and suffice for terms that they cannot tell apart."""
+    assert exit_code(["schedule", str(results), "--output", "json"]) == Exit.OK
+    once = capsys.readouterr().out
+    (root,) = results.glob("runs/*/*/*")
+    assert exit_code(["schedule", str(results), str(root), "--output", "json"]) == Exit.OK
+    twice = capsys.readouterr()
+    assert json.loads(twice.out) == json.loads(once)
+    assert twice.err == f"given twice, and counted once: {WORLD.plan.name} ({UID})\n"
+
+
 def test_the_command_as_json_is_one_document_for_the_engine_that_is_asked_for(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

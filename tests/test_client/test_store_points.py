@@ -318,6 +318,25 @@ def test_a_manifest_that_cannot_be_read_is_damage_and_not_a_missing_point(conten
     assert refused.value.reason == "Damaged"
 
 
+def test_a_manifest_of_another_version_is_told_as_such_and_nothing_of_it_is_to_be_removed(points: PointStore) -> None:
+    points.store.put(manifest_key(POINT), b'{"schemaVersion": "specbench.io/manifest/v9", "hash": "a", "more": 1}')
+    with pytest.raises(NotDurable) as refused:
+        points.manifest(POINT)
+    told = str(refused.value)
+    assert "it is a 'specbench.io/manifest/v9', which this version of specbench does not read: use the version" in told
+    assert "remove" not in told
+
+
+def test_what_cannot_be_read_is_told_in_one_line(points: PointStore) -> None:
+    points.store.put(manifest_key(POINT), b'{"hash": 1}')
+    with pytest.raises(
+        NotDurable, match=r"it cannot be read: hash: Input should be .* \(and \d more\); remove"
+    ) as refused:
+        points.manifest(POINT)
+    assert "\n" not in str(refused.value)
+    assert "pydantic" not in str(refused.value)
+
+
 def test_a_manifest_of_another_point_is_damage(points: PointStore) -> None:
     manifest = committed(points)
     points.store.put(manifest_key("b" * 64), manifest.to_json().encode())

@@ -17,6 +17,7 @@ from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_api.spec.reading import problems_in
 from specbench_client.cli.consoles import page
+from specbench_client.cli.files import deliver
 from specbench_client.cli.reading import read_file
 from specbench_client.cli.runs import run_store
 from specbench_client.errors import BadInput
@@ -129,13 +130,7 @@ def _deliver(report: GateReport, given: dict[str, Any]) -> None:
 
     comment = gate_markdown(report, given["report_url"])
     if given["markdown"]:
-        try:
-            given["markdown"].write_text(comment, encoding="utf-8")
-        except OSError as error:
-            raise BadInput(
-                f"--markdown {given['markdown']}: {error.strerror}: give a file in a folder that is there"
-            ) from error
-        click.echo(f"written: {given['markdown']}", err=True)
+        deliver("--markdown", given["markdown"], comment.encode())
     if given["output"] == "json":
         click.echo(report.to_json(), nl=False)
     elif given["output"] == "markdown":

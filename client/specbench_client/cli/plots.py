@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specbench_client.cli.files import deliver
 from specbench_client.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,8 +46,4 @@ def write_plot(file: Path, picture: Picture, otherwise: str) -> None:
         raise BadInput(f"--plot {file}: {otherwise}", "NothingToDraw")
     kind = file.suffix.removeprefix(".")
     data = render_plots(picture).encode() if kind == "html" else paper(picture, kind)
-    try:
-        file.write_bytes(data)
-    except OSError as error:
-        raise BadInput(f"--plot {file}: {error.strerror}: give a file in a folder that is there") from error
-    click.echo(f"written: {file}", err=True)
+    deliver("--plot", file, data)

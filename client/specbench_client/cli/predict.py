@@ -86,8 +86,14 @@ def predict(where: str, mixed: tuple[str, ...], by: str, workload: str | None, o
     _show([], mixes, output, simulated=result.summary.simulated)
 
 
+MOST = 1e12
+"""A share may be a count of requests; sums of larger ones than anybody counts would have no end."""
+
+
 def _given(text: str) -> dict[str, float]:
     """Shares by category, from the text or from a file of prompts. Raises BadInput."""
+    if not text.strip():
+        raise BadInput("--mix: nothing is given: --mix coding=0.5,chat=0.5, or a file of prompts", "Mix")
     if "=" not in text or Path(text).exists():
         return _counted(text)
     given: dict[str, float] = {}
@@ -97,7 +103,7 @@ def _given(text: str) -> dict[str, float]:
             value = float(share)
         except ValueError:
             value = -1.0
-        if not name.strip() or name.strip() in given or not 0 <= value < float("inf"):
+        if not name.strip() or name.strip() in given or not 0 <= value <= MOST:
             raise BadInput(f"--mix: {part!r} is no CATEGORY=SHARE, or is given twice: --mix coding=0.5,chat=0.5", "Mix")
         given[name.strip()] = value
     if not sum(given.values()) > 0:

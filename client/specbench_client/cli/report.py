@@ -13,6 +13,7 @@ from specbench_api.outcome.layout import PLAN, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
+from specbench_client.cli.files import deliver
 from specbench_client.cli.runs import run_store
 from specbench_client.cli.show import show
 from specbench_client.cli.slo import asked_slo, overridden, slo_options
@@ -118,11 +119,7 @@ def _tell_missing_energy(summary: RunSummary) -> None:
 
 def _deliver(data: bytes, to: Path | None) -> None:
     if to:
-        try:
-            to.write_bytes(data)
-        except OSError as error:
-            raise BadInput(f"--to {to}: {error.strerror}: give a file in a folder that is there") from error
-        click.echo(f"written: {to}", err=True)
+        deliver("--to", to, data)
     else:
         click.echo(data, nl=False)
 

@@ -13,7 +13,7 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME, DraftLength
 from specbench_api.spec.engine import EngineKind
 from specbench_client.analysis.schedule.emit import ENGINES, engine_schedule
-from specbench_client.analysis.schedule.sources import Proposed, Source, apart, profiles, proposals
+from specbench_client.analysis.schedule.sources import Proposed, Source, apart, each_once, profiles, proposals
 from specbench_client.cli.consoles import page
 from specbench_client.cli.flags import Number, Numbers
 from specbench_client.cli.runs import run_store
@@ -58,7 +58,9 @@ def schedule(
     a step come from the measured acceptance. It is a proposal: --output yaml prints the run that verifies it. What is
     computed, and when there is none, stands in docs/schedule.md.
     """
-    sources = [_source(place, latest=latest) for place in where]
+    sources, again = each_once([_source(place, latest=latest) for place in where])
+    for source in again:
+        click.echo(f"given twice, and counted once: {source.plan.name} ({source.plan.uid})", err=True)
     differing = apart(sources)
     if differing:
         raise BadInput("; ".join(differing) + ": step times of both would be put together", "NotComparable")

@@ -39,10 +39,19 @@ def read_answer(store: Store) -> tuple[Plan, RunSummary]:
         remedy = "wait until it is finished, or make its answer with `specbench report`"
         raise BadInput(f"{store.uri()}: this run has no answer yet (no {SUMMARY}): {remedy}", UNFINISHED)
     try:
-        return Plan.from_json(plan_text), RunSummary.from_json(summary_text)
+        plan = Plan.from_json(plan_text)
     except ValidationError as error:
-        what = "it was written by another version of specbench, or damaged"
-        raise NotDurable(f"{store.uri()}: its plan or its summary cannot be read: {what}", Refusal.DAMAGED) from error
+        raise _unreadable(store, PLAN, "read it with that version, or measure again") from error
+    try:
+        return plan, RunSummary.from_json(summary_text)
+    except ValidationError as error:
+        remedy = f"make it anew from the records: specbench report {store.uri()} --recompute"
+        raise _unreadable(store, SUMMARY, remedy) from error
+
+
+def _unreadable(store: Store, key: str, remedy: str) -> NotDurable:
+    what = "cannot be read: it was written by another version of specbench, or damaged"
+    return NotDurable(f"{store.uri(key)}: {what}: {remedy}", Refusal.DAMAGED)
 
 
 def read_result(store: Store) -> Result:

@@ -25,14 +25,16 @@ OUTPUT_TPS_DEFINITION = (
     " the tokens of a chunk by chunk_tokens, else those of the answer spread evenly over its chunks; an answer that"
     " came whole counts when it came"
 )
-OUTPUT_TPS_MISSING = "no request lies in the steady state"
+OUTPUT_TPS_MISSING = (
+    "no request lies in the steady state, or nobody counted the tokens of an answer that came meanwhile"
+)
 OUTPUT_TPS_PER_GPU = "output_tps_per_gpu"
 OUTPUT_TPS_PER_GPU_UNIT = "tokens/s/GPU"
 OUTPUT_TPS_PER_GPU_DEFINITION = (
     "output_tps / the GPUs that an engine of this run is given: placement.gpus or claimedGpus, times nodes; those that"
     " a drafter runs on are among them"
 )
-OUTPUT_TPS_PER_GPU_MISSING = "no request lies in the steady state, or the run asks for no GPU"
+OUTPUT_TPS_PER_GPU_MISSING = "output_tps is missing, or the run asks for no GPU"
 
 _READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
 """All that throughput asks of a row."""
@@ -61,7 +63,7 @@ def steady_window(rows: pd.DataFrame | Rows) -> Window | None:
 
 
 def window_tokens(rows: pd.DataFrame | Rows, window: Window) -> float:
-    """Return the tokens of error-free answers that arrived inside the window.
+    """Return the tokens of error-free answers that arrived inside the window; NaN where one of them is not counted.
 
     A steady answer is kept without its chunks, and lies inside from its first to its last.
     """
@@ -71,11 +73,12 @@ def window_tokens(rows: pd.DataFrame | Rows, window: Window) -> float:
     at, weights = (answered[name].to_numpy(object) for name in ("edge_ns", "edge_tokens"))
     for row in np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)):
         shares[row] = _share_inside(at[row], weights[row], window, shares[row])
-    return float(np.nansum(shares * tokens))
+    inside = shares > 0
+    return float((shares[inside] * tokens[inside]).sum())
 
 
 def deliveries(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
-    """Return tokens and seconds of each point's steady window, of the points among the rows that have one."""
+    """Return tokens and seconds of each point's steady window, of the points that have one and tell its tokens."""
     told = [_delivered(point) for point in points_of(rows, _READ)]
     tokens, seconds = np.array([each for each in told if each is not None], dtype=np.float64).reshape(-1, 2).T
     return tokens, seconds
@@ -83,7 +86,8 @@ def deliveries(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
 
 def _delivered(point: pd.DataFrame | Rows) -> tuple[float, float] | None:
     window = steady_window(point)
-    return None if window is None else (window_tokens(point, window), window.length_s)
+    tokens = np.nan if window is None else window_tokens(point, window)
+    return None if window is None or np.isnan(tokens) else (tokens, window.length_s)
 
 
 def in_flight(rows: pd.DataFrame, window: Window) -> float:

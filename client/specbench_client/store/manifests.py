@@ -16,6 +16,7 @@ from specbench_client.errors import NotDurable
 from specbench_client.store.store import Refusal, Store
 
 _READERS = 8
+_VERSION = ("schemaVersion",)
 
 
 def read_manifests(store: Store, wanted: Sequence[str]) -> dict[str, Manifest]:
@@ -36,7 +37,7 @@ def read_manifest(store: Store, point: str) -> Manifest | None:
     try:
         manifest = Manifest.from_json(data)
     except ValidationError as error:
-        raise damaged(store, point, key, f"it cannot be read: {error}") from error
+        raise unreadable(store, point, key, error) from error
     if manifest.hash != point:
         raise damaged(store, point, key, f"it belongs to the point {manifest.hash}")
     return manifest
@@ -50,6 +51,17 @@ def get_of_point(store: Store, point: str, key: str) -> bytes | None:
         if refused.reason != Refusal.DAMAGED:
             raise
         raise damaged(store, point, key, "it does not match the checksum that was stored with it") from refused
+
+
+def unreadable(store: Store, point: str, key: str, error: ValidationError) -> NotDurable:
+    """The error of a document that is none of ours; one of another version is whole, and nothing of it is to go."""
+    first, count = error.errors(include_url=False)[0], error.error_count()
+    if first["loc"] == _VERSION:
+        what = f"it is a {first['input']!r}, which this version of specbench does not read"
+        return NotDurable(f"{store.uri(key)}: {what}: use the version that wrote it", Refusal.DAMAGED)
+    where = ".".join(str(step) for step in first["loc"])
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return damaged(store, point, key, f"it cannot be read: {where and f'{where}: '}{first['msg']}{more}")
 
 
 def damaged(store: Store, point: str, key: str, what: str) -> NotDurable:

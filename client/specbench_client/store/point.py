@@ -20,7 +20,7 @@ from specbench_api.outcome.manifest import Manifest, Observed, StoredFile
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.errors import NotDurable
 from specbench_client.store.columns import schedule_parquet, to_frame
-from specbench_client.store.manifests import damaged, get_of_point, read_manifest, read_manifests
+from specbench_client.store.manifests import damaged, get_of_point, read_manifest, read_manifests, unreadable
 from specbench_client.store.parts import PartLimits, PartsWriter
 from specbench_client.store.store import Refusal, Store
 
@@ -93,7 +93,7 @@ class PointStore:
         try:
             return PointSummary.from_json(self._verified(manifest.hash, file))
         except ValidationError as error:
-            raise self._damaged(manifest.hash, file.key, f"it cannot be read: {error}") from error
+            raise unreadable(self.store, manifest.hash, file.key, error) from error
 
     def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """The point's records part by part, as `to_frame` gives them. Raises NotDurable(Damaged) on the way."""

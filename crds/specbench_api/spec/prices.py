@@ -9,7 +9,8 @@ from pydantic import Field
 
 from specbench_api.model import ApiModel
 
-Price = Annotated[float, Field(gt=0, le=1e12)]
+Price = Annotated[float, Field(ge=1e-12, le=1e12)]
+"""Of any currency. What is smaller than any coin is no price, and costs of tokens made of it would be 0."""
 
 
 class Paradigm(StrEnum):

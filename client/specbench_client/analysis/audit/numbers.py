@@ -1,7 +1,8 @@
 """A number as it was printed: its value, and the range that its last digit leaves open.
 
 `0.81` is any number from 0.805 to 0.815. Sums over such numbers are done on both ends (interval arithmetic), so that a
-contradiction is never one of rounding. Factors and divisors are positive.
+contradiction is never one of rounding. Factors and divisors are positive; the least that a divisor may be is not
+always, where it is the end of an interval, and then the most of the quotient is open.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from math import isfinite
+from math import inf, isfinite
 
 _NUMBER = re.compile(
     r"^[~≈$€]*\s*(?P<number>[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?)"
@@ -40,7 +41,8 @@ class Told:
         return Told(self.value * other.value, self.low * other.low, self.high * other.high)
 
     def __truediv__(self, other: Told) -> Told:
-        return Told(self.value / other.value, self.low / other.high, self.high / other.low)
+        high = self.high / other.low if other.low > 0 else inf
+        return Told(self.value / other.value, self.low / other.high, high)
 
     def scaled(self, factor: float) -> Told:
         """The same in another unit."""

@@ -54,7 +54,9 @@ def _row(plan: Plan, workload: str, number: int, cell: Cell) -> Row:
         settings[Name.CONCURRENCY] = float(cell.level.concurrency)
     figures = {name: cell.figures.get(figure) for name, figure in _FIGURES.items()}
     figures |= {Name.SPEEDUP: cell.speedup, Name.TPOT_SPEEDUP: cell.tpot_speedup}
-    return Row(workload, number, settings, {name: told for name, figure in figures.items() if (told := _told(figure))})
+    told = {name: _told(figure) for name, figure in figures.items()}
+    kept = {name: each for name, each in told.items() if each and (each.value > 0 or name == Name.ACCEPTANCE_RATE)}
+    return Row(workload, number, settings, kept)
 
 
 def _told(figure: Figure | None) -> Told | None:

@@ -71,8 +71,10 @@ def joules(samples: Samples, start_s: float, end_s: float) -> float | str:
 def _spent(point: PointSummary, power: Power) -> _Spent:
     window, tps = point.window, point.figures.get(OUTPUT_TPS)
     where = f"{point.arm} at {point.level.label}, point {point.hash[:HASH_LETTERS]}"
-    if window is None or window.length_s <= 0 or tps is None or not tps.value or point.hash not in power.began_s:
+    if window is None or window.length_s <= 0 or tps is None or point.hash not in power.began_s:
         return _Spent(reason=f"{where}: no steady state")
+    if not tps.value:
+        return _Spent(reason=f"{where}: no output tokens are told of its steady state")
     began_s = power.began_s[point.hash]
     start_s, end_s = began_s + window.start_ns / 1e9, began_s + window.end_ns / 1e9
     told = {device: joules(samples, start_s, end_s) for device, samples in power.devices.items()}

@@ -77,7 +77,7 @@ def mixed(pairs: Pairs, given: Mapping[str, float], seed: int) -> Mixed | None:
     """Predict; None where a category has no pair with all its parts. `given`: shares of requests, summing to 1."""
     inside = _of_mix(pairs, given)
     parts = _parts(inside)
-    whole: Mask = np.asarray(~np.isnan(parts[:4]).any(axis=0), dtype=np.bool_)
+    whole: Mask = np.asarray((parts[:4] > 0).all(axis=0), dtype=np.bool_)  # NaN is not, and no time below 0 is one
     kept = keys_of(inside).loc[whole]
     if set(kept["category"]) != set(given):
         return None

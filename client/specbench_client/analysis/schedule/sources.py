@@ -45,6 +45,13 @@ class Proposed:
     cost: StepCost
 
 
+def each_once(sources: Sequence[Source]) -> tuple[list[Source], list[Source]]:
+    """The sources without those whose run is there before them, and these: cells that count twice fit themselves."""
+    keys = [(source.plan.namespace, source.plan.name, source.plan.uid) for source in sources]
+    again = [source for place, source in enumerate(sources) if keys[place] in keys[:place]]
+    return [source for place, source in enumerate(sources) if keys[place] not in keys[:place]], again
+
+
 def apart(sources: Sequence[Source]) -> list[str]:
     """What keeps runs from being put together, in words; empty where nothing does."""
     first = sources[0].plan

@@ -1,0 +1,75 @@
+"""Files that are named on the command line: whole or not at all, and never in the place of what is no file."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specbench_client.cli.files import deliver
+from specbench_client.errors import BadInput
+
+ROOM = 1000
+
+
+@pytest.fixture
+def little_room() -> Iterator[None]:
+    """No file may grow beyond ROOM bytes, as on a disk that is full from there on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("little_room")
+@pytest.mark.parametrize("before", [None, b"of last night"])
+def test_a_full_disk_leaves_what_was_there_and_no_half_of_anything(tmp_path: Path, before: bytes | None) -> None:
+    file = tmp_path / "report.html"
+    if before is not None:
+        file.write_bytes(before)
+    with pytest.raises(BadInput, match=r"--to .*report.html: File too large: make room, or give a file elsewhere"):
+        deliver("--to", file, b"x" * (ROOM + 1))
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == (
+        {} if before is None else {file.name: before}
+    )
+
+
+def test_a_file_is_replaced_with_its_own_rights_and_a_new_one_has_the_usual_ones(tmp_path: Path) -> None:
+    kept, new = tmp_path / "kept", tmp_path / "new"
+    kept.write_bytes(b"old")
+    kept.chmod(0o640)
+    (tmp_path / "usual").touch()
+    for file in (kept, new):
+        deliver("--to", file, b"data")
+        assert file.read_bytes() == b"data"
+    assert kept.stat().st_mode & 0o777 == 0o640
+    assert new.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_link_stays_one_and_a_device_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    deliver("--to", link, b"data")
+    assert (link.is_symlink(), target.read_bytes()) == (True, b"data")
+    deliver("--to", Path("/dev/null"), b"data")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_a_file_that_cannot_be_replaced_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a file that was mounted alone into a container."""
+    file = tmp_path / "mounted"
+    file.write_bytes(b"old")
+
+    def busy(*_: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", busy)
+    deliver("--to", file, b"data")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("mounted", b"data")]
+
+
+def test_a_folder_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="No such file or directory: give a file in a folder that is there"):
+        deliver("--plot", tmp_path / "none/x.html", b"")
