@@ -6,7 +6,13 @@ import pytest
 
 from specbench_api.outcome.crossover import BreakEven, CrossoverKind
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.report.crossover import break_even_rows, crossover_lines, crossover_markdown, crossover_rows
+from specbench_client.report.crossover import (
+    break_even_rows,
+    crossover_lines,
+    crossover_markdown,
+    crossover_rows,
+    lost_text,
+)
 from specbench_testing.records import ONE, Lies, World, run_of_world
 
 WORLD = World(prompts=24, categories=ONE)
@@ -74,7 +80,8 @@ def test_invalid_loads_and_too_few_repeats_are_left_out_with_the_reason() -> Non
     assert found is not None
     (told,) = found.by_load
     assert told.crossover.places == [1.0, 4.0]
-    assert crossover_lines(spoilt) == [f"ngram on chat: {told.crossover.message}"]
+    lost = f"lost from the smallest load to the largest: {lost_text(told.crossover)}"
+    assert crossover_lines(spoilt) == [f"ngram on chat: {told.crossover.message}; {lost}"]
     assert [line.partition(":")[0] for line in told.crossover.left_out] == ["concurrency 2"]
     few = run_of_world(World(prompts=14, categories=ONE, concurrency=(1, 2), repeats=2)).crossover
     assert few is not None

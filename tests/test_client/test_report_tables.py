@@ -97,7 +97,9 @@ def test_a_table_fits_a_hundred_and_ten_columns_without_breaking_numbers() -> No
 
 
 def test_markdown_is_a_table_with_as_many_cells_in_each_line() -> None:
-    lines = [line for line in page(plain()).splitlines() if line.startswith("|")]
+    cells, _, rest = page(plain()).partition("## ")
+    lines = [line for line in cells.splitlines() if line.startswith("|")]
+    assert "## What these figures hold for" in f"## {rest}"
     assert len(lines) == 2 + len(plain().cells)
     assert len({line.count("|") for line in lines}) == 1
 
@@ -207,10 +209,10 @@ def test_csv_of_nothing_has_no_rows() -> None:
 
 
 def test_several_workloads_get_a_column_of_their_own() -> None:
-    assert "Workload" not in page(plain())
+    assert "| Workload |" not in page(plain()).partition("## ")[0]
     two = {"spec.workloads[1]": {"name": "edit", "dataset": {"source": "jsonl", "uri": "edit.jsonl"}}}
     summary = run_of_world(World(prompts=20, edits=two))
-    assert "| Workload |" in page(summary)
+    assert "| Workload |" in page(summary).partition("## ")[0]
     assert "ngram on edit is" in summary.verdict
 
 

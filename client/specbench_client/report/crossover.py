@@ -72,7 +72,7 @@ def lost_text(crossover: Crossover) -> str:
 
 def _and_lost(crossover: Crossover) -> str:
     text = lost_text(crossover)
-    return f"; {text} of the speed-up is lost from the smallest load to the largest" if text else ""
+    return f"; lost from the smallest load to the largest: {text}" if text else ""
 
 
 def break_even_rows(summary: RunSummary) -> list[BreakEvenRow]:
