@@ -64,7 +64,7 @@ def test_a_row_has_the_sample_and_the_interval_of_its_class() -> None:
 
 
 def test_rows_of_a_cell_that_a_check_made_invalid_say_so() -> None:
-    tables = slices_dimensions(invalid(SUMMARY_OF_IT))
+    tables = slices_dimensions(invalid(summary()))
     assert {row[2] for table in tables for row in table.sheet.rows} == {"1 invalid"}
 
 
