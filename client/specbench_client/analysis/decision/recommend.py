@@ -76,7 +76,8 @@ def _refuse(summary: RunSummary, asked: Asked) -> None:
 
 def _of_workload(name: str, question: _Question) -> WorkloadChoice:
     asked = question.asked
-    mine = [entry for entry in question.entries if entry.cell.workload == name and asked.takes(entry.cell)]
+    everywhere = [entry for entry in question.entries if entry.cell.workload == name]
+    mine = [entry for entry in everywhere if asked.takes(entry.cell)]
     best = [_best(arm, mine, asked) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
     baseline = next((entry for entry in best if entry.is_baseline and entry.eligible), None)
     choice = choose(_entrants(best, baseline, mine, asked), question.simplest, asked.worth)
@@ -92,7 +93,7 @@ def _of_workload(name: str, question: _Question) -> WorkloadChoice:
         tied=list(choice.tied),
         reason=choice.reason,
         at_each_load=_at_each_load(name, mine, question),
-        sustained=[sustained([each for each in mine if each.cell.arm == arm], asked.targets) for arm in arms],
+        sustained=[sustained([each for each in everywhere if each.cell.arm == arm], asked.targets) for arm in arms],
     )
 
 
