@@ -107,7 +107,8 @@ def _refuse(reference: Requests, current: Requests, wanted: Wanted) -> None:
         words = f"{len(reference.table)} requests tell their acceptance; {REFERENCE_MIN} are needed"
         problems.append(Problem(reference.source, words, "give a longer reference"))
     elif float(np.ptp(reference.log_lengths)) == 0:
-        problems.append(Problem(reference.source, "every request has the same acceptance: there is no spread", NO_DRAFTER))
+        words = "every request has the same acceptance: there is no spread"
+        problems.append(Problem(reference.source, words, NO_DRAFTER))
     if current.table.empty:
         problems.append(_silent(current))
     elif wanted.window_seconds is not None and current.table["time"].isna().any():
