@@ -148,6 +148,7 @@ def test_results_that_cannot_be_compared_are_bad_input(
     told = capsys.readouterr().err
     assert "no cell (arm × workload × load) in common" in told
     assert "none on chat at 2: the earlier result does not have it" in told
+    assert "what must be alike, and what may differ: docs/gate.md" in told
 
 
 def test_a_run_without_an_answer_is_named_with_the_way_to_one(

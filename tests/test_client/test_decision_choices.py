@@ -209,6 +209,15 @@ def test_a_larger_load_after_a_missed_one_does_not_count_as_sustained() -> None:
     assert (row.load, row.missed_at) == ("1", "8")
 
 
+def test_up_to_which_load_is_told_of_all_loads_also_where_one_is_asked_for() -> None:
+    cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 25), (32, 40))]
+    targets = tpot(30).targets
+    (choice,) = decide(*cells, asked=Asked(targets=targets, load="8")).choices
+    (row,) = choice.sustained
+    assert [each.load for each in choice.at_each_load] == ["8"]
+    assert (row.load, row.missed_at) == ("8", "32")
+
+
 def test_a_load_that_is_invalid_is_not_missed_but_not_known() -> None:
     cells = [Given("none", 1), Given("none", 8, valid=False, findings=["ClientSaturated"]), Given("none", 32)]
     (row,) = decide(*cells, asked=tpot(30)).choices[0].sustained

@@ -221,7 +221,7 @@ def test_requests_without_a_step_are_counted_and_left_out() -> None:
         (log(1, 20), log(2), "20 requests tell their acceptance; 50 are needed"),
         (log(1), log(2).assign(steps=0), "no request tells its acceptance"),
         (log(1).rename(columns={"steps": "num_steps"}), log(2), r"left out: 400\) \(steps and accepted_tokens"),
-        (log(1).assign(accepted_tokens=30, steps=30), log(2), "there is no spread"),
+        (log(1).assign(accepted_tokens=30, steps=30), log(2), "there is no spread \\(a log of a server that drafts"),
     ],
 )
 def test_logs_that_tell_too_little_are_refused(reference: pd.DataFrame, current: pd.DataFrame, words: str) -> None:

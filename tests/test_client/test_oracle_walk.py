@@ -222,6 +222,14 @@ def test_without_ids_equal_texts_are_whole_and_others_are_not_covered() -> None:
     assert both(first, second, unchecked=True).answers.ids == ("a", "c")
 
 
+def test_the_runs_own_draft_length_stands_among_the_fixed_ones() -> None:
+    rng = np.random.default_rng(5)
+    of = single([told(f"p{number}", [0, *rng.integers(0, 7, 60)]) for number in range(30)])
+    report = oracle_report(Subject("made", Named("dear", of, DEAR, asked=6)), (1, 3, 10), Pricing((1,), COST))
+    assert [each.drafts for each in report.rows if each.policy is Policy.FIXED] == [1, 3, 6]
+    assert [each.drafts for each in report.what_if] == [1, 3], "other lengths"
+
+
 def test_headroom_is_what_the_oracle_has_over_the_best_fixed_length() -> None:
     rng = np.random.default_rng(5)
     of = single([told(f"p{number}", [0, *rng.integers(0, 6, 60)]) for number in range(30)])

@@ -14,6 +14,7 @@ from specbench_client.local.place import open_results
 
 LINES = 8
 """Cells that a refusal names."""
+REMEDY = "what must be alike, and what may differ: docs/gate.md; cells go by their names of arm, workload and load"
 
 
 @click.command()
@@ -53,7 +54,7 @@ def compare(before: str | None, after: str | None, published: str | None, output
     if not found.cells:
         why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
         differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES]]
-        raise BadInput("\n".join([why, *differing]), "NotComparable")
+        raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
     if output == "json":
         click.echo(found.to_json(), nl=False)
     elif output == "markdown":

@@ -146,7 +146,8 @@ def measure(**given: Any) -> int:
 
     A run that was interrupted goes on; a finished one is measured again, beside the old one.
     The key of the endpoint is taken from OPENAI_API_KEY. To compare drafters, use `specbench run`: it launches every
-    arm itself, alike but for the drafter, and interleaves it with its baseline.
+    arm itself, alike but for the drafter, and interleaves it with its baseline. Of two endpoints that run already, one
+    without a drafter and one with it, measure each with --results of its own, then: specbench compare WITHOUT WITH
     """
     wanted = Asked(**given)
     _refuse_crowd(wanted.workers, usable_cores())

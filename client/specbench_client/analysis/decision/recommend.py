@@ -89,8 +89,8 @@ def _refuse(summary: RunSummary, asked: Asked) -> None:
 
 def _of_workload(name: str, question: _Question) -> WorkloadChoice:
     asked = question.asked
-    here = [entry for entry in question.entries if entry.cell.workload == name and asked.takes(entry.cell)]
-    mine = [entry for entry in here if entry.cell.arm not in question.barred]
+    everywhere = [entry for entry in question.entries if entry.cell.workload == name]
+    mine = [entry for entry in everywhere if asked.takes(entry.cell) and entry.cell.arm not in question.barred]
     best = [_best(arm, mine, asked) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
     baseline = next((entry for entry in best if entry.is_baseline and entry.eligible), None)
     choice = _chosen(_entrants(best, baseline, mine, asked), question)
@@ -106,7 +106,7 @@ def _of_workload(name: str, question: _Question) -> WorkloadChoice:
         tied=list(choice.tied),
         reason=choice.reason,
         at_each_load=_at_each_load(name, mine, question),
-        sustained=[sustained([each for each in mine if each.cell.arm == arm], asked.targets) for arm in arms],
+        sustained=[sustained([each for each in everywhere if each.cell.arm == arm], asked.targets) for arm in arms],
     )
 
 

@@ -32,6 +32,7 @@ NO_PARTS = (
     "Mix and drafter cannot be told apart: the logs have no category in common, or one names hardly any where the other"
     " names them."
 )
+NO_DRAFTER = "a log of a server that drafts: without a drafter every step accepts nothing"
 BETWEEN = (
     "No chart passed its limit, though the interval of {what} leaves out 0. One log in twenty has such an interval by"
     " chance; a longer current log decides."
@@ -106,7 +107,8 @@ def _refuse(reference: Requests, current: Requests, wanted: Wanted) -> None:
         words = f"{len(reference.table)} requests tell their acceptance; {REFERENCE_MIN} are needed"
         problems.append(Problem(reference.source, words, "give a longer reference"))
     elif float(np.ptp(reference.log_lengths)) == 0:
-        problems.append(Problem(reference.source, "every request has the same acceptance: there is no spread"))
+        words = "every request has the same acceptance: there is no spread"
+        problems.append(Problem(reference.source, words, NO_DRAFTER))
     if current.table.empty:
         problems.append(_silent(current))
     elif wanted.window_seconds is not None and current.table["time"].isna().any():

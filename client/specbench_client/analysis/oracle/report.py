@@ -51,10 +51,11 @@ class Subject:
 
 
 def oracle_report(subject: Subject, drafts: Sequence[int], pricing: Pricing) -> OracleReport:
-    """Walk every policy. `drafts`: the fixed draft lengths that are tried."""
+    """Walk every policy. `drafts`: the fixed draft lengths that are tried, and beside them that of the run itself."""
     main = subject.main
     drafts = [each for each in drafts if main.asked is None or each <= main.asked]
-    alone = _alone(main, drafts, pricing)
+    own = [] if main.asked is None else [main.asked]
+    alone = _alone(main, sorted({*drafts, *own}), pricing)
     pair = _pair(subject, pricing)
     further = _second(subject.second, pricing) if subject.second else []
     two = [main, subject.second] if subject.second else [main]
