@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specbench_api.outcome.recommendation import Answer, Objective, WorkloadChoice
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.decision.asked import Asked
+from specbench_client.metrics.energy import JOULES
 
 TRANSFER = (
     "It holds for these prompts, this model, engine and hardware: other prompts change acceptance, other hardware the"
@@ -25,7 +26,11 @@ COST = (
     "Cost is compared at the same load and where both meet the same targets. Prices are yours, lengths those of these"
     " prompts, and an engine is taken to be as busy all the time as it was here."
 )
-ENERGY = "Joules per token are missing: neither engines nor the client sample the power of GPUs."
+ENERGY_UNTOLD = (
+    "Joules per token are missing: neither engines nor the client sample the power of GPUs"
+    " (`specbench report --power FILE --recompute` takes samples)."
+)
+ENERGY_APART = "Joules per token stand in the run's report, and are in no cost: what an hour costs is yours to say."
 SIMULATED = "Simulated: nothing here speaks of any engine."
 _UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Objective.COST: "tokens for the money"}
 
@@ -56,10 +61,15 @@ def limits_of(
         PERCENTILES if asked.targets else "",
         ACROSS if across else "",
         COST if asked.prices else "",
-        ENERGY if asked.objective is Objective.COST else "",
+        _energy(summary) if asked.objective is Objective.COST else "",
         TRANSFER,
     ]
     return [each for each in found if each]
+
+
+def _energy(summary: RunSummary) -> str:
+    told = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is not None]
+    return ENERGY_APART if told else ENERGY_UNTOLD
 
 
 def _clause(choice: WorkloadChoice, asked: Asked, words: dict[str, str]) -> str:
