@@ -178,6 +178,8 @@ def test_what_a_run_cannot_tell_is_refused_with_what_to_do(
         (trace_row(1, acc_eagle={"acc_len": [1, 0]}), [], "acc_len is no list of whole numbers from 1 on"),
         (trace_row(1, acc_eagle={"acc_len": [1, 2], "token_ids": [1]}), [], "2 positions and 1 token ids"),
         ({"acc_eagle": {"acc_len": [1, 2]}}, [], "has no prompt_token_ids"),
+        (trace_row(1, acc_eagle={"acc_len": [1]}), ["--arm", "eagle"], "no answer of eagle has a step"),
+        (trace_row(1, acc_ngram={"acc_len": []}), ["--with", "ngram"], "no answer of ngram has a step"),
         (trace_row(1, generated_token_ids=[1]), ["--with", "replay"], "none can be replayed"),
         (trace_row(1), ["--step-cost", "/nowhere"], "/nowhere: No such file or directory"),
     ],

@@ -85,6 +85,7 @@ def test_rows_without_an_output_are_counted(write: Write, capsys: pytest.Capture
         ([{"prompt_token_ids": [1]}], [], "no row has a prompt and an output (1 x no output)"),
         ([{"prompt_token_ids": "x", "output_token_ids": [1]}], [], "prompt_token_ids is no list of whole numbers"),
         ([{"prompt_token_ids": [1.5], "output_token_ids": [1]}], [], "prompt_token_ids is no list of whole numbers"),
+        ([{"prompt_token_ids": [1], "output_token_ids": [1]}], [], "no answer has a step to replay"),
         (ROWS, ["--min-n", "5", "--max-n", "4"], "--min-n 5 is longer than every --max-n"),
         (ROWS, ["-k", "0"], "'0': give whole numbers from 1"),
         (ROWS, ["--batch", "1,x"], "'1,x': give whole numbers from 1"),

@@ -17,7 +17,8 @@ from specbench_api.outcome.summary import ArmSeen
 from specbench_api.spec.prices import Prices
 from specbench_client.analysis.decision.asked import Asked
 from specbench_client.analysis.decision.recommend import recommend
-from specbench_testing.decisions import TOKENS, Given, plan_of, summary_of
+from specbench_client.metrics.energy import JOULES
+from specbench_testing.decisions import TOKENS, Given, figure, plan_of, summary_of
 
 ON_GPUS = plan_of(placement={"gpus": 4})
 PRICE = Prices(gpu_hour={"*": 2.5})
@@ -177,3 +178,13 @@ def test_a_price_that_no_coin_can_pay_is_refused() -> None:
     """Costs made of it are 0, and are divided by."""
     with pytest.raises(ValidationError, match="greater than or equal to"):
         Prices(machine_hour=1e-320)
+
+
+@pytest.mark.parametrize(("joules", "said"), [(0.5, "stand in the run's report"), (None, "are missing")])
+def test_joules_are_called_missing_only_where_they_are(joules: float | None, said: str) -> None:
+    summary = summary_of(*CELLS)
+    told = figure(joules, unit="J/token")
+    cells = [each.model_copy(update={"figures": {**each.figures, JOULES: told}}) for each in summary.cells]
+    found = recommend(ON_GPUS, summary.model_copy(update={"cells": cells}), Asked(Objective.COST, prices=PRICE))
+    (limit,) = [each for each in found.limits if each.startswith("Joules")]
+    assert said in limit

@@ -11,6 +11,7 @@ from specbench_client.cli.replay import LATEST, LOAD, PROMPTS, TOKENIZER, WORKLO
 from specbench_client.cli.runs import stored_run
 from specbench_client.cli.sheets import FORMAT, print_sheets
 from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
+from specbench_client.errors import BadInput
 
 
 @click.command()
@@ -89,6 +90,9 @@ def oracle(
         run = read_answered(stored_run(where, latest=latest), Chosen(workload, load))
         texts = Texts(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
         subject = run_subject(run, Asked(arm, second, texts), cost)
+    for each in (subject.main, *([subject.second] if subject.second else [])):
+        if not each.single.answers.count:
+            raise BadInput(f"{where}: no answer of {each.name} has a step: they need two tokens or more each")
     report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED if as_published else OURS))
     if plot:
         from specbench_client.report.plots.oracle_picture import oracle_picture  # noqa: PLC0415  as is matplotlib

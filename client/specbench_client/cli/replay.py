@@ -81,6 +81,7 @@ def replay(
     What it finds, and what not: docs/replay.md.
     """
     from specbench_client.analysis.oracle.policies import Pricing  # noqa: PLC0415  statistics: seconds of imports
+    from specbench_client.analysis.oracle.told import STEPPED_MIN  # noqa: PLC0415
     from specbench_client.analysis.replay.report import NGRAM, Knobs, replay_report  # noqa: PLC0415
     from specbench_client.analysis.replay.rule import Where, overlap_rule  # noqa: PLC0415
     from specbench_client.dataset.length.ruler import load_encoder  # noqa: PLC0415
@@ -104,6 +105,8 @@ def replay(
         run = read_answered(stored_run(where, latest=latest), Chosen(workload, load))
         log = run_log(run, arm, Texts(encoder, Path(prompts) if prompts else None))
         pairs = pairs_of(run)
+    if all(each.output.size < STEPPED_MIN for each in log.answers):
+        raise BadInput(f"{where}: no answer has a step to replay: they need {STEPPED_MIN} tokens or more each")
     console = Ticker(stderr=True)
     with console.status("replaying") as status:
         report = replay_report(

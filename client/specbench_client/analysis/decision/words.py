@@ -8,6 +8,7 @@ from specbench_api.outcome.recommendation import Answer, Objective, WorkloadChoi
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.analysis.decision.asked import Asked
 from specbench_client.analysis.decision.constraints import words_of
+from specbench_client.metrics.energy import JOULES
 
 TRANSFER = (
     "It holds for these prompts and their language, this model and its quantisation, this engine's version and this"
@@ -27,7 +28,11 @@ COST = (
     "Cost is compared at the same load and where both meet the same targets. Prices are yours, lengths those of these"
     " prompts, and an engine is taken to be as busy all the time as it was here."
 )
-ENERGY = "Joules per token are missing: neither engines nor the client sample the power of GPUs."
+ENERGY_UNTOLD = (
+    "Joules per token are missing: neither engines nor the client sample the power of GPUs"
+    " (`specbench report --power FILE --recompute` takes samples)."
+)
+ENERGY_APART = "Joules per token stand in the run's report, and are in no cost: what an hour costs is yours to say."
 SIMULATED = "Simulated: nothing here speaks of any engine."
 _UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Objective.COST: "tokens for the money"}
 
@@ -66,11 +71,16 @@ def limits_of(
         PERCENTILES if asked.targets else "",
         ACROSS if across else "",
         COST if asked.prices else "",
-        ENERGY if asked.objective is Objective.COST else "",
+        _energy(summary) if asked.objective is Objective.COST else "",
         f"Whether {', '.join(unknown)} fits into the spare memory is told by nobody: not ruled out." if unknown else "",
         TRANSFER,
     ]
     return [each for each in found if each]
+
+
+def _energy(summary: RunSummary) -> str:
+    told = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is not None]
+    return ENERGY_APART if told else ENERGY_UNTOLD
 
 
 def _clause(choice: WorkloadChoice, asked: Asked, words: dict[str, str]) -> str:
