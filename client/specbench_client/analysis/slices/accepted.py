@@ -70,11 +70,13 @@ def _rows(requests: int) -> int:
 
 
 def _answers(parts: Iterable[pd.DataFrame]) -> Iterator[_Walked]:
+    """As they are asked for: a part may hold many times what is needed."""
     for part in parts:
-        for row in part[list(COLUMNS)].to_dict("records"):
-            answer = _walked(row)
-            if answer is not None:
-                yield answer
+        for begun in range(0, len(part), REQUESTS_MAX):
+            for row in part[list(COLUMNS)].iloc[begun : begun + REQUESTS_MAX].to_dict("records"):
+                answer = _walked(row)
+                if answer is not None:
+                    yield answer
 
 
 def _walked(row: Mapping[Any, Any]) -> _Walked | None:
