@@ -113,6 +113,8 @@ def test_what_is_kept_is_read_as_it_was_given(tmp_path: Path) -> None:
         ("time,watts\n1,-3\n", "line 2: -3 W is no power"),
         ("time,watts\n1,nan\n", "line 2: nan W is no power"),
         ("time,watts\nnoon,3\n", "line 2: 'noon' is no time: give seconds since 1970"),
+        ("time,watts\n1,300\n1,90\n", "line 3: 90 W at a time that has 300 W already: name the devices in a column"),
+        ("timestamp, power.draw [W]\n", "line 1: names no device, and nvidia-smi has a line of each: add uuid"),
         ("time,watts\n1,3,4\n", "line 2: 3 columns, and the first line names 2"),
         ('{"data": {}}', "is no answer of Prometheus to a range query"),
         ('{"data": {"result": [{"metric": {}, "values": [1]}]}}', "value 0: is no pair of time and watts"),

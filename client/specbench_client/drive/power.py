@@ -94,6 +94,9 @@ def _listed(text: str, file: Path) -> Iterator[Sample]:
     head = [name.strip() for name in next(rows, [])]
     time, watts = _column(head, TIMES, file), _column(head, WATTS, file)
     device = next((head.index(name) for name in DEVICES if name in head), None)
+    if device is None and head[watts] != WATTS[0]:
+        raise BadInput(f"{file}, line 1: names no device, and nvidia-smi has a line of each: add uuid to --query-gpu")
+    unnamed: dict[float, float] = {}
     for number, row in enumerate(rows, start=2):
         if not row:
             continue
@@ -101,8 +104,13 @@ def _listed(text: str, file: Path) -> Iterator[Sample]:
         if len(row) != len(head):
             raise BadInput(f"{where}: {len(row)} columns, and the first line names {len(head)}")
         told = row[watts].removesuffix("W").strip()
-        if not told.startswith("["):
-            yield (ONLY if device is None else row[device].strip()), _time(row[time], where), _watts(told, where)
+        if told.startswith("["):
+            continue
+        at_s, drawn = _time(row[time], where), _watts(told, where)
+        if device is None and unnamed.setdefault(at_s, drawn) != drawn:
+            what = f"{drawn:g} W at a time that has {unnamed[at_s]:g} W already"
+            raise BadInput(f"{where}: {what}: name the devices in a column {DEVICES[0]}, or {DEVICES[1]}")
+        yield (ONLY if device is None else row[device].strip()), at_s, drawn
 
 
 def _column(head: Sequence[str], names: Sequence[str], file: Path) -> int:

@@ -33,7 +33,7 @@ RATE = "slo_goodput"
 RATE_UNIT = "requests/s"
 RATE_DEFINITION = (
     "Requests a second that met every given target: those that ended inside the steady window without error and in"
-    " time / its length"
+    " time / its length; one of which a target cannot be told is not among them, and so it may be more"
 )
 RATE_MISSING = "no target is given, no request lies in the steady state, or no request tells what a target asks"
 _UNTOLD = "no target is given, or no request tells what it asks"

@@ -31,8 +31,8 @@ NAMES = (E2E_SPEEDUP, E2E_SPEEDUP_MEDIAN, REQUESTS_PER_HOUR, BASELINE_REQUESTS_P
 _OPEN_LOOP = "the load is an open loop: its schedule decides how many come, not the engine"
 DEFINITIONS = {
     E2E_SPEEDUP_MEDIAN: (
-        "Median over pairs of (e2e of the baseline / e2e of the arm), e2e = last_token_ns − intended_ns,"
-        f" whatever the lengths of the answers, {PAIRED}"
+        "Median over pairs of (e2e of the baseline / e2e of the arm), on the log where two lie in the middle,"
+        f" e2e = last_token_ns − intended_ns, whatever the lengths of the answers, {PAIRED}"
     ),
     REQUESTS_PER_HOUR: (
         "Requests an hour of this arm at this load: 3600 s × streams / mean e2e of its side of the pairs (Little's law;"
