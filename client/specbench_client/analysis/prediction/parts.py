@@ -73,22 +73,50 @@ def parted(pairs: Pairs, seed: int) -> Parted | None:
     """Take the speed-up apart; None where no pair has all parts."""
     if STEPS + ARM not in pairs.rows or not len(pairs.rows):
         return None
-    sides = {**_side(pairs.rows, ARM), **_side(pairs.rows, BASELINE, baseline=True)}
-    whole: Mask = np.asarray(~np.isnan(np.stack(list(sides.values()))).any(axis=0), dtype=np.bool_)
-    rows = keys_of(pairs).loc[whole]
-    known = {name: values[whole] for name, values in sides.items()}
-    if not len(rows) or any(values.sum() <= 0 for values in known.values()):
+    whole = _told(pairs.rows, ARM) & _told(pairs.rows, BASELINE)
+    keys = keys_of(pairs)
+    rows = keys if whole.all() else keys.loc[whole]
+    if not len(rows):
         return None
-    return Parted(Laid.of(rows, known, seed), len(rows))
+    sides = ((name, suffix) for suffix in (ARM, BASELINE) for name in _COLUMNS)
+    laid = Laid.of(rows, ((name + suffix, _part(pairs.rows, name, suffix)[whole]) for name, suffix in sides), seed)
+    if any(matrix.sum() <= 0 for matrix in laid.matrices.values()):
+        return None
+    return Parted(laid, len(rows))
 
 
-def _side(rows: Columns, suffix: str, *, baseline: bool = False) -> dict[str, Values]:
-    """Parts of each pair. An answer of one token has no step and no flow; one that came at once has neither told."""
-    intended, first, last, tokens = (
-        numbers(rows, name + suffix) for name in ("intended_ns", "first_token_ns", "last_token_ns", "tokens")
-    )
-    later, flow = tokens - 1, last - first
-    steps = later if baseline else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
-    untold = (later > 0) & ~(flow > 0)
-    parts = (np.where(untold, np.nan, part) for part in (tokens, later, last - intended, flow, steps))
-    return {f"{name}{suffix}": part for name, part in zip(_COLUMNS, parts, strict=True)}
+def _told(rows: Columns, suffix: str) -> Mask:
+    """Which pairs tell all parts of this side: an answer of several tokens that came at once tells no flow."""
+    told: Mask = np.asarray(~((_later(rows, suffix) > 0) & ~(_flow_ns(rows, suffix) > 0)), dtype=np.bool_)
+    for name in _COLUMNS:
+        told &= ~np.isnan(_part(rows, name, suffix))
+    return told
+
+
+def _part(rows: Columns, name: str, suffix: str) -> Values:
+    """One part of each pair: one is held at a time, of rows that may be many."""
+    match name:
+        case "tokens":
+            return numbers(rows, "tokens" + suffix)
+        case "later":
+            return _later(rows, suffix)
+        case "stream_ns":
+            return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "intended_ns" + suffix)
+        case "flow_ns":
+            return _flow_ns(rows, suffix)
+        case _:
+            return _steps(rows, suffix)
+
+
+def _later(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "tokens" + suffix) - 1
+
+
+def _flow_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "first_token_ns" + suffix)
+
+
+def _steps(rows: Columns, suffix: str) -> Values:
+    """An answer of one token has no step; without drafts a step is a token."""
+    later = _later(rows, suffix)
+    return later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))

@@ -7,7 +7,7 @@ noise). A t interval over the repeats' own logs is taken where it is wider.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,10 +85,10 @@ class Laid:
     seed: int
 
     @classmethod
-    def of(cls, rows: pd.DataFrame, parts: Mapping[str, Values], seed: int) -> Laid:
-        """`rows`: repeat, prompt_id, category. `parts`: one number a row each, complete."""
+    def of(cls, rows: pd.DataFrame, parts: Iterable[tuple[str, Values]], seed: int) -> Laid:
+        """`rows`: repeat, prompt_id, category. `parts`: one number a row each, complete; one is held at a time."""
         layout = layout_of(rows)
-        laid = {name: layout.matrix(values) for name, values in parts.items()}
+        laid = {name: layout.matrix(values) for name, values in parts}
         return cls(layout, np.unique(rows["repeat"].to_numpy(np.float64)), laid, seed)
 
     def log_ratio(self, signs: Mapping[str, int]) -> LogRatio | None:
@@ -119,7 +119,7 @@ def log_ratio(rows: pd.DataFrame, parts: Sequence[Values], signs: Sequence[int],
     if not len(rows):
         return None
     names = [f"{index}" for index in range(len(parts))]
-    laid = Laid.of(rows, dict(zip(names, parts, strict=True)), seed)
+    laid = Laid.of(rows, zip(names, parts, strict=True), seed)
     return laid.log_ratio(dict(zip(names, signs, strict=True)))
 
 
