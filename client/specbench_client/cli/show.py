@@ -25,6 +25,8 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
         console.print(f"{summary.name}: {summary.verdict}", soft_wrap=True)
     for line in crossover_lines(summary):
         console.print(f"   pays   {line}")
+    if summary.cells and summary.recommendation is not None:
+        console.print(f"  decide  {summary.recommendation.sentence}")
     for group in grouped(summary.findings):
         said = f"{group.severity:>8}  {group.check}: {group.messages[0]}{group.more}"
         console.print(said)
