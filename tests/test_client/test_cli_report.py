@@ -85,6 +85,8 @@ def test_the_terminal_tells_of_each_check_what_to_do_and_how_many_more_it_found(
         said = f"{group.severity} {group.check}: {group.messages[0]}{group.more} to do {group.remedy}"
         assert " ".join(said.split()) in told
     assert f"again {measure_again(WORLD.plan)}" in told
+    assert summary.recommendation is not None
+    assert f"decide {' '.join(summary.recommendation.sentence.split())}" in told, "which arm, at which load"
 
 
 def test_what_only_follows_from_other_findings_comes_behind_them() -> None:

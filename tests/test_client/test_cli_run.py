@@ -199,6 +199,8 @@ def test_plan_prints_one_document_with_every_command_line(tmp_path: Path) -> Non
         "requests": 20,
         "outputTokensAtMost": 960,
         "loadSeconds": None,
+        "engineHours": None,
+        "gpuHours": None,
     }
     assert plan["commands"]["eagle3"][1:3] == ["simulate", "--dialect"]
 

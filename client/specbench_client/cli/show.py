@@ -28,6 +28,8 @@ def show(plan: Plan, summary: RunSummary, output: str, uri: str) -> None:
         console.print(f"   pays   {line}")
     if summary.cells:
         console.print(f"  holds   {holds_line(plan, summary)}")
+    if summary.cells and summary.recommendation is not None:
+        console.print(f"  decide  {summary.recommendation.sentence}")
     for group in grouped(summary.findings):
         said = f"{group.severity:>8}  {group.check}: {group.messages[0]}{group.more}"
         console.print(said)
