@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.recommendation import Answer
 from specbench_client.analysis.decision.asked import Asked
-from specbench_client.analysis.decision.evidence import apart, freedom_of, mapped, p_value, quotient
 from specbench_client.analysis.decision.recommend import recommend
+from specbench_client.analysis.estimates.evidence import apart, freedom_of, mapped, p_value, quotient
 from specbench_client.analysis.estimates.speedup import SPEEDUP, speedup
 from specbench_client.analysis.statistics.bootstrap import t_bounds
 from specbench_testing.decisions import Given, figure, plan_of, summary_of

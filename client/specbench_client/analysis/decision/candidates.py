@@ -29,7 +29,7 @@ from specbench_client.analysis.decision.costs import (
     requests_per_hour,
     saved,
 )
-from specbench_client.analysis.decision.evidence import freedom_of, p_value, quotient
+from specbench_client.analysis.estimates.evidence import freedom_of, p_value, quotient
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.holm import rejected
 

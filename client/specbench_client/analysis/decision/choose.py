@@ -10,7 +10,7 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import Answer, Attainment
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_client.analysis.decision.candidates import Entry
-from specbench_client.analysis.decision.evidence import apart
+from specbench_client.analysis.estimates.evidence import apart
 
 
 @dataclass(frozen=True)

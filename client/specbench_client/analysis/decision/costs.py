@@ -12,7 +12,7 @@ from __future__ import annotations
 from specbench_api.outcome.figure import Figure, Headline
 from specbench_api.outcome.summary import Cell
 from specbench_client.analysis.decision.bills import Bill
-from specbench_client.analysis.decision.evidence import mapped
+from specbench_client.analysis.estimates.evidence import mapped
 
 REQUESTS_PER_HOUR = "requests_per_hour"
 REQUESTS_GAINED = "requests_per_hour_gained"

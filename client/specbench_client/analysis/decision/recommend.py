@@ -24,11 +24,11 @@ from specbench_client.analysis.decision.bills import bills
 from specbench_client.analysis.decision.candidates import MORE_IS_BETTER, Entry, entries_of, standings
 from specbench_client.analysis.decision.choose import Choice, Entrant, choose
 from specbench_client.analysis.decision.constraints import not_known, ruled_out, upkeep, words_of
-from specbench_client.analysis.decision.evidence import quotient
 from specbench_client.analysis.decision.rules.table import readings
 from specbench_client.analysis.decision.simplicity import simplest_first
 from specbench_client.analysis.decision.sustained import sustained
 from specbench_client.analysis.decision.words import limits_of, sentence_of
+from specbench_client.analysis.estimates.evidence import quotient
 
 
 @dataclass(frozen=True)

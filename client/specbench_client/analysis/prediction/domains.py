@@ -13,7 +13,7 @@ from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.prediction import DomainPrediction
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.analysis.decision.evidence import quotient
+from specbench_client.analysis.estimates.evidence import quotient
 
 LENGTH, MEASURED = "acceptance_length_emitted_pooled", "tpot_speedup"
 PREDICTED = (

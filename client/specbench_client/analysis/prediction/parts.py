@@ -15,7 +15,7 @@ interval of every other log ratio: over the same pairs the product of all has th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,38 @@ from specbench_client.metrics.frame import Mask, Values, numbers
 from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
 from specbench_client.metrics.rows import Columns
 
-_COLUMNS = ("tokens", "later", "stream_ns", "flow_ns", "steps")
+
+def _tokens(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "tokens" + suffix)
+
+
+def _later(rows: Columns, suffix: str) -> Values:
+    return _tokens(rows, suffix) - 1
+
+
+def _stream_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "intended_ns" + suffix)
+
+
+def _flow_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "first_token_ns" + suffix)
+
+
+def _steps(rows: Columns, suffix: str) -> Values:
+    """An answer of one token has no step; without drafts a step is a token."""
+    later = _later(rows, suffix)
+    return later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
+
+
+_PARTS: Mapping[str, Callable[[Columns, str], Values]] = {
+    "tokens": _tokens,
+    "later": _later,
+    "stream_ns": _stream_ns,
+    "flow_ns": _flow_ns,
+    "steps": _steps,
+}
+"""Of each pair, of the side with the suffix; made one at a time, since the rows may be many."""
+
 Powers = Mapping[str, int]
 """Of a side's sums in a factor: the arm's as they stand, the baseline's inverted."""
 ACCEPTANCE: Powers = {"later": 1, "steps": -1}
@@ -41,7 +72,7 @@ LENGTH: Powers = {"tokens": 1, "later": -1}
 
 def product(*factors: Powers) -> Powers:
     """Return the product of factors; sums that cancel are left out."""
-    powers = {name: sum(factor.get(name, 0) for factor in factors) for name in _COLUMNS}
+    powers = {name: sum(factor.get(name, 0) for factor in factors) for name in _PARTS}
     return {name: power for name, power in powers.items() if power}
 
 
@@ -78,8 +109,8 @@ def parted(pairs: Pairs, seed: int) -> Parted | None:
     rows = keys if whole.all() else keys.loc[whole]
     if not len(rows):
         return None
-    sides = ((name, suffix) for suffix in (ARM, BASELINE) for name in _COLUMNS)
-    laid = Laid.of(rows, ((name + suffix, _part(pairs.rows, name, suffix)[whole]) for name, suffix in sides), seed)
+    sides = ((name, part, suffix) for suffix in (ARM, BASELINE) for name, part in _PARTS.items())
+    laid = Laid.of(rows, ((name + suffix, part(pairs.rows, suffix)[whole]) for name, part, suffix in sides), seed)
     if any(matrix.sum() <= 0 for matrix in laid.matrices.values()):
         return None
     return Parted(laid, len(rows))
@@ -88,35 +119,6 @@ def parted(pairs: Pairs, seed: int) -> Parted | None:
 def _told(rows: Columns, suffix: str) -> Mask:
     """Which pairs tell all parts of this side: an answer of several tokens that came at once tells no flow."""
     told: Mask = np.asarray(~((_later(rows, suffix) > 0) & ~(_flow_ns(rows, suffix) > 0)), dtype=np.bool_)
-    for name in _COLUMNS:
-        told &= ~np.isnan(_part(rows, name, suffix))
+    for part in _PARTS.values():
+        told &= ~np.isnan(part(rows, suffix))
     return told
-
-
-def _part(rows: Columns, name: str, suffix: str) -> Values:
-    """One part of each pair: one is held at a time, of rows that may be many."""
-    match name:
-        case "tokens":
-            return numbers(rows, "tokens" + suffix)
-        case "later":
-            return _later(rows, suffix)
-        case "stream_ns":
-            return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "intended_ns" + suffix)
-        case "flow_ns":
-            return _flow_ns(rows, suffix)
-        case _:
-            return _steps(rows, suffix)
-
-
-def _later(rows: Columns, suffix: str) -> Values:
-    return numbers(rows, "tokens" + suffix) - 1
-
-
-def _flow_ns(rows: Columns, suffix: str) -> Values:
-    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "first_token_ns" + suffix)
-
-
-def _steps(rows: Columns, suffix: str) -> Values:
-    """An answer of one token has no step; without drafts a step is a token."""
-    later = _later(rows, suffix)
-    return later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))

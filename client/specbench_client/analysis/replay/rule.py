@@ -14,9 +14,9 @@ from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.recommendation import RuleCase, RuleReading, RuleVerdict
 from specbench_api.outcome.replay import OverlapBin
 from specbench_api.spec.drafter import Method
-from specbench_client.analysis.decision.evidence import quotient
 from specbench_client.analysis.decision.rules.rule import LARGER, over
 from specbench_client.analysis.decision.rules.unmeasured import HIGH_OVERLAP
+from specbench_client.analysis.estimates.evidence import quotient
 
 ABOVE = 0.6
 NOTHING_HIGH = f"no answer of this run has a BLEU-4 of {ABOVE} or more"

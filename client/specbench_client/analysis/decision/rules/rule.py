@@ -12,7 +12,7 @@ from specbench_api.outcome.recommendation import RuleCase, RuleReading, RuleVerd
 from specbench_api.outcome.summary import ArmSeen, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import Drafter
-from specbench_client.analysis.decision.evidence import quotient
+from specbench_client.analysis.estimates.evidence import quotient
 
 NOTHING = "no valid cell of this run falls under its condition"
 ILLUSION = "Liu et al., Speculative Decoding: Performance or Illusion? (arXiv 2601.11580)"
