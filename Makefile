@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
-.PHONY: help install demo test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
+.PHONY: help install demo docs test test-computing test-alone test-quick test-chaos test-peers test-engines engine-parsers cluster cluster-down cluster-demo bench-client generate lint format requirements clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,8 +70,12 @@ bench-client: $(STAMP) ## our client beside its peers against a server that know
 generate: $(STAMP) ## every generated file: CRDs and the chart's copies, reference pages, the map of the house
 	$(BIN)/python hack/generate
 
-lint: $(STAMP) ## generated files fresh, ruff, mypy strict, import contracts
+docs: $(STAMP) ## the documentation site in build/docs/html; every warning is an error, broken local links are warnings
+	$(BIN)/python -m sphinx -E -b html -W --keep-going -n -q -d build/docs/doctrees docs build/docs/html
+
+lint: $(STAMP) ## generated files fresh, the site builds, ruff, mypy strict, import contracts
 	$(BIN)/python hack/generate --check
+	$(MAKE) --no-print-directory docs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

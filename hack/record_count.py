@@ -1,4 +1,4 @@
-"""Turns in Spec-Bench's own file against rows of committed records: nothing of specbench's own reading is trusted."""
+"""Compares the turns in Spec-Bench's file with committed records, without using specbench's own readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MEASURED = "phase != 'warmup' and not prompt_id.str.startswith('filler-')"
 
 
 def count_records(questions: Path, count: int, family: Path) -> int:
-    """Print a line a point below `family`; return 1 where a turn has no record, or more than one."""
+    """Print one line per point in `family`; return 1 if a turn does not have exactly one record."""
     rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines() if line.strip()]
     turns = {str(row["question_id"]): len(row["turns"]) for row in rows}
     wrong = 0

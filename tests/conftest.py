@@ -9,9 +9,9 @@ import pytest
 from hypothesis import settings
 
 from specbench_client.analysis.statistics import bootstrap
+from specbench_testing.api_server_runs import Definition, install_campaign_definition, install_definition
 from specbench_testing.cluster import Cluster
-from specbench_testing.images import product_image
-from specbench_testing.runs import Definition, install_campaign_definition, install_definition
+from specbench_testing.product_image import product_image
 from specbench_testing.shared_cluster import borrowed_cluster
 
 # No test asserts a time: a busy machine is no fault of the code.

@@ -1,1 +1,1 @@
-"""The benchmark of the instrument: our client and its peers against a server that knows when it sent what."""
+"""Benchmarks specbench's client and other clients against a server that records its true send times."""

@@ -1,4 +1,4 @@
-"""`benchmarks/client`: our client and its peers, side by side in one run."""
+"""`benchmarks/client`: compares specbench's client with other clients in one run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from client_bench.case import CASES, Case
-from client_bench.clients.client import Client, Command, Job, Seen
-from client_bench.clients.table import CLIENTS, MAIN, PY_SPY, VENVS
+from client_bench.cases import CASES, Case
+from client_bench.clients.client import BenchmarkJob, Client, Command, ObservedRequest
+from client_bench.clients.registry import CLIENTS, MAIN, PY_SPY, VENVS
 from client_bench.cpu import Cores, cores
+from client_bench.markdown_table import markdown
 from client_bench.profile import by_function, profiled
 from client_bench.run import Failure, Run, run_once
-from client_bench.table import markdown
 
 RESULTS = Path("results/bench-client")
 
 
 def main() -> int:
-    """Run what was asked for; 0 where every run was done."""
+    """Run the benchmark; return 0 if every run was completed."""
     options = _options()
     if options.install is not None:
         return _install(options.install or list(VENVS))
@@ -98,7 +98,7 @@ def _told(run: Run) -> str:
 
 
 def _place(places: Cores) -> str:
-    """On what this was measured."""
+    """Return a description of this machine."""
     where = "client and server share the only core" if places.shared else "client on one core, server on another"
     return f"{where}; Linux {platform.release()}, Python {platform.python_version()}, {_processor()}"
 
@@ -110,7 +110,7 @@ def _processor() -> str:
 
 @dataclass(frozen=True)
 class _Profiled:
-    """A client under the profiler."""
+    """Run a client under the profiler."""
 
     client: Client
 
@@ -121,10 +121,10 @@ class _Profiled:
     def version(self) -> str | None:
         return self.client.version()
 
-    def command(self, job: Job) -> Command:
+    def command(self, job: BenchmarkJob) -> Command:
         return profiled(self.client.command(job), job.folder / "samples.txt")
 
-    def read(self, job: Job) -> list[Seen]:
+    def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
         return self.client.read(job)
 
 

@@ -1,4 +1,4 @@
-"""A mock of an OpenAI-compatible streaming server that records its true times. Needs the standard library alone.
+"""A mock OpenAI-compatible streaming server that records its true send times. Uses only the standard library.
 
 Two times are the truth of a request: when the kernel had the whole request (SO_TIMESTAMPNS, so that the server's own
 busy loop is nobody's latency), and when each chunk was handed to `send()` (CLOCK_MONOTONIC, read right before it).
@@ -20,17 +20,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from client_bench.arrival import SO_TIMESTAMPNS, arrived_ns, await_stamps
-from client_bench.wire import NUMBER, STREAM_HEAD, fields, length, page, pieces, whole
+from client_bench.kernel_timestamps import SO_TIMESTAMPNS, arrived_ns, await_stamps
+from client_bench.server_responses import NUMBER, STREAM_HEAD, header_fields, length, page, pieces, whole
 
 
 class _Stopped(Exception):
-    """SIGTERM or SIGINT came."""
+    """SIGTERM or SIGINT was received."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """`step_ms` 0: as fast as the sockets take it. `burst`: chunks of one stream in one `send()`."""
+    """The pace of the streams. `step_ms` 0: as fast as the sockets allow. `burst`: chunks per `send()`."""
 
     step_ms: float = 20.0
     burst: int = 1
@@ -38,7 +38,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Answer:
-    """One request: its truth, and where its stream stands."""
+    """One request: its true times and the progress of its stream."""
 
     number: int
     request_id: str | None
@@ -52,7 +52,7 @@ class Answer:
         return b"%016d" % self.number
 
     def truth(self) -> dict[str, Any]:
-        """As it is written; `complete` is False where the client went away."""
+        """Return the record for the truth file; `complete` is False if the client disconnected."""
         return {
             "number": self.number,
             "request_id": self.request_id,
@@ -64,7 +64,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Connection:
-    """A socket, what it sent us so far, and the answer that is open on it."""
+    """A socket, the bytes received so far, and the response in progress."""
 
     sock: socket.socket
     received: bytes = b""
@@ -72,7 +72,7 @@ class Connection:
 
 
 class ClockServer:
-    """`server = ClockServer(Pace())`, then `server.turn()` for ever, then `server.truth()`."""
+    """The server: create `ClockServer(Pace())`, call `turn()` repeatedly, then read `truth()`."""
 
     def __init__(self, pace: Pace, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.pace = pace
@@ -95,7 +95,7 @@ class ClockServer:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def turn(self, patience_s: float | None = None) -> None:
-        """Wait for a socket or for the next step, and do what is due."""
+        """Wait for a socket or the next step, and handle what is due."""
         until_due_s = max(0.0, (self._due_ns - self._clock()) / 1e9) if self._streaming else patience_s
         for number, events in self._poll.poll(until_due_s):
             connection = self._connections.get(number)
@@ -115,7 +115,7 @@ class ClockServer:
         self._poll.close()
 
     def truth(self) -> dict[str, Any]:
-        """What really happened."""
+        """Return the true times of all requests."""
         requests = [answer.truth() for answer in self.answers]
         return {"steps": self.steps, "late_steps": self.late_steps, "requests": requests}
 
@@ -141,7 +141,7 @@ class ClockServer:
             return
         connection.received += data
         head, end, body = connection.received.partition(b"\r\n\r\n")
-        asked = fields(head)
+        asked = header_fields(head)
         if end and len(body) >= int(asked.get("content-length", 0)):
             connection.received = b""
             path = head.split(b" ", 2)[1].decode()
@@ -165,7 +165,7 @@ class ClockServer:
         self._streaming.append(connection)
 
     def _step(self) -> None:
-        """Every stream gets its next chunk, as a batch of an engine gives them."""
+        """Send every stream its next chunk, like a batch of an engine."""
         burst, clock, going_on = self.pace.burst, self._clock, []
         for connection in self._streaming:
             answer = connection.answer
@@ -219,7 +219,7 @@ def _stop(_signal: int, _frame: object) -> NoReturn:
 
 
 def main() -> None:
-    """Print the address, serve, and write the truth when told to stop."""
+    """Print the address, serve, and write the truth file after a signal."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--truth", type=Path, required=True, help="file for the true times, written at the end")
     parser.add_argument("--step-ms", type=float, default=20.0, help="0: as fast as the sockets take it")

@@ -1,4 +1,4 @@
-"""Cores and CPU time: who runs where, and what a tree of processes has used by when. From /proc."""
+"""Pins processes to cores, and samples the CPU time of a process tree from /proc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Cores:
-    """One for the client and all its processes, one for the server and for us; the same where there is one only."""
+    """A core for the client's processes and one for the server and the benchmark; the same one if there is only one."""
 
     client: int
     server: int
@@ -25,14 +25,14 @@ class Cores:
 
 
 def cores() -> Cores:
-    """The first and the last that we may use."""
+    """Return the first and the last available core."""
     usable = sorted(os.sched_getaffinity(0))
     return Cores(usable[0], usable[-1])
 
 
 @contextmanager
 def on_core(core: int) -> Iterator[None]:
-    """What is started inside runs on this core, and so does all that it starts itself."""
+    """Pin processes that are started inside the block, and their children, to this core."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     try:
@@ -42,7 +42,7 @@ def on_core(core: int) -> Iterator[None]:
 
 
 def tree_cpu_s(root: int) -> float:
-    """CPU seconds of a process, of its living descendants, and of those that they have waited for."""
+    """Return the CPU seconds of a process, its running descendants, and those that they have waited for."""
     try:
         # The name stands in parentheses and may hold anything: fields are counted after the last one.
         fields = Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()
@@ -62,18 +62,18 @@ def _text(file: Path) -> str:
 
 @dataclass
 class CpuLog:
-    """CPU seconds used by when; between two looks it is taken as even."""
+    """Samples of used CPU seconds over time; interpolated linearly between samples."""
 
     at_ns: list[int] = field(default_factory=list)
     used_s: list[float] = field(default_factory=list)
 
     def look(self, now_ns: int, used_s: float) -> None:
-        """Never less than before: a process that ends before it is waited for is missing for a moment."""
+        """Add a sample, never below the last one: a process that ended is missing until it is waited for."""
         self.at_ns.append(now_ns)
         self.used_s.append(max([used_s, *self.used_s[-1:]]))
 
     def until(self, moment_ns: int) -> float:
-        """CPU seconds used until then."""
+        """Return the CPU seconds used until that time."""
         place = bisect_left(self.at_ns, moment_ns)
         if place == 0:
             return self.used_s[0]

@@ -1,4 +1,4 @@
-"""The seam to our client: a group is driven as always.
+"""Runs specbench's client on one engine group, as in a normal measurement.
 
 What `specbench measure` does after that (the summary, the report with its plots) is no load generator's work, and none
 of the peers does it.
@@ -10,10 +10,10 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from client_bench.wire import MODEL
-from specbench_api.plan.expand import expand
+from client_bench.server_responses import MODEL
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.store.folder import FolderStore
@@ -22,7 +22,7 @@ _UID = "00000000-0000-0000-0000-000000000000"
 
 
 def main() -> None:
-    """Measure one point, records and all."""
+    """Measure one point and store its records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--dataset", type=Path, required=True)
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    """One arm that is measured (the baseline), one point. The simulator's kind has vLLM's dialect."""
+    """Build a plan of one arm (the baseline) and one point. The engine kind simulator uses vLLM's dialect."""
     dataset = {"source": "jsonl", "uri": str(options.dataset.resolve())}
     load = {"concurrency": [options.concurrency], "requests": options.requests, "warmupRequests": 0, "repeats": 1}
     run = parse_run({

@@ -1,4 +1,4 @@
-"""Where a client's time goes: py-spy around its command, and its samples by function."""
+"""Profiles a client with py-spy and summarises the samples by function."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from client_bench.clients.client import Command
-from client_bench.clients.table import PY_SPY
+from client_bench.clients.registry import PY_SPY
 
 RATE_HZ = 100
 _IMPORTING = "_find_and_load ("
@@ -16,7 +16,7 @@ _LINE = re.compile(r":\d+\)$")
 
 
 def profiled(command: Command, output: Path) -> Command:
-    """The same, sampled with all its processes. py-spy shares the client's core: such a run's figures are no result."""
+    """Return the command under py-spy, for all processes. It shares the client's core, so the figures are not valid."""
     spy = [str(PY_SPY.folder / "bin/py-spy"), "record", "--subprocesses", "--format", "raw"]
     spy += ["--rate", str(RATE_HZ), "--output", str(output), "--"]
     return Command([*spy, *command.argv], command.environment)

@@ -1,4 +1,4 @@
-"""One client, one case, once: server up, client on its core, both watched, truth and tale compared."""
+"""Runs one client on one case once: starts server and client, samples both, and compares reported with true times."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from client_bench.case import Case
-from client_bench.clients.client import Client, Command, Job
+from client_bench.cases import Case
+from client_bench.clients.client import BenchmarkJob, Client, Command
 from client_bench.cpu import Cores, CpuLog, on_core, tree_cpu_s
-from client_bench.judge import Judgement, NothingFound, judge, read_truth
+from client_bench.timing_accuracy import Judgement, NothingFound, compare_with_truth, read_truth
 
 LOOK_EVERY_S = 0.05
 GIVE_UP_S = 900.0
@@ -27,12 +27,12 @@ _PACKAGES = Path(__file__).resolve().parents[1]
 
 
 class Failure(Exception):
-    """The client did not do it; with its last words."""
+    """The client failed; the message contains the end of its output."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of it. CPU seconds are the client's whole tree of processes'."""
+    """The result of a run. CPU seconds are those of the client's whole process tree."""
 
     client: str
     version: str
@@ -40,24 +40,24 @@ class Run:
     repeat: int
     judgement: Judgement
     cpu_start_s: float
-    """Before the first request reached the server: interpreters, imports, prompts."""
+    """CPU seconds before the first request reached the server: interpreters, imports, prompts."""
     cpu_hot_s: float
-    """From then to the last chunk."""
+    """CPU seconds from the first request to the last chunk."""
     cpu_after_s: float
-    """From then to its end: what is parsed, counted and written afterwards."""
+    """CPU seconds from the last chunk to the client's exit, for parsing, counting and writing."""
     server_share: float
-    """Of its core, while hot: near 1 the server is the slower one."""
+    """The server's share of its core during the load; near 1 the server is the bottleneck."""
     late_step_share: float
-    """Steps of the server that took longer than they should."""
+    """Steps of the server that took longer than configured."""
     load_average: float
-    """Of the machine, when the run began: what else ran beside."""
+    """The machine's load average at the start of the run."""
 
     @property
     def hot_s(self) -> float:
         return (self.judgement.ended_ns - self.judgement.began_ns) / 1e9
 
     def figures(self) -> dict[str, float | None]:
-        """What the table shows."""
+        """Return the figures of the table."""
         millions = self.judgement.chunks / 1e6
         ttft, chunk = self.judgement.ttft, self.judgement.chunk
         return {
@@ -76,13 +76,13 @@ class Run:
         }
 
     def to_json(self) -> str:
-        """One line."""
+        """Return the result in one line."""
         return json.dumps({**asdict(self), "figures": self.figures()})
 
 
 @dataclass
 class _Watch:
-    """Looks at both trees of processes, and at how the wall clock stands to the monotonic one."""
+    """Samples both process trees and the offset between the wall clock and the monotonic clock."""
 
     server: int
     client: int
@@ -97,21 +97,21 @@ class _Watch:
         self.of_client.look(now_ns, tree_cpu_s(self.client))
 
     def ended(self, used: resource.struct_rusage) -> None:
-        """What the client used in all, as the kernel counted it when it was waited for."""
+        """Return the client's total CPU time, as the kernel reported it on exit."""
         self.of_client.look(time.monotonic_ns(), used.ru_utime + used.ru_stime)
 
 
 def run_once(client: Client, case: Case, repeat: int, folder: Path, cores: Cores) -> Run:
-    """Run it. `folder` is made, and keeps all that client and server wrote. Raises Failure."""
+    """Run the case. `folder` is created and stores all output of client and server. Raises Failure."""
     folder.mkdir(parents=True)
     load_average = os.getloadavg()[0]
     with _server(case, folder / "truth.json", cores.server) as (server, url):
-        job = Job(url, case, folder)
+        job = BenchmarkJob(url, case, folder)
         watch = _watched(client.command(job), folder / "client.log", server, cores.client)
     truth = json.loads((folder / "truth.json").read_text())
     try:
         told = client.read(replace(job, monotonic_less_wall_ns=int(median(watch.clocks_ns))))
-        judgement = judge(read_truth(truth), told)
+        judgement = compare_with_truth(read_truth(truth), told)
     except (NothingFound, OSError, LookupError, ValueError) as error:
         raise Failure(f"what it told cannot be read: {error!r}; see {folder}") from error
     used, served = watch.of_client, watch.of_server
@@ -133,7 +133,7 @@ def run_once(client: Client, case: Case, repeat: int, folder: Path, cores: Cores
 
 @contextmanager
 def _server(case: Case, truth: Path, core: int) -> Iterator[tuple[int, str]]:
-    """The clock server on its core; its process and its address. It writes the truth when it ends."""
+    """Start the clock server on its core; yield its process and address. It writes the truth file when it ends."""
     argv = [sys.executable, "-m", "client_bench.clockserver", "--truth", str(truth)]
     argv += ["--step-ms", str(case.pace.step_ms), "--burst", str(case.pace.burst)]
     with on_core(core):

@@ -1,1 +1,1 @@
-"""Experiments whose truth is known, against which it is counted how sure specbench's intervals are."""
+"""Simulated experiments with known results, to measure the coverage of specbench's confidence intervals."""

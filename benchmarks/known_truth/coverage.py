@@ -1,4 +1,4 @@
-"""How often an interval of each figure holds the truth, over many experiments."""
+"""Measures how often the confidence interval of each figure contains the true value, over many experiments."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import pandas as pd
 
 from known_truth.experiment import Experiment
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.estimates.figures import Sample, percentile_figures, ratio_figures
-from specbench_client.analysis.estimates.speedup import QUOTIENTS, SPEEDUP, TPOT_SPEEDUP, speedup
-from specbench_client.analysis.prediction.explain import prediction
-from specbench_client.analysis.prediction.mix import mixed
-from specbench_client.metrics import acceptance, pace
+from specbench_client.analysis.estimates.figures import SampleRows, percentile_figures, ratio_figures
+from specbench_client.analysis.estimates.speedups import SPEEDUP, SPEEDUPS, TPOT_SPEEDUP, paired_speedup
+from specbench_client.analysis.explanation.factors import explain_speedup
+from specbench_client.analysis.explanation.traffic_mix import project_mix
+from specbench_client.metrics import acceptance, decode_speed
+from specbench_client.metrics.decode_speed import TPOT_MS
 from specbench_client.metrics.latency import E2E_MS, TTFT_MS
-from specbench_client.metrics.metric import Percentile, mean_of
-from specbench_client.metrics.pace import TPOT_MS
-from specbench_client.metrics.pairing import ARM, BASELINE, KEY, SIDE, Pairs
+from specbench_client.metrics.metric import PercentileMetric, mean_metric
+from specbench_client.metrics.pairing import ARM, BASELINE, PAIR_KEY, SIDE_COLUMNS, Pairs
 
 RATIOS = (
-    acceptance.EMITTED_POOLED, acceptance.EMITTED_MEAN, acceptance.RATE, pace.TPOT_MS_POOLED, pace.STREAM_TPS,
-    mean_of(TTFT_MS), mean_of(E2E_MS),
+    acceptance.EMITTED_POOLED, acceptance.EMITTED_MEAN, acceptance.ACCEPTANCE_RATE,
+    decode_speed.TPOT_MS_POOLED, decode_speed.STREAM_TPS,
+    mean_metric(TTFT_MS), mean_metric(E2E_MS),
 )  # fmt: skip
 MEASURES = (TTFT_MS, TPOT_MS, E2E_MS)
 PERCENTS = (50, 95)
@@ -36,26 +37,26 @@ Z = 1.96
 
 
 def truths(experiment: Experiment) -> dict[str, float]:
-    """What is true of the population, by the figure's name."""
+    """True values of the population, by figure."""
     arm, baseline = experiment.population()
     found = {ratio.name: ratio.value(arm) for ratio in RATIOS}
-    found |= {name: _quotient(name, arm, baseline) for name in QUOTIENTS}
-    percentiles = [Percentile(measure, percent) for measure in MEASURES for percent in PERCENTS]
+    found |= {name: _quotient(name, arm, baseline) for name in SPEEDUPS}
+    percentiles = [PercentileMetric(measure, percent) for measure in MEASURES for percent in PERCENTS]
     found |= {each.name: each.value(arm) for each in percentiles}
     found |= _factors(arm, baseline) | _mixed(arm, baseline)
     return {name: value for name, value in found.items() if value is not None}
 
 
 def measured(experiment: Experiment, seed: int) -> dict[str, Figure]:
-    """The figures of one experiment with their intervals, as a cell of a run would have them."""
+    """Return the figures of one experiment with their intervals, as in a cell of a run."""
     arm, baseline = experiment.arms(seed)
     pairs = paired(arm, baseline)
-    sample = Sample(arm, seed)
-    factors, mix = prediction(pairs, experiment.drafts, seed), mixed(pairs, MIX, seed)
+    sample = SampleRows(arm, seed)
+    factors, mix = explain_speedup(pairs, experiment.drafts, seed), project_mix(pairs, MIX, seed)
     assert factors is not None
     assert mix is not None
     return {
-        **{name: speedup(name, pairs, seed).figure for name in QUOTIENTS},
+        **{name: paired_speedup(name, pairs, seed).figure for name in SPEEDUPS},
         **ratio_figures(sample, RATIOS),
         **percentile_figures(sample, MEASURES),
         **{name: getattr(factors, name) for name in FACTORS},
@@ -90,11 +91,11 @@ class Coverage:
                     self.widths[name] += float(np.log(high / low)) if low > 0 else np.nan  # type: ignore[assignment]
 
     def share(self, name: str) -> float | None:
-        """How often the interval held the truth; None where there was no interval."""
+        """Return the share of intervals that contain the true value; None if there was no interval."""
         return self.held[name] / self.told[name] if self.told[name] else None
 
     def lines(self) -> Iterable[dict[str, object]]:
-        """One line a figure."""
+        """Return one line per figure."""
         for name in self.truth:
             if share := self.share(name):
                 yield {
@@ -109,8 +110,8 @@ class Coverage:
 
 
 def _quotient(name: str, arm: pd.DataFrame, baseline: pd.DataFrame) -> float:
-    over, under = (float(part.sum()) for part in QUOTIENTS[name].parts(arm))
-    base_over, base_under = (float(part.sum()) for part in QUOTIENTS[name].parts(baseline))
+    over, under = (float(part.sum()) for part in SPEEDUPS[name].parts(arm))
+    base_over, base_under = (float(part.sum()) for part in SPEEDUPS[name].parts(baseline))
     return (over / under) / (base_over / base_under)
 
 
@@ -138,8 +139,8 @@ def _mixed(arm: pd.DataFrame, baseline: pd.DataFrame) -> dict[str, float]:
 def paired(arm: pd.DataFrame, baseline: pd.DataFrame) -> Pairs:
     """Return every request with its partner: nothing fails here."""
     sides = [
-        rows[[*KEY, *SIDE]].rename(columns={name: name + suffix for name in SIDE})
+        rows[[*PAIR_KEY, *SIDE_COLUMNS]].rename(columns={name: name + suffix for name in SIDE_COLUMNS})
         for rows, suffix in ((arm, ARM), (baseline, BASELINE))
     ]
-    rows = sides[0].merge(sides[1], on=KEY, how="inner")
+    rows = sides[0].merge(sides[1], on=PAIR_KEY, how="inner")
     return Pairs(rows, len(rows), 0)

@@ -1,4 +1,4 @@
-"""An event loop that never waits: where asyncio would sleep until its next timer, the clock is put forward instead."""
+"""An event loop that never waits: instead of sleeping until the next timer, it advances a virtual clock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BEGINNING_NS = 1_000_000_000
 """Not 0: there a moment would look like one that is missing."""
 
 
-class NobodyActs(Exception):
-    """Every task waits for another one, and no timer will wake any: in real time this would hang."""
+class NoPendingTimer(Exception):
+    """All tasks are waiting and no timer is set: in real time this would hang."""
 
 
 class VirtualClock:
@@ -29,14 +29,14 @@ class VirtualClock:
         return self.ns
 
     def wait(self, timeout_s: float | None) -> None:
-        """Let so much time pass. Raises NobodyActs where there is nothing to wait for."""
+        """Advance the clock. Raises NobodyActs if there is nothing to wait for."""
         if timeout_s is None:
-            raise NobodyActs
+            raise NoPendingTimer
         self.ns += max(0, math.ceil(timeout_s * NS_PER_S))
 
 
 class _Selector(selectors.SelectSelector):
-    """Watches no socket: nobody but the clock wakes anybody."""
+    """A selector without sockets: only the clock wakes tasks."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def in_virtual_time(work: Callable[[VirtualClock], Coroutine[Any, Any, T]]) -> T:
-    """Run to the end, however long that takes on the clock."""
+    """Run a coroutine to completion, however long that takes on the virtual clock."""
     clock = VirtualClock()
     with asyncio.Runner(loop_factory=lambda: _Loop(clock)) as runner:
         return runner.run(work(clock))

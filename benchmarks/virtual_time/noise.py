@@ -1,4 +1,4 @@
-"""What makes two honest runs of one engine differ: the machine's pace, jitter of steps, hiccups, and the network."""
+"""Noise that makes two runs of one engine differ: machine speed, step jitter, hiccups, and network delay."""
 
 from __future__ import annotations
 

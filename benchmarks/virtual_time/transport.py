@@ -1,4 +1,4 @@
-"""In place of sockets: request bytes go to the engine's dialect, and the bytes that it writes come back, stamped."""
+"""A transport without sockets: passes request bytes to the engine's dialect and returns its bytes with time stamps."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ import json
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from specbench_client.simulator.ask import Arrival as Incoming
-from specbench_client.simulator.dialect import Dialect, Wire
-from specbench_client.simulator.engine import Engine, Stream
-from specbench_client.simulator.errors import EngineBroken, RequestError
-from specbench_client.transport.exchange import Arrival as Incame
-from specbench_client.transport.exchange import Clock, ErrorClass, Exchange, HttpRequest
-from specbench_client.transport.status import refusal
-from virtual_time.answer import Answer, Between
+from specbench_client.simulator.dialect import ResponseFormat, ServerDialect
+from specbench_client.simulator.engine import SimulatedEngine, TokenStream
+from specbench_client.simulator.errors import EngineBroken, SimulatorRequestError
+from specbench_client.simulator.requests import ReceivedRequest as Incoming
+from specbench_client.transport.error_messages import http_error
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, TimestampSource
+from specbench_client.transport.exchange import ReceivedBytes as Incame
 from virtual_time.clock import NS_PER_S, VirtualClock
 from virtual_time.noise import Network
+from virtual_time.response import TransportFaults, VirtualResponse
 
 
 @dataclass
 class VirtualTransport:
     """See `Transport`. What fails, fails as it would on a socket."""
 
-    engine: Engine
-    dialect: Dialect
+    engine: SimulatedEngine
+    dialect: ServerDialect
     clock: VirtualClock
     network: Network
-    between: Between
+    between: TransportFaults
     arrived: int = 0
     answered: int = 0
 
-    async def exchange(self, request: HttpRequest) -> Exchange:
-        """Never raises because of what the engine does."""
+    async def exchange(self, request: HttpRequest) -> HttpExchange:
+        """Send a request and return the exchange; failures of the engine are part of it and never raised."""
         await asyncio.sleep(self.between.dawdling_ns / NS_PER_S)
         connect_ns = self.clock()
         await self._travel()
@@ -40,18 +40,20 @@ class VirtualTransport:
         await self._travel()
         try:
             stream, wire = self._submitted(request)
-        except RequestError as refused:
+        except SimulatorRequestError as refused:
             return await self._refused(refused, connect_ns, sent_ns)
-        answer = Answer(stream, wire, self.engine.config.faults, self.clock, self.network, self.between)
+        answer = VirtualResponse(stream, wire, self.engine.config.faults, self.clock, self.network, self.between)
         failed = await answer.come()
         await asyncio.sleep(max(0, answer.ended_ns - self.clock()) / NS_PER_S)
         self._count(stream, failed)
         first_ns = answer.arrivals[0].ns if answer.arrivals else None
         arrivals, ended_ns = tuple(answer.arrivals), answer.ended_ns
         error = None if failed is None else str(failed)
-        return Exchange(sent_ns, arrivals, 200, {}, ended_ns, connect_ns, first_ns, Clock.KERNEL, failed, error)
+        return HttpExchange(
+            sent_ns, arrivals, 200, {}, ended_ns, connect_ns, first_ns, TimestampSource.KERNEL, failed, error
+        )
 
-    def _submitted(self, request: HttpRequest) -> tuple[Stream, Wire]:
+    def _submitted(self, request: HttpRequest) -> tuple[TokenStream, ResponseFormat]:
         self.arrived += 1
         kind = self.dialect.paths[urlsplit(request.url).path]
         ask = self.dialect.read(
@@ -70,14 +72,16 @@ class VirtualTransport:
         first["content"] = f"{self.between.preamble} {first['content']}"
         return json.dumps(asked).encode()
 
-    async def _refused(self, refused: RequestError, connect_ns: int, sent_ns: int) -> Exchange:
+    async def _refused(self, refused: SimulatorRequestError, connect_ns: int, sent_ns: int) -> HttpExchange:
         body = json.dumps(self.dialect.error(refused)).encode()
         await self._travel()
-        ns, told = self.clock(), refusal(refused.status, body)
+        ns, told = self.clock(), http_error(refused.status, body)
         assert told is not None, "an engine's refusal has a status of its own"
-        return Exchange(sent_ns, (Incame(ns, body),), refused.status, {}, ns, connect_ns, ns, Clock.KERNEL, *told)
+        return HttpExchange(
+            sent_ns, (Incame(ns, body),), refused.status, {}, ns, connect_ns, ns, TimestampSource.KERNEL, *told
+        )
 
-    def _count(self, stream: Stream, failed: ErrorClass | None) -> None:
+    def _count(self, stream: TokenStream, failed: ErrorClass | None) -> None:
         if failed is not None:
             self.engine.cancel(stream)
             return

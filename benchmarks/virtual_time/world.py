@@ -1,4 +1,4 @@
-"""A world: a run as a user would write it, the engine that serves it, and what is true of both."""
+"""A simulated world: a run's spec, the engine that serves it, and the true values of both."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from specbench_api.plan.expand import expand
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.reading import parse_run
-from specbench_client.chat import Message
+from specbench_api.spec.parsing import parse_run
+from specbench_client.chat import ChatMessage
 from specbench_client.simulator import (
-    Acceptance,
-    Categories,
-    Drafter,
+    AcceptanceProbabilities,
     Fault,
-    Method,
+    PromptCategories,
+    SimulatedDrafter,
+    SimulatedMethod,
+    SimulatedStepCost,
     SimulatorConfig,
-    StepCost,
-    drafter,
+    make_drafter,
 )
-from specbench_client.simulator.drafters import HABITS
-from specbench_client.simulator.text import VOCABULARY
-from specbench_client.workload.reading import Prompt
-from virtual_time.answer import Between
+from specbench_client.simulator.generated_text import VOCABULARY
+from specbench_client.simulator.speculation import DRAFTER_PROFILES
+from specbench_client.workload.row_parsing import Prompt
 from virtual_time.noise import Machine, Noise
+from virtual_time.response import TransportFaults
 
 WORKLOAD = "chat"
 NO_FAULTS: Mapping[Fault, float] = {}
@@ -54,10 +54,10 @@ class World:
     temperature: float = 0.0
     output_mean: float = 60.0
     max_tokens: int = 160
-    cost: StepCost = field(default_factory=StepCost)
+    cost: SimulatedStepCost = field(default_factory=SimulatedStepCost)
     noise: Noise = field(default_factory=Noise)
     faults: Mapping[str, Mapping[Fault, float]] = field(default_factory=dict)
-    between: Mapping[str, Between] = field(default_factory=dict)
+    between: Mapping[str, TransportFaults] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     slower: Mapping[str, float] = field(default_factory=dict)
     """How many times as long each step takes on the machine of an arm, by its name."""
@@ -66,7 +66,7 @@ class World:
 
     @cached_property
     def plan(self) -> Plan:
-        """As `specbench plan` makes it."""
+        """Return the run's plan."""
         return expand(parse_run(self._resource))
 
     @cached_property
@@ -80,22 +80,22 @@ class World:
         )
 
     @cached_property
-    def known(self) -> Categories:
+    def known(self) -> PromptCategories:
         """Which category a prompt is of: acceptance differs by it."""
         texts = {message.content: row.category or "" for row in self.rows for turn in row.turns for message in turn}
-        return Categories(texts)
+        return PromptCategories(texts)
 
     def config(self, arm: Arm, launch: int) -> SimulatorConfig:
         """The engine of one launch: the arm's drafter, on a machine of its own pace."""
         running = _drafter(arm)
         slower = self.slower.get(arm.name, 1.0)
-        per_draft_ms = HABITS[running.method].per_draft_ms * slower
+        per_draft_ms = DRAFTER_PROFILES[running.method].per_draft_ms * slower
         base, token, kv, _, prefill = (slower * value for value in astuple(self.cost))
         return SimulatorConfig(
             seed=self.seed,
             drafter=running,
             acceptance=self._acceptance(running),
-            cost=StepCost(base, token, kv, per_draft_ms, prefill),
+            cost=SimulatedStepCost(base, token, kv, per_draft_ms, prefill),
             faults=Machine(self.faults.get(arm.name, NO_FAULTS), self.noise, self.rng("machine", arm.name, launch)),
             max_model_len=self.limits.get(arm.name, 32768),
             output_mean_tokens=self.output_mean,
@@ -106,16 +106,16 @@ class World:
         digest = hashlib.sha256(repr((self.seed, *purpose)).encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:8], "little"))
 
-    def _acceptance(self, running: Drafter) -> Acceptance:
+    def _acceptance(self, running: SimulatedDrafter) -> AcceptanceProbabilities:
         """Each category has its own, and each drafter is a little better or worse at each."""
         rng = self.rng("acceptance", running.method)
         shifts = {name: float(rng.uniform(-0.15, 0.15)) for name in self.categories}
         told = {name: (float(np.clip(self.acceptance + shift, 0.05, 0.95)),) for name, shift in shifts.items()}
-        return Acceptance({"default": (self.acceptance,), **told})
+        return AcceptanceProbabilities({"default": (self.acceptance,), **told})
 
-    def _turns(self, rng: np.random.Generator) -> tuple[tuple[Message, ...], ...]:
+    def _turns(self, rng: np.random.Generator) -> tuple[tuple[ChatMessage, ...], ...]:
         words = (rng.choice(VOCABULARY, int(rng.integers(20, 200))) for _ in range(self.turns))
-        return tuple((Message("user", " ".join(each)),) for each in words)
+        return tuple((ChatMessage("user", " ".join(each)),) for each in words)
 
     @property
     def _resource(self) -> dict[str, Any]:
@@ -141,14 +141,18 @@ class World:
         return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": names, "spec": spec}
 
 
-def _drafter(arm: Arm) -> Drafter:
+def _drafter(arm: Arm) -> SimulatedDrafter:
     if arm.drafter is None:
-        return drafter(Method.NONE, 0)
-    return drafter(Method(arm.drafter.method), arm.drafter.num_speculative_tokens)
+        return make_drafter(SimulatedMethod.NONE, 0)
+    return make_drafter(SimulatedMethod(arm.drafter.method), arm.drafter.num_speculative_tokens)
 
 
 def _needs(method: str) -> dict[str, Any]:
     """What the API asks of a method beside its length."""
-    if method == Method.NGRAM:
+    if method == SimulatedMethod.NGRAM:
         return {"promptLookupMax": 4}
-    return {"model": "acme/drafter"} if method in (Method.EAGLE3, Method.DRAFT_MODEL, Method.EAGLE) else {}
+    return (
+        {"model": "acme/drafter"}
+        if method in (SimulatedMethod.EAGLE3, SimulatedMethod.DRAFT_MODEL, SimulatedMethod.EAGLE)
+        else {}
+    )

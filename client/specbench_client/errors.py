@@ -1,15 +1,15 @@
-"""The error tree of the client; each error knows how the program ends because of it.
+"""The exceptions of the client; each class has the exit code of the program.
 
     SpecbenchError
     ├── InvalidSpec                    bad input, exit 2 (api)
     └── ClientError
-        ├── BadInput                   exit 2: prompts that cannot be read, a results root that belongs to another plan
-        ├── EngineFailed               exit 4: it did not start, refused a completion, died or was lost
-        ├── NotDurable                 exit 5: S3 or the disk refused
+        ├── BadInput                   exit 2: unreadable prompts, a results folder of another plan
+        ├── EngineFailed               exit 4: it did not start, failed a completion, died or was lost
+        ├── NotDurable                 exit 5: S3 or the disk failed
         └── Interrupted                exit 130: SIGINT, SIGTERM
 
-A failed *request* is a record with an error class, never one of these. Exit codes and termination messages are
-made of them in one place each (`cli`, `job`).
+A failed *request* is a record with an error class, never one of these. `cli` and `job` convert them to exit codes and
+termination messages.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specbench_api.errors import SpecbenchError
-from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.termination import Exit
 
 
 class ClientError(SpecbenchError):
-    """Something ended the client. `reason` is one CamelCase word, the message tells a person what to do."""
+    """An error that ends the client. `reason` is one CamelCase word; the message contains the remedy."""
 
     exit: ClassVar[Exit] = Exit.BUG
 
@@ -31,13 +31,13 @@ class ClientError(SpecbenchError):
 
 
 class BadInput(ClientError):
-    """What was given cannot be measured; nothing was started."""
+    """The input cannot be measured; nothing was started."""
 
     exit = Exit.BAD_INPUT
 
 
 class EngineFailed(ClientError):
-    """The engine is at fault; `reason` is an EngineReason."""
+    """The engine failed; `reason` is an EngineReason."""
 
     exit = Exit.ENGINE_FAILED
 
@@ -45,10 +45,14 @@ class EngineFailed(ClientError):
 class NotDurable(ClientError):
     """Results could not be stored."""
 
-    exit = Exit.NOT_DURABLE
+    exit = Exit.RESULTS_NOT_STORED
+
+
+RESUME = "finished points are kept: run the same command again to continue"
+"""The message of an interrupted run."""
 
 
 class Interrupted(ClientError):
-    """Somebody asked us to stop; what was finished is kept."""
+    """The client was stopped by a signal; finished points are kept."""
 
     exit = Exit.INTERRUPTED

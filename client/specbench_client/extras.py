@@ -1,12 +1,12 @@
-"""Extras: libraries that only some need. What to do where one is missing is said in one way everywhere."""
+"""Installation hints for optional dependencies (extras)."""
 
 from __future__ import annotations
 
-IMAGES = {"llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": "specbench"}
-"""An extra → the target of the Dockerfile whose image holds it."""
+IMAGE_TARGETS = {"llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": "specbench"}
+"""Extra → the Dockerfile target whose image contains it."""
 
 
-def remedy(extra: str) -> str:
-    """Return how to install the extra, and where an image of it comes from: nothing is installed into a running one."""
-    image = f"; as an image: docker build --target {IMAGES[extra]}" if extra in IMAGES else ""
+def install_hint(extra: str) -> str:
+    """Return how to install the extra, and how to build an image with it."""
+    image = f"; as an image: docker build --target {IMAGE_TARGETS[extra]}" if extra in IMAGE_TARGETS else ""
     return f"pip install 'specbench[{extra}]' (in a clone: '.[{extra}]'{image})"

@@ -1,7 +1,7 @@
-"""What client and operator must agree on: the resources, the plan made of them, and what comes back.
+"""The contract between client and operator: the resources, the plan derived from them, and the result documents.
 
-Data and pure functions only. It imports pydantic and nothing that talks to a network, so either side may
-load it without the other's libraries.
+Data and pure functions only. It imports pydantic and no networking library, so either side can load it without the
+other's dependencies.
 """
 
 GROUP = "specbench.io"

@@ -1,9 +1,9 @@
-"""The error tree of the API package.
+"""The error hierarchy of the API package.
 
-    SpecbenchError                  root of every typed error of this project, on both sides
-    ├── InvalidSpec                 what the user wrote cannot be run: where, what, what instead
-    │   └── NotYaml                 it could not even be read as one resource
-    └── NotStructural               a model of ours says what a CustomResourceDefinition cannot (developers only)
+    SpecbenchError                  root of every typed error of this project, client and operator included
+    ├── InvalidSpec                 the resource cannot be run: lists each problem with its path and remedy
+    │   └── NotYaml                 the text is not one YAML document with a mapping
+    └── NotStructural               a model cannot be expressed in a CustomResourceDefinition (developers only)
 
 Client and operator each extend the root in their own `errors.py`; nothing raises a bare Exception.
 """
@@ -15,25 +15,25 @@ from dataclasses import dataclass
 
 
 class SpecbenchError(Exception):
-    """Root of the errors that this project raises on purpose. Anything else is a bug of ours."""
+    """Base class of the errors that this project raises on purpose. Any other exception is a bug."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One fault in what the user wrote: the path to it, what is wrong, and what to write instead."""
+    """One problem in a resource: the path of the field, what is wrong, and what to write instead."""
 
     path: str
     message: str
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Render as one line, the way admission errors read."""
+        """Return the problem as one line, in the format of admission errors."""
         tail = f" ({self.remedy})" if self.remedy else ""
         return f"{self.path}: {self.message}{tail}"
 
 
 class InvalidSpec(SpecbenchError):
-    """The resource cannot be run as written; carries every problem found, not only the first."""
+    """The resource cannot be run as written. Carries every problem found, not only the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -41,8 +41,8 @@ class InvalidSpec(SpecbenchError):
 
 
 class NotYaml(InvalidSpec):
-    """The file is not a single YAML document with a mapping in it."""
+    """The text is not a single YAML document that contains a mapping."""
 
 
 class NotStructural(SpecbenchError):
-    """A model holds what has no form in a CustomResourceDefinition; the message names the place."""
+    """A model contains something that a CustomResourceDefinition cannot express; the message names where."""

@@ -1,7 +1,7 @@
-"""The one base of every model that crosses a border: YAML, the API server, S3, or a command line.
+"""The base class of every model that is serialised: to YAML, the API server, S3 or a command line.
 
-camelCase outside, snake_case inside; frozen, so that a plan cannot change under the hand that executes it;
-unknown keys are refused, because a mistyped field that is dropped is a benchmark of something else.
+Field names are camelCase when serialised and snake_case in Python. Models are frozen, so that a plan cannot change
+while it is executed. Unknown keys are rejected: silently dropping a mistyped field would measure something else.
 """
 
 from __future__ import annotations
@@ -18,84 +18,88 @@ from pydantic_core import CoreSchema, core_schema
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A CEL rule that the API server evaluates on this object, and the message that the user reads."""
+class ValidationRule:
+    """A CEL rule that the API server evaluates on this object, with the message shown when it is violated."""
 
     rule: str
     message: str
 
 
-def refuse_broken(rules: Sequence[Rule], holds: Sequence[bool]) -> None:
-    """Raise ValueError with the message of the first rule that does not hold: what the API server says of it."""
-    for rule, kept in zip(rules, holds, strict=True):
-        if not kept:
+def require_rules(rules: Sequence[ValidationRule], holds: Sequence[bool]) -> None:
+    """Raise ValueError with the message of the first violated rule, which is also the API server's message.
+
+    `holds` contains one flag per rule: whether the object satisfies it.
+    """
+    for rule, satisfied in zip(rules, holds, strict=True):
+        if not satisfied:
             raise ValueError(rule.message)
 
 
 @dataclass(frozen=True)
 class KeyedBy:
-    """Marks a list whose rows one field tells apart: list-type map on the API server, and the same refusal here."""
+    """Marks a list whose rows are identified by one field. A list-type map on the API server; checked here as well."""
 
     field: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._refuse_twins, handler(source))
+        return core_schema.no_info_after_validator_function(self._reject_duplicates, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "x-kubernetes-list-map-keys": [to_camel(self.field)]}
 
-    def _refuse_twins(self, rows: list[Any]) -> list[Any]:
-        twin = _first_twin([getattr(row, self.field) for row in rows])
-        if twin is not None:
-            raise ValueError(f"the {to_camel(self.field)} {twin!r} is used twice: each row needs one of its own")
+    def _reject_duplicates(self, rows: list[Any]) -> list[Any]:
+        duplicate = _first_duplicate([getattr(row, self.field) for row in rows])
+        if duplicate is not None:
+            raise ValueError(f"the {to_camel(self.field)} {duplicate!r} is used twice: give each row its own")
         return rows
 
 
 @dataclass(frozen=True)
 class Distinct:
-    """Marks a list of scalars that holds no value twice: list-type set on the API server, and the same refusal here."""
+    """Marks a list of scalars without duplicates. A list-type set on the API server; checked here as well."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._refuse_twins, handler(source))
+        return core_schema.no_info_after_validator_function(self._reject_duplicates, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), "uniqueItems": True}
 
     @staticmethod
-    def _refuse_twins(values: list[Any]) -> list[Any]:
-        twin = _first_twin(values)
-        if twin is not None:
-            raise ValueError(f"{twin!r} is given twice: leave one of them out")
+    def _reject_duplicates(values: list[Any]) -> list[Any]:
+        duplicate = _first_duplicate(values)
+        if duplicate is not None:
+            raise ValueError(f"{duplicate!r} is listed twice: remove one of them")
         return values
 
 
 ANYTHING = {"x-kubernetes-preserve-unknown-fields": True, "nullable": True}
-"""The schema of a value that may be anything JSON has."""
+"""The schema of a field that accepts any JSON value."""
 
 
 @dataclass(frozen=True)
-class Open:
-    """Marks what may be anything JSON has, null too: values of a map, rows of a list, values of a list of maps.
+class PreserveUnknown:
+    """Marks a field whose innermost values may be any JSON value, null included.
 
-    Rendered as a map and not as an open object: the API server compares open objects by the keys of one side alone,
-    so that a field could change its name under the rule that what is measured cannot change. Its values are nullable,
-    or the API server would drop a null that an engine was meant to read. What is no number of JSON (NaN) is refused.
+    It applies to the values of a map, the rows of a list, or the values of a list of maps. Such a field is rendered as
+    a map and not as an open object: the API server compares open objects only by the keys of one side, so a changed key
+    would pass the rule that makes the spec immutable. The values are nullable, because the API server would otherwise
+    drop a null that is meant for the engine. Values that JSON cannot represent (NaN, infinity) are rejected.
     """
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._refuse_no_json, handler(source))
+        return core_schema.no_info_after_validator_function(self._require_json, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return _opened(handler(schema))
 
     @staticmethod
-    def _refuse_no_json(values: Any) -> Any:
-        json.dumps(values, allow_nan=False)  # a ValueError is a refusal
+    def _require_json(values: Any) -> Any:
+        json.dumps(values, allow_nan=False)  # raises ValueError, which pydantic turns into a validation error
         return values
 
 
 def _opened(node: JsonSchemaValue) -> JsonSchemaValue:
-    """The schema with anything in the place of its innermost values."""
+    """Return the schema with its innermost values replaced by "anything"."""
     match node.get("type"):
         case "array":
             return {**node, "items": _opened(node["items"])}
@@ -104,12 +108,12 @@ def _opened(node: JsonSchemaValue) -> JsonSchemaValue:
     return dict(ANYTHING)
 
 
-def _first_twin(values: list[Any]) -> Any:
+def _first_duplicate(values: list[Any]) -> Any:
     return next((value for index, value in enumerate(values) if value in values[:index]), None)
 
 
 class ApiModel(BaseModel):
-    """Base of all models. `rules` become `x-kubernetes-validations`; python validators say the same."""
+    """Base class of all models. `rules` become `x-kubernetes-validations`; Python validators check the same rules."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -120,17 +124,17 @@ class ApiModel(BaseModel):
         ser_json_inf_nan="null",
     )
 
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[ValidationRule, ...]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON-ready data in the outside spelling; what is missing is left out."""
+        """Return the model as JSON-ready data in camelCase, without the fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def to_json(self) -> str:
-        """As one JSON document, the way it lies in S3."""
+        """Return the model as one JSON document, as it is stored in S3."""
         return self.model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read what `to_json` wrote. Raises pydantic.ValidationError."""
+        """Parse what `to_json` wrote. Raises pydantic.ValidationError."""
         return cls.model_validate_json(text)

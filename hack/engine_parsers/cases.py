@@ -1,4 +1,4 @@
-"""What engines are asked: every method that the support table has for them, as the launcher renders it for a pod."""
+"""Command lines to check: every method in the support table, as the launcher renders it for a pod."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from engine_parsers.models import DRAFTERS, TARGETS
-from specbench_api.launch.launch import LEADER, RANK, Order, placed
-from specbench_api.launch.support.table import RELEASES, cell
-from specbench_api.launch.table import LAUNCHERS, problems_of
+from specbench_api.launch.launcher import LEADER, RANK, LaunchRequest, with_config_folder
+from specbench_api.launch.registry import LAUNCHERS, launch_problems
+from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.target import Target
@@ -19,7 +19,7 @@ ALGORITHMS = {
     EngineKind.VLLM: ({"algorithm": "ngram_gpu"}, {"algorithm": "custom_class", "model": "my_module.MyProposer"}),
     EngineKind.SGLANG: ({"algorithm": "UNO"},),
 }
-"""What method custom stands for, of each engine."""
+"""The drafter that method custom stands for, by engine."""
 FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
     EngineKind.VLLM: (
         ("ngram, its lengths", {"method": "ngram", "promptLookupMin": 2, "promptLookupMax": 4}),
@@ -34,16 +34,16 @@ FURTHER: dict[EngineKind, tuple[tuple[str, dict[str, Any]], ...]] = {
     ),
     EngineKind.SGLANG: (("eagle3, a tree", {"method": "eagle3", "eagleTopk": 4, "numDraftTokens": 8}),),
 }
-"""Knobs, beside every method with its defaults."""
+"""Additional settings to check, besides every method with its defaults."""
 NODES = 2
-"""Of an engine that spreads."""
+"""Number of nodes of a multi-node engine."""
 DSPARK_RUNNER = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
-"""What vLLM decides by itself where there is a GPU."""
+"""Values that vLLM would choose itself on a GPU."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One command line; `env` is set while it is judged."""
+    """One command line; `env` is set while it is checked."""
 
     name: str
     argv: tuple[str, ...]
@@ -51,26 +51,26 @@ class Case:
 
 
 def cases_of(kind: EngineKind, models: Path) -> list[Case]:
-    """The baseline with and without levelling, every method, then their knobs. `models`: where those lie."""
+    """Return the baseline with and without levelling, every method, and their settings. `models`: their folder."""
     plain = [
         (str(knobs.get("algorithm") or method), {"method": str(method), **knobs}) for method, knobs in _cells(kind)
     ]
-    levelled = Engine.model_validate({"kind": str(kind), "tensorParallelSize": 2})
-    bare = levelled.model_copy(update={"levelling": "Off"})
+    equalized = Engine.model_validate({"kind": str(kind), "tensorParallelSize": 2})
+    bare = equalized.model_copy(update={"equalize_arms": "Off"})
     return [
-        Case("none", _argv(levelled, None, models)),
-        Case("none, not levelled", _argv(bare, None, models)),
+        Case("none", _argv(equalized, None, models)),
+        Case("none, not equalized", _argv(bare, None, models)),
         *(
-            Case(f"none, node {rank} of {NODES}", _argv(levelled, None, models, nodes=NODES, rank=rank))
+            Case(f"none, node {rank} of {NODES}", _argv(equalized, None, models, nodes=NODES, rank=rank))
             for rank in range(NODES)
         ),
-        *(_case(name, levelled, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
+        *(_case(name, equalized, knobs, models) for name, knobs in (*plain, *FURTHER[kind])),
     ]
 
 
 def _cells(kind: EngineKind) -> list[tuple[Method, dict[str, str]]]:
     drafting = [method for method in Method if method is not Method.NONE]
-    has = [method for method in drafting if cell(kind, method, RELEASES.get(kind)).supported]
+    has = [method for method in drafting if support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported]
     return [(method, knobs) for method in has for knobs in (ALGORITHMS[kind] if method is Method.CUSTOM else ({},))]
 
 
@@ -86,8 +86,8 @@ def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int =
     """As in a pod, the one of this rank in its group. What specbench itself refuses is a mistake of this file."""
     family = TARGETS.get(drafter.method, "llama") if drafter else "llama"
     target = Target.model_validate({"name": "acme/tiny", "path": str(models / family)})
-    order = Order(engine, target, drafter, slots=4, nodes=nodes)
-    if found := problems_of(order):
+    order = LaunchRequest(engine, target, drafter, slots=4, nodes=nodes)
+    if found := launch_problems(order):
         raise ValueError("; ".join(map(str, found)))
     launch = LAUNCHERS[engine.kind].launch(order)
     configs = models / "configs"
@@ -95,6 +95,6 @@ def _argv(engine: Engine, drafter: Drafter | None, models: Path, *, nodes: int =
     for name, text in launch.configs.items():
         (configs / name).write_text(text)
     network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(launch.port))
-    told = placed(launch, str(configs))
+    told = with_config_folder(launch, str(configs))
     args = told.worker_args if rank and told.worker_args else told.args
     return tuple(each.replace(LEADER, "127.0.0.1").replace(RANK, str(rank)) for each in (*args, *network))

@@ -1,4 +1,4 @@
-"""The engines' wheels, each in an environment of its own, with no more beside them than their parsers import."""
+"""Creates one environment per engine, with only the packages that its argument parser imports."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MARK = "installed"
 
 
 def cache_folder() -> Path:
-    """Return where environments are kept: below XDG_CACHE_HOME, else ~/.cache; an empty variable counts as unset."""
+    """Return the folder of all environments: in XDG_CACHE_HOME, or in ~/.cache if it is unset or empty."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "specbench" / "parsers"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """`beside`: what the parser imports, and that alone; `judge`: the module that asks it."""
+    """The environment of one engine. `beside`: the packages its parser imports; `judge`: the module that runs it."""
 
     package: str
     pinned: str
@@ -42,12 +42,12 @@ class Environment:
         return [str(self.python), "-m", f"engine_parsers.{self.judge}"]
 
     def is_installed(self) -> bool:
-        """Whether it was made to its end, of these very packages."""
+        """Return whether it was created completely with the current packages."""
         mark = self.folder / MARK
         return mark.exists() and mark.read_text() == self._contents()
 
     def install(self) -> None:
-        """Make it anew. Raises CalledProcessError with uv's words on stderr. The mark comes last."""
+        """Create it again; the marker is written last. Raises CalledProcessError, with uv's output on stderr."""
         uv = [sys.executable, "-m", "uv"]
         subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", "3.11", str(self.folder)], check=True)
         pip = [*uv, "pip", "install", "--quiet", "--python", str(self.python)]

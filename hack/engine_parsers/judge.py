@@ -1,4 +1,4 @@
-"""What both judges do. It runs in an engine's environment, so it knows the standard library alone."""
+"""The common part of both judges. It runs in an engine's environment and imports only the standard library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 
 class Refused(Exception):
-    """The parser's own words."""
+    """The parser's error message."""
 
 
 def judge(load: Callable[[], Callable[[list[str]], str]]) -> None:
@@ -35,7 +35,7 @@ def judge(load: Callable[[], Callable[[list[str]], str]]) -> None:
 def _verdict(take: Callable[[list[str]], str], argv: list[str]) -> tuple[bool, str]:
     try:
         return True, take(argv)
-    except Exception as error:  # noqa: BLE001 - whatever an engine raises is its answer
+    except Exception as error:  # noqa: BLE001 - any exception of an engine is a result
         return False, f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""Asks SGLang: its parser of `sglang.launch_server`, and whether it knows the algorithm. Runs in its environment."""
+"""Checks command lines with SGLang's parser and its list of algorithms. Runs in SGLang's environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine_parsers.judge import judge
 
 
 def load() -> Callable[[list[str]], str]:
-    """Import SGLang's arguments, which takes seconds."""
+    """Import SGLang's argument parser, which takes seconds."""
     from sglang.srt.server_args import prepare_server_args  # noqa: PLC0415 - the environment's, and slow
     from sglang.srt.speculative.spec_info import SpeculativeAlgorithm  # noqa: PLC0415
 
@@ -16,7 +16,7 @@ def load() -> Callable[[list[str]], str]:
         args = prepare_server_args(argv)
         algorithm = args.speculative_algorithm
         found = SpeculativeAlgorithm.from_string(algorithm) if algorithm else None
-        return f"parser; it drafts by {found.name if found else 'none'}"
+        return f"parser; drafter: {found.name if found else 'none'}"
 
     return take
 

@@ -1,4 +1,4 @@
-"""Asks vLLM: its parser of `vllm serve`, its checks of what it parsed, and its whole engine configuration.
+"""Checks command lines with vLLM's parser of `vllm serve`, its validation, and its engine configuration.
 
 Runs in vLLM's environment. The wheel infers no device without a GPU and is told it is a CPU; arctic-inference, which
 suffix decoding looks for and no wheel brings, is an empty module.
@@ -34,7 +34,7 @@ def load() -> Callable[[list[str]], str]:
         validate_parsed_serve_args(parsed)
         config = AsyncEngineArgs.from_cli_args(parsed).create_engine_config()
         method = config.speculative_config.method if config.speculative_config else "none"
-        return f"parser and engine configuration; it drafts by {method}"
+        return f"parser and engine configuration; drafter: {method}"
 
     return take
 

@@ -1,4 +1,4 @@
-"""Models of a few numbers: enough of a config.json for an engine's configuration. They have no weights."""
+"""Writes models without weights: just enough of a config.json for an engine's configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 TARGETS = {Method.MTP: "deepseek", Method.DFLASH: "qwen", Method.DSPARK: "qwen"}
-"""Methods whose drafter is made for one family of targets; every other drafts for `llama`."""
+"""Methods whose drafter exists for one family of targets; all others use `llama`."""
 DRAFTERS = {
     Method.DRAFT_MODEL: "llama",
     Method.PARD: "llama",
@@ -50,7 +50,7 @@ DRAFTERS = {
 
 
 def write_models(folder: Path) -> None:
-    """A folder a model, with its config.json."""
+    """Write one folder per model with its config.json."""
     for name, config in MODELS.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))

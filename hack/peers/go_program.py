@@ -1,4 +1,4 @@
-"""One program of another project: built once by Go, and kept.
+"""Builds third-party Go programs, once, and caches them.
 
 Its folder in the cache is named by its version, or by a digest of the module of ours that pins it, so that a change of
 one rebuilds one. The folder appears by a rename and is therefore always whole; one process at a time builds a program.
@@ -24,11 +24,11 @@ from specbench_cluster.locks import locked
 HERE = Path(__file__).resolve().parent
 SOURCES = (".go", ".mod", ".sum")
 FLAGS = ("-trimpath", "-buildvcs=false", "-ldflags", "-s -w")
-"""The same sources give the same program in any folder and at any commit of ours."""
+"""Flags that make builds reproducible: independent of folder and commit."""
 
 
 def to_stderr(message: str) -> None:
-    """The usual progress: results alone go to stdout."""
+    """Print progress to stderr, because only results go to stdout."""
     print(f"peers: {message}", file=sys.stderr, flush=True)
 
 
@@ -48,12 +48,12 @@ class GoProgram:
 
     @property
     def file(self) -> Path:
-        """Where it lies once it is built."""
+        """The path of the built program."""
         key = self.version or _digest(HERE / self.module)
         return cache_folder() / f"{self.name}-{key}-{platform.machine()}" / self.name
 
     def built(self, progress: Callable[[str], None] = to_stderr) -> Path:
-        """Its file, built where the cache lacks it. Raises RequirementMissing (no Go, or an old one), BuildFailed."""
+        """Build the program unless it is cached; return its path. Raises RequirementMissing (Go), BuildFailed."""
         file = self.file
         if not file.exists():
             with locked(cache_folder() / f"{self.name}.lock"):
@@ -63,7 +63,7 @@ class GoProgram:
         return file
 
     def sources(self) -> Path:
-        """Its project's folder, where Go keeps it. Raises RequirementMissing, CommandFailed."""
+        """Return the project's folder in Go's module cache. Raises RequirementMissing, CommandFailed."""
         if self.version is not None:
             return downloaded(self.module, self.version)
         folder = HERE / self.module
@@ -77,7 +77,7 @@ class GoProgram:
             try:
                 self._pinned(whole) if self.version is None else self._published(whole, self.version)
             except CommandFailed as failed:
-                raise BuildFailed(f"{self.name} did not build: {failed}") from failed
+                raise BuildFailed(f"{self.name} could not be built: {failed}") from failed
             whole.rename(file.parent)
 
     def _pinned(self, into: Path) -> None:
@@ -92,14 +92,14 @@ class GoProgram:
 
 
 def cache_folder(told: Mapping[str, str] = os.environ) -> Path:
-    """Where programs are kept: SPECBENCH_PEERS_CACHE, or beside the test cluster's."""
+    """Return the folder of built programs: SPECBENCH_PEERS_CACHE, or next to the test cluster's cache."""
     given = told.get("SPECBENCH_PEERS_CACHE")
     home = told.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(given).absolute() if given else Path(home).absolute() / "specbench" / "peers"
 
 
 def downloaded(module: str, version: str) -> Path:
-    """The folder of a published module, where Go keeps it. Raises RequirementMissing without Go, CommandFailed."""
+    """Return a published module's folder in Go's cache. Raises RequirementMissing without Go, CommandFailed."""
     # Outside any module, and never with a vendor folder: the version is all that counts.
     call = [go(), "mod", "download", "-json", f"{module}@{version}"]
     return Path(json.loads(run(call, env=environment(), cwd=Path(tempfile.gettempdir())))["Dir"])

@@ -1,4 +1,4 @@
-"""Go, as new as what is to be built asks for: the version stands in its go.mod and nowhere else."""
+"""Finds a Go toolchain that is recent enough for a module, according to its go.mod."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _TOLD = re.compile(r"\bgo(\d+(?:\.\d+)*(?:(?:rc|beta)\d+)?)")
 
 
 def environment() -> dict[str, str]:
-    """What Go is called with: no C compiler, and no workspace: one around us is none of ours."""
+    """Return the environment for Go, without a C compiler and without a surrounding workspace."""
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def go() -> str:
-    """The `go` on PATH, of any version. Raises RequirementMissing."""
+    """Return the `go` on PATH, of any version. Raises RequirementMissing."""
     found = shutil.which("go")
     if found is None:
         raise _missing("Go, as `go` on PATH")
@@ -43,7 +43,7 @@ def go_for(go_mod: Path, what: str) -> str:
     try:
         told = run([found, "version"], env=environment(), cwd=go_mod.parent).strip()
     except CommandFailed as failed:  # it may not fetch what is asked for, or cannot
-        raise _missing(f"{wanted}: {failed.said.strip()}") from failed
+        raise _missing(f"{wanted}: {failed.output.strip()}") from failed
     has = _TOLD.search(told)
     if has is None or Version(has[1]) < Version(asked):
         raise _missing(f"{wanted}; {found} is `{told}`")
@@ -51,7 +51,7 @@ def go_for(go_mod: Path, what: str) -> str:
 
 
 def asked_by(go_mod: Path) -> str:
-    """The oldest Go that a module builds with, by its `go` line. Raises ValueError where it has none."""
+    """Return the minimum Go version in a go.mod. Raises ValueError if it has no `go` line."""
     found = _ASKED.search(go_mod.read_text(encoding="utf-8"))
     if found is None:
         raise ValueError(f"{go_mod} has no line `go VERSION`")

@@ -1,6 +1,6 @@
-"""The operator: turns a SpecBenchRun into pods, and pods and S3 into its status.
+"""The Kubernetes operator: runs SpecBenchRuns and SpecBenchCampaigns, and reports their status.
 
-One function decides (`reconcile`), one room draws manifests (`render`), one talks to the API server and S3
-(`cluster`), one joins them for every trigger (`handlers`). Status is computed from what is observed, so that any
-handler may be lost, repeated or late, and the operator may die at any moment.
+`reconcile` and `campaign` decide (pure functions), `render` builds manifests, `cluster` talks to the API server and S3,
+and `handlers` connects them to watches and the work queue. Status is recomputed from what is observed on every
+reconciliation, never carried in memory: events may be lost, repeated or late, and the operator may restart at any time.
 """

@@ -1,6 +1,7 @@
-"""The entry point. The operator's libraries are an extra: where they are missing, that is said in one line.
+"""The entry point `specbench-operator`.
 
-Nothing of them is imported up here, so that there is somebody to say it.
+The operator's libraries are an optional extra. They are imported inside `main`, so that a missing one is reported in
+one line instead of a traceback.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ NOT_INSTALLED = 2
 
 
 def main() -> None:
-    """Run until told to stop. Exits with 2 where the extra is not installed or the settings cannot be used."""
+    """Run until stopped. Exits with 2 if the extra is not installed or the settings are invalid."""
     try:
-        from specbench_operator.operate import run  # noqa: PLC0415  see above
+        from specbench_operator.app import run  # noqa: PLC0415 - see the module's docstring
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA:
             raise

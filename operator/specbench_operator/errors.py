@@ -1,14 +1,14 @@
-"""The error tree of the operator: what to do next is the only thing that tells its errors apart.
+"""The errors of the operator, classified by how the operator handles them.
 
     SpecbenchError
-    ├── InvalidSpec          Validated=False, nothing is created (api)
+    ├── InvalidSpec          Validated=False, nothing is created (defined in specbench_api)
     └── OperatorError
-        ├── Retry            the world may heal by itself: said in status, tried again with backoff
-        │   └── Changed      what was read is no longer so: read again at once
-        └── Stop             it does not heal by itself: Stalled=True, still looked at with every relist
+        ├── Retry            may succeed later without a change: reported in status, retried with backoff
+        │   └── Changed      the object changed since it was read: read it again at once
+        └── Stop             needs a change by a person: Stalled=True, still reconciled with every relist
 
-Errors of the API server and of S3 are mapped to these in one place each (`cluster.api`, `cluster.bucket`).
-Anything else is a bug of ours: logged with its traceback, counted, retried with backoff.
+Errors of the API server are mapped to these in `cluster.api`, and errors of S3 to StoreFailure in `cluster.s3`.
+Any other exception is a bug: it is logged with its traceback, counted, and retried with backoff.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from specbench_api.errors import SpecbenchError
 
 
 class OperatorError(SpecbenchError):
-    """`reason` is one CamelCase word for a condition; the message tells a person what to do."""
+    """Base of the operator's errors. `reason` is a CamelCase word for a condition; the message is for people."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -25,12 +25,12 @@ class OperatorError(SpecbenchError):
 
 
 class Retry(OperatorError):
-    """It may work later without anybody changing the run."""
+    """A step failed, and may succeed later although nobody changes the run."""
 
 
 class Changed(Retry):
-    """Somebody wrote between our reading and our writing."""
+    """The object was written or replaced by somebody else between reading and writing it."""
 
 
 class Stop(OperatorError):
-    """It will not work until somebody changes something."""
+    """A step failed, and will fail again until somebody changes the run or the operator's configuration."""

@@ -1,7 +1,7 @@
-"""Environment → frozen Settings. Every knob of the operator is here, with its unit in its name.
+"""The operator's settings, read from environment variables.
 
-Limits that decide about a measurement (deadlines of engines) are fields of the run; what is here is how patient the
-operator is with the cluster, which no user of a run should have to know.
+Names end with the unit (`_s`: seconds). Limits that affect a measurement, such as the deadlines of engines, are fields
+of the run instead; these settings are about the operator and the cluster, and users of runs need not know them.
 """
 
 from __future__ import annotations
@@ -16,59 +16,66 @@ PREFIX = "SPECBENCH_"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Each field is read from SPECBENCH_<NAME IN CAPITALS>."""
+class OperatorSettings:
+    """The settings. Each field is read from the variable SPECBENCH_<NAME IN CAPITALS>."""
 
     client_image: str
-    """Image of client and report Jobs, and of engines of kind simulator: the operator's own."""
+    """Image of the client, report and gate Jobs and of engines of kind `simulator`: the operator's own. Required."""
     image_pull_policy: str = "IfNotPresent"
-    """Pull policy of every container that the operator creates."""
+    """Pull policy of every container that the operator creates: Always, IfNotPresent or Never."""
     namespaces: tuple[str, ...] = ()
-    """Namespaces that are watched, comma-separated; empty means all (then a ClusterRole is needed)."""
+    """Namespaces to watch, separated by commas. Empty: all namespaces, which needs a ClusterRole."""
     probe_engines: bool = False
-    """Look around in every engine's image, by an init container, for GPU, links, driver and PyTorch."""
+    """Run an init container in every engine's image that records GPUs, their links, driver and PyTorch."""
     leader_worker_sets: bool = False
-    """LeaderWorkerSet is installed, and the operator may make some: engines on several nodes (placement.nodes)."""
+    """Allow engines on several nodes (placement.nodes). LeaderWorkerSet must be installed in the cluster."""
     image_pull_grace_s: float = 60
-    """How long an image may fail to be pulled, or a container to be configured, before the engine counts as failed."""
+    """How long an image pull or a container configuration may fail before the engine counts as failed, in seconds."""
     client_start_deadline_s: float = 300
-    """How long a ready engine may hold its GPUs while no client runs."""
+    """How long a ready engine may hold its GPUs while no client runs, in seconds."""
     engine_lost_settle_s: float = 10
-    """After a client lost its engine: how long the engine's own story is awaited before it counts as lost."""
+    """After a client lost its engine, how long to wait for the engine's own end before it counts as lost, in seconds.
+
+    The kubelet reports the end of the engine's pod a moment later than the client does, and with a better reason.
+    """
     gone_after_s: float = 120
-    """A pod that should have been gone for so long sits on a dead node and is not waited for."""
+    """How long after its deletion time a pod still counts as holding GPUs, in seconds.
+
+    A pod that exists for longer is on a node that no longer answers, so the operator does not wait for it.
+    """
     relist_s: float = 30
-    """All runs are looked at again so often, whatever the watches say."""
+    """Period of the relist, in seconds: all runs and campaigns are listed, whatever the watches deliver."""
     watch_silence_s: float = 120
-    """The watch of runs may lag so far behind the relist before the liveness probe fails."""
+    """How far a watch may lag behind the relist before the liveness probe fails, in seconds."""
     worker_stuck_s: float = 300
-    """One reconciliation may take so long before the liveness probe fails."""
+    """How long one reconciliation may take before the liveness probe fails, in seconds."""
     loop_lag_s: float = 20
-    """The event loop may be so late before the liveness probe fails."""
+    """How late the event loop may be before the liveness probe fails, in seconds."""
     workers: int = 4
-    """Runs that are reconciled at the same time."""
+    """How many runs and campaigns are reconciled at the same time."""
     request_timeout_s: float = 30
-    """One request to the API server."""
+    """Timeout of one request to the API server, in seconds."""
     s3_timeout_s: float = 10
-    """One request to S3."""
+    """Timeout of one request to S3, in seconds."""
     liveness_port: int = 8080
-    """Port of /healthz."""
+    """TCP port of /healthz."""
     metrics_port: int = 9090
-    """Port of /metrics."""
+    """TCP port of /metrics."""
     log_level: str = "INFO"
-    """DEBUG, INFO, WARNING or ERROR."""
+    """Log level: DEBUG, INFO, WARNING or ERROR."""
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> Settings:
-        """Read. Raises Stop for what cannot be read."""
-        given = {
-            field.name: _read(field.name, env[_variable(field.name)])
+    def from_env(cls, env: Mapping[str, str]) -> OperatorSettings:
+        """Read the settings from environment variables. Raises Stop with reason BadSettings for an invalid value."""
+        values = {
+            field.name: _parse_setting(field.name, env[_variable(field.name)])
             for field in fields(cls)
             if env.get(_variable(field.name), "").strip()
         }
-        if "client_image" not in given:
-            raise Stop("BadSettings", f"{_variable('client_image')} is not set: the image that client Jobs run")
-        return cls(**given)
+        if "client_image" not in values:
+            variable = _variable("client_image")
+            raise Stop("BadSettings", f"{variable} is not set: set it to the image that client Jobs run")
+        return cls(**values)
 
 
 def _variable(name: str) -> str:
@@ -80,7 +87,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _flag(text: str) -> bool:
-    """As YAML spells it. Raises ValueError."""
+    """The value of `true` or `false`, as YAML spells them. Raises ValueError for anything else."""
     if text not in ("true", "false"):
         raise ValueError(text)
     return text == "true"
@@ -99,15 +106,15 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _read(name: str, text: str) -> Any:
-    kind = str({field.name: field.type for field in fields(Settings)}[name])
+def _parse_setting(name: str, text: str) -> Any:
+    kind = str({field.name: field.type for field in fields(OperatorSettings)}[name])
     try:
         value = _READERS[kind](text.strip())
     except ValueError as error:
         raise Stop("BadSettings", f"{_variable(name)}={text!r} is not a {kind}") from error
     allowed = _CHOICES.get(name)
     if allowed and value not in allowed:
-        raise Stop("BadSettings", f"{_variable(name)}={text!r} is none of {', '.join(allowed)}")
+        raise Stop("BadSettings", f"{_variable(name)}={text!r} is not valid: use one of {', '.join(allowed)}")
     if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
         raise Stop("BadSettings", f"{_variable(name)}={text!r} must be above 0")
     return value

@@ -1,4 +1,4 @@
-"""What the operator says of itself, for Prometheus. Logs are JSON on stderr and are set up in `__main__`."""
+"""The operator's Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class Telemetry:
-    """The metrics, in a registry of their own so that tests (and two operators in one process) do not share them."""
+    """The metrics, in a separate registry so that tests (and two operators in one process) do not share them."""
 
     def __init__(self) -> None:
         registry = prometheus_client.CollectorRegistry()
         self.registry = registry
         self._runs = prometheus_client.Gauge("specbench_runs", "Runs by phase.", ["phase"], registry=registry)
         self._reconcile = prometheus_client.Histogram(
-            "specbench_reconcile_seconds", "One reconciliation.", buckets=_BUCKETS, registry=registry
+            "specbench_reconcile_seconds", "Duration of one reconciliation.", buckets=_BUCKETS, registry=registry
         )
         self._errors = prometheus_client.Counter(
             "specbench_reconcile_errors_total", "Reconciliations that ended in an error.", ["kind"], registry=registry
@@ -32,23 +32,23 @@ class Telemetry:
             "specbench_gpu_seconds_held_total", "GPUs times seconds held by engine pods.", registry=registry
         )
         self._points = prometheus_client.Counter(
-            "specbench_points_measured_total", "Points that got a manifest.", registry=registry
+            "specbench_points_measured_total", "Points that were measured completely.", registry=registry
         )
         self._watch = prometheus_client.Gauge(
-            "specbench_last_watch_event_timestamp_seconds", "When a watch last told anything.", registry=registry
+            "specbench_last_watch_event_timestamp_seconds", "Time of the last event of any watch.", registry=registry
         )
         self._campaigns = prometheus_client.Gauge(
             "specbench_campaigns", "Campaigns by phase.", ["phase"], registry=registry
         )
         self._gpu_hours = prometheus_client.Gauge(
             "specbench_campaign_gpu_hours_spent",
-            "GPU-hours of a campaign's present round.",
+            "GPU-hours spent by a campaign's current round.",
             ["namespace", "campaign"],
             registry=registry,
         )
         self._gpu_hours_budget = prometheus_client.Gauge(
             "specbench_campaign_gpu_hours_budget",
-            "GPU-hours that a round of a campaign may take.",
+            "GPU-hours that a round of a campaign may spend.",
             ["namespace", "campaign"],
             registry=registry,
         )
@@ -57,34 +57,34 @@ class Telemetry:
         )
 
     def serve(self, port: int) -> None:
-        """Answer /metrics, from a thread of its own."""
+        """Serve /metrics on this port, in a separate thread."""
         prometheus_client.start_http_server(port, registry=self.registry)
 
     def reconciled(self, seconds: float) -> None:
-        """A reconciliation ended, however."""
+        """Record the duration of a reconciliation, whether it succeeded or not."""
         self._reconcile.observe(seconds)
 
     def failed(self, kind: str) -> None:
-        """A reconciliation ended in an error: Retry, Stop or Bug."""
+        """Count a reconciliation that ended in an error of this kind: Retry, Stop or Bug."""
         self._errors.labels(kind).inc()
 
     def wrote(self, before: RunStatus, after: RunStatus) -> None:
-        """A status was written: what it added is counted, so that a restart counts nothing twice."""
+        """Count what a written status adds to the previous one, so that a restart counts nothing twice."""
         self._gpu_seconds.inc(max(after.gpu_seconds_held - before.gpu_seconds_held, 0))
         self._points.inc(max(after.points.measured - before.points.measured, 0))
 
     def watched(self, timestamp_s: float) -> None:
-        """A watch told something."""
+        """Record the time of a watch event (Unix time, in seconds)."""
         self._watch.set(timestamp_s)
 
     def counted(self, phases: Iterable[str]) -> None:
-        """The phases of all runs there are."""
+        """Set the number of runs per phase from the phases of all runs."""
         counts = Counter(phases)
         for phase in Phase:
             self._runs.labels(str(phase)).set(counts[str(phase)])
 
     def counted_campaigns(self, campaigns: Iterable[Mapping[str, Any]]) -> None:
-        """All campaigns there are: their phases, and the GPU-hours of their rounds."""
+        """Set the number of campaigns per phase and their GPU-hours from all campaigns."""
         found = list(campaigns)
         counts = Counter((campaign.get("status") or {}).get("phase", "Pending") for campaign in found)
         for phase in CampaignPhase:
@@ -99,5 +99,5 @@ class Telemetry:
                 self._gpu_hours_budget.labels(*labels).set(budget)
 
     def follow_depth(self, depth: Callable[[], float]) -> None:
-        """How deep the queue is, asked when Prometheus asks."""
+        """Report the queue's depth, read at every scrape."""
         self._depth.set_function(depth)

@@ -1,4 +1,4 @@
-"""The API server itself takes the definition, and refuses what `specbench validate` refuses. Nothing here is a mock."""
+"""A real API server accepts the definition, and rejects what `specbench validate` rejects. Nothing is mocked."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.crdgen.resource import COLUMNS, definition
-from specbench_api.crdgen.structural import Schema, walk
+from generators.run_crd import COLUMNS, definition
+from generators.structural_schema import Schema, walk
 from specbench_api.errors import InvalidSpec
-from specbench_api.launch.support.table import cell
-from specbench_api.spec.reading import parse_run
-from specbench_testing.cluster import Cluster, Refused
-from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal
+from specbench_api.launch.support_matrix import support_of
+from specbench_api.spec.parsing import parse_run
+from specbench_testing.api_server_runs import Definition, Runs
+from specbench_testing.cluster import ApiError, Cluster
+from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase
 from specbench_testing.resources import MISSING, Resource, resource
-from specbench_testing.runs import Definition, Runs
 
 pytestmark = pytest.mark.cluster
 
@@ -42,14 +42,14 @@ def test_the_server_keeps_the_definition_as_it_was_generated(crd: Definition) ->
     assert crd.spec["versions"][0]["schema"] == wanted
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.why)
-def test_the_server_refuses_a_bad_spec_with_its_path_and_its_remedy(refusal: Refusal, runs: Runs) -> None:
+@pytest.mark.parametrize("refusal", INVALID_SPECS, ids=lambda refusal: refusal.why)
+def test_the_server_rejects_an_invalid_spec_with_path_and_remedy(refusal: InvalidSpecCase, runs: Runs) -> None:
     message = runs.refusal_of(refusal.resource)
     assert refusal.path in message
     assert refusal.remedy in message
 
 
-@pytest.mark.parametrize(("why", "edits"), ACCEPTED, ids=[why for why, _ in ACCEPTED])
+@pytest.mark.parametrize(("why", "edits"), VALID_SPECS, ids=[why for why, _ in VALID_SPECS])
 def test_the_server_takes_a_good_spec(why: str, edits: Mapping[str, Any], runs: Runs) -> None:
     assert runs.try_out(resource(edits))["kind"] == "SpecBenchRun"
 
@@ -90,9 +90,9 @@ def test_a_run_is_unfinished_from_its_first_moment(runs: Runs) -> None:
     ],
     ids=lambda edits: next(iter(edits)),
 )
-def test_what_is_measured_cannot_change_under_a_run(edits: Mapping[str, Any], runs: Runs) -> None:
+def test_what_is_measured_is_immutable(edits: Mapping[str, Any], runs: Runs) -> None:
     runs.apply(resource(name="fixed"))
-    with pytest.raises(Refused, match="what is measured cannot change under a run"):
+    with pytest.raises(ApiError, match="what is measured cannot be changed in an existing run"):
         runs.apply(resource(edits, name="fixed"))
 
 
@@ -101,7 +101,7 @@ def test_a_field_of_the_extra_body_cannot_change_its_name_or_its_depth(runs: Run
     body = "spec.workloads[0].extraBody"
     runs.apply(resource({body: {"top_k": 20, "deep": {"a": [1]}}}, name="extra"))
     for other in ({"min_p": 20, "deep": {"a": [1]}}, {"top_k": 20, "deep": {"a": [2]}}, {"top_k": 20}):
-        with pytest.raises(Refused, match="what is measured cannot change under a run"):
+        with pytest.raises(ApiError, match="what is measured cannot be changed in an existing run"):
             runs.apply(resource({body: other}, name="extra"))
 
 
@@ -137,7 +137,7 @@ def test_the_table_of_kubectl_shows_the_columns_that_matter(runs: Runs) -> None:
             "phase": "Succeeded",
             "progress": "6/6",
             "best": "1.83 [1.76, 1.90] ngram@8",
-            "verdict": "Untrustworthy",
+            "trust": "Untrustworthy",
             "problem": "WarmupNotSteady",
             "conditions": [_ready("Finished", "all points are measured")],
         },
@@ -159,7 +159,7 @@ def test_the_status_is_written_apart_from_the_spec(runs: Runs) -> None:
 def test_two_conditions_of_one_type_are_refused(runs: Runs) -> None:
     runs.apply(resource(name="twice"))
     ready = _ready("A", "")
-    with pytest.raises(Refused, match="Duplicate value"):
+    with pytest.raises(ApiError, match="Duplicate value"):
         runs.set_status("twice", {"observedGeneration": 1, "conditions": [ready, ready]})
 
 
@@ -225,7 +225,7 @@ def test_server_and_models_agree_about_any_edit(runs: Runs, base: dict[str, Any]
 def _server_takes(spec: Resource, runs: Runs) -> bool:
     try:
         runs.try_out(spec)
-    except Refused:
+    except ApiError:
         return False
     return True
 
@@ -236,4 +236,4 @@ def _models_take(spec: Resource) -> bool:
         run = parse_run(spec)
     except InvalidSpec:
         return False
-    return all(cell(run.spec.engine.kind, drafter.method).supported for drafter in run.spec.drafters)
+    return all(support_of(run.spec.engine.kind, drafter.method).supported for drafter in run.spec.drafters)

@@ -1,4 +1,4 @@
-"""The API server takes the campaign's definition, and refuses what `specbench validate` refuses. Nothing is a mock."""
+"""A real API server accepts the campaign's definition, and rejects what `specbench validate` rejects."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.campaign.expand import expand_campaign
-from specbench_api.crdgen import campaign as generated
-from specbench_api.crdgen.structural import Schema, walk
+from generators import campaign_crd as generated
+from generators.structural_schema import Schema, walk
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.errors import InvalidSpec
-from specbench_api.spec.reading import parse_campaign
+from specbench_api.spec.parsing import parse_campaign
+from specbench_testing.api_server_runs import Definition, Runs
 from specbench_testing.campaigns import campaign, campaign_of
-from specbench_testing.cluster import Cluster, Refused
+from specbench_testing.cluster import ApiError, Cluster
 from specbench_testing.resources import MISSING, Resource
-from specbench_testing.runs import Definition, Runs
 
 pytestmark = pytest.mark.cluster
 
@@ -46,21 +46,23 @@ def test_the_definition_is_structural_established_and_kept_as_it_was_generated(c
         ({"spec.template": MISSING}, "spec.template", "Required value"),
         ({"spec.tmplate": {}}, "spec.tmplate", "unknown field"),
         ({"spec.template.spec.load.repeats": 0}, "spec.template.spec.load.repeats", "greater than or equal to 1"),
-        ({"spec.template.spec.load.rate": [1]}, "spec.template.spec.load", "give exactly one of load.concurrency"),
-        (LOOKAHEAD, "spec.template.spec", "vllm cannot do lookahead"),
+        ({"spec.template.spec.load.rate": [1]}, "spec.template.spec.load", "set exactly one of load.concurrency"),
+        (LOOKAHEAD, "spec.template.spec", "vllm does not support lookahead"),
         ({"spec.axes[0].name": "set"}, "spec.axes[0]", "cannot be named set"),
         ({"spec.axes[1].path": "engine.kind"}, "spec.axes[1]", "Duplicate value"),
         ({"spec.axes[0].path": "[0]"}, "spec.axes[0].path", "should match"),
-        ({"spec.maxFailedRuns": 2}, "spec", "maxFailedRuns goes with failurePolicy Stop"),
-        ({"spec.timeZone": "UTC"}, "spec", "timeZone goes with schedule"),
+        ({"spec.maxFailedRuns": 2}, "spec", "maxFailedRuns has no effect without failurePolicy: Stop"),
+        ({"spec.timeZone": "UTC"}, "spec", "timeZone has no effect without schedule"),
         ({"spec.schedule": "every day"}, "spec.schedule", "should match"),
         ({"spec.budget": {"gpuHours": 0}}, "spec.budget.gpuHours", "should be greater than 0"),
         ({"metadata.name": "n" * 29}, "", "longer than 28 characters"),
-        ({"metadata.name": "9nights"}, "", "must begin with a letter"),
+        ({"metadata.name": "9nights"}, "", "start with a letter"),
     ],
     ids=lambda given: str(given)[:60],
 )
-def test_the_server_refuses_a_bad_campaign(edits: Mapping[str, Any], path: str, says: str, campaigns: Runs) -> None:
+def test_the_server_rejects_an_invalid_campaign(
+    edits: Mapping[str, Any], path: str, says: str, campaigns: Runs
+) -> None:
     message = campaigns.refusal_of(campaign(edits))
     assert path in message
     assert says in message
@@ -94,7 +96,7 @@ def test_the_largest_status_is_taken(campaigns: Runs) -> None:
     campaigns.create(campaign(name="large"))
     rows = [{"name": f"{row:040d}", "cell": "x" * 96, "best": "y" * 64} for row in range(256)]
     campaigns.set_status("large", {"observedGeneration": 1, "runs": rows})
-    with pytest.raises(Refused, match="must have at most 256 items"):
+    with pytest.raises(ApiError, match="must have at most 256 items"):
         campaigns.set_status("large", {"observedGeneration": 1, "runs": [*rows, {"name": "one-more"}]})
 
 
@@ -110,7 +112,7 @@ def test_the_table_of_kubectl_shows_how_far_how_good_and_what_is_wrong(campaigns
             "progress": "12/64",
             "counts": {"total": 64, "failed": 2},
             "best": "eagle3 1.83x, engine=vllm",
-            "verdict": "Trustworthy",
+            "trust": "Trustworthy",
             "gate": "passed",
             "budget": "3.2 of 40 GPU-hours",
             "round": {"number": 2},
@@ -174,7 +176,7 @@ def test_server_and_models_agree_about_any_edit(campaigns: Runs, base: dict[str,
 def _server_takes(wanted: Resource, campaigns: Runs) -> bool:
     try:
         campaigns.try_out(wanted)
-    except Refused:
+    except ApiError:
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""What a campaign will cost: what is known is taken, what is assumed is named, what is measured costs nothing."""
+"""The cost of a campaign: known and assumed durations; measured points cost nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specbench_api.campaign.estimate import Cost, cost_of_run, over_budget, total
-from specbench_api.plan.expand import expand
+from specbench_api.campaign.cost import CampaignCost, cost_of_run, over_budget, total
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget
 from specbench_testing.resources import run_of
@@ -24,7 +24,7 @@ CLOSED = {"concurrency": [1, 8], "repeats": 1}
 
 def test_launches_and_points_of_unknown_length_cost_what_is_assumed() -> None:
     cost = cost_of_run(plan(CLOSED), BUDGET)
-    assert cost == Cost(launches=2, points=4, points_assumed=4, engine_seconds=240, gpu_hours=2 * 240 / 3600)
+    assert cost == CampaignCost(launches=2, points=4, points_assumed=4, engine_seconds=240, gpu_hours=2 * 240 / 3600)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_is_measured_costs_nothing_and_neither_does_a_launch_without_anythi
     first = wanted.groups[0]
     assert cost_of_run(wanted, BUDGET, [first.points[0].hash]).engine_seconds == 230
     assert cost_of_run(wanted, BUDGET, [point.hash for point in first.points]).launches == 1
-    assert cost_of_run(wanted, BUDGET, [point.hash for point in wanted.points]) == Cost()
+    assert cost_of_run(wanted, BUDGET, [point.hash for point in wanted.points]) == CampaignCost()
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_runs_add_up_and_the_budget_is_told_only_where_it_is_exceeded() -> None:
     assert over_budget(both, BUDGET) is None
     assert over_budget(both, Budget(gpu_hours=both.gpu_hours)) is None
     assert over_budget(both, Budget(gpu_hours=0.1)) == pytest.approx(both.gpu_hours - 0.1)
-    assert total([]) == Cost()
+    assert total([]) == CampaignCost()

@@ -1,4 +1,4 @@
-"""A campaign becomes runs: which combinations there are, what each is, and what is told of it."""
+"""Expanding a campaign into runs: combinations, names and warnings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from specbench_api.campaign.cell import cell_text, short_cell_text, value_text
-from specbench_api.campaign.expand import CampaignPlan, expand_campaign
-from specbench_api.plan.expand import expand
+from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
+from specbench_api.campaign.matrix import cell_text, short_cell_text, value_text
+from specbench_api.plan.expansion import expand
 from specbench_api.spec.campaign_status import CELL_TEXT_MAX
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_testing.campaigns import ENGINE, campaign_of
 from specbench_testing.resources import MISSING
 
@@ -165,16 +165,16 @@ def test_a_cell_stays_the_same_when_its_axes_are_renamed_reordered_or_spelt_othe
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
-        ({"spec.exclude": [{"engine": "vlm"}]}, r"spec\.exclude\[0\] stands for no combination"),
-        ({"spec.include": [{"engine": "vllm"}]}, r"spec\.include\[0\] adds nothing"),
+        ({"spec.exclude": [{"engine": "vlm"}]}, r"spec\.exclude\[0\] matches no combination"),
+        ({"spec.include": [{"engine": "vllm"}]}, r"spec\.include\[0\] has no effect"),
         (
             {"spec.axes[2]": {"path": "suspend", "values": [False, True]}},
-            "engine=vllm temperature=0 suspend=true measures the very same as engine=vllm temperature=0 suspend=false",
+            "engine=vllm temperature=0 suspend=true measures the same as engine=vllm temperature=0 suspend=false",
         ),
     ],
     ids=str,
 )
-def test_what_is_most_likely_a_slip_is_a_warning(edits: dict[str, Any], says: str) -> None:
+def test_likely_mistakes_are_warnings(edits: dict[str, Any], says: str) -> None:
     warned = planned(edits)
     assert any(re.search(says, line) for line in warned.warnings)
     assert len(warned.runs) == 6

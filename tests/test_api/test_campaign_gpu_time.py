@@ -1,4 +1,4 @@
-"""The claim of docs/campaigns.md: a campaign holds GPUs for at most 1.05 times its loads and measured work.
+"""The claim of docs/how-to/campaigns.md: a campaign holds GPUs for at most 1.05 times its loads and measured work.
 
 Over durations that are drawn; of what, stands here and there. Where the claim ends is tested too.
 """
@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
-from specbench_api.campaign.expand import expand_campaign
-from specbench_api.campaign.gpu_time import GpuTime, LaunchTimes, gpu_time
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_testing.campaigns import campaign_of
+from specbench_testing.gpu_time import GpuTime, LaunchTimes, gpu_time
 
 DRAWS = 200
 CLAIM = 1.05

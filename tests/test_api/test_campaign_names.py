@@ -1,4 +1,4 @@
-"""A run of a campaign is named by what it measures: edits that change nothing of that leave every name alone."""
+"""A run of a campaign is named by what it measures: other edits do not change any name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.campaign.expand import expand_campaign
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.campaign.names import ROUND_NAMES, may_be_named, run_hash, run_name
 from specbench_api.plan.canonical import RUN_SCHEMA, canonical_run
 from specbench_api.plan.names import client_name
@@ -80,7 +80,7 @@ def test_what_is_not_measured_and_what_is_so_by_default_is_not_in_a_name(edits: 
         {"spec.model.revision": "v2"},
         {"spec.engine.args": ["--x"]},
         {"spec.engine.version": "1"},
-        {"spec.engine.levelling": "Off"},
+        {"spec.engine.equalizeArms": "Off"},
         {"spec.drafters": []},
         {"spec.drafters[0].numSpeculativeTokens": 4},
         {"spec.baseline": "Skip"},

@@ -1,4 +1,4 @@
-"""Exclude and include are set operations on the combinations; any campaign that is taken is one that can be run."""
+"""Exclude and include are set operations on combinations; every accepted campaign can be run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.campaign.expand import CampaignPlan, expand_campaign
+from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
 from specbench_api.campaign.matrix import Combination, combinations, key_of
 from specbench_api.campaign.names import run_hash
 from specbench_api.errors import InvalidSpec

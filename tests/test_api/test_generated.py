@@ -1,4 +1,4 @@
-"""What is generated is up to date wherever it lies, and says what the models say."""
+"""Generated files are up to date and agree with the models."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from types import ModuleType
 import pytest
 import yaml
 
-from specbench_api.crdgen import engines, reference
-from specbench_api.crdgen.resource import FILE_NAME, definition, render, support_rules
-from specbench_api.launch.support.table import CELLS
+from generators import api_reference as reference
+from generators import engines_page as engines
+from generators.run_crd import FILE_NAME, definition, render, support_rules
+from specbench_api.launch.support_matrix import SUPPORT_MATRIX
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,29 +39,29 @@ def test_every_generated_file_is_up_to_date() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_stale_and_a_missing_file_are_named_and_then_written(
+def test_stale_and_missing_files_are_reported_and_written(
     generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = (
-        ("old.md", "specbench_api.crdgen.engines:render"),
-        ("new/page.md", "specbench_api.crdgen.reference:render"),
+        ("old.md", "generators.engines_page:render"),
+        ("new/page.md", "generators.api_reference:render"),
     )
     monkeypatch.setattr(generate, "ROOT", tmp_path)
     monkeypatch.setattr(generate, "FILES", files)
     (tmp_path / "old.md").write_text("old")
     assert generate.generate(check=True) == 1
     told = capsys.readouterr().err
-    assert "old.md: stale" in told
-    assert "new/page.md: stale" in told
+    assert "old.md: out of date" in told
+    assert "new/page.md: out of date" in told
     assert generate.generate(check=False) == 0
     assert generate.generate(check=True) == 0
     assert (tmp_path / "old.md").read_text() == engines.render()
 
 
-def test_a_renderer_that_fails_is_named_and_keeps_no_other_from_being_written(
+def test_a_failing_renderer_is_reported_and_does_not_prevent_others(
     generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = (("gone.md", "no_such_module:render"), ("page.md", "specbench_api.crdgen.engines:render"))
+    files = (("gone.md", "no_such_module:render"), ("page.md", "generators.engines_page:render"))
     monkeypatch.setattr(generate, "ROOT", tmp_path)
     monkeypatch.setattr(generate, "FILES", files)
     assert generate.generate(check=False) == 1
@@ -74,13 +75,13 @@ def test_the_yaml_is_the_definition_and_nothing_else() -> None:
     assert (ROOT / "crds" / FILE_NAME).read_text() == render()
 
 
-def test_the_api_server_knows_each_pair_that_does_not_exist() -> None:
-    missing = [pair for pair, cell in CELLS.items() if not cell.supported]
+def test_the_crd_has_a_rule_for_each_unsupported_pair() -> None:
+    missing = [pair for pair, cell in SUPPORT_MATRIX.items() if not cell.supported]
     assert len(support_rules()) == len(missing)
     for (kind, method), rule in zip(missing, support_rules(), strict=True):
         assert f"'{kind}'" in rule.rule
         assert f"'{method}'" in rule.rule
-        assert CELLS[kind, method].instead in rule.message
+        assert SUPPORT_MATRIX[kind, method].instead in rule.message
 
 
 def test_the_reference_names_every_field_with_its_bounds() -> None:
@@ -95,7 +96,7 @@ def test_the_reference_names_every_field_with_its_bounds() -> None:
     assert "### `status.arms[].speedup`" in page
 
 
-def test_the_page_of_engines_says_what_to_use_instead() -> None:
+def test_the_engines_page_lists_alternatives() -> None:
     page = engines.render()
     assert "| `draft_model` | `--spec-type draft-simple` |" in page
     assert "no: llama.cpp has no Medusa heads; use draft_model or ngram" in page

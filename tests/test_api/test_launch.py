@@ -1,4 +1,4 @@
-"""How each engine is started, and what a user's arguments may not contradict."""
+"""How each engine is started, and which arguments contradict managed ones."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
 from specbench_api.launch.arguments import contradictions, flag_of
-from specbench_api.launch.launch import Launch
-from specbench_api.launch.support.table import CELLS, RELEASES, cell
-from specbench_api.launch.table import LAUNCHERS, problems_of
-from specbench_api.plan.expand import expand, launch_order
+from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.registry import LAUNCHERS, launch_problems
+from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, support_of
+from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_testing.resources import run_of
@@ -29,7 +29,7 @@ DRAFT = {"name": "small", "method": "draft_model", "model": "/m/small.gguf", "nu
 ENDPOINT = "http://127.0.0.1:8000"
 
 
-def launch_of(edits: dict[str, Any], arm: str) -> Launch:
+def launch_of(edits: dict[str, Any], arm: str) -> LaunchSpec:
     """How an arm of the edited run is started."""
     plan = expand(run_of(edits))
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
@@ -52,19 +52,19 @@ def test_every_engine_has_a_launcher_of_its_kind(kind: EngineKind) -> None:
 
 @pytest.mark.parametrize(("kind", "method"), [(kind, method) for kind in EngineKind for method in Method])
 def test_every_pair_of_engine_and_method_has_its_cell(kind: EngineKind, method: Method) -> None:
-    found = cell(kind, method)
+    found = support_of(kind, method)
     assert found.how
     assert found.source
     assert found.supported or found.instead
 
 
 def test_the_support_table_has_no_row_beside_the_pairs() -> None:
-    assert len(CELLS) == len(EngineKind) * len(Method)
+    assert len(SUPPORT_MATRIX) == len(EngineKind) * len(Method)
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)
 def test_every_engine_can_serve_without_a_drafter(kind: EngineKind) -> None:
-    assert cell(kind, Method.NONE).supported
+    assert support_of(kind, Method.NONE).supported
 
 
 ALGORITHMS = {EngineKind.VLLM: "ngram_gpu", EngineKind.SGLANG: "UNO", EngineKind.LLAMA_CPP: "ngram-mod"}
@@ -72,21 +72,21 @@ ALGORITHMS = {EngineKind.VLLM: "ngram_gpu", EngineKind.SGLANG: "UNO", EngineKind
 
 
 @pytest.mark.parametrize(
-    ("kind", "method"), [pair for pair in CELLS if pair[1] is not Method.NONE and pair[0] in LAUNCHED]
+    ("kind", "method"), [pair for pair in SUPPORT_MATRIX if pair[1] is not Method.NONE and pair[0] in LAUNCHED]
 )
-def test_a_pair_is_launched_exactly_where_the_table_has_it(kind: EngineKind, method: Method) -> None:
+def test_a_pair_is_launched_exactly_if_the_matrix_supports_it(kind: EngineKind, method: Method) -> None:
     own = {"model": "acme/draft"} if method in NEEDS_MODEL else {}
     named = {"algorithm": ALGORITHMS.get(kind, "its-own")} if method is Method.CUSTOM else {}
     edits = {
         "spec.engine.kind": str(kind),
         "spec.drafters[0]": {"name": "d", "method": str(method), "numSpeculativeTokens": 8, **own, **named},
     }
-    found = cell(kind, method, RELEASES.get(kind))
+    found = support_of(kind, method, DEFAULT_RELEASES.get(kind))
     if found.supported:
         assert launch_of(edits, "d").args
     else:
         assert problems(edits) == [
-            f"spec.drafters[0].method: {kind} cannot do {method}: {found.how} (use {found.instead})"
+            f"spec.drafters[0].method: {kind} does not support {method}: {found.how} (use {found.instead})"
         ]
 
 
@@ -100,10 +100,10 @@ def test_arms_differ_in_nothing_but_their_drafter(kind: EngineKind) -> None:
     assert alike[0] == alike[1]
 
 
-def test_an_endpoint_that_already_runs_is_measured_by_another_command() -> None:
+def test_an_external_endpoint_is_measured_by_another_command() -> None:
     edits = {"spec.engine": {"kind": "external", "endpoint": ENDPOINT}}
-    told = "spec.engine.kind: external: a SpecBenchRun launches its engines itself"
-    assert problems(edits) == [f"{told} (specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
+    told = "spec.engine.kind: external is not supported in a SpecBenchRun, which launches its engines itself"
+    assert problems(edits) == [f"{told} (run specbench measure --endpoint {ENDPOINT} --model acme/tiny)"]
 
 
 def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments() -> None:
@@ -124,12 +124,12 @@ def test_the_simulator_is_told_its_drafter_its_length_and_the_arms_own_arguments
     assert launch_of(edits, "none").served_model == "simulated"
 
 
-def test_an_argument_that_the_simulator_does_not_know_is_refused_with_the_nearest() -> None:
+def test_an_unknown_simulator_option_suggests_the_closest_one() -> None:
     drafter = {"name": "a", "method": "ngram", "numSpeculativeTokens": 5, "args": ["--seed", "-1", "--zzz"]}
     edits = {"spec.engine": {"kind": "simulator", "args": ["--time-scal=0.3"]}, "spec.drafters": [drafter]}
     assert problems(edits) == [
-        "spec.engine.args[0]: the simulator has no --time-scal (--time-scale is the nearest that it has)",
-        "spec.drafters[0].args[2]: the simulator has no --zzz (specbench simulate --help has them all)",
+        "spec.engine.args[0]: the simulator has no option --time-scal (did you mean --time-scale?)",
+        "spec.drafters[0].args[2]: the simulator has no option --zzz (see specbench simulate --help)",
     ]
 
 
@@ -209,14 +209,14 @@ SLOTS = "it is spec.load.slots, or else the highest of spec.load.concurrency"
         (["--parallel=9"], "'--parallel 1', which specbench sets", SLOTS),
         (["-np", "9"], "'--parallel 1', which specbench sets", SLOTS),
         (["-m", "/x"], "'--model /m/tiny.gguf', which specbench sets", "set spec.model.path"),
-        (["--no-slots"], "'--slots', which specbench sets", "it is set for every arm by specbench"),
+        (["--no-slots"], "'--slots', which specbench sets", "remove it: specbench sets it for every arm"),
         (["-hf", "a/b"], MANAGED, "set spec.model.name"),
         (["--spec-type", "draft-simple"], MANAGED, "set drafters[].method, or algorithm with method custom"),
         (["-md", "/x"], MANAGED, "set drafters[].model"),
         (["--spec-draft-model=/x"], MANAGED, "set drafters[].model"),
         (["--spec-draft-n-max", "9"], MANAGED, "set drafters[].numSpeculativeTokens"),
         (["--spec-ngram-simple-size-n", "9"], MANAGED, "set drafters[].promptLookupMax"),
-        (["--port", "1"], MANAGED, "it is set for every arm by specbench"),
+        (["--port", "1"], MANAGED, "remove it: specbench sets it for every arm"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -245,11 +245,11 @@ def test_llama_cpp_gets_flags_and_values_apart_as_it_wants_them() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "lookup"), [(3, 4), (7, 8)])
-def test_llama_cpp_refuses_n_grams_that_would_never_draft(tokens: int, lookup: int) -> None:
+def test_llama_cpp_rejects_n_grams_that_would_never_draft(tokens: int, lookup: int) -> None:
     ngram = {"name": "ngram", "method": "ngram", "numSpeculativeTokens": tokens, "promptLookupMax": lookup}
     (told,) = problems({**LLAMA, "spec.drafters[0]": ngram})
-    assert told.startswith("spec.drafters[0].numSpeculativeTokens: llama.cpp never drafts when")
-    assert told.endswith(f"(at least {lookup or 4}, or a smaller promptLookupMax)")
+    assert told.startswith("spec.drafters[0].numSpeculativeTokens: llama.cpp drafts nothing with fewer tokens")
+    assert told.endswith(f"(set it to at least {lookup or 4}, or lower promptLookupMax)")
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)
@@ -259,7 +259,7 @@ def test_a_drafters_own_arguments_are_held_to_the_same_rules(kind: EngineKind) -
 
 
 @pytest.mark.parametrize("kind", LAUNCHED)
-def test_a_flag_on_the_engine_and_on_an_arm_is_refused_with_both_values_for_the_last_would_win_in_silence(
+def test_a_flag_of_both_engine_and_arm_is_rejected_with_both_values(
     kind: EngineKind,
 ) -> None:
     engine = {"kind": str(kind), "args": ["--base-ms=1", "--seed=1"]}
@@ -267,7 +267,7 @@ def test_a_flag_on_the_engine_and_on_an_arm_is_refused_with_both_values_for_the_
     (told,) = problems({**LLAMA, "spec.engine": engine, "spec.drafters": [drafter]})
     assert told == (
         "spec.drafters[0].args[0]: '--seed 2' and '--seed=1' of spec.engine.args[1] set the same flag"
-        " (leave it in engine.args, for every arm alike, or give it in each arm's args)"
+        " (keep it in engine.args, for all arms, or move it to the args of each drafter)"
     )
 
 
@@ -279,13 +279,13 @@ def test_a_short_spelling_on_the_arm_is_the_same_flag() -> None:
 
 @pytest.mark.parametrize("kind", LAUNCHED)
 @pytest.mark.parametrize("where", ["engine", "drafters[0]"])
-def test_a_flag_that_stands_twice_in_one_list_is_refused_with_both_values(kind: EngineKind, where: str) -> None:
+def test_a_repeated_flag_is_rejected_with_both_values(kind: EngineKind, where: str) -> None:
     args = ["--seed=1", "--base-ms=1", "--seed", "2"]
     edits = {"spec.drafters[0].numSpeculativeTokens": 8, f"spec.{where}.args": args}
     (told,) = problems({**LLAMA, "spec.engine": {"kind": str(kind)}, **edits})
     assert told == (
         f"spec.{where}.args[2]: '--seed 2' and '--seed=1' of spec.{where}.args[0] set the same flag"
-        " (leave one of them out: an engine takes the last)"
+        " (remove one of them: engines use the last)"
     )
 
 
@@ -307,7 +307,7 @@ def test_a_flag_that_stands_twice_in_one_list_is_refused_with_both_values(kind: 
 )
 def test_a_flag_twice_in_two_spellings_is_the_same_flag(kind: str, args: list[str]) -> None:
     (told,) = problems({**LLAMA, "spec.engine": {"kind": kind, "args": args}, "spec.drafters": []})
-    assert "set the same flag (leave one of them out" in told
+    assert "set the same flag (remove one of them" in told
 
 
 @pytest.mark.parametrize(
@@ -337,11 +337,14 @@ def test_a_flag_that_an_engine_takes_several_times_may_stand_on_engine_and_arm(k
     assert launch_of(edits, "ngram").args
 
 
-def test_llama_cpp_says_what_it_cannot_fetch_or_look_up() -> None:
+def test_llama_cpp_reports_unsupported_models_and_lookups() -> None:
     told = problems({**LLAMA, "spec.model": {"name": "m", "uri": "s3://b/m"}, "spec.drafters[0].promptLookupMin": 2})
     assert told == [
-        "spec.model.uri: llama-server does not fetch from a URI (use path or pvc, or the hub's name)",
-        "spec.drafters[0].promptLookupMin: llama.cpp looks up one length of n-gram (set promptLookupMax alone)",
+        (
+            "spec.model.uri: llama-server cannot load a model from a URI"
+            " (use spec.model.path or pvc, or only the name on the hub)"
+        ),
+        "spec.drafters[0].promptLookupMin: llama.cpp looks up n-grams of a single length (set only promptLookupMax)",
     ]
 
 
@@ -372,11 +375,11 @@ def test_exactly_the_managed_flags_are_found_each_at_its_place(args: list[str]) 
 def test_a_pair_that_does_not_exist_hides_the_rules_of_the_engine_behind_its_own() -> None:
     run = run_of({**LLAMA, "spec.drafters": []})
     order = launch_order(expand(run), expand(run).arms[0])
-    assert problems_of(order) == []
+    assert launch_problems(order) == []
 
 
 @pytest.mark.parametrize("kind", [kind for kind in LAUNCHED if kind is not EngineKind.TENSORRT_LLM])
-def test_a_configuration_file_is_refused_by_every_engine_that_reads_none(kind: EngineKind) -> None:
+def test_engine_config_is_rejected_by_other_engines(kind: EngineKind) -> None:
     (told,) = problems({"spec.engine": {"kind": str(kind), "config": {"a": 1}}, "spec.drafters": []})
-    assert told.startswith("spec.engine.config: is TensorRT-LLM's configuration file")
-    assert told.endswith("(give spec.engine.args)")
+    assert told.startswith("spec.engine.config: is only valid with engine.kind tensorrt-llm")
+    assert told.endswith("(use spec.engine.args)")

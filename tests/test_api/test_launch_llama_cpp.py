@@ -1,4 +1,4 @@
-"""llama.cpp's further methods: one golden line for each, and the words of each refusal."""
+"""llama.cpp: one golden command line per method, and the message of each rejection."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from specbench_api.launch.launch import Launch
+from specbench_api.launch.launcher import LaunchSpec
 from specbench_api.launch.llama_cpp import ALGORITHMS, TYPES
-from specbench_api.launch.support.llama_cpp import CELLS
+from specbench_api.launch.support_matrix import LLAMA_CPP_CELLS
 from specbench_api.spec.drafter import Method
-from specbench_testing.launches import launches_of, refusals_of
+from specbench_testing.planned_launches import launches_of, refusals_of
 
 LLAMA = {"spec.engine.kind": "llama-cpp", "spec.model": {"name": "acme/tiny", "path": "/m/tiny.gguf"}}
 COMMON = ("--model", "/m/tiny.gguf", "--alias", "acme/tiny", "--parallel", "1", "--metrics", "--slots")
@@ -48,7 +48,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def drafted(drafter: dict[str, Any]) -> Launch:
+def drafted(drafter: dict[str, Any]) -> LaunchSpec:
     return launches_of({**LLAMA, "spec.drafters": [{"name": "d", **drafter}]})["d"]
 
 
@@ -68,7 +68,7 @@ def test_a_model_of_a_drafter_is_a_file_or_of_the_hub() -> None:
 
 
 def test_every_method_of_the_table_has_llama_cpps_name() -> None:
-    launched = {method for method, cell in CELLS.items() if cell.supported} - {Method.NONE, Method.CUSTOM}
+    launched = {method for method, cell in LLAMA_CPP_CELLS.items() if cell.supported} - {Method.NONE, Method.CUSTOM}
     assert launched == set(TYPES)
 
 
@@ -77,34 +77,34 @@ def test_every_method_of_the_table_has_llama_cpps_name() -> None:
     [
         (
             {"method": "custom", "algorithm": "ngram-simple"},
-            "algorithm: custom is not for 'ngram-simple' on llama.cpp (method ngram)",
+            "algorithm: 'ngram-simple' is not a custom method of llama.cpp (set method: ngram)",
         ),
         (
             {"method": "custom", "algorithm": "ngram-mod,draft-simple"},
-            f"algorithm: custom is not for 'ngram-mod,draft-simple' on llama.cpp (one of {', '.join(ALGORITHMS)})",
-        ),
-        (
-            {"method": "custom", "algorithm": "ngram-mod", "model": "/m/x.gguf"},
-            "model: ngram-mod drafts from the text alone (remove model)",
-        ),
-        (
-            {"method": "custom", "algorithm": "ngram-cache"},
             (
-                "numSpeculativeTokens: ngram-cache drafts up to 8 tokens, and llama-server has no flag for it"
-                " (set it to 8)"
+                "algorithm: 'ngram-mod,draft-simple' is not a custom method of llama.cpp"
+                f" (use one of {', '.join(ALGORITHMS)})"
             ),
         ),
         (
+            {"method": "custom", "algorithm": "ngram-mod", "model": "/m/x.gguf"},
+            "model: ngram-mod drafts from the text and uses no model (remove model)",
+        ),
+        (
+            {"method": "custom", "algorithm": "ngram-cache"},
+            ("numSpeculativeTokens: ngram-cache drafts up to 8 tokens, which llama-server cannot change (set it to 8)"),
+        ),
+        (
             {"method": "custom", "algorithm": "ngram-mod", "args": ["-t", "1", "--spec-ngram-map-k-size-n=4"]},
-            "args[2]: --spec-ngram-map-k-size-n does nothing with --spec-type ngram-mod (remove it)",
+            "args[2]: --spec-ngram-map-k-size-n has no effect with --spec-type ngram-mod (remove it)",
         ),
         (
             {"method": "draft_model", "model": "/m/d.gguf", "args": ["--spec-ngram-mod-n-match=4"]},
-            "args[0]: --spec-ngram-mod-n-match does nothing with --spec-type draft-simple (remove it)",
+            "args[0]: --spec-ngram-mod-n-match has no effect with --spec-type draft-simple (remove it)",
         ),
     ],
 )
-def test_what_would_be_accepted_and_never_done_is_refused(drafter: dict[str, Any], says: str) -> None:
+def test_settings_that_llama_server_would_ignore_are_rejected(drafter: dict[str, Any], says: str) -> None:
     assert refused(drafter) == [f"spec.drafters[0].{says}"]
 
 
@@ -128,7 +128,7 @@ def test_the_length_of_a_draft_is_set_by_its_field_alone(flag: str) -> None:
         ("tokenMap", "acme/map"),
     ],
 )
-def test_a_field_for_which_llama_cpp_has_no_word_is_refused(field: str, value: object) -> None:
+def test_a_field_that_llama_cpp_does_not_support_is_rejected(field: str, value: object) -> None:
     told = refused({"method": "eagle3", "model": "/m/head.gguf", field: value})
-    remedy = "remove it; llama-server's own flags go into args"
-    assert told == [f"spec.drafters[0].{field}: llama.cpp has no word for it ({remedy})"]
+    remedy = "remove it; put llama-server's own flags into args"
+    assert told == [f"spec.drafters[0].{field}: is not supported by llama.cpp ({remedy})"]

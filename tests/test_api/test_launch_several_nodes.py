@@ -1,21 +1,21 @@
-"""Engines over several nodes: one command line for all of them, and who cannot is told."""
+"""Engines on several nodes: one command line for all of them, and unsupported engines."""
 
 from __future__ import annotations
 
 import pytest
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.launch.launch import Launch
-from specbench_api.launch.table import LAUNCHERS, ONE_NODE
-from specbench_api.plan.expand import expand, launch_order
+from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.registry import LAUNCHERS, SINGLE_NODE_ENGINES
+from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.spec.engine import EngineKind
 from specbench_testing.resources import run_of
 
 MANY = {"spec.placement": {"gpus": 8, "nodes": 2}}
-CAN = [kind for kind in EngineKind if kind not in ONE_NODE]
+CAN = [kind for kind in EngineKind if kind not in SINGLE_NODE_ENGINES]
 
 
-def launch(kind: EngineKind, nodes: int) -> Launch:
+def launch(kind: EngineKind, nodes: int) -> LaunchSpec:
     plan = expand(run_of({"spec.engine": {"kind": kind.value}, "spec.placement": {"gpus": 8, "nodes": nodes}}))
     return LAUNCHERS[kind].launch(launch_order(plan, plan.arms[1]))
 
@@ -55,9 +55,12 @@ def test_on_one_node_nothing_is_said_of_nodes(kind: EngineKind) -> None:
     assert not [argument for argument in found.args if "LWS" in argument or "nnodes" in argument]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ONE_NODE if kind is not EngineKind.EXTERNAL])
-def test_an_engine_that_cannot_is_refused_with_the_reason(kind: EngineKind) -> None:
-    with pytest.raises(InvalidSpec, match=r"spec\.placement\.nodes: .* runs on one node: .*use 1, or engine vllm"):
+@pytest.mark.parametrize("kind", [kind for kind in SINGLE_NODE_ENGINES if kind is not EngineKind.EXTERNAL])
+def test_a_single_node_engine_is_rejected_with_the_reason(kind: EngineKind) -> None:
+    with pytest.raises(
+        InvalidSpec,
+        match=r"spec\.placement\.nodes: .* is only supported on one node: .*set it to 1, or use engine vllm",
+    ):
         expand(run_of({**MANY, "spec.engine": {"kind": kind.value}}))
 
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.launch.launch import CONFIG_FOLDER, Launch
+from generators.engine_notes import NOTES
+from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_api.launch.sglang import ALGORITHMS
-from specbench_api.launch.support.notes import NOTES
-from specbench_api.launch.support.sglang import CELLS
+from specbench_api.launch.support_matrix import SGLANG_CELLS
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
-from specbench_testing.launches import launches_of, refusals_of
+from specbench_testing.planned_launches import launches_of, refusals_of
 
 COMMON = (
     "--model-path acme/tiny --served-model-name acme/tiny --tp-size 1 --enable-metrics --enable-cache-report"
@@ -79,7 +79,7 @@ def sglang(drafter: dict[str, Any] | None = None, **engine: Any) -> dict[str, An
     }
 
 
-def launch(drafter: dict[str, Any] | None = None, **engine: Any) -> Launch:
+def launch(drafter: dict[str, Any] | None = None, **engine: Any) -> LaunchSpec:
     """The arm's launch, or the baseline's."""
     return launches_of(sglang(drafter, **engine))["arm" if drafter else "none"]
 
@@ -97,7 +97,7 @@ def test_an_arm_is_the_baseline_with_its_drafter_behind(name: str) -> None:
 
 def test_every_method_of_the_table_has_its_golden_line() -> None:
     methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
-    assert methods == {method for method, cell in CELLS.items() if cell.supported} - {Method.NONE}
+    assert methods == {method for method, cell in SGLANG_CELLS.items() if cell.supported} - {Method.NONE}
     assert methods == {*ALGORITHMS, Method.CUSTOM}
 
 
@@ -125,10 +125,10 @@ def test_the_page_names_all_that_every_arm_gets() -> None:
     assert {flag for flag in told if flag not in NOTES[EngineKind.SGLANG]} == set()
 
 
-def test_without_levelling_it_keeps_its_own_defaults_and_its_counters() -> None:
+def test_without_equalizing_it_keeps_its_own_defaults_and_its_counters() -> None:
     model = "--model-path acme/tiny --served-model-name acme/tiny --tp-size 4"
     wanted = f"{model} --enable-metrics --enable-cache-report --stream-interval=2"
-    assert " ".join(launch(tensorParallelSize=4, levelling="Off", args=["--stream-interval=2"]).args) == wanted
+    assert " ".join(launch(tensorParallelSize=4, equalizeArms="Off", args=["--stream-interval=2"]).args) == wanted
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_schedule_gives_each_batch_the_length_of_the_first_row_that_holds_it(r
         (["--served-model-name=x"], "it is spec.model.name"),
         (["--tensor-parallel-size=2"], "set spec.engine.tensorParallelSize"),
         (["--tp", "2"], "set spec.engine.tensorParallelSize"),
-        (["--config=x.yaml"], "give its arguments in args, where they can be held against what specbench sets"),
+        (["--config=x.yaml"], "put its arguments into args, so that they can be checked against those of specbench"),
         (["--speculative-algorithm=NGRAM"], "set drafters[].method"),
         (["--speculative-draft-model", "x"], "set drafters[].model"),
         (["--speculative-draft-model-revision", "x"], "set drafters[].revision"),
@@ -201,11 +201,11 @@ def test_a_schedule_gives_each_batch_the_length_of_the_first_row_that_holds_it(r
         (["--speculative-adaptive"], "set drafters[].draftLengths"),
         (["--max-running-requests=1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
         (["--max-running", "1"], "it is spec.load.slots, or else the highest of spec.load.concurrency"),
-        (["--disable-radix-cache"], "or set spec.engine.levelling: Off"),
-        (["--sampling-defaults=model"], "or set spec.engine.levelling: Off"),
-        (["--stream-interval=8"], "or set spec.engine.levelling: Off"),
-        (["--enable-metrics"], "it is set for every arm by specbench"),
-        (["--enable-cache-report"], "it is set for every arm by specbench"),
+        (["--disable-radix-cache"], "or set spec.engine.equalizeArms: Off"),
+        (["--sampling-defaults=model"], "or set spec.engine.equalizeArms: Off"),
+        (["--stream-interval=8"], "or set spec.engine.equalizeArms: Off"),
+        (["--enable-metrics"], "remove it: specbench sets it for every arm"),
+        (["--enable-cache-report"], "remove it: specbench sets it for every arm"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -234,65 +234,65 @@ SHORT = [{"batchSize": 8, "tokens": 3}]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "keys": (
         {**EAGLE3, "speculativeConfig": {"a": 1}},
-        "speculativeConfig: SGLang has no speculative configuration but its flags (give them in this arm's args)",
+        "speculativeConfig: SGLang configures speculation by flags only (put them into this drafter's args)",
     ),
     "draft-tp": (
         {**EAGLE3, "draftTensorParallelSize": 1},
-        "draftTensorParallelSize: SGLang splits the drafter as it splits the target (leave it out)",
+        "draftTensorParallelSize: SGLang splits the drafter like the target (remove it)",
     ),
     "revision-of-nothing": (
         {"method": "ngram", "revision": "v2"},
-        "revision: SGLang has no drafter's model to take at a revision (leave it out, or set model)",
+        "revision: SGLang uses no draft model, so it has no revision (remove it, or set model)",
     ),
     "lookup-min": (
         {"method": "ngram", "promptLookupMin": 2},
-        "promptLookupMin: SGLang looks up suffixes of every length (leave it out)",
+        "promptLookupMin: SGLang looks up suffixes of every length (remove it)",
     ),
     "lookup-max": (
         {"method": "ngram", "promptLookupMax": 5},
         (
-            "promptLookupMax: SGLang bounds suffix and draft together"
-            " (give --speculative-ngram-max-trie-depth in this arm's args)"
+            "promptLookupMax: SGLang limits the suffix together with the draft"
+            " (put --speculative-ngram-max-trie-depth into this drafter's args)"
         ),
     ),
     "chain-of-other-length": (
         {**EAGLE3, "numDraftTokens": 8},
         (
-            "numDraftTokens: of a chain of 3 drafts SGLang verifies 4 tokens, whatever is asked"
-            " (leave it out, or set eagleTopk for a tree)"
+            "numDraftTokens: for a chain of 3 drafts SGLang always verifies 4 tokens"
+            " (remove it, or set eagleTopk for a tree)"
         ),
     ),
     "tree-without-size": (
         {**EAGLE3, "eagleTopk": 2},
         (
-            "numDraftTokens: a tree of depth 3 and eagleTopk 2 has 11 nodes at most, the root among them"
-            " (say how many are verified: 2 to 11)"
+            "numDraftTokens: a tree of depth 3 and eagleTopk 2 has at most 11 nodes, including the root"
+            " (set it to the number to verify: 2 to 11)"
         ),
     ),
     "tree-too-large": (
         {**EAGLE3, "eagleTopk": 2, "numDraftTokens": 12},
         (
-            "numDraftTokens: a tree of depth 3 and eagleTopk 2 has 11 nodes at most, the root among them"
-            " (say how many are verified: 2 to 11)"
+            "numDraftTokens: a tree of depth 3 and eagleTopk 2 has at most 11 nodes, including the root"
+            " (set it to the number to verify: 2 to 11)"
         ),
     ),
     "lengths-of-n-grams": (
         {"method": "ngram", "draftLengths": SHORT},
         (
-            "draftLengths: SGLang changes the length of EAGLE and EAGLE-3 chains alone: others keep theirs, and a log"
-            " line says so (leave it out, or use eagle or eagle3 without eagleTopk)"
+            "draftLengths: SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores"
+            " them otherwise (remove it, or use eagle or eagle3 without eagleTopk)"
         ),
     ),
     "lengths-of-a-tree": (
         {**EAGLE3, "eagleTopk": 2, "numDraftTokens": 8, "draftLengths": SHORT},
         (
-            "draftLengths: SGLang changes the length of EAGLE and EAGLE-3 chains alone: others keep theirs, and a log"
-            " line says so (leave it out, or use eagle or eagle3 without eagleTopk)"
+            "draftLengths: SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores"
+            " them otherwise (remove it, or use eagle or eagle3 without eagleTopk)"
         ),
     ),
     "longer-than-k": (
         {**EAGLE3, "draftLengths": LONG},
-        "draftLengths: the longest is 5, and numSpeculativeTokens 3 (make them the same)",
+        "draftLengths: the longest is 5, but numSpeculativeTokens is 3 (make them equal)",
     ),
     "custom-of-a-method": (
         {"method": "custom", "algorithm": "nextn"},
@@ -302,7 +302,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_sglang_has_not_or_would_silently_correct_is_refused(name: str) -> None:
+def test_settings_that_sglang_rejects_or_corrects_are_rejected(name: str) -> None:
     drafter, says = REFUSED[name]
     assert refused(drafter) == [f"spec.drafters[0].{says}"]
 
@@ -312,18 +312,21 @@ def test_the_largest_tree_is_taken() -> None:
     assert args[args.index("--speculative-num-draft-tokens") + 1] == "11"
 
 
-def test_acceptance_that_is_made_up_is_refused() -> None:
+def test_simulated_acceptance_is_rejected() -> None:
     env = [{"name": "A"}, {"name": "SGLANG_SIMULATE_ACC_LEN", "value": "3"}]
     assert refused(env=env) == [
         (
-            "spec.engine.env[1].name: SGLANG_SIMULATE_ACC_LEN has SGLang make acceptance up, and what it writes then is"
-            " no model's text (remove it; kind simulator is for that)"
+            "spec.engine.env[1].name: SGLANG_SIMULATE_ACC_LEN makes SGLang simulate acceptance, and the resulting text"
+            " is not the model's (remove it; use engine.kind simulator)"
         )
     ]
 
 
-def test_a_target_behind_a_uri_is_refused() -> None:
+def test_a_target_with_a_uri_is_rejected() -> None:
     edits = {**sglang(), "spec.model": {"name": "m", "uri": "s3://b/m"}}
     assert refusals_of(edits) == [
-        "spec.model.uri: SGLang is not launched from a URI (use path or pvc, or the hub's name)"
+        (
+            "spec.model.uri: SGLang cannot load a model from a URI"
+            " (use spec.model.path or pvc, or only the name on the hub)"
+        )
     ]

@@ -1,4 +1,4 @@
-"""TensorRT-LLM's command line and configuration file: a golden file for each drafter, the words of each refusal."""
+"""TensorRT-LLM: one golden configuration file per drafter, and the message of each rejection."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.launch.launch import CONFIG_FOLDER, Launch
-from specbench_api.launch.support.tensorrt_llm import CELLS
+from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
+from specbench_api.launch.support_matrix import TENSORRT_LLM_CELLS
 from specbench_api.launch.tensorrt_llm import DECODING_TYPES
-from specbench_api.plan.expand import expand
+from specbench_api.plan.expansion import expand
 from specbench_api.spec.drafter import Method
-from specbench_testing.launches import launches_of, refusals_of
+from specbench_testing.planned_launches import launches_of, refusals_of
 from specbench_testing.resources import run_of
 
 BASELINE = """\
@@ -85,7 +85,7 @@ def tensorrt(*drafters: dict[str, Any], **engine: Any) -> dict[str, Any]:
     return {"spec.engine": {"kind": "tensorrt-llm", **engine}, "spec.drafters": arms}
 
 
-def launch(*drafters: dict[str, Any], **engine: Any) -> Launch:
+def launch(*drafters: dict[str, Any], **engine: Any) -> LaunchSpec:
     """The first arm's launch, or the baseline's."""
     return launches_of(tensorrt(*drafters, **engine))["arm0" if drafters else "none"]
 
@@ -115,7 +115,7 @@ def test_an_arm_has_the_baselines_file_with_its_drafter_in_it(name: str) -> None
 
 def test_every_method_of_the_table_has_its_golden_file() -> None:
     methods = {Method(drafter["method"]) for drafter, _ in GOLDEN.values()}
-    assert methods == {method for method, cell in CELLS.items() if cell.supported} - {Method.NONE}
+    assert methods == {method for method, cell in TENSORRT_LLM_CELLS.items() if cell.supported} - {Method.NONE}
     assert methods == {*DECODING_TYPES, Method.CUSTOM}
 
 
@@ -170,9 +170,9 @@ def test_keys_of_the_users_are_merged_however_deep() -> None:
     }
 
 
-def test_without_levelling_it_keeps_its_own_defaults_and_its_statistics() -> None:
+def test_without_equalizing_it_keeps_its_own_defaults_and_its_statistics() -> None:
     mine = {"stream_interval": 4, "kv_cache_config": {"enable_block_reuse": True}}
-    assert config({"method": "ngram"}, levelling="Off", config=mine) == {
+    assert config({"method": "ngram"}, equalizeArms="Off", config=mine) == {
         "enable_iter_perf_stats": True,
         "return_perf_metrics": True,
         **mine,
@@ -211,12 +211,12 @@ def test_a_baseline_without_the_overlap_scheduler_is_another_measurement() -> No
     assert (plain.engine.config, without.engine.config) == ({}, {"disable_overlap_scheduler": True})
 
 
-def test_an_overlap_scheduler_that_the_user_wants_is_refused_to_two_models() -> None:
+def test_an_enabled_overlap_scheduler_is_rejected_with_two_models() -> None:
     config = {"disable_overlap_scheduler": False}
     assert refused(EAGLE3, {"method": "ngram"}, config=config) == [
         (
-            "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without it, and so must"
-            " all (leave it out, or set spec.engine.levelling: Off)"
+            "spec.engine.config.disable_overlap_scheduler: false contradicts true: arm1 runs without overlap scheduler,"
+            " so all arms must (remove it, or set spec.engine.equalizeArms: Off)"
         )
     ]
     assert launch(EAGLE3, config=config).args
@@ -240,8 +240,8 @@ def test_an_overlap_scheduler_that_the_user_wants_is_refused_to_two_models() -> 
     ],
     ids=str,
 )
-def test_a_key_that_contradicts_a_managed_one_is_refused_with_both_values(keys: dict[str, Any], says: str) -> None:
-    assert refused(config=keys) == [f"spec.engine.config.{says} (leave it out: it is set for every arm alike)"]
+def test_a_key_that_contradicts_a_managed_one_is_rejected_with_both_values(keys: dict[str, Any], says: str) -> None:
+    assert refused(config=keys) == [f"spec.engine.config.{says} (remove it: specbench sets it for every arm)"]
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_a_key_that_contradicts_a_managed_one_is_refused_with_both_values(keys: 
         ("revision", "set spec.model.revision"),
     ],
 )
-def test_what_a_field_of_the_spec_says_is_not_said_again_by_the_file(key: str, says: str) -> None:
-    assert refused(config={key: "x"}) == [f'spec.engine.config.{key}: "x" is not the configuration\'s to say ({says})']
+def test_keys_that_a_field_of_the_spec_sets_are_rejected(key: str, says: str) -> None:
+    assert refused(config={key: "x"}) == [f'spec.engine.config.{key}: "x" must be set elsewhere ({says})']
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_what_a_field_of_the_spec_says_is_not_said_again_by_the_file(key: str, s
         ("--tokenizer=x", "set spec.model.tokenizer"),
         ("--revision=x", "set spec.model.revision"),
         ("--served_model_name=x", "set spec.model.name"),
-        ("--port=1", "it is set for every arm by specbench"),
+        ("--port=1", "remove it: specbench sets it for every arm"),
     ],
 )
 def test_an_argument_that_contradicts_a_managed_flag_is_refused_with_its_field(argument: str, says: str) -> None:
@@ -276,36 +276,36 @@ def test_an_argument_that_contradicts_a_managed_flag_is_refused_with_its_field(a
     assert told.endswith(f" ({says})")
 
 
-TREES = "TensorRT-LLM verifies chains alone: its trees are marked as not to be used (leave it out)"
+TREES = "TensorRT-LLM only verifies chains; its trees are documented as not usable (remove it)"
 BEGINS = (
-    "draftLengths: TensorRT-LLM begins at numSpeculativeTokens (3) and never drafts more"
-    " (give the smallest batchSize 3 tokens, and none more)"
+    "draftLengths: TensorRT-LLM starts with numSpeculativeTokens (3) and never drafts more"
+    " (set tokens of the smallest batchSize to 3, and of no other to more)"
 )
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "revision": (
         {**EAGLE3, "revision": "v2"},
         (
-            "revision: TensorRT-LLM fetches a drafter's model at main alone"
+            "revision: TensorRT-LLM downloads a draft model only at revision main"
             " (download that revision and give its path as model)"
         ),
     ),
     "draft-tp": (
         {**EAGLE3, "draftTensorParallelSize": 1},
-        "draftTensorParallelSize: TensorRT-LLM splits the drafter as it splits the target (leave it out)",
+        "draftTensorParallelSize: TensorRT-LLM splits the drafter like the target (remove it)",
     ),
     "lookup-min": (
         {"method": "ngram", "promptLookupMin": 2},
-        "promptLookupMin: TensorRT-LLM looks up suffixes from one token on (set promptLookupMax alone)",
+        "promptLookupMin: TensorRT-LLM looks up suffixes from one token on (set only promptLookupMax)",
     ),
     "token-map": (
         {**EAGLE3, "tokenMap": "x"},
-        "tokenMap: TensorRT-LLM takes no map of tokens beside the drafter's model (leave it out)",
+        "tokenMap: TensorRT-LLM does not support a token map (remove it)",
     ),
     "branches": ({**EAGLE3, "eagleTopk": 2}, f"eagleTopk: {TREES}"),
     "nodes": ({**EAGLE3, "numDraftTokens": 9}, f"numDraftTokens: {TREES}"),
     "model-of-mtp": (
         {"method": "mtp", **HEAD},
-        "model: TensorRT-LLM takes the heads of the target's own checkpoint (leave it out)",
+        "model: TensorRT-LLM uses the heads in the target's own checkpoint (remove it)",
     ),
     "custom-of-a-method": (
         {"method": "custom", "algorithm": "Eagle3", **HEAD},
@@ -314,8 +314,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "lengths-of-one-model": (
         {**EAGLE3, "draftLengths": [{"batchSize": 4, "tokens": 3}]},
         (
-            "draftLengths: TensorRT-LLM 1.2 changes the length of n-grams' and draft models' drafts alone"
-            " (leave it out, or use ngram or draft_model)"
+            "draftLengths: TensorRT-LLM 1.2 supports draft lengths by batch size only for ngram and draft_model"
+            " (remove it, or use ngram or draft_model)"
         ),
     ),
     "begins-shorter": (
@@ -330,58 +330,61 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {**EAGLE3, "speculativeConfig": {"max_draft_len": 5}},
         (
             "speculativeConfig.max_draft_len: 5 contradicts 3, which specbench sets"
-            " (set this arm's own field, or leave it out)"
+            " (set the drafter's field instead, or remove it)"
         ),
     ),
     "pool": (
         {"method": "ngram", "speculativeConfig": {"is_public_pool": True}},
         (
             "speculativeConfig.is_public_pool: true contradicts false, which specbench sets"
-            " (set this arm's own field, or leave it out)"
+            " (set the drafter's field instead, or remove it)"
         ),
     ),
     "alias": (
         {**EAGLE3, "speculativeConfig": {"speculative_model": "x"}},
-        "speculativeConfig.speculative_model: is this arm's model under another name (set model)",
+        "speculativeConfig.speculative_model: is another name of the drafter's model (set model)",
     ),
     "switches-off": (
         {**EAGLE3, "speculativeConfig": {"acceptance_window": 9}},
         (
-            "speculativeConfig.acceptance_window: switches speculation off for good, in the midst of a measurement,"
-            " when acceptance is low (leave it out)"
+            "speculativeConfig.acceptance_window: permanently disables speculation during a measurement"
+            " when acceptance is low (remove it)"
         ),
     ),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_tensorrt_llm_has_not_is_refused(name: str) -> None:
+def test_settings_that_tensorrt_llm_does_not_support_are_rejected(name: str) -> None:
     drafter, says = REFUSED[name]
     assert refused(drafter) == [f"spec.drafters[0].{says}"]
 
 
 @pytest.mark.parametrize("version", ["1.3.0", "1.3.0rc5", "1.4"])
-def test_a_schedule_is_refused_to_releases_that_read_it_in_another_way(version: str) -> None:
+def test_draft_lengths_are_rejected_for_releases_that_read_them_differently(version: str) -> None:
     lengths = [{"batchSize": 4, "tokens": 3}]
     assert refused({"method": "ngram", "draftLengths": lengths}, version=version) == [
         (
-            f"spec.drafters[0].draftLengths: TensorRT-LLM {version} reads a schedule of draft lengths in another way"
-            " than 1.2 (leave it out, or give draft_len_schedule in speculativeConfig)"
+            f"spec.drafters[0].draftLengths: TensorRT-LLM {version} interprets a schedule of draft lengths"
+            " differently than 1.2 (remove it, or set draft_len_schedule in speculativeConfig)"
         )
     ]
 
 
 @pytest.mark.parametrize("version", ["1.2.0rc6", "1.2.1", "nightly"])
-def test_a_schedule_is_given_to_releases_that_read_it_so(version: str) -> None:
+def test_draft_lengths_are_rendered_for_releases_that_support_them(version: str) -> None:
     lengths = [{"batchSize": 4, "tokens": 3}]
     found = config({"method": "ngram", "draftLengths": lengths}, version=version)
     assert found["speculative_config"]["draft_len_schedule"] == {1: 3}
 
 
-def test_a_target_behind_a_uri_is_refused() -> None:
+def test_a_target_with_a_uri_is_rejected() -> None:
     edits = {**tensorrt(), "spec.model": {"name": "m", "uri": "s3://b/m"}}
     assert refusals_of(edits) == [
-        "spec.model.uri: trtllm-serve does not fetch from a URI (use path or pvc, or the hub's name)"
+        (
+            "spec.model.uri: trtllm-serve cannot load a model from a URI"
+            " (use spec.model.path or pvc, or only the name on the hub)"
+        )
     ]
 
 

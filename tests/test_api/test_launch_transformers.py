@@ -1,4 +1,4 @@
-"""The research runtime's command line: one golden line for each drafter, and the words of each refusal."""
+"""The research runtime: one golden command line per drafter, and the message of each rejection."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from specbench_api.launch.launch import Launch
-from specbench_api.launch.support.transformers import CELLS
-from specbench_testing.launches import launches_of, refusals_of
+from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.support_matrix import TRANSFORMERS_CELLS
+from specbench_testing.planned_launches import launches_of, refusals_of
 
 KIND = {"spec.engine.kind": "transformers"}
 COMMON = ("--model", "acme/tiny", "--revision", "v1", "--served-model-name", "acme/tiny")
@@ -32,7 +32,7 @@ GOLDEN: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def launches(**edits: Any) -> dict[str, Launch]:
+def launches(**edits: Any) -> dict[str, LaunchSpec]:
     return launches_of({**KIND, "spec.model": {"name": "acme/tiny", "revision": "v1"}, **edits})
 
 
@@ -68,20 +68,26 @@ def test_it_finds_its_model_where_the_spec_says(model: dict[str, Any], wanted: t
 @pytest.mark.parametrize(
     ("edits", "says"),
     [
-        ({"spec.model": {"name": "m", "uri": "s3://b/m"}}, "spec.model.uri: transformers does not fetch from a URI"),
-        ({"spec.engine.tensorParallelSize": 2}, "spec.engine.tensorParallelSize: the research runtime does not split"),
+        (
+            {"spec.model": {"name": "m", "uri": "s3://b/m"}},
+            "spec.model.uri: transformers cannot load a model from a URI",
+        ),
+        ({"spec.engine.tensorParallelSize": 2}, "spec.engine.tensorParallelSize: the research runtime cannot split"),
         ({"spec.engine.args": ["-k", "9"]}, "spec.engine.args[0]: '-k 9' contradicts a flag that specbench manages"),
-        ({"spec.drafters[0].promptLookupMin": 1}, "spec.drafters[0].promptLookupMin: the research runtime has no word"),
+        (
+            {"spec.drafters[0].promptLookupMin": 1},
+            "spec.drafters[0].promptLookupMin: is not supported by the research runtime",
+        ),
         (
             {"spec.drafters[0].speculativeConfig": {"a": 1}},
-            "spec.drafters[0].speculativeConfig: the research runtime has no word",
+            "spec.drafters[0].speculativeConfig: is not supported by the research runtime",
         ),
     ],
 )
-def test_what_it_cannot_do_is_refused(edits: dict[str, Any], says: str) -> None:
+def test_unsupported_settings_are_rejected(edits: dict[str, Any], says: str) -> None:
     (told,) = refusals_of({**KIND, **edits})
     assert told.startswith(says)
 
 
-def test_what_it_lacks_says_what_to_use_instead() -> None:
-    assert all(cell.instead for cell in CELLS.values() if not cell.supported)
+def test_unsupported_methods_have_an_alternative() -> None:
+    assert all(cell.instead for cell in TRANSFORMERS_CELLS.values() if not cell.supported)

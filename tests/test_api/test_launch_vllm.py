@@ -12,15 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generators.related_methods import RELATED_METHODS
 from specbench_api.errors import InvalidSpec
-from specbench_api.launch.launch import Launch
-from specbench_api.launch.support.cell import Evidence
-from specbench_api.launch.support.neighbours import NEIGHBOURS
-from specbench_api.launch.support.table import ENGINES
-from specbench_api.launch.support.vllm import ALGORITHMS, CELLS, RELEASE
-from specbench_api.launch.table import LAUNCHERS
+from specbench_api.launch.launcher import LaunchSpec
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.launch.support_matrix import (
+    SUPPORT_BY_ENGINE,
+    VLLM_ALGORITHMS,
+    VLLM_CELLS,
+    VLLM_RELEASE,
+    SupportEvidence,
+)
 from specbench_api.launch.vllm import spelled
-from specbench_api.plan.expand import expand, launch_order
+from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.spec.drafter import Method
 from specbench_api.spec.engine import EngineKind
 from specbench_testing.resources import run_of
@@ -33,7 +37,7 @@ COMMON = (
 DETAILED = ("--per-request-spec-decode-metrics", "detailed")
 
 
-def launch_of(edits: dict[str, Any], arm: str = "none") -> Launch:
+def launch_of(edits: dict[str, Any], arm: str = "none") -> LaunchSpec:
     """How an arm of the edited run is started."""
     plan = expand(run_of({**VLLM, **edits}))
     return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
@@ -80,7 +84,7 @@ VERSIONS = {"medusa": "0.32.0"}
 
 
 def test_every_method_that_vllm_has_is_among_the_golden_lines() -> None:
-    assert sorted(GOLDEN) == sorted(method for method in Method if method != "none" and CELLS[method].supported)
+    assert sorted(GOLDEN) == sorted(method for method in Method if method != "none" and VLLM_CELLS[method].supported)
 
 
 def test_the_baseline_is_started_with_what_every_arm_gets() -> None:
@@ -94,25 +98,23 @@ def test_the_baseline_is_started_with_what_every_arm_gets() -> None:
 @pytest.mark.parametrize("method", GOLDEN)
 def test_a_drafter_is_one_line_of_json_after_what_every_arm_gets(method: str) -> None:
     knobs, config = GOLDEN[method]
-    engine = {"kind": "vllm", "version": VERSIONS.get(method, RELEASE)}
+    engine = {"kind": "vllm", "version": VERSIONS.get(method, VLLM_RELEASE)}
     launch = launch_of({"spec.engine": engine, **drafting(method=method, **knobs)}, "d")
     assert launch.args == (*COMMON, "--speculative-config", config, *DETAILED)
 
 
-def test_without_levelling_only_what_answers_are_read_by_is_set() -> None:
-    engine = {"kind": "vllm", "levelling": "Off", "args": ["--enable-prefix-caching"]}
+def test_without_equalizing_only_what_answers_are_read_by_is_set() -> None:
+    engine = {"kind": "vllm", "equalizeArms": "Off", "args": ["--enable-prefix-caching"]}
     assert launch_of({"spec.engine": engine}).args == (*COMMON[:8], "--enable-prefix-caching")
 
 
-def test_levelling_never_touches_graphs_batching_or_chunked_prefill() -> None:
+def test_equalizing_never_touches_graphs_batching_or_chunked_prefill() -> None:
     untouched = ("--enforce-eager", "--compilation-config", "--enable-chunked-prefill", "--max-num-seqs", "--async")
     args = launch_of(drafting(method="suffix"), "d").args
     assert [argument for argument in args if spelled(argument).startswith(untouched)] == []
 
 
-def test_acceptance_by_request_is_asked_for_on_drafting_arms_alone_since_vllm_does_not_start_with_it_elsewhere() -> (
-    None
-):
+def test_acceptance_per_request_is_requested_on_drafting_arms_only() -> None:
     edits = drafting(method="ngram")
     assert DETAILED[0] not in launch_of(edits).args
     assert DETAILED[0] in launch_of(edits, "d").args
@@ -216,33 +218,31 @@ def test_the_image_is_the_releases_own(engine: dict[str, str], image: str) -> No
     assert launch_of({"spec.engine": {"kind": "vllm", **engine}}).image == image
 
 
-NOT_LEVELLED = "or set spec.engine.levelling: Off"
+NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
 
 
 @pytest.mark.parametrize(
     ("args", "ours", "says"),
     [
-        (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", NOT_LEVELLED),
-        (["--disable-prefix-caching"], "--no-enable-prefix-caching", NOT_LEVELLED),
-        (["--enable-prefix-cach"], "--no-enable-prefix-caching", NOT_LEVELLED),
-        (["--generation_config", "auto"], "--generation-config vllm", NOT_LEVELLED),
+        (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
+        (["--disable-prefix-caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
+        (["--enable-prefix-cach"], "--no-enable-prefix-caching", NOT_EQUALIZED),
+        (["--generation_config", "auto"], "--generation-config vllm", NOT_EQUALIZED),
         (["-tp", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
         (["-tp=2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
         (["--tensor-par", "2"], "--tensor-parallel-size 1", "set spec.engine.tensorParallelSize"),
-        (["--stream_interval=8"], "--stream-interval 1", "it is set for every arm by specbench"),
+        (["--stream_interval=8"], "--stream-interval 1", "remove it: specbench sets it for every arm"),
         (["--model", "a/b"], "--model acme/tiny", "set spec.model"),
         (["--served", "x"], "--served-model-name acme/tiny", "it is spec.model.name"),
         (
             ["--no-enable-prompt-tokens-details"],
             "--enable-prompt-tokens-details",
-            "it is set for every arm by specbench",
+            "remove it: specbench sets it for every arm",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_an_argument_in_any_spelling_that_vllm_takes_is_refused_with_both_values(
-    args: list[str], ours: str, says: str
-) -> None:
+def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(args: list[str], ours: str, says: str) -> None:
     told = problems({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
     mine = " ".join(args)
     assert told == [f"spec.engine.args[1]: {mine!r} contradicts {ours!r}, which specbench sets ({says})"]
@@ -257,7 +257,7 @@ def test_an_argument_in_any_spelling_that_vllm_takes_is_refused_with_both_values
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_what_no_arm_or_not_every_arm_gets_is_refused_alike(args: list[str]) -> None:
+def test_flags_without_a_common_value_are_rejected_too(args: list[str]) -> None:
     (told,) = problems({"spec.engine": {"kind": "vllm", "args": args}})
     assert told.startswith(f"spec.engine.args[0]: {' '.join(args)!r} contradicts a flag that specbench manages (")
 
@@ -304,10 +304,10 @@ def test_underscores_and_negations_never_hide_a_managed_flag(flag: str, data: st
     assert spelled(f"--no-{written}") == flag
 
 
-SYNTHETIC = "synthetic acceptance is made up, and the text that comes of it is no model's"
+SYNTHETIC = "synthetic acceptance is made up, and the resulting text is not the model's"
 HEAD = {"method": "eagle3", "model": "a/d"}
-CHAINS = "vLLM drafts chains and no trees (leave it out, or use engine kind sglang, which has it)"
-PRUNED = "vLLM reads a pruned vocabulary from the head itself (leave it out, or use engine kind sglang"
+CHAINS = "vLLM only drafts chains, not trees (remove it, or use engine.kind sglang, which supports it)"
+PRUNED = "vLLM reads a pruned vocabulary from the head itself (remove it, or use engine.kind sglang"
 
 
 @pytest.mark.parametrize(
@@ -318,43 +318,43 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (leave it out, or 
         (HEAD | {"tokenMap": "/m"}, "tokenMap", PRUNED),
         (
             HEAD | {"draftTensorParallelSize": 3}, "draftTensorParallelSize",
-            "vLLM splits a drafter as it splits the target (1) or not at all, and not over 3 (1)",
+            "vLLM splits a drafter like the target (1) or not at all, but not over 3 (set it to 1)",
         ),
         (
             {"method": "ngram", "draftTensorParallelSize": 1}, "draftTensorParallelSize",
-            "no model of the drafter's own is split here (leave it out)",
+            "this method has no draft model to split (remove it)",
         ),
-        ({"method": "suffix", "revision": "x"}, "revision", "vLLM drafts from the text alone (leave it out)"),
+        ({"method": "suffix", "revision": "x"}, "revision", "vLLM uses no model for this method (remove it)"),
         (
             {"method": "ngram", "draftLengths": [{"batchSize": 1, "tokens": 9}]}, "draftLengths[0].tokens",
-            "vLLM never drafts more than numSpeculativeTokens (3), and 9 is asked (at most 3",
+            "vLLM never drafts more than numSpeculativeTokens (3), but tokens is 9 (set it to at most 3",
         ),
         (
             {"method": "suffix", "draftLengths": [{"batchSize": 1, "tokens": 1}]}, "draftLengths",
-            "vLLM keeps to numSpeculativeTokens with suffix, and a line of its log says so (leave it out)",
+            "vLLM ignores draft lengths with suffix and uses numSpeculativeTokens (remove it)",
         ),
         (
             {"method": "ngram", "draftLengths": [{"batchSize": 1, "tokens": 1}], "args": ["-dp=2"]}, "draftLengths",
-            "vLLM keeps to numSpeculativeTokens with data parallelism, and a line of its log says so (leave it out)",
+            "vLLM ignores draft lengths with data parallelism and uses numSpeculativeTokens (remove it)",
         ),
         (
             {"method": "custom", "algorithm": "medusa"}, "algorithm",
-            "vLLM 0.33.0 has no method 'medusa' that drafts (one of ngram_gpu, custom_class,",
+            "vLLM 0.33.0 has no drafting method 'medusa' (use one of ngram_gpu, custom_class,",
         ),
-        ({"method": "custom", "algorithm": "custom_class"}, "model", "custom_class needs the class (set model to it"),
+        ({"method": "custom", "algorithm": "custom_class"}, "model", "custom_class needs a class (set model to it"),
         (
             {"method": "ngram", "speculativeConfig": {"num-speculative-tokens": 5}},
             "speculativeConfig.num-speculative-tokens",
-            "num-speculative-tokens 5 contradicts num_speculative_tokens 3 of this arm (set numSpeculativeTokens)",
+            "num-speculative-tokens 5 contradicts num_speculative_tokens 3 of this drafter (set numSpeculativeTokens)",
         ),
         (
             {"method": "ngram", "speculativeConfig": {"prompt_lookup_max": 5}}, "speculativeConfig.prompt_lookup_max",
-            "prompt_lookup_max 5 contradicts a field of this arm, which leaves it out (set promptLookupMax)",
+            "prompt_lookup_max 5 contradicts the field of this drafter, which is not set (set promptLookupMax)",
         ),
         (
             {"method": "pard", "model": "a/d", "speculativeConfig": {"parallel_drafting": False}},
             "speculativeConfig.parallel_drafting",
-            "parallel_drafting false contradicts parallel_drafting true of this arm (remove it: it",
+            "parallel_drafting false contradicts parallel_drafting true of this drafter (remove it: it",
         ),
         (
             {"method": "ngram", "speculativeConfig": {"rejection_sample_method": "synthetic"}},
@@ -367,18 +367,16 @@ PRUNED = "vLLM reads a pruned vocabulary from the head itself (leave it out, or 
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )  # fmt: skip
-def test_what_vllm_has_not_or_would_take_in_silence_is_refused_at_its_field(
-    knobs: dict[str, Any], path: str, says: str
-) -> None:
+def test_settings_that_vllm_rejects_or_ignores_are_rejected(knobs: dict[str, Any], path: str, says: str) -> None:
     (told,) = problems(drafting(**knobs))
     assert told.startswith(f"spec.drafters[0].{path}: {says}")
 
 
 @pytest.mark.parametrize("uri", ["hf://acme/tiny", "https://example.org/tiny"])
-def test_a_target_that_vllm_cannot_fetch_is_refused(uri: str) -> None:
+def test_a_target_that_vllm_cannot_load_is_rejected(uri: str) -> None:
     (told,) = problems({"spec.model": {"name": "a/b", "uri": uri}})
-    assert told.startswith("spec.model.uri: vLLM fetches from an object store (s3://…) or from the hub, and not from")
-    assert told.endswith("(use path or pvc, or the hub's name)")
+    assert told.startswith("spec.model.uri: vLLM loads models from an object store (s3://…) or the hub, not from")
+    assert told.endswith("(use spec.model.path or pvc, or only the name on the hub)")
 
 
 def test_an_object_store_has_its_own_loader() -> None:
@@ -391,8 +389,8 @@ def test_an_object_store_has_its_own_loader() -> None:
 @pytest.mark.parametrize(
     ("engine", "refused"),
     [
-        ({}, "vllm 0.33.0 has no medusa: releases <0.33 have"),
-        ({"version": "v0.33.1"}, "vllm v0.33.1 has no medusa: releases <0.33 have"),
+        ({}, "vllm 0.33.0 has no medusa, only releases <0.33 do"),
+        ({"version": "v0.33.1"}, "vllm v0.33.1 has no medusa, only releases <0.33 do"),
         ({"version": "0.32.0"}, None),
         ({"image": "mine:1"}, None),
     ],
@@ -403,16 +401,18 @@ def test_medusa_is_launched_on_releases_that_have_it(engine: dict[str, str], ref
     if refused is None:
         assert config_of(edits)["method"] == "medusa"
     else:
-        wanted = f"spec.drafters[0].method: vllm cannot do medusa: {refused} (use eagle3, or engine.version 0.32.0)"
+        wanted = (
+            f"spec.drafters[0].method: vllm does not support medusa: {refused} (use eagle3, or engine.version 0.32.0)"
+        )
         assert problems(edits) == [wanted]
 
 
 @pytest.mark.parametrize(("version", "refused"), [("0.28.0", True), ("0.29.0", False), ("nightly", False)])
-def test_a_release_that_cannot_tell_acceptance_is_refused_on_drafting_arms(version: str, refused: bool) -> None:
+def test_releases_without_acceptance_per_request_are_rejected_on_drafting_arms(version: str, refused: bool) -> None:
     edits = {"spec.engine": {"kind": "vllm", "version": version}}
     assert launch_of({**edits, "spec.drafters": []}).args == COMMON
     if refused:
-        wanted = f"spec.engine.version: vLLM {version} cannot tell the acceptance of a request (0.29.0 or later)"
+        wanted = f"spec.engine.version: vLLM {version} does not report acceptance per request (use 0.29.0 or later)"
         assert problems(edits) == [wanted]
     else:
         assert launch_of(edits, "ngram").args
@@ -424,21 +424,23 @@ def test_another_release_may_know_other_algorithms() -> None:
 
 
 def test_what_drafts_nothing_is_no_algorithm() -> None:
-    assert "extract_hidden_states" not in ALGORITHMS
+    assert "extract_hidden_states" not in VLLM_ALGORITHMS
 
 
 def test_each_cell_says_from_where_it_is_known() -> None:
-    assert {method: cell.evidence for method, cell in CELLS.items() if cell.evidence is not Evidence.PARSER} == {
-        Method.NONE: Evidence.RUN,
-        Method.NGRAM: Evidence.RUN,
-        Method.DRAFT_MODEL: Evidence.RUN,
-        Method.MEDUSA: Evidence.SOURCE,
-        Method.LOOKAHEAD: Evidence.SOURCE,
+    assert {
+        method: cell.evidence for method, cell in VLLM_CELLS.items() if cell.evidence is not SupportEvidence.PARSER
+    } == {
+        Method.NONE: SupportEvidence.RUN,
+        Method.NGRAM: SupportEvidence.RUN,
+        Method.DRAFT_MODEL: SupportEvidence.RUN,
+        Method.MEDUSA: SupportEvidence.SOURCE,
+        Method.LOOKAHEAD: SupportEvidence.SOURCE,
     }
-    assert ENGINES[EngineKind.VLLM] is CELLS
+    assert SUPPORT_BY_ENGINE[EngineKind.VLLM] is VLLM_CELLS
 
 
 def test_every_neighbour_is_answered_and_none_breaks_its_table() -> None:
-    texts = [text for row in NEIGHBOURS for text in (row.name, row.what, row.how, row.source)]
+    texts = [text for row in RELATED_METHODS for text in (row.name, row.description, row.how, row.source)]
     assert all(texts)
     assert [text for text in texts if "|" in text or "\n" in text] == []

@@ -1,4 +1,4 @@
-"""Names of children derive from the run's and always fit what Kubernetes allows."""
+"""Names of children derive from the run's name and are valid in Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome import layout
-from specbench_api.plan.expand import GROUPS_MAX
 from specbench_api.plan.names import client_name, engine_name, plan_name, report_name
+from specbench_api.plan.validation import GROUPS_MAX
 from specbench_api.spec.run import NAME_MAX
 
 DNS_LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
@@ -22,7 +22,7 @@ HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
     group=st.integers(0, GROUPS_MAX - 1),
     attempt=st.integers(0, ATTEMPTS_MAX),
 )
-def test_every_child_of_every_run_has_a_name_that_kubernetes_takes(run: str, group: int, attempt: int) -> None:
+def test_every_child_of_every_run_has_a_valid_kubernetes_name(run: str, group: int, attempt: int) -> None:
     """63 is where names of Services and values of labels end, and a pod's host name."""
     assert len(run) <= NAME_MAX
     for name in (engine_name(run, group, attempt), client_name(run, group, attempt), report_name(run), plan_name(run)):
@@ -30,14 +30,14 @@ def test_every_child_of_every_run_has_a_name_that_kubernetes_takes(run: str, gro
         assert DNS_LABEL.fullmatch(name)
 
 
-def test_names_tell_run_group_and_attempt() -> None:
+def test_names_contain_run_group_and_attempt() -> None:
     assert engine_name("demo", 2, 1) == "demo-g2-1"
     assert client_name("demo", 2, 1) == "demo-g2-1-client"
     assert (report_name("demo"), plan_name("demo")) == ("demo-report", "demo-plan")
 
 
 @given(HASHES)
-def test_a_point_is_known_again_by_its_manifest_alone(point: str) -> None:
+def test_the_key_of_a_manifest_identifies_its_point(point: str) -> None:
     assert layout.hash_of_manifest(layout.manifest_key(point)) == point
     others = (
         layout.summary_key(point),
@@ -48,6 +48,6 @@ def test_a_point_is_known_again_by_its_manifest_alone(point: str) -> None:
     assert [layout.hash_of_manifest(key) for key in others] == [None] * 4
 
 
-def test_results_lie_where_the_design_says() -> None:
+def test_result_keys_are_as_documented() -> None:
     assert layout.run_root("team", "demo", "u-1") == "runs/team/demo/u-1"
     assert layout.part_key("ab", "2-0", 7) == "points/ab/records/part-2-0-00007.parquet"

@@ -1,4 +1,4 @@
-"""What a user writes is read, or refused with the path and the remedy, by the very rules of admission."""
+"""Parsing a resource: accepted, or rejected with path and remedy by the rules of admission."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 
 from specbench_api.errors import InvalidSpec, NotYaml
 from specbench_api.plan.canonical import digest
-from specbench_api.plan.expand import expand
-from specbench_api.spec.reading import parse_run, read_run, read_yaml
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.parsing import parse_run, read_run, read_yaml
 from specbench_api.spec.run import SpecBenchRun
-from specbench_testing.refusals import ACCEPTED, REFUSALS, Refusal
+from specbench_testing.invalid_specs import INVALID_SPECS, VALID_SPECS, InvalidSpecCase
 from specbench_testing.resources import resource, run_of
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.why)
-def test_a_bad_spec_is_refused_with_its_path_and_its_remedy(refusal: Refusal) -> None:
+@pytest.mark.parametrize("refusal", INVALID_SPECS, ids=lambda refusal: refusal.why)
+def test_an_invalid_spec_is_rejected_with_path_and_remedy(refusal: InvalidSpecCase) -> None:
     with pytest.raises(InvalidSpec) as refused:
         expand(parse_run(refusal.resource)) if refusal.stage == "expanding" else parse_run(refusal.resource)
     problem = next(problem for problem in refused.value.problems if refusal.path in problem.path)
     assert (refusal.locally or refusal.remedy).lower() in str(problem).lower()
 
 
-@pytest.mark.parametrize(("why", "edits"), ACCEPTED, ids=[why for why, _ in ACCEPTED])
-def test_a_good_spec_is_read_and_planned(why: str, edits: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize(("why", "edits"), VALID_SPECS, ids=[why for why, _ in VALID_SPECS])
+def test_a_valid_spec_is_parsed_and_planned(why: str, edits: Mapping[str, Any]) -> None:
     assert expand(run_of(edits)).points
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     with pytest.raises(InvalidSpec) as refused:
         parse_run(resource({"spec.engine.knid": 1, "spec.load.repeats": 0, "spec.results.s3.bucket": "X"}))
     assert [problem.path for problem in refused.value.problems] == [
@@ -40,17 +40,17 @@ def test_every_problem_is_told_at_once() -> None:
     ]
 
 
-def test_a_field_that_resembles_nothing_is_answered_with_what_is_known_there() -> None:
+def test_an_unknown_field_without_a_close_match_lists_the_known_fields() -> None:
     with pytest.raises(
         InvalidSpec,
-        match="known here: concurrency, rate, arrival, slots, requests, durationSeconds, warmupRequests, repeats",
+        match="known fields: concurrency, rate, arrival, slots, requests, durationSeconds, warmupRequests, repeats",
     ):
         parse_run(resource({"spec.load.zzzzzz": 1}))
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"deep": [float("inf")]}], ids=str)
-def test_what_is_no_number_of_json_cannot_be_sent(value: Any) -> None:
-    with pytest.raises(InvalidSpec, match=r"extraBody\.field.*: (nan|inf) is no number that JSON has"):
+def test_nan_and_infinity_are_rejected(value: Any) -> None:
+    with pytest.raises(InvalidSpec, match=r"extraBody\.field.*: (nan|inf) is not valid JSON"):
         parse_run(resource({"spec.workloads[0].extraBody": {"field": value}}))
 
 
@@ -62,7 +62,7 @@ def test_what_is_no_number_of_json_cannot_be_sent(value: Any) -> None:
         ("spec.drafters[0].speculativeConfig", lambda run: run.spec.drafters[0].speculative_config),
     ],
 )
-def test_a_null_in_an_open_map_is_a_value_and_makes_another_point(
+def test_a_null_in_an_open_map_is_a_value_and_changes_the_hash(
     path: str, found: Callable[[SpecBenchRun], dict[str, Any]]
 ) -> None:
     engine = {"kind": "tensorrt-llm", "version": "1.2.0"}
@@ -82,7 +82,7 @@ def test_a_null_in_an_open_map_is_a_value_and_makes_another_point(
         ({"apiVersion": "specbench.io/v1"}, "apiVersion: 'specbench.io/v1'"),
     ],
 )
-def test_another_resource_is_refused_by_what_it_is(edits: Mapping[str, Any], says: str) -> None:
+def test_another_kind_or_version_is_rejected(edits: Mapping[str, Any], says: str) -> None:
     with pytest.raises(InvalidSpec, match=says):
         parse_run(resource(edits))
 
@@ -93,27 +93,27 @@ def test_another_resource_is_refused_by_what_it_is(edits: Mapping[str, Any], say
         ("", "found 0 documents"),
         ("a: 1\n---\nb: 2\n", "found 2 documents"),
         ("- a\n", "found list"),
-        ("a: [", "not YAML"),
+        ("a: [", "not valid YAML"),
         ("spec:\n  load: 1\n  load: 2\n", "'load' is written twice"),
-        ("a: &a {b: *a}\n", "not YAML: Circular reference"),
-        ("a: 2026-13-45\n", "not YAML: month must be"),
+        ("a: &a {b: *a}\n", "not valid YAML: Circular reference"),
+        ("a: 2026-13-45\n", "not valid YAML: month must be"),
         ("a: " + "[" * 5000, "nested too deep"),
     ],
 )
-def test_text_that_is_no_single_resource_is_refused(text: str, says: str) -> None:
+def test_text_that_is_not_a_single_resource_is_rejected(text: str, says: str) -> None:
     with pytest.raises(NotYaml, match=says):
         read_yaml(text)
 
 
-def test_one_document_between_empty_ones_is_read() -> None:
+def test_empty_documents_are_ignored() -> None:
     assert read_yaml("---\n---\na: 1\n---\n") == {"a": 1}
 
 
-def test_merged_keys_are_no_keys_written_twice() -> None:
+def test_merged_keys_are_not_duplicates() -> None:
     assert read_yaml("a: &a {x: 1}\nb: {<<: *a, y: 2}\n")["b"] == {"x": 1, "y": 2}
 
 
-def test_a_version_that_looks_like_a_date_is_text_as_kubectl_reads_it() -> None:
+def test_a_version_that_looks_like_a_date_is_text_as_in_kubectl() -> None:
     text = """
 apiVersion: specbench.io/v1alpha1
 kind: SpecBenchRun
@@ -128,17 +128,17 @@ spec:
     assert read_run(text).spec.engine.version == "2026-01-31"
 
 
-def test_a_status_that_a_user_pastes_in_is_passed_over() -> None:
+def test_a_status_in_the_file_is_ignored() -> None:
     assert parse_run(resource({"status": {"phase": "Nonsense"}})).status is None
 
 
-def test_reading_keeps_what_the_api_server_adds_to_metadata() -> None:
+def test_parsing_keeps_metadata_of_the_api_server() -> None:
     run = parse_run(resource({"metadata.uid": "u-1", "metadata.generation": 3, "metadata.managedFields": [{}]}))
     assert (run.metadata.uid, run.metadata.generation) == ("u-1", 3)
 
 
 @pytest.mark.parametrize("namespace", ["../../../evil", "a/b", "A", ".hidden", "a.b", "-a", ""])
-def test_a_namespace_is_a_label_and_no_way_out_of_the_results(namespace: str) -> None:
+def test_a_namespace_cannot_leave_the_results_folder(namespace: str) -> None:
     with pytest.raises(InvalidSpec, match=r"^metadata\.namespace: (string )?should"):
         parse_run(resource({"metadata.namespace": namespace}))
 
@@ -152,17 +152,19 @@ def test_a_namespace_is_a_label_and_no_way_out_of_the_results(namespace: str) ->
     ],
     ids=ascii,
 )
-def test_half_a_surrogate_pair_is_told_with_its_place(edits: Mapping[str, Any], path: str) -> None:
-    with pytest.raises(InvalidSpec, match=rf"^{re.escape(path)}: no text: .* \(write the character itself\)$"):
+def test_half_a_surrogate_pair_is_reported_with_its_path(edits: Mapping[str, Any], path: str) -> None:
+    with pytest.raises(
+        InvalidSpec, match=rf"^{re.escape(path)}: is not valid text: .* \(write the character itself\)$"
+    ):
         parse_run(resource(edits))
 
 
-def test_a_zero_has_no_sign() -> None:
+def test_negative_zero_is_zero() -> None:
     plus, minus = (run_of({"spec.workloads[0].sampling": {"temperature": zero}}) for zero in (0.0, -0.0))
     assert digest(minus.spec.to_dict()) == digest(plus.spec.to_dict()) == digest(run_of().spec.to_dict())
 
 
-def test_a_run_survives_its_own_json() -> None:
+def test_a_run_survives_serialisation() -> None:
     run = run_of({"spec.workloads[0].sampling": {"temperature": 0.5}})
     assert type(run).from_json(run.to_json()) == run
 
@@ -170,15 +172,19 @@ def test_a_run_survives_its_own_json() -> None:
 @pytest.mark.parametrize(
     ("endpoint", "words"),
     [
-        ("127.0.0.1:8000", "does not say http:// or https://: give a whole URL, such as http://127.0.0.1:8000"),
-        ("http://me:secret@host:1", "holds a name or a password, which would be kept with the results: leave it out"),
-        ("http://host:1/v1?key=secret", "goes on behind its path with ? or #: give only where the engine's /v1 lies"),
-        ("http://host:99999", "names a port that is none: give the engine's, a whole number from 1 to 65535"),
+        ("127.0.0.1:8000", "does not begin with http:// or https://: write a full URL, such as http://127.0.0.1:8000"),
+        (
+            "http://me:secret@host:1",
+            "contains a user name or password, which would be stored with the results: remove it",
+        ),
+        (
+            "http://host:1/v1?key=secret",
+            "has a query or fragment (? or #) after its path: write only the part before /v1",
+        ),
+        ("http://host:99999", "has an invalid port: write the engine's, a whole number from 1 to 65535"),
     ],
 )
-def test_an_endpoint_that_is_no_plain_address_is_refused_in_words_without_being_repeated(
-    endpoint: str, words: str
-) -> None:
+def test_an_invalid_endpoint_is_rejected_without_repeating_it(endpoint: str, words: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         run_of({"spec.engine": {"kind": "external", "endpoint": endpoint}})
     (problem,) = refused.value.problems
@@ -187,8 +193,8 @@ def test_an_endpoint_that_is_no_plain_address_is_refused_in_words_without_being_
     assert "secret" not in str(problem)
 
 
-def test_an_open_map_of_the_client_is_refused_beside_the_engines_template() -> None:
+def test_template_kwargs_are_rejected_with_the_engines_template() -> None:
     """By us alone: CEL sees no such map, so the API server takes it and the operator refuses it."""
     spec = resource({"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {"a": 1}}})
-    with pytest.raises(InvalidSpec, match="are the client's"):
+    with pytest.raises(InvalidSpec, match="need appliedBy: Client"):
         parse_run(spec)

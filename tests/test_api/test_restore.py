@@ -1,4 +1,4 @@
-"""From a plan back to its run: what is left in S3 of a run whose resource was lost is enough to go on."""
+"""Restoring a run from the plan in its results, after its resource was lost."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.plan.expand import expand
+from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.restore import restore
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
 from specbench_testing.resources import resource
 
@@ -37,7 +36,7 @@ def planned(edits: dict[str, Any]) -> Plan:
 
 
 @pytest.mark.parametrize("edits", RUNS.values(), ids=RUNS.keys())
-def test_the_run_that_a_plan_gives_has_the_very_same_plan(edits: dict[str, Any]) -> None:
+def test_a_restored_run_has_the_same_plan(edits: dict[str, Any]) -> None:
     plan = planned(edits)
     run = restore(plan, BUCKET)
     again = parse_run({**run.to_dict(), "metadata": {"name": plan.name, "namespace": plan.namespace, "uid": "another"}})
@@ -46,10 +45,10 @@ def test_the_run_that_a_plan_gives_has_the_very_same_plan(edits: dict[str, Any])
     assert again.spec.results.s3 == BUCKET
 
 
-def test_a_plan_that_this_version_would_not_make_is_refused() -> None:
+def test_a_plan_that_this_version_would_not_produce_is_rejected() -> None:
     plan = planned({})
     group = plan.groups[0]
     points = [point.model_copy(update={"hash": "0" * 64}) for point in group.points]
     other = plan.model_copy(update={"groups": [group.model_copy(update={"points": points}), *plan.groups[1:]]})
-    with pytest.raises(InvalidSpec, match="would measure all of it again"):
+    with pytest.raises(InvalidSpec, match="would plan the run differently and measure everything again"):
         restore(other, BUCKET)

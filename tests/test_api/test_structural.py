@@ -1,4 +1,4 @@
-"""Pydantic's schema becomes a structural one, word by word; what has no form there is an error."""
+"""Converting Pydantic's schema into a structural one; what cannot be expressed is an error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal
 import pytest
 from pydantic import BaseModel, Field, create_model
 
-from specbench_api.crdgen.structural import Schema, structural, walk
+from generators.structural_schema import Schema, structural, walk
 from specbench_api.errors import NotStructural
-from specbench_api.model import ApiModel, Distinct, KeyedBy, Open, Rule
+from specbench_api.model import ApiModel, Distinct, KeyedBy, PreserveUnknown, ValidationRule
 from specbench_api.spec.campaign import CampaignSpec
 from specbench_api.spec.campaign_status import CampaignStatus
 from specbench_api.spec.run import RunSpec
@@ -27,7 +27,7 @@ class Colour(StrEnum):
 class Wheel(ApiModel):
     """One wheel."""
 
-    rules: ClassVar = (Rule("self.inches > 3", "a wheel needs more than 3 inches"),)
+    rules: ClassVar = (ValidationRule("self.inches > 3", "a wheel needs more than 3 inches"),)
 
     inches: int = 20
     """Diameter."""
@@ -65,7 +65,7 @@ def field_of(annotation: Any, default: Any = ...) -> Schema:
             {"type": "object", "maxProperties": 2, "additionalProperties": {"type": "string", "maxLength": 9}},
         ),
         (
-            Annotated[dict[str, Any], Field(max_length=2), Open()],
+            Annotated[dict[str, Any], Field(max_length=2), PreserveUnknown()],
             {},
             {
                 "type": "object",
@@ -105,11 +105,11 @@ def test_a_reference_is_inlined_with_its_rules() -> None:
 
 
 @pytest.mark.parametrize(("default", "wanted"), [(Wheel(), {}), (Wheel(inches=26), {"inches": 26})])
-def test_the_default_of_an_object_says_only_what_its_fields_do_not(default: Wheel, wanted: Schema) -> None:
+def test_the_default_of_an_object_contains_only_differences(default: Wheel, wanted: Schema) -> None:
     assert field_of(Wheel, default)["default"] == wanted
 
 
-def test_a_status_has_no_defaults_because_it_holds_what_was_observed() -> None:
+def test_a_status_has_no_defaults() -> None:
     model = create_model("Car", __base__=ApiModel, wheel=(Wheel, Wheel()), count=(int, 4))
     found: list[str] = []
     walk(structural(model, defaults=False), "", lambda path, node: found.append(path) if "default" in node else None)
@@ -121,16 +121,16 @@ def test_a_status_has_no_defaults_because_it_holds_what_was_observed() -> None:
     [
         (int | str, "a union"),
         (Any, "needs a type"),
-        (dict[str, Any], "anything is no schema"),
+        (dict[str, Any], "needs the type of its values"),
         (tuple[int, str], "prefixItems"),
         (Annotated[int, Field(multiple_of=2)], "multipleOf"),
         (Annotated[dict[str, str], Field(json_schema_extra={"x-custom": True})], "x-custom"),
         (list, "needs a type"),
-        (dict, "anything is no schema"),
+        (dict, "needs the type of its values"),
     ],
     ids=str,
 )
-def test_what_has_no_form_is_an_error_that_names_the_place(annotation: Any, says: str) -> None:
+def test_an_inexpressible_schema_is_an_error_with_its_path(annotation: Any, says: str) -> None:
     with pytest.raises(NotStructural, match=rf"^Car\.field.*{says}"):
         field_of(annotation)
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from client_bench.case import CASES, Case
-from client_bench.clients.client import Client, Job, Seen
-from client_bench.clients.table import CLIENTS
+from client_bench.cases import CASES, Case
+from client_bench.clients.client import BenchmarkJob, Client, ObservedRequest
+from client_bench.clients.registry import CLIENTS
 
 CASE = Case("small", streams=3, requests=7, max_tokens=11)
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job("http://127.0.0.1:1234", CASE, tmp_path)
+def job(tmp_path: Path) -> BenchmarkJob:
+    return BenchmarkJob("http://127.0.0.1:1234", CASE, tmp_path)
 
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-def test_every_client_is_asked_for_the_same_load_at_the_same_address(client: Client, job: Job) -> None:
+def test_every_client_is_asked_for_the_same_load_at_the_same_address(client: Client, job: BenchmarkJob) -> None:
     words = " ".join(client.command(job).argv)
     assert job.url in words
     for asked in ("3", "7", "11"):
@@ -29,13 +29,13 @@ def test_every_client_is_asked_for_the_same_load_at_the_same_address(client: Cli
     assert str(job.folder) in words
 
 
-def test_prompts_are_as_many_as_requests_all_different_and_of_one_length(job: Job) -> None:
+def test_prompts_are_as_many_as_requests_all_different_and_of_one_length(job: BenchmarkJob) -> None:
     prompts = job.prompts()
     assert len(set(prompts)) == len(prompts) == 7
     assert len({len(prompt) for prompt in prompts}) == 1
 
 
-def test_aiperf_tells_gaps_after_a_start_on_the_wall_clock(job: Job) -> None:
+def test_aiperf_tells_gaps_after_a_start_on_the_wall_clock(job: BenchmarkJob) -> None:
     row = {
         "metadata": {"x_request_id": "a", "request_start_ns": 5_000},
         "metrics": {
@@ -50,10 +50,10 @@ def test_aiperf_tells_gaps_after_a_start_on_the_wall_clock(job: Job) -> None:
 
     told = CLIENTS["aiperf"].read(replace(job, monotonic_less_wall_ns=-4_000))
 
-    assert told == [Seen(None, "a", 2_000, [3_000, 4_000, 7_000], absolute=True)]
+    assert told == [ObservedRequest(None, "a", 2_000, [3_000, 4_000, 7_000], absolute=True)]
 
 
-def test_vllm_tells_gaps_after_a_start_on_the_monotonic_clock(job: Job) -> None:
+def test_vllm_tells_gaps_after_a_start_on_the_monotonic_clock(job: BenchmarkJob) -> None:
     told = {
         "generated_texts": ["0000000000000004 word", ""],
         "start_times": [10.0, 11.0],
@@ -64,23 +64,23 @@ def test_vllm_tells_gaps_after_a_start_on_the_monotonic_clock(job: Job) -> None:
     (job.folder / "vllm.json").write_text(json.dumps(told))
 
     assert CLIENTS["vllm"].read(job) == [
-        Seen(4, None, 500_000_000, [10_500_000_000, 10_750_000_000], absolute=True),
+        ObservedRequest(4, None, 500_000_000, [10_500_000_000, 10_750_000_000], absolute=True),
     ]
 
 
-def test_sglang_tells_gaps_after_the_first_chunk_and_no_clock(job: Job) -> None:
+def test_sglang_tells_gaps_after_the_first_chunk_and_no_clock(job: BenchmarkJob) -> None:
     told = {"generated_texts": ["0000000000000004 word"], "ttfts": [0.5], "itls": [[0.25]], "errors": [""]}
     (job.folder / "sglang.jsonl").write_text(json.dumps(told) + "\n")
 
-    assert CLIENTS["sglang"].read(job) == [Seen(4, None, 500_000_000, [0, 250_000_000])]
+    assert CLIENTS["sglang"].read(job) == [ObservedRequest(4, None, 500_000_000, [0, 250_000_000])]
 
 
-def test_guidellm_tells_no_chunks(job: Job) -> None:
+def test_guidellm_tells_no_chunks(job: BenchmarkJob) -> None:
     row = {"output": "0000000000000004 word", "time_to_first_token_ms": 20.5}
     told = {"benchmarks": [{"requests": {"successful": [row], "errored": []}}]}
     (job.folder / "guidellm.json").write_text(json.dumps(told))
 
-    assert CLIENTS["guidellm"].read(job) == [Seen(4, None, 20_500_000)]
+    assert CLIENTS["guidellm"].read(job) == [ObservedRequest(4, None, 20_500_000)]
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

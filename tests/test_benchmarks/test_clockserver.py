@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_bench.clockserver import ClockServer, Pace
-from client_bench.judge import read_truth
-from client_bench.wire import length, pieces
+from client_bench.server_responses import length, pieces
+from client_bench.timing_accuracy import read_truth
 
 UNPACED = Pace(step_ms=0)
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from client_bench.case import Case
-from client_bench.clients.table import CLIENTS
+from client_bench.cases import Case
+from client_bench.clients.registry import CLIENTS
 from client_bench.clockserver import Pace
 from client_bench.cpu import CpuLog, cores, on_core, tree_cpu_s
-from client_bench.judge import Judgement, Spread
+from client_bench.markdown_table import markdown, medians
 from client_bench.profile import by_function
 from client_bench.run import Run, run_once
-from client_bench.table import markdown, medians
+from client_bench.timing_accuracy import Judgement, Spread
 
 JUDGEMENT = Judgement(
     requests=4, lost=0, miscounted=0, chunks=500_000, ttft=Spread(1.0, 2.0), chunk=None, absolute=False,

@@ -8,27 +8,27 @@ import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import RunSummary
-from virtual_time.honest import honest
-from virtual_time.lies import LIES
+from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
+from virtual_time.honest_worlds import honest_world
 from virtual_time.noise import Noise
-from virtual_time.run import run_of
 from virtual_time.world import World
+from virtual_time.world_run import run_of
 
 pytestmark = pytest.mark.draws
 
 QUIET = Noise(run=0.0, step=0.0, hiccup_share=0.0)
-NOTES = {"NotInterleaved", "NoisyBaseline", "ShortAnswers", "OneStream", "FewPrompts", "Simulated"}
+NOTES = {"NotInterleaved", "NoisyBaseline", "ShortAnswers", "SingleStreamOnly", "TooFewPrompts", "Simulated"}
 """What is noted of honest worlds: what they are asked for, and that no engine serves them."""
 SMALL = World(seed=3, prompts=24, repeats=1, output_mean=30, max_tokens=64)
 
 
 def alarms(summary: RunSummary) -> set[str]:
-    return {finding.check for finding in summary.findings if finding.severity is not Severity.NOTE}
+    return {finding.check for finding in summary.findings if finding.severity is not Severity.INFO}
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("name", CORRUPTED_WORLDS)
 def test_a_lie_is_caught(name: str) -> None:
-    lie = LIES[name]
+    lie = CORRUPTED_WORLDS[name]
     summary = run_of(lie.world)
     assert set(lie.checks) <= alarms(summary), lie.words
     assert not summary.trustworthy
@@ -36,8 +36,8 @@ def test_a_lie_is_caught(name: str) -> None:
 
 @pytest.mark.parametrize("number", range(10))
 def test_an_honest_run_raises_no_alarm(number: int) -> None:
-    summary = run_of(honest(number))
-    assert [finding for finding in summary.findings if finding.severity is not Severity.NOTE] == []
+    summary = run_of(honest_world(number))
+    assert [finding for finding in summary.findings if finding.severity is not Severity.INFO] == []
     assert {finding.check for finding in summary.findings} <= NOTES
     assert summary.trustworthy
 

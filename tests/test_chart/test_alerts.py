@@ -1,4 +1,4 @@
-"""The chart's alerts: they are about metrics that the operator has, and fire when they should (seen by promtool)."""
+"""The chart's alerts use metrics that the operator exposes, and fire when they should (checked with promtool)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart on a real cluster: installed, tested, upgraded and uninstalled, with the image of this very tree."""
+"""The chart on a real cluster: install, test, upgrade and uninstall, with an image of this tree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from specbench_testing.api_server_runs import Runs
 from specbench_testing.charts import CHART, ChartRefused, Helm
 from specbench_testing.cluster import Cluster
-from specbench_testing.operating import eventually
+from specbench_testing.operator_process import eventually
 from specbench_testing.resources import resource
-from specbench_testing.runs import Runs
 from specbench_testing.shared_cluster import program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("chart-on-cluster")]

@@ -1,4 +1,4 @@
-"""What the chart renders: rendered by Helm, and checked against the schemas of Kubernetes where they are at hand."""
+"""The manifests that Helm renders from the chart, checked against the schemas of Kubernetes if available."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from specbench_api.crdgen import campaign
-from specbench_api.crdgen.resource import FILE_NAME, definition
-from specbench_operator.settings import Settings
+from generators import campaign_crd as campaign
+from generators.run_crd import FILE_NAME, definition
+from specbench_operator.settings import OperatorSettings
 from specbench_testing.charts import CHART, ChartRefused, Helm, Rendered
 from specbench_testing.cluster import APPLY, Cluster
-from specbench_testing.operating import GROUP_RULES, RULES
+from specbench_testing.operator_process import GROUP_RULES, RULES
 from specbench_testing.shared_cluster import program
 
 pytestmark = pytest.mark.cluster
@@ -162,9 +162,9 @@ def test_nodes_may_be_read_where_that_is_asked_for_and_nothing_else_of_the_clust
 
 
 def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Helm) -> None:
-    settings = Settings.from_env(env_of(helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})))
+    settings = OperatorSettings.from_env(env_of(helm.template(ALL | {"workers": 7, "logLevel": "DEBUG"})))
     assert settings == replace(
-        Settings(client_image="specbench:0.1.0"),
+        OperatorSettings(client_image="specbench:0.1.0"),
         namespaces=("a", "b"),
         workers=7,
         log_level="DEBUG",
@@ -176,7 +176,7 @@ def test_the_operator_can_read_the_environment_that_the_chart_gives_it(helm: Hel
 
 def test_the_ports_are_those_of_the_operator(helm: Helm) -> None:
     ports = {row["name"]: row["containerPort"] for row in container_of(helm.template())["ports"]}
-    assert ports == {"liveness": Settings("").liveness_port, "metrics": Settings("").metrics_port}
+    assert ports == {"liveness": OperatorSettings("").liveness_port, "metrics": OperatorSettings("").metrics_port}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Pod"])

@@ -1,4 +1,4 @@
-"""The chart's values: each is in the schema, explained, and refused where it is mistyped. Needs no Helm."""
+"""The chart's values are in the schema, have a description, and are rejected if invalid. Needs no Helm."""
 
 from __future__ import annotations
 

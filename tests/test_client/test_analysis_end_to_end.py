@@ -1,15 +1,15 @@
-"""Whole requests: closed-form values of both speed-ups, of requests an hour and of what they cost."""
+"""Whole requests: closed-form values of both speed-ups, of requests per hour and of cost saved."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.analysis.estimates.end_to_end import end_to_end, named
+from specbench_api.outcome.summary import Cell
+from specbench_client.analysis.estimates.speedups import end_to_end, figures_by_name
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
-from specbench_testing.falling import TOKENS, pairs_of
-from specbench_testing.records import World, run_of_world
+from specbench_testing.speedup_experiment import TOKENS, pairs_of
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -23,13 +23,13 @@ def pairs(arm_ms: list[float], baseline_ms: list[float]) -> Pairs:
     return pairs_of(prompt, np.zeros_like(prompt), pace)
 
 
-def test_the_ratio_of_means_and_the_median_of_ratios_are_two_things() -> None:
+def test_the_ratio_of_means_differs_from_the_median_of_ratios() -> None:
     found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
     assert found.speedup.value == pytest.approx(1500 / 1200)
     assert found.median_speedup.value == pytest.approx(2.0)
 
 
-def test_requests_an_hour_are_streams_over_the_mean_time_and_go_as_the_speedup_does() -> None:
+def test_requests_per_hour_are_streams_over_mean_e2e_latency() -> None:
     found = end_to_end(pairs([100, 100, 1000], [300, 200, 1000]), 4, seed=0)
     assert found.requests_per_hour.value == pytest.approx(4 * 3600 / 0.4)
     assert found.baseline_requests_per_hour.value == pytest.approx(4 * 3600 / 0.5)
@@ -37,7 +37,7 @@ def test_requests_an_hour_are_streams_over_the_mean_time_and_go_as_the_speedup_d
     assert found.requests_per_hour.unit == "requests/h"
 
 
-def test_bounds_of_the_cost_are_those_of_the_speedup_turned_round() -> None:
+def test_bounds_of_cost_saved_follow_from_the_speedup() -> None:
     rng = np.random.default_rng(1)
     baseline = rng.uniform(200, 400, PROMPTS)
     found = end_to_end(pairs(list(baseline / rng.uniform(1.2, 1.6, PROMPTS)), list(baseline)), 1, seed=0)
@@ -50,17 +50,17 @@ def test_bounds_of_the_cost_are_those_of_the_speedup_turned_round() -> None:
     assert found.median_speedup.interval.low < 1.4 < found.median_speedup.interval.high
 
 
-def test_an_open_loop_has_speedups_and_no_requests_an_hour() -> None:
+def test_an_open_loop_has_speedups_but_no_requests_per_hour() -> None:
     found = end_to_end(pairs([100] * 5, [200] * 5), None, seed=0)
     assert found.speedup.value == pytest.approx(2)
     for figure in (found.requests_per_hour, found.baseline_requests_per_hour, found.cost_saved):
         assert (figure.value, figure.interval, figure.n) == (None, None, 0)
 
 
-def test_without_a_pair_everything_is_missing_and_nothing_is_0() -> None:
+def test_without_pairs_all_figures_are_missing() -> None:
     empty = pairs([100], [200])
     found = end_to_end(Pairs(empty.table[:0], 3, 0), 4, seed=0)
-    assert {figure.value for figure in named(found).values()} == {None}
+    assert {figure.value for figure in figures_by_name(found).values()} == {None}
 
 
 def test_a_median_of_few_pairs_has_no_interval() -> None:
@@ -69,27 +69,17 @@ def test_a_median_of_few_pairs_has_no_interval() -> None:
 
 @pytest.fixture(scope="module")
 def drafted() -> Cell:
-    summary = run_of_world(World(prompts=PROMPTS))
+    summary = run_of_world(SyntheticRun(prompts=PROMPTS))
     return next(cell for cell in summary.cells if cell.arm == "ngram")
 
 
-def test_a_cell_and_its_categories_have_them_and_a_baseline_has_none(drafted: Cell) -> None:
+def test_cells_and_categories_have_end_to_end_figures_and_baselines_do_not(drafted: Cell) -> None:
     assert drafted.end_to_end is not None
     assert drafted.speedup is not None
     assert drafted.end_to_end.speedup.value == pytest.approx(drafted.speedup.value), "its answers are as long"
     for figures in drafted.by_category.values():
-        assert figures.keys() >= named(drafted.end_to_end).keys()
+        assert figures.keys() >= figures_by_name(drafted.end_to_end).keys()
         assert figures["e2e_speedup"].interval is not None
     hours = [figures["requests_per_hour"].value for figures in drafted.by_category.values()]
     assert drafted.end_to_end.requests_per_hour.value is not None
     assert min(hour for hour in hours if hour) <= drafted.end_to_end.requests_per_hour.value
-
-
-def test_a_summary_from_before_is_still_read() -> None:
-    summary = run_of_world(World(prompts=8, repeats=1)).to_dict()
-    for cell in summary["cells"]:
-        for name in ("endToEnd", "claims"):
-            cell.pop(name, None)
-    summary.pop("crossover")
-    read = RunSummary.model_validate(summary)
-    assert (read.crossover, read.cells[1].end_to_end, read.cells[1].claims) == (None, None, None)

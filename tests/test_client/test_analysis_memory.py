@@ -1,4 +1,4 @@
-"""What a cell's answer needs does not grow with the length of answers, and by few bytes with their number."""
+"""Memory of an analysis does not grow with the length of answers, and only by a few bytes per record."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_client.analysis.estimates.rows import rows_laid_down
-from specbench_client.analysis.lossless.judge import losslessness
-from specbench_client.analysis.statistics import draws
-from specbench_client.analysis.summary.cell import Measured, judge
-from specbench_client.metrics import blocks, prompts
+from specbench_client.analysis.estimates.point_rows import load_stored_rows
+from specbench_client.analysis.lossless.losslessness import losslessness
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.summary.cell import MeasuredCell, evaluate_cell
+from specbench_client.metrics import pairing, rows
 from specbench_client.metrics.divergence import divergence
-from specbench_client.metrics.frame import TIMES, tidy
-from specbench_client.store.shelf import DiskShelf
-from specbench_testing.records import World
+from specbench_client.metrics.tidy_frame import TIMES, tidy
+from specbench_client.store.scratch import DiskColumnStore
+from specbench_testing.synthetic_records import SyntheticRun
 
 FEW, MANY = 5_000, 30_000
 """Requests of one arm."""
 PART = 1_000
-WORLD = World(prompts=40, concurrency=(3,), repeats=1)
-LISTS = ["tokens_of_chunks", "gathered", "accepted_of_steps", "walk"]
+WORLD = SyntheticRun(prompts=40, concurrency=(3,), repeats=1)
+LISTS = ["tokens_of_chunks", "coalesced", "accepted_of_steps", "walk"]
 LISTS_BYTES = 200
 """What stands for a row's lists; it was 700 while each was an object."""
 READ_BYTES = 16
@@ -57,20 +57,20 @@ def records_of(point: str, count: int) -> Iterator[pd.DataFrame]:
         yield together.assign(conversation_id=together["conversation_id"] + f"-{begun}", **later)
 
 
-def measured(arm: str, count: int) -> Measured:
+def measured(arm: str, count: int) -> MeasuredCell:
     """One arm, laid on disk."""
     (workload,), (level,) = WORLD.plan.workloads, WORLD.plan.load.levels
     points = tuple(WORLD.honest(point) for point in WORLD.plan.points if point.arm == arm)
     records = {point.hash: records_of(point.hash, count // len(points)) for point in points}
-    laid = rows_laid_down(WORLD.plan, points, records, DiskShelf())
-    return Measured(WORLD.plan, WORLD.plan.arm(arm), workload, level, laid, points)
+    laid = load_stored_rows(WORLD.plan, points, records, DiskColumnStore())
+    return MeasuredCell(WORLD.plan, WORLD.plan.arm(arm), workload, level, laid, points)
 
 
-def compared(mine: Measured, base: Measured) -> None:
+def compared(mine: MeasuredCell, base: MeasuredCell) -> None:
     """All that is done with two arms."""
     diverged = divergence(mine.rows, base.rows)
-    judge(base, None)
-    judge(mine, base, diverged)
+    evaluate_cell(base, None)
+    evaluate_cell(mine, base, diverged)
     losslessness(diverged, mine.rows, base.rows, {}, mine.workload.sampling)
 
 
@@ -86,13 +86,13 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, buckets and pieces as small beside these few rows as they are beside a million."""
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 2_000)
-    monkeypatch.setattr(prompts, "BUCKET_ROWS", 4_000)
-    monkeypatch.setattr(draws, "PIECE_VALUES", 20_000)
+    monkeypatch.setattr(rows, "BLOCK_ROWS", 2_000)
+    monkeypatch.setattr(pairing, "BUCKET_ROWS", 4_000)
+    monkeypatch.setattr(bootstrap, "PIECE_VALUES", 20_000)
 
 
 @pytest.mark.process
-def test_what_stands_for_lists_is_short_and_counts_are_half_as_long_as_times() -> None:
+def test_condensed_lists_are_short_and_counts_take_half_the_bytes_of_times() -> None:
     laid = tidy([part_of(WORLD.plan.points[1].hash)], "h")
     assert laid[LISTS].memory_usage(deep=True).sum() / len(laid) < LISTS_BYTES
     assert laid.dtypes[["tokens", "steps", "last_token_ns"]].tolist() == [np.float32, np.float32, np.float64]
@@ -100,7 +100,7 @@ def test_what_stands_for_lists_is_short_and_counts_are_half_as_long_as_times() -
 
 @pytest.mark.process
 @pytest.mark.usefixtures("small")
-def test_a_further_record_adds_few_bytes_to_all_that_is_done_with_two_arms() -> None:
+def test_each_further_record_adds_few_bytes() -> None:
     peaks = []
     for count in (FEW, MANY):
         mine, base = (measured(arm, count) for arm in ("ngram", "none"))
@@ -112,6 +112,6 @@ def test_a_further_record_adds_few_bytes_to_all_that_is_done_with_two_arms() -> 
 
 @pytest.mark.process
 @pytest.mark.usefixtures("small")
-def test_reading_records_holds_a_block_of_them_and_no_more() -> None:
+def test_reading_records_needs_the_memory_of_one_block() -> None:
     few, many = (peak(partial(measured, "ngram", count)) for count in (FEW, MANY))
     assert (many - few) / (MANY - FEW) < READ_BYTES, f"{(many - few) / (MANY - FEW):.1f} bytes a record"

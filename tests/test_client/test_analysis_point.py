@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from specbench_api.outcome.summary import SelfWatch
-from specbench_client.analysis.estimates.figures import Sample, figures_of
+from specbench_api.outcome.summary import ClientHealth
+from specbench_client.analysis.estimates.figures import SampleRows, figures_of
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.metrics.frame import steady, tidy
-from specbench_testing.records import Lies, World, frame_of, point_of, record
+from specbench_client.metrics.tidy_frame import steady_rows, tidy
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, frame_of, point_of, record
 
-WORLD = World(prompts=30, concurrency=(3,), repeats=1)
+WORLD = SyntheticRun(prompts=30, concurrency=(3,), repeats=1)
 BASELINE, NGRAM = WORLD.plan.points
 
 
@@ -38,7 +38,7 @@ def test_step_time_and_throughput_are_near_the_worlds() -> None:
 
 def test_throughput_is_told_by_gpu_where_the_run_asks_for_any() -> None:
     assert point_of(WORLD, NGRAM)[0].figures["output_tps_per_gpu"].value is None
-    world = World(prompts=30, concurrency=(3,), repeats=1, edits={"spec.placement": {"gpus": 4}})
+    world = SyntheticRun(prompts=30, concurrency=(3,), repeats=1, edits={"spec.placement": {"gpus": 4}})
     figures = point_of(world, world.plan.points[1])[0].figures
     assert figures["output_tps"].value is not None
     assert figures["output_tps_per_gpu"].value == pytest.approx(figures["output_tps"].value / 4)
@@ -46,9 +46,9 @@ def test_throughput_is_told_by_gpu_where_the_run_asks_for_any() -> None:
 
 def test_acceptance_of_an_endpoint_is_told_by_as_many_positions_as_its_steps_ever_accepted() -> None:
     frame = WORLD.records(NGRAM)
-    figures = figures_of(Sample(tidy([frame], NGRAM.hash)), drafts=0, gpus=0)
-    assert {name for name in figures if name.startswith("accepted_joint_")} == {
-        f"accepted_joint_{at}" for at in (1, 2, 3)
+    figures = figures_of(SampleRows(tidy([frame], NGRAM.hash)), drafts=0, gpus=0)
+    assert {name for name in figures if name.startswith("position_acceptance_rate_")} == {
+        f"position_acceptance_rate_{at}" for at in (1, 2, 3)
     }
     assert {f"accepted_exactly_{count}" for count in range(4)} <= set(figures)
 
@@ -56,7 +56,7 @@ def test_acceptance_of_an_endpoint_is_told_by_as_many_positions_as_its_steps_eve
 def test_counts_leave_out_warm_up_and_tell_steady_from_all() -> None:
     summary, frame = point_of(WORLD, BASELINE)
     assert summary.counts.requests == 30 == len(frame) - WORLD.warmup
-    assert summary.counts.steady_requests == len(steady(tidy([frame]))) < 30
+    assert summary.counts.steady_requests == len(steady_rows(tidy([frame]))) < 30
     assert summary.counts.output_tokens == sum(frame["output_tokens"][WORLD.warmup :])
     assert (summary.counts.prompts, summary.counts.conversations, summary.counts.failed_requests) == (30, 30, 0)
 
@@ -68,7 +68,7 @@ def test_a_world_without_lies_has_no_findings() -> None:
 
 def test_what_the_client_did_not_watch_is_read_from_the_records() -> None:
     summary, _ = point_of(WORLD, BASELINE)
-    watch = summary.self_watch
+    watch = summary.client_health
     assert watch.reached_concurrency == pytest.approx(3, rel=0.02)
     assert watch.duration_s is not None
     assert watch.steady_share is not None
@@ -76,22 +76,22 @@ def test_what_the_client_did_not_watch_is_read_from_the_records() -> None:
 
 
 def test_what_the_client_did_watch_is_believed() -> None:
-    seen = SelfWatch(reached_concurrency=2.9, duration_s=7.0, steady_share=0.5)
-    summary, _ = point_of(WORLD, BASELINE, Lies(watch=lambda *_: seen))
-    assert summary.self_watch == seen
+    seen = ClientHealth(reached_concurrency=2.9, duration_s=7.0, steady_share=0.5)
+    summary, _ = point_of(WORLD, BASELINE, Corruptions(watch=lambda *_: seen))
+    assert summary.client_health == seen
 
 
 def test_a_point_of_which_every_request_failed_is_summarised_all_the_same() -> None:
     told = {"error_class": "refused", "sent_ns": None, "last_token_ns": None}
     failed = frame_of([record(conversation_id=f"p{number}#0", **told) for number in range(4)])
-    summary = summarise_point(WORLD.plan, NGRAM, [failed], SelfWatch(), None, simulated=False)
+    summary = summarise_point(WORLD.plan, NGRAM, [failed], ClientHealth(), None, simulated=False)
     assert summary.counts.failed_requests == 4
     assert {figure.value for figure in summary.figures.values()} == {None}
     assert {finding.check for finding in summary.findings} == {"RequestsFailed", "NoSteadyState"}
 
 
 def test_no_records_at_all_are_no_steady_state() -> None:
-    summary = summarise_point(WORLD.plan, NGRAM, [frame_of([])], SelfWatch(), None, simulated=True)
+    summary = summarise_point(WORLD.plan, NGRAM, [frame_of([])], ClientHealth(), None, simulated=True)
     assert summary.counts.requests == 0
     assert summary.simulated
     assert [finding.check for finding in summary.findings] == ["NoSteadyState"]

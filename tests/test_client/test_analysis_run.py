@@ -10,12 +10,12 @@ import pytest
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.summary.run import summarise_run
-from specbench_client.report.columns import with_interval
-from specbench_testing.records import CREATED, Lies, World, point_of, run_of_world
+from specbench_client.report.text.text_table import with_interval
+from specbench_testing.synthetic_records import CREATED, Corruptions, SyntheticRun, point_of, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-QUIET = World(prompts=40, repeats=3)
+QUIET = SyntheticRun(prompts=40, repeats=3)
 
 
 def cell(summary: RunSummary, arm: str, concurrency: int = 1) -> Cell:
@@ -42,7 +42,7 @@ def test_a_known_speedup_is_inside_the_interval() -> None:
 
 
 def test_cells_come_by_workload_and_load_with_the_baseline_first_and_uncompared() -> None:
-    summary = run_of_world(World(prompts=20, concurrency=(2, 1), repeats=1, drafters=("ngram", "suffix")))
+    summary = run_of_world(SyntheticRun(prompts=20, concurrency=(2, 1), repeats=1, drafters=("ngram", "suffix")))
     assert [(each.level.concurrency, each.arm) for each in summary.cells] == [
         (load, arm) for load in (1, 2) for arm in ("none", "ngram", "suffix")
     ]
@@ -52,7 +52,7 @@ def test_cells_come_by_workload_and_load_with_the_baseline_first_and_uncompared(
 
 
 def test_the_same_records_give_the_same_summary_to_the_byte() -> None:
-    world = World(prompts=12, repeats=2)
+    world = SyntheticRun(prompts=12, repeats=2)
     measured = {point.hash: point_of(world, point) for point in world.plan.points}
 
     def summarised() -> RunSummary:
@@ -79,29 +79,29 @@ def test_every_record_is_asked_for_once() -> None:
         def __len__(self) -> int:
             return len(measured)
 
-    world = World(prompts=8, repeats=2, concurrency=(1, 2))
+    world = SyntheticRun(prompts=8, repeats=2, concurrency=(1, 2))
     measured = {point.hash: point_of(world, point) for point in world.plan.points}
     summarise_run(world.plan, [summary for summary, _ in measured.values()], Lazy(), CREATED)
     assert sorted(asked) == sorted(point.hash for point in world.plan.points)
 
 
 def test_a_skipped_baseline_leaves_no_speedup_and_no_failure() -> None:
-    summary = run_of_world(World(prompts=24, edits={"spec.baseline": "Skip"}))
+    summary = run_of_world(SyntheticRun(prompts=24, edits={"spec.baseline": "Skip"}))
     assert [each.speedup for each in summary.cells] == [None]
-    assert "no baseline was asked for" in summary.verdict
+    assert "this run has no baseline" in summary.headline
     assert summary.trustworthy
 
 
 def test_a_baseline_that_was_not_measured_is_missing_not_equal() -> None:
-    summary = run_of_world(QUIET, Lies(measured=lambda point: point.arm != "none"))
+    summary = run_of_world(QUIET, Corruptions(measured=lambda point: point.arm != "none"))
     assert cell(summary, "ngram").speedup is None
-    assert "not comparable" in summary.verdict
+    assert "not comparable" in summary.headline
     assert len(summary.missing) == 3
     assert not summary.trustworthy
 
 
 def test_an_arm_that_lost_a_point_is_compared_in_the_repeats_that_it_has() -> None:
-    summary = run_of_world(QUIET, Lies(measured=lambda point: (point.arm, point.repeat) != ("ngram", 1)))
+    summary = run_of_world(QUIET, Corruptions(measured=lambda point: (point.arm, point.repeat) != ("ngram", 1)))
     found = cell(summary, "ngram")
     assert len(found.points) == 2
     assert found.speedup is not None
@@ -110,14 +110,14 @@ def test_an_arm_that_lost_a_point_is_compared_in_the_repeats_that_it_has() -> No
 
 
 def test_nothing_measured_is_said_and_is_not_trustworthy() -> None:
-    summary = run_of_world(QUIET, Lies(measured=lambda _: False))
+    summary = run_of_world(QUIET, Corruptions(measured=lambda _: False))
     assert summary.cells == []
     assert summary.points_measured == 0
-    assert summary.verdict == "nothing was measured; not trustworthy (MissingPoints)"
+    assert summary.headline == "Nothing was measured. Not trustworthy: MissingPoints (see findings)."
 
 
 def test_an_invalid_baseline_breaks_the_comparisons_but_not_the_arms_points() -> None:
-    lies = Lies(records=lambda point, frame: fail(point, frame) if point.arm == "none" else frame)
+    lies = Corruptions(records=lambda point, frame: fail(point, frame) if point.arm == "none" else frame)
     summary = run_of_world(QUIET, lies)
     assert not cell(summary, "ngram").valid
     assert "BaselineInvalid" in cell(summary, "ngram").findings
@@ -125,8 +125,10 @@ def test_an_invalid_baseline_breaks_the_comparisons_but_not_the_arms_points() ->
 
 
 def test_an_invalid_point_of_an_arm_leaves_the_other_arms_alone() -> None:
-    world = World(prompts=24, drafters=("ngram", "suffix"))
-    lies = Lies(records=lambda point, frame: fail(point, frame) if (point.arm, point.repeat) == ("ngram", 0) else frame)
+    world = SyntheticRun(prompts=24, drafters=("ngram", "suffix"))
+    lies = Corruptions(
+        records=lambda point, frame: fail(point, frame) if (point.arm, point.repeat) == ("ngram", 0) else frame
+    )
     summary = run_of_world(world, lies)
     assert (cell(summary, "ngram").valid, cell(summary, "suffix").valid) == (False, True)
     assert summary.points_invalid == 1
@@ -134,7 +136,7 @@ def test_an_invalid_point_of_an_arm_leaves_the_other_arms_alone() -> None:
 
 
 def test_categories_are_compared_each_and_one_prompt_gives_no_interval() -> None:
-    world = World(prompts=13, categories=("code",) * 12 + ("odd",))
+    world = SyntheticRun(prompts=13, categories=("code",) * 12 + ("odd",))
     by_category = cell(run_of_world(world), "ngram").by_category
     assert sorted(by_category) == ["code", "odd"]
     assert by_category["code"]["speedup"].interval is not None
@@ -144,24 +146,24 @@ def test_categories_are_compared_each_and_one_prompt_gives_no_interval() -> None
 
 
 def test_prompts_without_a_category_are_in_the_cell_and_in_no_category() -> None:
-    summary = run_of_world(World(prompts=12, categories=("code", None, "chat")))
+    summary = run_of_world(SyntheticRun(prompts=12, categories=("code", None, "chat")))
     assert sorted(cell(summary, "ngram").by_category) == ["chat", "code"]
-    assert run_of_world(World(prompts=12, categories=(None,))).cells[1].by_category == {}
+    assert run_of_world(SyntheticRun(prompts=12, categories=(None,))).cells[1].by_category == {}
 
 
-def test_one_repeat_gives_intervals_that_name_what_they_lack() -> None:
-    found = cell(run_of_world(World(prompts=24, repeats=1)), "ngram").speedup
+def test_the_interval_of_one_repeat_states_its_limitation() -> None:
+    found = cell(run_of_world(SyntheticRun(prompts=24, repeats=1)), "ngram").speedup
     assert found is not None
     assert found.interval is not None
-    assert "one run" in found.interval.method
+    assert "one repeat" in found.interval.method
 
 
 def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
     def other_words(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(output_sha256=[f"{point.arm}{point.repeat}-{index}" for index in range(len(frame))])
 
-    world = World(prompts=24, turns=2, temperature=1.0)
-    summary = run_of_world(world, Lies(records=other_words))
+    world = SyntheticRun(prompts=24, turns=2, temperature=1.0)
+    summary = run_of_world(world, Corruptions(records=other_words))
     found = cell(summary, "ngram").speedup
     assert found is not None
     assert "72 later turns unpaired" in found.definition
@@ -170,24 +172,24 @@ def test_sampled_conversations_are_compared_in_their_first_turns() -> None:
 
 
 def test_identical_conversations_are_compared_in_all_turns() -> None:
-    found = cell(run_of_world(World(prompts=24, turns=2)), "ngram").speedup
+    found = cell(run_of_world(SyntheticRun(prompts=24, turns=2)), "ngram").speedup
     assert found is not None
     assert "144 pairs" in found.definition
 
 
 def test_an_acceptance_length_never_has_an_interval_beyond_what_it_can_be() -> None:
-    world = World(prompts=3, drafts=3, alpha={"ngram": 0.2}, alpha_spread=0.2, tokens=(6, 9), repeats=1)
+    world = SyntheticRun(prompts=3, drafts=3, alpha={"ngram": 0.2}, alpha_spread=0.2, tokens=(6, 9), repeats=1)
     drafted = next(cell for cell in run_of_world(world).cells if cell.arm == "ngram")
     lengths = [figure for name, figure in drafted.figures.items() if name.startswith("acceptance_length")]
     assert len(lengths) == 4
     for figure in lengths:
         assert figure.interval is not None
         assert 1 <= figure.interval.low <= figure.interval.high <= 4
-        assert figure.interval.method.endswith("cut to what is possible, from 1 to 4")
+        assert figure.interval.method.endswith("limited to possible values, from 1 to 4")
 
 
 def test_two_prompts_give_no_interval_for_alike_they_would_look_certain() -> None:
-    drafted = next(cell for cell in run_of_world(World(prompts=2)).cells if cell.arm == "ngram")
+    drafted = next(cell for cell in run_of_world(SyntheticRun(prompts=2)).cells if cell.arm == "ngram")
     assert drafted.figures["acceptance_rate"].n == 2
     assert drafted.figures["acceptance_rate"].interval is None
     assert drafted.speedup is not None

@@ -1,4 +1,4 @@
-"""The paired speed-up recovers a known truth, and its interval holds it about as often as it says."""
+"""The paired speed-up recovers a known truth, and its interval has about the nominal coverage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, Compared, speedup
+from specbench_client.analysis.estimates.speedups import SPEEDUP, TPOT_SPEEDUP, PairedSpeedup, paired_speedup
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 
 TOKENS = 50
@@ -62,7 +62,7 @@ def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace: dict[str, np.ndarray]
     return Pairs(rows, len(rows), 0)
 
 
-def bounds(compared: Compared) -> tuple[float, float]:
+def bounds(compared: PairedSpeedup) -> tuple[float, float]:
     assert compared.figure.interval is not None
     return compared.figure.interval.low, compared.figure.interval.high
 
@@ -70,21 +70,21 @@ def bounds(compared: Compared) -> tuple[float, float]:
 def coverage(experiment: Experiment, truth: float, experiments: int = 200) -> float:
     held = 0
     for seed in range(experiments):
-        low, high = bounds(speedup(SPEEDUP, experiment.pairs(seed), seed=0))
+        low, high = bounds(paired_speedup(SPEEDUP, experiment.pairs(seed), seed=0))
         held += low <= truth <= high
     return held / experiments
 
 
 @pytest.mark.parametrize("name", [SPEEDUP, TPOT_SPEEDUP])
 def test_a_known_speedup_is_recovered(name: str) -> None:
-    found = speedup(name, Experiment(prompts=2000, repeats=1).pairs(3), seed=0)
+    found = paired_speedup(name, Experiment(prompts=2000, repeats=1).pairs(3), seed=0)
     assert found.figure.value == pytest.approx(TRUTH, rel=0.01)
     assert found.figure.n == 2000
 
 
-def test_it_is_the_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
+def test_the_speedup_is_a_ratio_of_sums() -> None:
     pace = {ARM: np.array([5.0, 10.0]), BASELINE: np.array([10.0, 40.0])}
-    found = speedup(SPEEDUP, pairs_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"]), seed=0)
+    found = paired_speedup(SPEEDUP, pairs_of(np.array([0, 1]), np.array([0, 0]), pace, ["c", "c"]), seed=0)
     assert found.figure.value == pytest.approx(50 / 15)
 
 
@@ -101,7 +101,7 @@ def test_it_is_the_ratio_of_sums_and_not_a_mean_of_ratios() -> None:
     ],
     ids=["one run", "quiet runs", "noisy runs", "very noisy runs", "few prompts", "categories"],
 )
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(experiment: Experiment) -> None:
+def test_the_interval_has_its_nominal_coverage(experiment: Experiment) -> None:
     assert coverage(experiment, TRUTH) >= 0.90
 
 
@@ -116,24 +116,24 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(experiment: Expe
     ],
     ids=["three without a difference", "three", "five", "eight noisy ones"],
 )
-def test_from_three_repeats_on_an_interval_holds_what_runs_do(experiment: Experiment) -> None:
+def test_from_three_repeats_on_intervals_include_the_variation_of_runs(experiment: Experiment) -> None:
     assert 0.90 <= coverage(experiment, TRUTH if experiment.spread else 1.0, experiments=100) <= 0.99
 
 
-@pytest.mark.parametrize(("repeats", "words"), [(1, "one run: "), (2, "two runs: ")])
-def test_fewer_than_three_repeats_do_not_and_say_so(repeats: int, words: str) -> None:
+@pytest.mark.parametrize(("repeats", "words"), [(1, "one repeat: "), (2, "two repeats: ")])
+def test_with_fewer_than_three_repeats_the_method_states_the_limitation(repeats: int, words: str) -> None:
     few = Experiment(repeats=repeats, run_noise=0.03, spread=False)
     assert coverage(few, 1.0, experiments=50) < 0.8
-    compared = speedup(SPEEDUP, few.pairs(1), seed=0)
+    compared = paired_speedup(SPEEDUP, few.pairs(1), seed=0)
     assert (compared.repeats, compared.p_value) == (repeats, None)
     assert compared.figure.interval is not None
     assert words in compared.figure.interval.method
 
 
 @pytest.mark.draws
-def test_intervals_are_not_wide_for_the_sake_of_it() -> None:
+def test_intervals_are_not_too_wide() -> None:
     assert coverage(Experiment(repeats=1, prompts=40), TRUTH) <= 0.99
-    low, high = bounds(speedup(SPEEDUP, Experiment(repeats=1, prompts=40).pairs(1), seed=0))
+    low, high = bounds(paired_speedup(SPEEDUP, Experiment(repeats=1, prompts=40).pairs(1), seed=0))
     assert high / low < 1.25
 
 
@@ -142,7 +142,7 @@ def test_without_a_difference_a_claim_is_rare() -> None:
     same = Experiment(spread=False, run_noise=0.03, jitter=0.05)
     claims = 0
     for seed in range(200):
-        found = speedup(SPEEDUP, same.pairs(seed), seed=0)
+        found = paired_speedup(SPEEDUP, same.pairs(seed), seed=0)
         low, high = bounds(found)
         assert found.p_value is not None
         assert (found.p_value < 0.05) == (not low <= 1 <= high)
@@ -150,53 +150,53 @@ def test_without_a_difference_a_claim_is_rare() -> None:
     assert claims <= 0.08 * 200
 
 
-def test_noise_between_runs_widens_the_interval_and_is_named() -> None:
-    quiet = speedup(SPEEDUP, Experiment(spread=False).pairs(1), seed=0).figure.interval
-    noisy = speedup(SPEEDUP, Experiment(spread=False, run_noise=0.1).pairs(1), seed=0).figure.interval
+def test_noise_between_runs_widens_the_interval() -> None:
+    quiet = paired_speedup(SPEEDUP, Experiment(spread=False).pairs(1), seed=0).figure.interval
+    noisy = paired_speedup(SPEEDUP, Experiment(spread=False, run_noise=0.1).pairs(1), seed=0).figure.interval
     assert quiet is not None
     assert noisy is not None
     assert noisy.high - noisy.low > 2 * (quiet.high - quiet.low)
     assert noisy.method.startswith("t, unit: repeat")
 
 
-def test_repeats_of_the_same_prompts_do_not_pass_for_more_prompts() -> None:
-    once = bounds(speedup(SPEEDUP, Experiment(repeats=1, jitter=0.0).pairs(1), seed=0))
-    often = bounds(speedup(SPEEDUP, Experiment(repeats=8, jitter=0.0).pairs(1), seed=0))
+def test_repeats_do_not_count_as_more_prompts() -> None:
+    once = bounds(paired_speedup(SPEEDUP, Experiment(repeats=1, jitter=0.0).pairs(1), seed=0))
+    often = bounds(paired_speedup(SPEEDUP, Experiment(repeats=8, jitter=0.0).pairs(1), seed=0))
     assert np.log(often[1] / often[0]) == pytest.approx(np.log(once[1] / once[0]), rel=0.1)
 
 
 @pytest.mark.parametrize("prompts", [1, 2])
-def test_one_prompt_or_two_give_a_value_without_an_interval(prompts: int) -> None:
-    found = speedup(SPEEDUP, Experiment(prompts=prompts).pairs(1), seed=0)
+def test_one_or_two_prompts_give_no_interval(prompts: int) -> None:
+    found = paired_speedup(SPEEDUP, Experiment(prompts=prompts).pairs(1), seed=0)
     assert found.figure.value is not None
     assert found.figure.interval is None
     assert found.p_value is None
 
 
-def test_three_prompts_give_an_interval_that_admits_how_little_it_knows() -> None:
-    low, high = bounds(speedup(SPEEDUP, Experiment(prompts=3).pairs(1), seed=0))
+def test_three_prompts_give_a_wide_interval() -> None:
+    low, high = bounds(paired_speedup(SPEEDUP, Experiment(prompts=3).pairs(1), seed=0))
     assert high / low > 2
 
 
-def test_one_run_says_that_the_noise_between_runs_is_not_in_its_interval() -> None:
-    interval = speedup(SPEEDUP, Experiment(repeats=1).pairs(1), seed=0).figure.interval
+def test_the_interval_of_one_run_states_its_limitation() -> None:
+    interval = paired_speedup(SPEEDUP, Experiment(repeats=1).pairs(1), seed=0).figure.interval
     assert interval is not None
-    assert "noise between runs is not in it" in interval.method
+    assert "but not that between runs" in interval.method
 
 
-def test_the_same_seed_gives_the_same_interval_and_another_nearly_the_same() -> None:
+def test_seeds_reproduce_the_interval_and_hardly_change_it() -> None:
     pairs = Experiment().pairs(1)
-    first, again, other = (bounds(speedup(SPEEDUP, pairs, seed=seed)) for seed in (0, 0, 1))
+    first, again, other = (bounds(paired_speedup(SPEEDUP, pairs, seed=seed)) for seed in (0, 0, 1))
     assert first == again
     assert first == pytest.approx(other, rel=0.02)
 
 
-def test_no_pairs_give_no_value_and_unpaired_turns_are_told() -> None:
+def test_no_pairs_give_no_value_and_unpaired_turns_are_reported() -> None:
     pairs = Experiment().pairs(1)
-    none = speedup(SPEEDUP, Pairs(pairs.table[:0], 5, 0), seed=0)
+    none = paired_speedup(SPEEDUP, Pairs(pairs.table[:0], 5, 0), seed=0)
     assert none.figure.value is None
     assert none.figure.n == 0
-    told = speedup(SPEEDUP, Pairs(pairs.table, 50, 5), seed=0)
+    told = paired_speedup(SPEEDUP, Pairs(pairs.table, 50, 5), seed=0)
     assert "5 later turns unpaired" in told.figure.definition
     assert "45 pairs" in told.figure.definition
 
@@ -205,4 +205,4 @@ def test_a_pair_with_a_missing_time_is_left_out_on_both_sides() -> None:
     pairs = Experiment(prompts=6, repeats=1).pairs(1)
     rows = pairs.table.copy()
     rows.loc[0, "last_token_ns" + ARM] = np.nan
-    assert speedup(SPEEDUP, Pairs(rows, 6, 0), seed=0).figure.n == 5
+    assert paired_speedup(SPEEDUP, Pairs(rows, 6, 0), seed=0).figure.n == 5

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.workload.chat_template.channels import Spoken, markers_among, opens_thought, split_channels
+from specbench_client.workload.chat_template.reasoning import (
+    SplitAnswer,
+    markers_among,
+    opens_reasoning,
+    split_channels,
+)
 
 HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|channel|>final<|message|>Two.<|return|>"
 
@@ -14,36 +19,36 @@ HARMONY = "<|channel|>analysis<|message|>We add.<|end|><|start|>assistant<|chann
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("Two.\n", Spoken("", "Two.\n")),
-        ("<think>\nWe add.\n</think>\n\nTwo.", Spoken("We add.", "Two.")),
-        ("We add.\n</think>\n\nTwo.", Spoken("We add.", "Two.")),
-        ("<think>We add and", Spoken("We add and", "")),
-        ("<think>\n\n</think>\n\nTwo.", Spoken("", "Two.")),
-        ("<think>a</think>b<think>c</think>d", Spoken("a</think>b<think>c", "d")),
-        ("The tag <think> opens a thought.", Spoken("", "The tag <think> opens a thought.")),
-        (HARMONY, Spoken("We add.", "Two.")),
-        ("<|channel|>analysis<|message|>We add and", Spoken("We add and", "")),
-        ("<|channel|>final<|message|>Two", Spoken("", "Two")),
+        ("Two.\n", SplitAnswer("", "Two.\n")),
+        ("<think>\nWe add.\n</think>\n\nTwo.", SplitAnswer("We add.", "Two.")),
+        ("We add.\n</think>\n\nTwo.", SplitAnswer("We add.", "Two.")),
+        ("<think>We add and", SplitAnswer("We add and", "")),
+        ("<think>\n\n</think>\n\nTwo.", SplitAnswer("", "Two.")),
+        ("<think>a</think>b<think>c</think>d", SplitAnswer("a</think>b<think>c", "d")),
+        ("The tag <think> opens a thought.", SplitAnswer("", "The tag <think> opens a thought.")),
+        (HARMONY, SplitAnswer("We add.", "Two.")),
+        ("<|channel|>analysis<|message|>We add and", SplitAnswer("We add and", "")),
+        ("<|channel|>final<|message|>Two", SplitAnswer("", "Two")),
         (
             "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|call|>",
-            Spoken("{}", ""),
+            SplitAnswer("{}", ""),
         ),
         (
             "<|channel|>commentary<|message|>First.<|end|><|start|>assistant<|channel|>final<|message|>Two.",
-            Spoken("First.", "Two."),
+            SplitAnswer("First.", "Two."),
         ),
-        ("Phi says so.<|end|>", Spoken("", "Phi says so.<|end|>")),
+        ("Phi says so.<|end|>", SplitAnswer("", "Phi says so.<|end|>")),
     ],
 )
-def test_an_answer_has_two_parts(text: str, expected: Spoken) -> None:
+def test_an_answer_has_two_parts(text: str, expected: SplitAnswer) -> None:
     assert split_channels(text) == expected
 
 
 def test_a_thought_that_the_prompt_opened_and_nobody_closed_is_no_answer() -> None:
-    assert opens_thought("<|im_start|>assistant\n<think>\n")
-    assert not opens_thought("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-    assert split_channels("We add and", thinking=True) == Spoken("We add and", "")
-    assert split_channels("We add.\n</think>\nTwo.", thinking=True) == Spoken("We add.", "Two.")
+    assert opens_reasoning("<|im_start|>assistant\n<think>\n")
+    assert not opens_reasoning("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert split_channels("We add and", thinking=True) == SplitAnswer("We add and", "")
+    assert split_channels("We add.\n</think>\nTwo.", thinking=True) == SplitAnswer("We add.", "Two.")
 
 
 HARMONY_MARKERS = ("<|message|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|end|>", "<|return|>", "<|call|>")
@@ -62,7 +67,7 @@ PIECES = st.lists(st.sampled_from((*MARKERS, "final", "analysis", "a", " ", "\n"
 @given(st.one_of(st.text(), PIECES.map("".join)), st.booleans())
 def test_any_text_is_split_and_what_is_final_stays_final(text: str, thinking: bool) -> None:
     final = split_channels(text, thinking=thinking).final
-    assert split_channels(final) == Spoken("", final)
+    assert split_channels(final) == SplitAnswer("", final)
     assert "</think>" not in final
     assert "<|channel|>" not in final
 
@@ -70,6 +75,6 @@ def test_any_text_is_split_and_what_is_final_stays_final(text: str, thinking: bo
 @given(st.text(), st.text(), st.booleans())
 def test_a_text_without_markers_is_said_to_the_last_character(before: str, after: str, thinking: bool) -> None:
     plain = (before + after).replace("<", "(")
-    assert split_channels(plain) == Spoken("", plain)
+    assert split_channels(plain) == SplitAnswer("", plain)
     thought, answer = before.replace("<", "(").strip("\n"), after.replace("<", "(").lstrip("\n")
-    assert split_channels(f"{thought}</think>{answer}", thinking=thinking) == Spoken(thought.lstrip(), answer)
+    assert split_channels(f"{thought}</think>{answer}", thinking=thinking) == SplitAnswer(thought.lstrip(), answer)

@@ -12,16 +12,16 @@ from specbench_api.outcome.layout import manifest_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.prompted import load_prompted
+from specbench_client.drive.prompts import load_workload_prompts
 from specbench_client.errors import BadInput
 from specbench_client.store.folder import FolderStore
-from specbench_client.workload.chat_template.applied import AppliedTemplate
 from specbench_client.workload.chat_template.loading import load_template
+from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_testing.chat_templates import CALLED, OFFERED, tokenizer_folder
-from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
+from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
 
 THINKING = {"enable_thinking": False}
 
@@ -61,10 +61,13 @@ async def test_the_engine_counts_the_very_tokens_that_the_client_made(tmp_path: 
     said = {(one["conversation_id"], one["turn"]): one["output_text"] for one in found}
     measured = [one for one in found if one["prompt_id"] in asked]
     for one in measured:
-        turns, history = asked[one["prompt_id"]], list[Message]()
+        turns, history = asked[one["prompt_id"]], list[ChatMessage]()
         for number in range(one["turn"]):
-            history += [Message("user", turns[number]), Message("assistant", said[one["conversation_id"], number])]
-        ids = template.asked((*history, Message("user", turns[one["turn"]])))[-1].token_ids
+            history += [
+                ChatMessage("user", turns[number]),
+                ChatMessage("assistant", said[one["conversation_id"], number]),
+            ]
+        ids = template.with_token_ids((*history, ChatMessage("user", turns[one["turn"]])))[-1].token_ids
         assert one["input_tokens"] == len(ids or ())
     assert len(measured) == 6
     others = [one["input_tokens"] for one in found if one["prompt_id"] not in asked]
@@ -89,7 +92,7 @@ def test_prompts_keep_the_fingerprint_of_their_data_set(tmp_path: Path) -> None:
     plan = plan_with(tmp_path)
     template = plan.workloads[0].model_copy(update={"chat_template": None})
     plain = plan.model_copy(update={"workloads": [template]})
-    (rendered,), (as_read,) = (load_prompted(one, ["chat"], tmp_path).values() for one in (plan, plain))
+    (rendered,), (as_read,) = (load_workload_prompts(one, ["chat"], tmp_path).values() for one in (plan, plain))
     assert rendered.prompts.fingerprint == as_read.prompts.fingerprint
     assert rendered.prompts.rows != as_read.prompts.rows
     assert as_read.tokens is None
@@ -103,26 +106,26 @@ def test_an_endpoint_that_cannot_keep_the_markers_gets_no_second_turn(tmp_path: 
         plan_with(tmp_path / str(turns), turns=turns, shape="harmony").model_copy(update={"engine": engine})
         for turns in (1, 2)
     )
-    assert load_prompted(one, ["chat"], tmp_path)
-    with pytest.raises(BadInput, match=r"workload 'chat': the model marks its thoughts by special tokens \(<\|m"):
-        load_prompted(two, ["chat"], tmp_path)
+    assert load_workload_prompts(one, ["chat"], tmp_path)
+    with pytest.raises(BadInput, match=r"workload 'chat': the model marks its reasoning with special tokens \(<\|m"):
+        load_workload_prompts(two, ["chat"], tmp_path)
 
 
 def test_a_template_that_cannot_be_read_is_told_by_its_workload(tmp_path: Path) -> None:
     plan = plan_with(tmp_path)
     (tmp_path / "tokenizer" / "tokenizer.json").unlink()
     with pytest.raises(BadInput, match=r"workload 'chat': chatTemplate.tokenizer: .* has no tokenizer.json"):
-        load_prompted(plan, ["chat"], tmp_path)
+        load_workload_prompts(plan, ["chat"], tmp_path)
 
 
 def test_prompts_with_tools_are_read_where_the_client_renders_them(tmp_path: Path) -> None:
     plan = plan_with(tmp_path, shape="tooled")
     told = [{"id": f"q{n}", "messages": CALLED, "tools": OFFERED} for n in range(3)]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told))
-    (rendered,) = load_prompted(plan, ["chat"], tmp_path).values()
+    (rendered,) = load_workload_prompts(plan, ["chat"], tmp_path).values()
     assert rendered.tokens is not None
     assert min(rendered.tokens.values()) > 40, "the tools stand in them"
 
     plain = plan.workloads[0].model_copy(update={"chat_template": None})
     with pytest.raises(BadInput, match=r"3 of 3 rows have no text(.|\n)*appliedBy: Client to send those with tools"):
-        load_prompted(plan.model_copy(update={"workloads": [plain]}), ["chat"], tmp_path)
+        load_workload_prompts(plan.model_copy(update={"workloads": [plain]}), ["chat"], tmp_path)

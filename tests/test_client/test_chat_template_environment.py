@@ -7,14 +7,14 @@ from datetime import date
 import pytest
 from jinja2 import TemplateError
 
-from specbench_client.workload.chat_template.environment import compiled
+from specbench_client.workload.chat_template.template import compile_template
 from specbench_testing.chat_templates import CHATML, said
 
 DAY = date(2026, 2, 3)
 
 
 def rendered(source: str, **variables: object) -> str:
-    return compiled(source, DAY).render(**variables)
+    return compile_template(source, DAY).render(**variables)
 
 
 def test_blocks_leave_no_whitespace_of_their_own() -> None:

@@ -12,38 +12,38 @@ import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.target import Target
-from specbench_client.chat import Message
-from specbench_client.drive.launch import common_template
-from specbench_client.load.turns import Turn, TurnResult, prepare
-from specbench_client.slices import Slices
-from specbench_client.transport.exchange import Unread
-from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.drive.engine_connection import common_template
+from specbench_client.load.turns import Turn, TurnResult, build_request
+from specbench_client.transport.exchange import UnparsedExchange
 from specbench_client.workload.chat_template.loading import load_template
+from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_testing.chat_templates import tokenizer_folder
-from specbench_testing.desk import Desk
-from specbench_testing.turns import Canned, context, row
+from specbench_testing.conversation_turns import CannedTransport, context, row
+from specbench_testing.fake_endpoint import FakeEndpoint
 
 
-class Thinker(Desk):
-    """Answers every request with a thought before it."""
+class ReasoningEndpoint(FakeEndpoint):
+    """Answers every request with reasoning before the final text."""
 
-    def reading(self, turn: Turn, unread: Unread) -> Slices[TurnResult]:
-        result = yield from super().reading(turn, unread)
+    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+        result = yield from super().read_result(turn, unread)
         return replace(result, reply_text=f"<think>\nhm\n</think>\n\n{result.reply_text}")
 
 
 class Counted(AppliedTemplate):
-    """A template of words: their lengths are their ids. Keeps which threads have rendered."""
+    """A template whose token ids are the lengths of the words. Records the threads that render."""
 
     threads = set[int]()
 
-    def asked(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def with_token_ids(self, messages: tuple[ChatMessage, ...]) -> tuple[ChatMessage, ...]:
         self.threads.add(threading.get_ident())
         ids = tuple(len(word) for message in messages for word in message.content.split())
         return (*messages[:-1], replace(messages[-1], token_ids=ids))
 
-    def spoken(self, messages: object, text: str) -> object:  # type: ignore[override]
-        from specbench_client.workload.chat_template.channels import split_channels
+    def split_answer(self, messages: object, text: str) -> object:  # type: ignore[override]
+        from specbench_client.workload.chat_template.reasoning import split_channels
 
         return split_channels(text)
 
@@ -52,7 +52,7 @@ WORDS = Counted(b"", "", "{}", date(2026, 1, 1), (), "words")
 
 
 async def test_a_thought_stands_in_no_history_of_messages() -> None:
-    desk = Thinker()
+    desk = ReasoningEndpoint()
     await desk.driver.closed([row("p0", "one", "two")], 1)
     second = max(desk.taken, key=lambda turn: turn.turn)
     assert [(message.role, message.content) for message in second.messages] == [
@@ -64,7 +64,7 @@ async def test_a_thought_stands_in_no_history_of_messages() -> None:
 
 
 async def test_a_history_is_rendered_anew_and_beside_the_loop() -> None:
-    desk = Thinker()
+    desk = ReasoningEndpoint()
     desk.driver.template = WORDS
     await desk.driver.closed([row("p0", "one", "two twoo")], 1)
     second = max(desk.prepared, key=lambda turn: turn.turn)
@@ -73,7 +73,7 @@ async def test_a_history_is_rendered_anew_and_beside_the_loop() -> None:
 
 
 async def test_fillers_are_rendered_too() -> None:
-    desk = Desk()
+    desk = FakeEndpoint()
     desk.driver.template = WORDS
     await desk.driver.closed([row("p0", "one two")], 2, filled=True)
     fillers = [turn for turn in desk.prepared if turn.prompt_id.startswith("filler-")]
@@ -90,20 +90,20 @@ def template(tmp_path: Path) -> AppliedTemplate:
 
 def test_a_request_holds_ids_and_asks_for_the_markers(template: AppliedTemplate) -> None:
     """Whoever prepares it, rendered before or not."""
-    asked = (Message("user", "hi"),)
-    for messages in (asked, template.asked(asked)):
+    asked = (ChatMessage("user", "hi"),)
+    for messages in (asked, template.with_token_ids(asked)):
         turn = Turn(0, "p#0", "p", None, 0, messages, 0, 0, "steady")
-        request = prepare(context(Canned(), template=template), turn)
+        request = build_request(context(CannedTransport(), template=template), turn)
         body = json.loads(request.body)
         assert request.url.endswith("/v1/completions")
-        assert body["prompt"] == list(template.asked(asked)[-1].token_ids or ())
+        assert body["prompt"] == list(template.with_token_ids(asked)[-1].token_ids or ())
         assert body["skip_special_tokens"] is False
 
 
 async def test_channels_become_the_fields_that_the_template_asks_for(template: AppliedTemplate) -> None:
-    class Harmonious(Desk):
-        def reading(self, turn: Turn, unread: Unread) -> Slices[TurnResult]:
-            result = yield from super().reading(turn, unread)
+    class Harmonious(FakeEndpoint):
+        def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+            result = yield from super().read_result(turn, unread)
             said = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Two."
             return replace(result, reply_text=said)
 

@@ -11,9 +11,14 @@ import pytest
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.target import PvcModel, Target
 from specbench_client.errors import BadInput
-from specbench_client.workload.chat_template import places
-from specbench_client.workload.chat_template.loading import load_template
-from specbench_client.workload.chat_template.places import Kind, Place, place_of, read_file
+from specbench_client.workload.chat_template import loading
+from specbench_client.workload.chat_template.loading import (
+    TokenizerLocation,
+    TokenizerStorage,
+    load_template,
+    read_file,
+    tokenizer_location,
+)
 from specbench_testing.chat_templates import tokenizer_folder
 
 
@@ -24,30 +29,30 @@ def declared(**changed: Any) -> ChatTemplate:
 @pytest.mark.parametrize(
     ("template", "model", "expected"),
     [
-        ({}, {}, (Kind.HUB, "o/m@v1")),
-        ({}, {"tokenizer": "o/t"}, (Kind.HUB, "o/t@main")),
-        ({}, {"tokenizer": "o/m"}, (Kind.HUB, "o/m@v1")),
-        ({"tokenizer": "o/t@abc"}, {"tokenizer": "o/u"}, (Kind.HUB, "o/t@abc")),
-        ({"tokenizer": "hf://o/t/"}, {}, (Kind.HUB, "o/t@main")),
-        ({"tokenizer": "s3://b/t/"}, {}, (Kind.S3, "s3://b/t")),
-        ({"tokenizer": "/models/t"}, {}, (Kind.FOLDER, "/models/t")),
-        ({"tokenizer": "/models/t/tokenizer.json"}, {}, (Kind.FOLDER, "/models/t")),
-        ({}, {"path": "/models/m"}, (Kind.FOLDER, "/models/m")),
-        ({}, {"path": "/models/m.gguf", "tokenizer": "/models/t"}, (Kind.FOLDER, "/models/t")),
-        ({}, {"uri": "s3://b/m"}, (Kind.S3, "s3://b/m")),
+        ({}, {}, (TokenizerStorage.HUB, "o/m@v1")),
+        ({}, {"tokenizer": "o/t"}, (TokenizerStorage.HUB, "o/t@main")),
+        ({}, {"tokenizer": "o/m"}, (TokenizerStorage.HUB, "o/m@v1")),
+        ({"tokenizer": "o/t@abc"}, {"tokenizer": "o/u"}, (TokenizerStorage.HUB, "o/t@abc")),
+        ({"tokenizer": "hf://o/t/"}, {}, (TokenizerStorage.HUB, "o/t@main")),
+        ({"tokenizer": "s3://b/t/"}, {}, (TokenizerStorage.S3, "s3://b/t")),
+        ({"tokenizer": "/models/t"}, {}, (TokenizerStorage.FOLDER, "/models/t")),
+        ({"tokenizer": "/models/t/tokenizer.json"}, {}, (TokenizerStorage.FOLDER, "/models/t")),
+        ({}, {"path": "/models/m"}, (TokenizerStorage.FOLDER, "/models/m")),
+        ({}, {"path": "/models/m.gguf", "tokenizer": "/models/t"}, (TokenizerStorage.FOLDER, "/models/t")),
+        ({}, {"uri": "s3://b/m"}, (TokenizerStorage.S3, "s3://b/m")),
     ],
 )
 def test_the_nearest_word_counts(
-    template: dict[str, Any], model: dict[str, Any], expected: tuple[Kind, str], tmp_path: Path
+    template: dict[str, Any], model: dict[str, Any], expected: tuple[TokenizerStorage, str], tmp_path: Path
 ) -> None:
-    found = place_of(declared(**template), Target(name="o/m", revision="v1", **model), tmp_path)
+    found = tokenizer_location(declared(**template), Target(name="o/m", revision="v1", **model), tmp_path)
     assert (found.kind, found.address) == expected
 
 
 def test_a_folder_beside_the_spec_comes_before_a_name_of_the_hub(tmp_path: Path) -> None:
     (tmp_path / "o" / "t").mkdir(parents=True)
-    found = place_of(declared(tokenizer="o/t"), Target(name="m"), tmp_path)
-    assert (found.kind, found.address) == (Kind.FOLDER, str(tmp_path / "o" / "t"))
+    found = tokenizer_location(declared(tokenizer="o/t"), Target(name="m"), tmp_path)
+    assert (found.kind, found.address) == (TokenizerStorage.FOLDER, str(tmp_path / "o" / "t"))
 
 
 @pytest.mark.parametrize(
@@ -55,9 +60,9 @@ def test_a_folder_beside_the_spec_comes_before_a_name_of_the_hub(tmp_path: Path)
     [
         (
             {"path": "/models/m.gguf"},
-            "a GGUF file holds its tokenizer in a form of its own: set chatTemplate.tokenizer",
+            "the tokenizer inside a GGUF file is not supported: set chatTemplate.tokenizer",
         ),
-        ({"uri": "https://host/m"}, "no tokenizer is read from there: set chatTemplate.tokenizer"),
+        ({"uri": "https://host/m"}, "a tokenizer cannot be read from this address: set chatTemplate.tokenizer"),
         ({"pvc": PvcModel(claim_name="models", path="m")}, "the volume models is not mounted"),
     ],
 )
@@ -65,14 +70,14 @@ def test_where_no_tokenizer_can_be_read_the_field_is_named_that_gives_one(
     model: dict[str, Any], words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(BadInput, match=words):
-        place_of(declared(), Target(name="o/m", **model), tmp_path)
+        tokenizer_location(declared(), Target(name="o/m", **model), tmp_path)
 
 
 def test_a_model_on_a_volume_that_a_dataset_mounts_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "PVC_FOLDER", str(tmp_path))
+    monkeypatch.setattr(loading, "PVC_FOLDER", str(tmp_path))
     (tmp_path / "models").mkdir()
     model = Target(name="o/m", pvc=PvcModel(claim_name="models", path="/m", sub_path="llama"))
-    assert place_of(declared(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
+    assert tokenizer_location(declared(), model, tmp_path).address == str(tmp_path / "models" / "llama" / "m")
 
 
 def test_a_tokenizer_is_read_from_s3(tmp_path: Path) -> None:
@@ -100,7 +105,8 @@ class GatedRepoError(Exception):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [(EntryNotFoundError, None), (GatedRepoError, "accept its terms on its page and set HF_TOKEN")]
+    ("kind", "words"),
+    [(EntryNotFoundError, None), (GatedRepoError, "accept its terms on its hub page and set HF_TOKEN")],
 )
 def test_a_file_that_the_hub_lacks_is_missing_and_one_that_it_guards_is_refused(
     kind: type[Exception], words: str | None, monkeypatch: pytest.MonkeyPatch
@@ -110,8 +116,8 @@ def test_a_file_that_the_hub_lacks_is_missing_and_one_that_it_guards_is_refused(
         cause.__cause__ = kind()
         raise BadInput("the data set could not be read") from cause
 
-    monkeypatch.setattr(places, "hub_file", refused)
-    place = Place(Kind.HUB, "o/m@main", "spec.model.name")
+    monkeypatch.setattr(loading, "hub_file", refused)
+    place = TokenizerLocation(TokenizerStorage.HUB, "o/m@main", "spec.model.name")
     if words is None:
         assert read_file(place, "chat_template.jinja", None) is None
     else:
@@ -149,10 +155,16 @@ def test_the_template_is_the_one_that_transformers_takes(
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ({}, "has no chat template: give a template of your own in chatTemplate.template, or set appliedBy: Engine"),
+        (
+            {},
+            (
+                "has no chat template: set chatTemplate.template to a template of your own,"
+                " or set chatTemplate.appliedBy: Engine"
+            ),
+        ),
         ({"name": "rag"}, r"has no chat template named 'rag' \(found: none\)"),
         ({"template": "mine.jinja"}, "mine.jinja: No such file or directory: give a Jinja file"),
-        ({"template": "s3://b/mine.jinja"}, "S3 is not at hand here: give a local file"),
+        ({"template": "s3://b/mine.jinja"}, "S3 is not available here: give a local file"),
     ],
 )
 def test_a_template_that_is_not_there_is_refused_with_what_to_do(

@@ -14,14 +14,14 @@ import pytest
 
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.target import Target
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
-from specbench_client.workload.chat_template.applied import AppliedTemplate
 from specbench_client.workload.chat_template.loading import load_template
+from specbench_client.workload.chat_template.template import AppliedTemplate
 from specbench_testing.chat_templates import BESIDE, SETTINGS, folder_beside, tokenizer_folder
 
 pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
-ASKED = (Message("user", BESIDE),)
+ASKED = (ChatMessage("user", BESIDE),)
 BOS, EOS, TOOL = 0, 1, 332
 
 
@@ -30,7 +30,7 @@ def loaded(folder: Path, **declared: Any) -> AppliedTemplate:
 
 
 def ids_of(folder: Path) -> list[int]:
-    return list(loaded(folder).asked(ASKED)[-1].token_ids or ())
+    return list(loaded(folder).with_token_ids(ASKED)[-1].token_ids or ())
 
 
 @pytest.mark.parametrize(("name", "files"), SETTINGS.items())
@@ -60,11 +60,17 @@ def test_a_tokenizer_that_lacks_nothing_is_sent_as_it_lies(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"added_tokens_decoder": {"400": {"content": "<tool>"}}}, "give '<tool>' another id"),
-        ({"split_special_tokens": True}, "makes plain text of the template's special tokens: set appliedBy: Engine"),
+        ({"added_tokens_decoder": {"400": {"content": "<tool>"}}}, "disagree about the id of '<tool>'"),
+        (
+            {"split_special_tokens": True},
+            "turns the template's special tokens into plain text: set chatTemplate.appliedBy: Engine",
+        ),
         (
             {"bos_token": None, "tokenizer_class": "LlamaTokenizer"},
-            "the template asks for bos_token, which tokenizer_config.json does not tell: set it in chatTemplate.kwargs",
+            (
+                "the template uses bos_token, which tokenizer_config.json does not define:"
+                " set bos_token in chatTemplate.kwargs"
+            ),
         ),
     ],
 )

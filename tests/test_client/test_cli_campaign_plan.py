@@ -1,4 +1,4 @@
-"""`specbench plan` and `validate` take a campaign: the runs by name, what is measured, what it will cost."""
+"""`specbench plan` and `validate` of a campaign: its runs, measured points and cost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_api.campaign.expand import expand_campaign
-from specbench_api.outcome.ending import Exit
-from specbench_api.spec.reading import parse_campaign
+from specbench_api.campaign.expansion import expand_campaign
+from specbench_api.outcome.termination import Exit
+from specbench_api.spec.parsing import parse_campaign
 from specbench_client.cli import exit_code
 from specbench_testing.specs import prompts_file, simulated_campaign
 
@@ -23,17 +23,17 @@ def campaign_file(folder: Path, **spec: Any) -> str:
     return str(path)
 
 
-def test_the_plan_names_the_runs_that_the_expansion_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_lists_the_runs_of_the_expansion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["plan", campaign_file(tmp_path)]) == Exit.OK
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for run in expand_campaign(parse_campaign(simulated_campaign())).runs:
-        assert f"  {run.name}  dialect={run.cell['dialect']} temperature={run.cell['temperature']}" in told
-    assert "small: dialect (2) × temperature (2)" in told
-    assert told.count("    none:1  eagle3:1") == 3
-    assert "3 runs, 6 launches, 6 points (0 measured already)" in told
+        assert f"  {run.name}  dialect={run.cell['dialect']} temperature={run.cell['temperature']}" in printed
+    assert "small: dialect (2) × temperature (2)" in printed
+    assert printed.count("    none:1  eagle3:1") == 3
+    assert "3 runs, 6 launches, 6 points (0 measured already)" in printed
 
 
-def test_the_document_holds_every_run_as_it_will_be_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_every_run_as_it_will_be_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["plan", campaign_file(tmp_path), "--output", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     wanted = expand_campaign(parse_campaign(simulated_campaign())).runs
@@ -45,18 +45,18 @@ def test_the_document_holds_every_run_as_it_will_be_created(tmp_path: Path, caps
     assert document["runs"][0]["launches"][1]["points"] == [point.hash for point in wanted[0].plan.groups[1].points]
 
 
-def test_the_estimate_names_what_it_assumes_and_warns_above_the_budget(
+def test_the_estimate_lists_its_assumptions_and_warns_above_the_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budget = {"gpuHours": 1, "launchSeconds": 600, "pointSeconds": 60}
     settings = ["--set", "spec.template.spec.placement.gpus=2"]
     file = campaign_file(tmp_path, budget=budget)
     assert exit_code(["plan", file, *settings]) == Exit.OK
-    told = capsys.readouterr()
-    assert "still to do: 1.1 hours of engines, 2.2 GPU-hours, of a budget of 1\n" in told.out
-    assert "600 s (budget.launchSeconds) for each of 6 launches" in told.out
-    assert "60 s (budget.pointSeconds) for each of 6 points" in told.out
-    assert told.err == "warning: over budget by 1.2 GPU-hours: 2.2 of 1\n"
+    printed = capsys.readouterr()
+    assert "remaining: 1.1 engine hours, 2.2 GPU-hours, of a budget of 1\n" in printed.out
+    assert "600 s (budget.launchSeconds) for each of 6 launches" in printed.out
+    assert "60 s (budget.pointSeconds) for each of 6 points" in printed.out
+    assert printed.err == "warning: over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1\n"
     assert exit_code(["plan", file, *settings, "-o", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert document["estimate"] == {
@@ -69,31 +69,31 @@ def test_the_estimate_names_what_it_assumes_and_warns_above_the_budget(
         "budgetGpuHours": 1,
         "overBudgetByGpuHours": pytest.approx(1.2),
     }
-    assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 of 1"]
+    assert document["warnings"] == ["over budget by 1.2 GPU-hours: 2.2 needed, budget.gpuHours is 1"]
 
 
-def test_a_rate_takes_as_long_as_its_prompts_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_duration_of_a_rate_follows_from_its_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load = {"rate": [0.5], "slots": 2, "repeats": 1}
     setting = f"spec.template.spec.load={json.dumps(load)}"
     assert exit_code(["plan", campaign_file(tmp_path), "--set", setting]) == Exit.OK
-    told = capsys.readouterr().out
-    assert "for each of 0 points, 6 points with the seconds of their own load" in told
-    assert f"still to do: {6 * (300 + 16) / 3600:.1f} hours" in told
+    printed = capsys.readouterr().out
+    assert "for each of 0 points, 6 points with the duration of their own load" in printed
+    assert f"remaining: {6 * (300 + 16) / 3600:.1f} engine hours" in printed
 
 
-def test_what_cannot_be_run_is_told_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_run_is_reported_with_its_combination(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["validate", campaign_file(tmp_path), "--set", "spec.axes[0].values=[vllm, vlllm]", "-o", "json"]
     assert exit_code(arguments) == Exit.BAD_INPUT
     (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
     assert message.startswith("[dialect=vlllm temperature=0; dialect=vlllm temperature=1] spec.engine.dialect: ")
 
 
-def test_a_valid_campaign_is_counted_and_its_slips_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_campaign_is_counted_with_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = campaign_file(tmp_path, exclude=[{"dialect": "openai"}])
     assert exit_code(["validate", file]) == Exit.OK
-    told = capsys.readouterr()
-    assert told.out == f"{file}: valid: 4 runs, 8 launches, 8 points\n"
-    assert told.err == "warning: spec.exclude[0] stands for no combination: is a value mistyped?\n"
+    printed = capsys.readouterr()
+    assert printed.out == f"{file}: valid: 4 runs, 8 launches, 8 points\n"
+    assert printed.err == "warning: spec.exclude[0] matches no combination: check its values\n"
     assert exit_code(["validate", file, "-o", "json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert (document["name"], document["points"], len(document["runs"]), len(document["warnings"])) == (
@@ -104,9 +104,7 @@ def test_a_valid_campaign_is_counted_and_its_slips_are_told(tmp_path: Path, caps
     )
 
 
-def test_prompts_that_are_missing_are_told_once_for_all_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_prompts_are_reported_once_for_all_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setting = "spec.template.spec.workloads[0].dataset.uri=gone.jsonl"
     assert exit_code(["plan", campaign_file(tmp_path), "--set", setting]) == Exit.OK
-    assert capsys.readouterr().err.count("gone.jsonl is not there") == 1
+    assert capsys.readouterr().err.count("gone.jsonl does not exist") == 1

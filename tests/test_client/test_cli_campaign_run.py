@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_api.campaign.expand import expand_campaign
-from specbench_api.spec.reading import parse_campaign
+from specbench_api.campaign.expansion import expand_campaign
+from specbench_api.spec.parsing import parse_campaign
 from specbench_testing.specs import prompts_file, simulated_campaign
 
 pytestmark = pytest.mark.process
@@ -39,7 +39,7 @@ def manifests(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("manifest.json")}
 
 
-def test_every_run_is_measured_once_and_lies_where_a_run_of_that_name_lies(tmp_path: Path) -> None:
+def test_every_run_is_measured_once_and_stored_under_its_own_name(tmp_path: Path) -> None:
     file = campaign_file(tmp_path)
     done = specbench("run", file, "--results", "out", "--output", "json", cwd=tmp_path)
     assert done.returncode in (0, 3), done.stderr
@@ -61,7 +61,7 @@ def test_every_run_is_measured_once_and_lies_where_a_run_of_that_name_lies(tmp_p
 
 
 @pytest.mark.parametrize(("policy", "begun"), [({}, 2), ({"failurePolicy": "Stop"}, 1)], ids=["Continue", "Stop"])
-def test_an_engine_that_fails_is_the_exit_code_and_holds_up_others_only_where_that_is_asked_for(
+def test_a_failed_engine_sets_the_exit_code_and_stops_others_only_if_the_policy_says_so(
     tmp_path: Path, policy: dict[str, str], begun: int
 ) -> None:
     file = campaign_file(tmp_path, axes=[CRASH], exclude=[], **policy)
@@ -74,7 +74,7 @@ def test_an_engine_that_fails_is_the_exit_code_and_holds_up_others_only_where_th
     assert [cell["arm"] for cell in document["runs"][0]["summary"]["cells"]] == ["none"]
 
 
-def test_what_cannot_be_measured_here_is_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_invalid_inputs_are_rejected_before_anything_starts(tmp_path: Path) -> None:
     uris = {"path": "workloads[0].dataset.uri", "values": ["prompts.jsonl", "gone.jsonl"]}
     done = specbench("run", campaign_file(tmp_path, axes=[uris], exclude=[]), "--results", "out", cwd=tmp_path)
     assert done.returncode == 2
@@ -83,7 +83,7 @@ def test_what_cannot_be_measured_here_is_refused_before_anything_starts(tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_campaign_continues(tmp_path: Path) -> None:
     slow = {"path": "engine.args", "name": "scale", "values": [["--time-scale=0.05"], ["--time-scale=2.0"]]}
     file = campaign_file(tmp_path, axes=[slow], exclude=[])
     arguments = [SPECBENCH, "run", file, "--results", "out"]
@@ -102,8 +102,8 @@ def test_an_interrupted_campaign_goes_on_where_it_was(tmp_path: Path) -> None:
         assert f"process {first.pid} on " in second.stderr
         await_points(3)
         first.send_signal(signal.SIGINT)
-        shown, told = first.communicate(timeout=120)
-    assert first.returncode == 130, told
+        shown, printed = first.communicate(timeout=120)
+    assert first.returncode == 130, printed
     assert "1 of 2 runs" in shown
     assert "not finished" in shown
     kept = manifests(tmp_path)

@@ -1,4 +1,4 @@
-"""`specbench curve` over what lies in a folder."""
+"""`specbench analyze curve` over stored results."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.curves import Curves
-from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import PLAN, SUMMARY, run_root
-from specbench_client.analysis.curves.against import AGAINST
+from specbench_api.outcome.termination import Exit
+from specbench_client.analysis.curves.axes import AXIS_KINDS
 from specbench_client.cli import exit_code
 from specbench_client.cli.curve import AXES, WHOLE
+from specbench_client.documents.curves import Curves
 from specbench_client.store.folder import FolderStore
-from specbench_testing.kept import keep
-from specbench_testing.records import World, run_of_world
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -29,42 +29,42 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs at two temperatures, each with its answer, and one that has none yet."""
     root = tmp_path_factory.mktemp("curves") / "out"
     for uid, heat in zip(UIDS, (0.0, 1.0, 0.5), strict=True):
-        world = World(prompts=8, temperature=heat)
-        plan = keep(world, root, uid)
+        world = SyntheticRun(prompts=8, temperature=heat)
+        plan = store_results(world, root, uid)
         if uid != UIDS[2]:
             store = FolderStore(root / run_root(plan.namespace, plan.name, uid))
             store.put(SUMMARY, run_of_world(world).to_json().encode())
     return root
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    assert exit_code(["curve", *words]) == Exit.OK
+    assert exit_code(["analyze", "curve", *words]) == Exit.OK
     return capsys.readouterr().out
 
 
-def test_every_run_below_a_root_is_taken_and_those_without_an_answer_are_named(
+def test_every_run_below_a_root_is_used_and_runs_without_a_summary_are_listed(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Curves.from_json(said(capsys, str(results), "--by", "temperature", "--output", "json"))
+    found = Curves.from_json(output_of(capsys, str(results), "--by", "temperature", "--output", "json"))
     assert [point.place for point in found.curves[0].points] == [0, 1]
     (left_out,) = found.left_out
     assert left_out.what.endswith(UIDS[2])
-    assert left_out.reason.startswith("this run has no answer yet")
+    assert left_out.reason.startswith("this run has no summary yet")
 
 
 def test_roots_and_runs_may_be_mixed_and_count_once(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one = str(results / "runs/local/demo" / UIDS[0])
-    alone = Curves.from_json(said(capsys, one, "--by", "temperature", "--output", "json"))
+    alone = Curves.from_json(output_of(capsys, one, "--by", "temperature", "--output", "json"))
     assert [point.place for point in alone.curves[0].points] == [0]
-    both = Curves.from_json(said(capsys, one, str(results), "--by", "temperature", "--output", "json"))
+    both = Curves.from_json(output_of(capsys, one, str(results), "--by", "temperature", "--output", "json"))
     assert [point.place for point in both.curves[0].points] == [0, 1]
 
 
-def test_people_programs_and_spreadsheets_are_told_the_same(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_formats_contain_the_same_values(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = (str(results), "--by", "temperature", "--at", "0.5")
-    text, markdown = said(capsys, *where), said(capsys, *where, "--output", "markdown")
-    table = pd.read_csv(StringIO(said(capsys, *where, "--output", "csv")))
+    text, markdown = output_of(capsys, *where), output_of(capsys, *where, "--output", "markdown")
+    table = pd.read_csv(StringIO(output_of(capsys, *where, "--output", "csv")))
     assert table["basis"].tolist() == ["measured", "measured", "interpolated"]
     for value in table["speedup"]:
         assert f"{value:.2f} [" in text
@@ -78,35 +78,33 @@ def test_people_programs_and_spreadsheets_are_told_the_same(results: Path, capsy
     [
         (
             ("--at", "1.5"),
-            "temperature 1.5: refused, it lies outside of what was measured (temperature 0 to temperature 1)",
+            "temperature 1.5: no prediction, it is outside the measured range (temperature 0 to temperature 1)",
         ),
-        (("--at", "-1"), "there is no such temperature"),
-        (("--by", "draft-tokens", "--at", "2.5"), "draft-tokens is counted in whole numbers: give 2"),
-        (("--by", "concurrency", "--at", "0"), "there is no such concurrency: give a number above 0"),
+        (("--at", "-1"), "not a possible value of temperature"),
+        (("--by", "draft-tokens", "--at", "2.5"), "draft-tokens is a whole number: give 2"),
+        (("--by", "concurrency", "--at", "0"), "not a possible value of concurrency: give a number above 0"),
         (("--by", "heat"), "'heat' is not one of"),
     ],
 )
-def test_what_no_curve_can_say_is_refused(
+def test_impossible_axis_values_are_rejected(
     results: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], reason: str
 ) -> None:
-    assert exit_code(["curve", str(results), "--by", "temperature", *words]) == Exit.BAD_INPUT
+    assert exit_code(["analyze", "curve", str(results), "--by", "temperature", *words]) == Exit.BAD_INPUT
     assert reason in capsys.readouterr().err
 
 
-def test_nothing_to_draw_says_what_was_left_out(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert exit_code(["curve", str(tmp_path), "--by", "temperature"]) == Exit.BAD_INPUT
-    assert f"no run lies here (no {PLAN})" in capsys.readouterr().err
+def test_no_curve_lists_the_excluded_runs(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["analyze", "curve", str(tmp_path), "--by", "temperature"]) == Exit.BAD_INPUT
+    assert f"there is no run here (no {PLAN})" in capsys.readouterr().err
     unfinished = str(results / "runs/local/demo" / UIDS[2])
-    assert exit_code(["curve", unfinished, "--by", "temperature", "--output", "json"]) == Exit.BAD_INPUT
-    told = capsys.readouterr()
-    assert "there is nothing to draw" in told.err
-    assert "`specbench report` tells of each run what its checks found, and what to do about it" in told.err
-    assert json.loads(told.out)["error"]["reason"] == "NothingToDraw"
+    assert exit_code(["analyze", "curve", unfinished, "--by", "temperature", "--output", "json"]) == Exit.BAD_INPUT
+    printed = capsys.readouterr()
+    assert "no curve can be drawn" in printed.err
+    assert "`specbench report` shows the findings of each run, and what to do about them" in printed.err
+    assert json.loads(printed.out)["error"]["reason"] == "NothingToDraw"
 
 
-def test_the_command_knows_the_axes_of_the_analysis() -> None:
+def test_the_command_has_the_axes_of_the_analysis() -> None:
     """It names them itself, so that `--help` waits for no statistics."""
-    assert list(AGAINST) == AXES
+    assert list(AXIS_KINDS) == AXES
     assert set(WHOLE) <= set(AXES)

@@ -1,4 +1,4 @@
-"""`specbench decide` and `specbench compare --published` over what lies in a folder."""
+"""`specbench decide` and `specbench compare --published` over stored results."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
-from specbench_api.outcome.published import PublishedComparison
 from specbench_api.outcome.recommendation import Objective, Recommendation
+from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
+from specbench_client.documents.published import PublishedComparison
 from specbench_client.store.folder import FolderStore
-from specbench_testing.kept import keep
-from specbench_testing.records import World, run_of_world
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 UID = "0190a000-0000-7000-8000-000000000000"
-WORLD = World(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"), step_ms={"slow": 40.0})
+WORLD = SyntheticRun(prompts=12, concurrency=(1, 2), drafters=("ngram", "slow"), step_ms={"slow": 40.0})
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with its answer."""
     folder = tmp_path_factory.mktemp("decide") / "out"
-    plan = keep(WORLD, folder, UID, points=0)
+    plan = store_results(WORLD, folder, UID, points=0)
     store = FolderStore(folder / run_root(plan.namespace, plan.name, UID))
     store.put(SUMMARY, run_of_world(WORLD).to_json().encode())
     return folder
@@ -36,25 +36,25 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capsys.readouterr()
     code = exit_code(list(arguments))
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
-def test_the_recommendation_for_people_has_the_answer_first(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_begins_with_the_recommendation(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "decide", str(results))
     assert code == Exit.OK
-    assert out.startswith("for throughput: ngram at concurrency ")
+    assert out.startswith("For throughput: use ngram at concurrency ")
     for word in (
         "Answers",
         "Evidence (throughput, tokens/s)",
-        "Rules of thumb beside it",
+        "Rules of thumb compared with the measurements",
         "limit: Only measured loads",
     ):
         assert word in out
     assert "Cost/1M" not in out, "nobody gave a price"
 
 
-def test_as_json_it_is_one_document_that_is_read_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_can_be_parsed_again(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("--objective", "latency", "--slo-tpot-ms", "11", "--slo-percentile", "p50", "--worth", "10")
     code, out, _ = run(capsys, "decide", str(results), *asked, "-o", "json")
     found = Recommendation.from_json(out)
@@ -63,7 +63,7 @@ def test_as_json_it_is_one_document_that_is_read_again(results: Path, capsys: py
     assert {each.arm: each.shown for each in found.choices[0].sustained} == {"none": "2", "ngram": "2", "slow": None}
 
 
-def test_as_markdown_with_prices_from_a_file_and_flags_over_it(
+def test_markdown_with_prices_from_a_file_overridden_by_flags(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prices = tmp_path / "prices.yaml"
@@ -71,7 +71,7 @@ def test_as_markdown_with_prices_from_a_file_and_flags_over_it(
     flags = ("--prices", str(prices), "--machine-price", "0.5", "--training-cost", "ngram=5")
     code, out, _ = run(capsys, "decide", str(results), "--objective", "cost", *flags, "-o", "markdown")
     assert code == Exit.OK
-    assert out.startswith("# for cost: ")
+    assert out.startswith("# For cost: ")
     assert "## Evidence (cost, EUR a million output tokens)" in out
     assert "| Cost/1M | Saved |" in out
     assert "- Prices: 0.5 EUR an hour for all that one engine runs on" in out
@@ -79,29 +79,29 @@ def test_as_markdown_with_prices_from_a_file_and_flags_over_it(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--objective", "cost"), "the objective cost needs prices"),
-        (("--gpu-price", "2"), "nobody told how many GPUs the engine of arm none has"),
+        (("--gpu-price", "2"), "it is not known how many GPUs the engine of arm none has"),
         (("--machine-price", "1", "--training-cost", "ngram"), "'ngram' is not ARM=AMOUNT"),
         (("--machine-price", "1", "--training-cost", "medusa=5"), "the run has no such arm"),
         (("--load", "7"), "'7' was not measured (measured: 1, 2)"),
         (("--slo-tpot-ms", "0"), "--slo-tpot-ms"),
-        (("--slo-tpot-ms", "nan"), "nan is no number"),
-        (("--worth", "nan"), "nan is no number"),
-        (("--machine-price", "inf"), "inf is no number"),
+        (("--slo-tpot-ms", "nan"), "'nan': give a number above 0"),
+        (("--worth", "nan"), "nan is not a finite number"),
+        (("--machine-price", "inf"), "inf is not a finite number"),
     ],
 )
-def test_a_bad_question_is_refused_with_what_to_do(
-    results: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+def test_invalid_options_are_rejected_with_a_remedy(
+    results: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     code, _, err = run(capsys, "decide", str(results), *arguments)
     assert code == Exit.BAD_INPUT
-    assert said in err
+    assert message in err
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("- 1", "expected a price list, found list"),
         ("gpuHour: [", "cannot be read as YAML"),
@@ -110,21 +110,21 @@ def test_a_bad_question_is_refused_with_what_to_do(
         ("gpuHour: {H100: 0}", "greater than"),
     ],
 )
-def test_a_bad_price_list_is_refused_by_its_name(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+def test_an_invalid_price_list_is_rejected_with_its_name(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     (tmp_path / "prices.yaml").write_text(text)
     code, _, err = run(capsys, "decide", str(results), "--prices", str(tmp_path / "prices.yaml"))
     assert code == Exit.BAD_INPUT
     assert "prices.yaml" in err
-    assert said in err
+    assert message in err
 
 
-def test_a_run_without_an_answer_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keep(WORLD, tmp_path / "out", UID, points=1)
+def test_a_run_without_a_summary_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_results(WORLD, tmp_path / "out", UID, points=1)
     code, _, err = run(capsys, "decide", str(tmp_path / "out"))
     assert code == Exit.BAD_INPUT
-    assert "no answer yet" in err
+    assert "no summary yet" in err
 
 
 def test_the_published_tables_are_listed_with_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,42 +137,42 @@ def test_the_published_tables_are_listed_with_their_sources(capsys: pytest.Captu
         assert "2601.11580" in run(capsys, "compare", "--published", "list", "-o", form)[1]
 
 
-def test_a_run_is_laid_beside_a_published_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_compared_with_a_published_table(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "compare", str(results), "--published", "illusion-batch", "-o", "json")
     found = PublishedComparison.from_json(out)
     assert code == Exit.OK
     assert {(row.arm, row.published.method) for row in found.rows} == {("ngram", "ngram"), ("slow", "ngram")}
     for form in ("text", "markdown"):
-        told = run(capsys, "compare", str(results), "--published", "illusion-batch", "-o", form)[1]
-        assert "no pass, no fail" in told
-        assert "Differs" in told
+        printed = run(capsys, "compare", str(results), "--published", "illusion-batch", "-o", form)[1]
+        assert "no pass, no fail" in printed
+        assert "Differs" in printed
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("{results}",), "give two results, BEFORE and AFTER"),
         ((), "give two results, BEFORE and AFTER"),
         (("--published", "illusion-batch"), "give one result"),
         (("{results}", "{results}", "--published", "illusion-batch"), "give one result"),
         (("{results}", "--published", "list"), "compares nothing"),
-        (("{results}", "--published", "mine"), "is no table"),
+        (("{results}", "--published", "mine"), "is not a table"),
     ],
 )
-def test_what_compare_cannot_do_is_said(
-    results: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+def test_compare_rejects_impossible_arguments(
+    results: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
 ) -> None:
     code, _, err = run(capsys, "compare", *(each.format(results=results) for each in arguments))
     assert code == Exit.BAD_INPUT
-    assert said in err
+    assert message in err
 
 
-def test_an_answer_that_is_half_a_file_is_told_with_how_to_make_it_anew(
+def test_a_truncated_summary_is_reported_with_the_command_that_recomputes_it(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(results, tmp_path / "out")
     (summary,) = (tmp_path / "out").glob("runs/*/*/*/summary.json")
     summary.write_bytes(summary.read_bytes()[:1000])
     code, _, err = run(capsys, "decide", str(tmp_path / "out"))
-    assert code == Exit.NOT_DURABLE
+    assert code == Exit.RESULTS_NOT_STORED
     assert f"specbench report {summary.parent} --recompute" in " ".join(err.split())

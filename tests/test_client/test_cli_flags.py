@@ -1,4 +1,4 @@
-"""What a user of `specbench measure` reads where a flag is wrong: the flag, what was given, what to give instead."""
+"""Messages of `specbench measure` about wrong flags: the flag, the given value, and what to give instead."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import pytest
 from specbench_api.spec.load import Load
 from specbench_api.spec.workload import Sampling
 from specbench_client.cli import exit_code
-from specbench_client.cli.flags import FLAGS, Number, base_url, in_flags
+from specbench_client.cli.measure_plan import FLAG_OF_FIELD, base_url, with_flag_names
+from specbench_client.cli.options import SchemaNumber
 
-Said = Callable[..., str]
+Rejected = Callable[..., str]
 
 ENGINE = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+def rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Rejected:
     """What `measure` says on stderr to flags that it must refuse, with nothing written and nothing asked."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.jsonl").write_text('{"id": "a", "prompt": "x"}\n{"id": "b", "prompt": "y"}\n')
@@ -31,13 +32,13 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         given = {"--endpoint": ENGINE, "--model": "m", "--dataset": "prompts.jsonl"}
         fixed = [word for flag, value in given.items() if flag not in flags for word in (flag, value)]
         code = exit_code(["measure", *fixed, *flags])
-        told = capsys.readouterr()
-        assert code == 2, told.err
-        assert told.out == ""
+        printed = capsys.readouterr()
+        assert code == 2, printed.err
+        assert printed.out == ""
         assert set(tmp_path.iterdir()) == there
-        assert "spec." not in told.err
-        assert "\nresults: " not in f"\n{told.err}"
-        return told.err.splitlines()[-1]
+        assert "spec." not in printed.err
+        assert "\nresults: " not in f"\n{printed.err}"
+        return printed.err.splitlines()[-1]
 
     return refused
 
@@ -66,19 +67,19 @@ NUMBERS = [
 
 
 @pytest.mark.parametrize(("flag", "value", "instead"), NUMBERS)
-def test_a_number_out_of_its_bounds_is_told_with_its_flag_and_the_bounds(
-    flag: str, value: str, instead: str, said: Said
+def test_a_number_out_of_bounds_is_reported_with_its_flag_and_the_bounds(
+    flag: str, value: str, instead: str, rejected: Rejected
 ) -> None:
-    line = said(flag, value)
+    line = rejected(flag, value)
     assert flag in line
     assert repr(value.rpartition(",")[2]) in line
     assert instead in line
 
 
-def test_the_bounds_are_the_schemas() -> None:
-    assert Number(Load, "concurrency").wanted == "a whole number from 1 to 4096"
-    assert Number(Sampling, "top_p").wanted == "a number above 0 and up to 1"
-    assert Number(Load, "rate").convert("1e3", None, None) == 1000
+def test_the_bounds_come_from_the_schema() -> None:
+    assert SchemaNumber(Load, "concurrency").expected == "a whole number from 1 to 4096"
+    assert SchemaNumber(Sampling, "top_p").expected == "a number above 0 and up to 1"
+    assert SchemaNumber(Load, "rate").convert("1e3", None, None) == 1000
 
 
 CONTRADICTIONS = [
@@ -101,10 +102,10 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("flags", "words"), CONTRADICTIONS, ids=" ".join)
-def test_flags_that_cannot_be_or_go_together_are_named(
-    flags: tuple[str, ...], words: tuple[str, ...], said: Said
+def test_invalid_and_conflicting_flags_are_named(
+    flags: tuple[str, ...], words: tuple[str, ...], rejected: Rejected
 ) -> None:
-    line = said(*flags)
+    line = rejected(*flags)
     assert [word for word in words if word not in line] == []
 
 
@@ -114,7 +115,7 @@ ENDPOINTS = [
     ("ftp://x", "http:// or https://"),
     ("http://", "no host"),
     ("http://a b", "no host"),
-    ("http://[::1", "no URL"),
+    ("http://[::1", "is not a URL"),
     ("http://127.0.0.1:99999", "from 1 to 65535"),
     ("http://127.0.0.1:0", "from 1 to 65535"),
     ("http://127.0.0.1:abc", "from 1 to 65535"),
@@ -123,77 +124,81 @@ ENDPOINTS = [
 
 
 @pytest.mark.parametrize(("endpoint", "why"), ENDPOINTS)
-def test_an_endpoint_that_is_no_url_is_told_in_a_sentence(endpoint: str, why: str, said: Said) -> None:
-    line = said("-c", "1", "--endpoint", endpoint)
+def test_an_invalid_endpoint_url_is_explained(endpoint: str, why: str, rejected: Rejected) -> None:
+    line = rejected("-c", "1", "--endpoint", endpoint)
     assert f"--endpoint {endpoint!r}" in line
     assert why in line
     assert "^" not in line
 
 
-def test_a_password_in_an_endpoint_is_refused_and_not_printed(said: Said) -> None:
-    line = said("-c", "1", "--endpoint", "http://me:secret@host:80")
+def test_a_password_in_an_endpoint_is_rejected_and_not_printed(rejected: Rejected) -> None:
+    line = rejected("-c", "1", "--endpoint", "http://me:secret@host:80")
     assert "--header" in line
     assert "secret" not in line
 
 
-def test_an_endpoint_is_taken_with_and_without_its_v1() -> None:
+def test_an_endpoint_is_accepted_with_and_without_v1() -> None:
     for given in ("http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/"):
         assert base_url(given) == "http://h:1"
     assert base_url("https://[::1]:443/proxy") == "https://[::1]:443/proxy"
 
 
 @pytest.mark.parametrize(("workers", "refused"), [(500, True), (5, True), (4, False), (None, False)])
-def test_more_workers_than_two_a_core_are_refused(
-    workers: int | None, *, refused: bool, said: Said, monkeypatch: pytest.MonkeyPatch
+def test_more_than_two_workers_per_core_are_rejected(
+    workers: int | None, *, refused: bool, rejected: Rejected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("specbench_client.cli.measure.usable_cores", lambda: 2)
     asked = () if workers is None else ("--workers", str(workers))
-    line = said("-c", "1", "--endpoint", "x", *asked)
-    assert (f"--workers {workers} is more than the 2 usable cores" in line) == refused
+    line = rejected("-c", "1", "--endpoint", "x", *asked)
+    assert (f"--workers {workers} is too many for the 2 usable cores" in line) == refused
     assert ("give at most 4" in line) == refused
     assert ("--endpoint 'x'" in line) != refused, "what is refused next"
 
 
 TRACES = {
-    "empty.jsonl": ("", "holds no rows"),
+    "empty.jsonl": ("", "contains no rows"),
     "broken.jsonl": ("x\n", "line 1: not JSON"),
-    "other.jsonl": ('{"at": 1}\n', "call that of the time stamps 'timestamp'"),
-    "other.csv": ("at\n1\n", "call that of the time stamps 'timestamp'"),
+    "other.jsonl": ('{"at": 1}\n', "rename the column of the timestamps to 'timestamp'"),
+    "other.csv": ("at\n1\n", "rename the column of the timestamps to 'timestamp'"),
     "words.csv": ("timestamp\nsoon\n", "timestamp is 'soon'"),
     "moment.csv": ("timestamp\n1\n", "lower --requests"),
 }
 
 
 @pytest.mark.parametrize("name", TRACES)
-def test_a_trace_that_cannot_be_replayed_is_refused_before_the_run_begins(name: str, said: Said) -> None:
+def test_an_unusable_trace_is_rejected_before_the_run_begins(name: str, rejected: Rejected) -> None:
     content, why = TRACES[name]
-    line = said("--arrival", "Trace", "--trace", name, files={name: content})
+    line = rejected("--arrival", "Trace", "--trace", name, files={name: content})
     assert why in line
 
 
-def test_a_trace_that_is_not_there_is_refused_before_the_run_begins(said: Said) -> None:
-    line = said("--arrival", "Trace", "--trace", "gone.csv")
+def test_a_missing_trace_is_rejected_before_the_run_begins(rejected: Rejected) -> None:
+    line = rejected("--arrival", "Trace", "--trace", "gone.csv")
     assert "gone.csv" in line
 
 
-def test_a_rate_at_which_nothing_would_begin_is_told_with_its_flags(said: Said) -> None:
-    line = said("--rate", "0.001", "--duration", "1")
+def test_a_rate_too_low_for_any_request_is_reported_with_its_flags(rejected: Rejected) -> None:
+    line = rejected("--rate", "0.001", "--duration", "1")
     assert "--duration" in line
     assert "--rate" in line
 
 
-def test_prompts_that_cannot_be_read_are_refused_before_the_run_begins(said: Said) -> None:
-    assert "empty.jsonl" in said("-c", "1", "--dataset", "empty.jsonl", files={"empty.jsonl": ""})
-    assert "gone.jsonl" in said("-c", "1", "--dataset", "gone.jsonl")
+def test_unreadable_prompts_are_rejected_before_the_run_begins(rejected: Rejected) -> None:
+    assert "empty.jsonl" in rejected("-c", "1", "--dataset", "empty.jsonl", files={"empty.jsonl": ""})
+    assert "gone.jsonl" in rejected("-c", "1", "--dataset", "gone.jsonl")
 
 
-def test_a_program_reads_the_same_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_contains_the_same_message(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--endpoint", "x", "--model", "m", "--dataset", str(Path(__file__)), "-c", "1", "--output", "json"]
     assert exit_code(["measure", *asked]) == 2
     (message,) = json.loads(capsys.readouterr().out)["error"]["messages"]
     assert message.startswith("--endpoint 'x'")
 
 
-def test_every_field_that_a_flag_sets_is_told_by_its_flag() -> None:
-    told = {field: in_flags(f"spec.{field}: is wrong") for field in FLAGS if FLAGS[field] and "." in field}
-    assert told == {field: f"{FLAGS[field]}: is wrong" for field in told}
+def test_every_field_that_a_flag_sets_is_reported_as_the_flag() -> None:
+    reported = {
+        field: with_flag_names(f"spec.{field}: is wrong")
+        for field in FLAG_OF_FIELD
+        if FLAG_OF_FIELD[field] and "." in field
+    }
+    assert reported == {field: f"{FLAG_OF_FIELD[field]}: is wrong" for field in reported}

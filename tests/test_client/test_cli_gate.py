@@ -1,4 +1,4 @@
-"""`specbench compare`, `specbench gate` and `specbench-client gate` over results that lie in a folder."""
+"""`specbench compare`, `specbench gate` and `specbench-client gate` over stored results."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_api.outcome.ending import Exit
-from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate, GateReport
+from specbench_api.outcome.gate_report import GATE_VARIABLE, GateReport, GateRequest
 from specbench_api.outcome.layout import GATE, SUMMARY, run_root
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.gate import BaselineRef, Gate
 from specbench_client.cli import exit_code
 from specbench_client.drive.conclude import conclude
-from specbench_client.job.ending import run_program
+from specbench_client.job.entrypoint import run_program
 from specbench_client.store.folder import FolderStore
-from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_testing.local_results import store_results
 from specbench_testing.specs import simulated_run, write_run
+from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-WORLD = World(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
+WORLD = SyntheticRun(prompts=14, categories=("code",), repeats=3, run_noise=0.003, alpha_spread=0.05, drafts=1)
 UIDS = {"main": "0190a000-0000-7000-8000-000000000000", "slow": "0190c000-0000-7000-8000-000000000000"}
 TRUSTING = "--allow-untrustworthy"
 
@@ -38,7 +38,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as undrawn:
         undrawn.setattr("specbench_client.report.html.svgs", lambda _: [])
         for name, world in worlds.items():
-            plan = keep(world, root / name, UIDS[name])
+            plan = store_results(world, root / name, UIDS[name])
             conclude(plan, FolderStore(root / name / run_root(plan.namespace, plan.name, plan.uid)))
     shutil.copytree(root / "main", root / "again")
     return root
@@ -53,7 +53,7 @@ def gate(results: Path, after: str, *more: str) -> int:
 
 
 @pytest.mark.parametrize(("after", "code"), [("again", Exit.OK), ("slow", Exit.UNTRUSTWORTHY)])
-def test_the_exit_code_is_the_verdict(
+def test_the_exit_code_is_the_result_of_the_gate(
     results: Path, after: str, code: Exit, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     comment = tmp_path / "comment.md"
@@ -65,14 +65,43 @@ def test_the_exit_code_is_the_verdict(
     assert "[Report](https://ci/x)" in comment.read_text()
 
 
-def test_a_gate_for_people_says_why(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_contains_the_reason(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gate(results, "slow", "--baseline", str(results / "main"), TRUSTING)
-    told = capsys.readouterr().out
-    assert "Gate failed" in told
-    assert "tests are worse than tolerated: speedup of ngram on chat at 1" in " ".join(told.split())
+    printed = capsys.readouterr().out
+    assert "Gate failed" in printed
+    assert "tests are worse than tolerated: speedup of ngram on chat at 1" in " ".join(printed.split())
 
 
-def test_tolerances_and_confidence_are_taken_from_the_command_line(
+@pytest.mark.parametrize(
+    ("repeats", "code", "reason"), [(3, Exit.OK, "Passed"), (1, Exit.UNTRUSTWORTHY, "Inconclusive")]
+)
+def test_a_gate_on_results_without_a_baseline_arm_compares_tpot_alone(
+    tmp_path: Path, repeats: int, code: Exit, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As results of `specbench measure`: there is no speed-up to compare."""
+    world = replace(WORLD, repeats=repeats, edits={"spec.baseline": "Skip"})
+    for name, uid in UIDS.items():
+        plan = store_results(world, tmp_path / name, uid)
+        conclude(plan, FolderStore(tmp_path / name / run_root(plan.namespace, plan.name, plan.uid)))
+    assert gate(tmp_path, "slow", "--baseline", str(tmp_path / "main"), "-o", "json", TRUSTING) == code
+    report = GateReport.from_json(capsys.readouterr().out)
+    assert report.reason == reason
+    assert [each.compared.metric for each in report.tests] == ["tpot"]
+    assert [each.label for each in report.gate.tolerances] == ["tpot"]
+    assert ("--repeats 3" in report.message) == (repeats == 1)
+
+
+def test_what_could_not_be_compared_is_printed_once(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = store_results(replace(WORLD, concurrency=(2,)), tmp_path / "other", UIDS["slow"])
+    conclude(plan, FolderStore(tmp_path / "other" / run_root("local", "demo", UIDS["slow"])))
+    assert gate(tmp_path, "other", "--baseline", str(results / "main"), TRUSTING) == Exit.UNTRUSTWORTHY
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("the later result does not have this cell") == 2, "once for each arm"
+
+
+def test_tolerances_and_confidence_come_from_the_command_line(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wide = ("--tolerance", "speedup=60%", "--tolerance", "ttft.p50=20", "--confidence", "0.9", "-o", "json", TRUSTING)
@@ -83,7 +112,7 @@ def test_tolerances_and_confidence_are_taken_from_the_command_line(
     assert report.gate.confidence == 0.9
 
 
-def test_the_gate_of_a_spec_is_taken_and_overridden(
+def test_the_gate_of_a_spec_is_used_and_can_be_overridden(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = {"baselineRef": {"uri": str(results / "main")}, "requireTrustworthy": False}
@@ -97,14 +126,14 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ((), "give --baseline RESULT, or --from FILE"),
-        (("--baseline", "nowhere"), "no run lies here"),
+        (("--baseline", "nowhere"), "contains no run"),
         (("--baseline", "ITSELF"), "is both the result and its baseline"),
         (("--baseline", __file__), "is a file: give the folder"),
         (("--baseline", "MAIN", "--tolerance", "speedy=5"), "'speedy=5' is not METRIC=PERCENT"),
-        (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile goes with"),
+        (("--baseline", "MAIN", "--tolerance", "speedup.p95=5"), "tolerances[].percentile is only valid with"),
         (
             ("--baseline", "MAIN", "--tolerance", "speedup=0"),
             "gate.tolerances[0].maxRegressionPercent: input should be greater than 0, not '0'",
@@ -113,18 +142,18 @@ def test_the_gate_of_a_spec_is_taken_and_overridden(
             ("--baseline", "MAIN", "--confidence", "2"),
             "gate.confidence: input should be less than or equal to 0.999, not 2.0",
         ),
-        (("--baseline", "MAIN", "--markdown", "no/such/folder/x.md"), "give a file in a folder that is there"),
+        (("--baseline", "MAIN", "--markdown", "no/such/folder/x.md"), "give a file in a folder that exists"),
     ],
 )
-def test_bad_input_is_named_with_what_instead(
-    results: Path, more: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+def test_bad_input_is_reported_with_a_remedy(
+    results: Path, more: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [word.replace("MAIN", str(results / "main")).replace("ITSELF", str(results / "again")) for word in more]
     assert gate(results, "again", *words) == Exit.BAD_INPUT
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_spec_without_a_gate_is_said(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_without_a_gate_is_rejected(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_run(tmp_path, simulated_run())
     assert gate(results, "main", "--from", str(file)) == Exit.BAD_INPUT
     assert "spec.gate" in capsys.readouterr().err
@@ -133,28 +162,28 @@ def test_a_spec_without_a_gate_is_said(results: Path, tmp_path: Path, capsys: py
 @pytest.mark.parametrize("output", ["text", "json", "markdown"])
 def test_two_results_are_compared(results: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["compare", str(results / "main"), str(results / "slow"), "-o", output]) == Exit.OK
-    told = capsys.readouterr().out
-    assert "worse" in told
+    printed = capsys.readouterr().out
+    assert "worse" in printed
     if output == "json":
-        assert json.loads(told)["schemaVersion"] == "specbench.io/comparison/v1"
+        assert json.loads(printed)["schemaVersion"] == "specbench.io/comparison/v1"
 
 
 def test_results_that_cannot_be_compared_are_bad_input(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = keep(replace(WORLD, concurrency=(2,), prompts=4), tmp_path / "other", UIDS["main"])
+    plan = store_results(replace(WORLD, concurrency=(2,), prompts=4), tmp_path / "other", UIDS["main"])
     conclude(plan, FolderStore(tmp_path / "other" / run_root("local", "demo", UIDS["main"])))
     assert exit_code(["compare", str(results / "main"), str(tmp_path / "other")]) == Exit.BAD_INPUT
-    told = capsys.readouterr().err
-    assert "no cell (arm × workload × load) in common" in told
-    assert "none on chat at 2: the earlier result does not have it" in told
-    assert "what must be alike, and what may differ: docs/gate.md" in told
+    printed = capsys.readouterr().err
+    assert "share no cell (arm × workload × load) that can be compared" in printed
+    assert "none on chat at 2: the earlier result does not have this cell" in printed
+    assert "docs/how-to/compare-and-gate.md lists what must be equal and what may differ" in printed
 
 
-def test_a_run_without_an_answer_is_named_with_the_way_to_one(
+def test_a_run_without_a_summary_is_bad_input(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    keep(WORLD, tmp_path / "open", UIDS["main"], points=1)
+    store_results(WORLD, tmp_path / "open", UIDS["main"], points=1)
     assert exit_code(["compare", str(tmp_path / "open"), str(results / "main")]) == Exit.BAD_INPUT
     assert "BaselineNotFinished" in capsys.readouterr().err
 
@@ -164,32 +193,32 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: Path, asked: str
     monkeypatch.setenv(GATE_VARIABLE, asked)
     words = tmp_path / "ended"
     code = run_program(["gate", "--results", str(after), "--termination-log", str(words)])
-    said: dict[str, Any] = json.loads(words.read_text())
-    return code, said
+    message: dict[str, Any] = json.loads(words.read_text())
+    return code, message
 
 
-def test_the_gates_job_writes_its_answer_beside_the_summary_and_ends_well_whatever_it_is(
+def test_the_gate_job_writes_gate_json_and_exits_0_whatever_the_result(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = Gate(baseline_ref=BaselineRef(run="main"), require_trustworthy=False)
-    asked = AskedGate(asked="abc", gate=wanted, baseline=str(root_of(results, "main")))
+    asked = GateRequest(gate_digest="abc", gate=wanted, baseline=str(root_of(results, "main")))
     after = root_of(results, "slow")
-    code, said = job(monkeypatch, tmp_path, after, asked.to_line())
-    assert (code, said["reason"]) == (0, "Failed")
+    code, message = job(monkeypatch, tmp_path, after, asked.to_line())
+    assert (code, message["reason"]) == (0, "Regressed")
     assert (after / SUMMARY).exists()
     report = GateReport.from_json((after / GATE).read_text())
-    assert (report.asked, report.passed, report.message) == ("abc", False, said["message"])
+    assert (report.gate_digest, report.passed, report.message) == ("abc", False, message["message"])
 
 
 @pytest.mark.parametrize(
     ("baseline", "reason"), [("nowhere", "BaselineMissing"), ("open", "BaselineNotFinished"), (None, "BadInput")]
 )
-def test_a_gate_without_a_baseline_is_bad_input_and_says_which(
+def test_a_gate_without_a_baseline_is_bad_input_with_its_reason(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str | None, reason: str
 ) -> None:
-    plan = keep(WORLD, tmp_path / "open", UIDS["main"], points=1)
+    plan = store_results(WORLD, tmp_path / "open", UIDS["main"], points=1)
     place = {"open": tmp_path / "open" / run_root(plan.namespace, plan.name, plan.uid)}.get(str(baseline))
     wanted = Gate(baseline_ref=BaselineRef(run="main"))
-    asked = AskedGate(asked="abc", gate=wanted, baseline=str(place or tmp_path / "nowhere"))
-    code, said = job(monkeypatch, tmp_path, root_of(results, "main"), asked.to_line() if baseline else "{}")
-    assert (code, said["reason"]) == (Exit.BAD_INPUT, reason)
+    asked = GateRequest(gate_digest="abc", gate=wanted, baseline=str(place or tmp_path / "nowhere"))
+    code, message = job(monkeypatch, tmp_path, root_of(results, "main"), asked.to_line() if baseline else "{}")
+    assert (code, message["reason"]) == (Exit.BAD_INPUT, reason)

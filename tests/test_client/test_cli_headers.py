@@ -1,14 +1,13 @@
-"""`--header`: what is sent with each request, and what specbench sends itself."""
+"""`--header`: headers of every request, and the headers that specbench reserves."""
 
 from __future__ import annotations
 
 import pytest
 
-from specbench_client.cli.headers import KEY_VARIABLE, headers_of
+from specbench_client.cli.measure import KEY_VARIABLE, request_headers
 from specbench_client.errors import BadInput
-from specbench_client.transport.exchange import HttpRequest
-from specbench_client.transport.kernel_transport import wire_of
-from specbench_client.transport.managed import MANAGED
+from specbench_client.transport.exchange import RESERVED_HEADERS, HttpRequest
+from specbench_client.transport.kernel_transport import encode_request
 
 
 @pytest.fixture(autouse=True)
@@ -16,34 +15,36 @@ def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(KEY_VARIABLE, raising=False)
 
 
-def test_headers_are_taken_as_they_are_written() -> None:
-    assert headers_of(["X-Tenant: a: b", "x-empty:"]) == {"X-Tenant": "a: b", "x-empty": ""}
+def test_headers_are_sent_as_written() -> None:
+    assert request_headers(["X-Tenant: a: b", "x-empty:"]) == {"X-Tenant": "a: b", "x-empty": ""}
 
 
 @pytest.mark.parametrize("name", ["Content-Length", "host", "Transfer-Encoding", "CONNECTION", "X-Request-Id"])
-def test_a_header_that_specbench_sends_itself_is_refused_with_the_reason(name: str) -> None:
-    with pytest.raises(BadInput, match=f"the header {name} is set by specbench itself: {MANAGED[name.lower()]}"):
-        headers_of(["X-Tenant: a", f"{name}: 5"])
+def test_a_reserved_header_is_rejected_with_the_reason(name: str) -> None:
+    with pytest.raises(
+        BadInput, match=f"the header {name} is set by specbench itself: {RESERVED_HEADERS[name.lower()]}"
+    ):
+        request_headers(["X-Tenant: a", f"{name}: 5"])
 
 
-def test_every_header_of_the_request_line_is_managed_but_what_an_answer_may_look_like() -> None:
-    head = wire_of(HttpRequest("http://h/", b"")).partition(b"\r\n\r\n")[0].decode()
+def test_every_header_that_specbench_sends_is_reserved_except_accept() -> None:
+    head = encode_request(HttpRequest("http://h/", b"")).partition(b"\r\n\r\n")[0].decode()
     sent = {line.partition(":")[0].lower() for line in head.split("\r\n")[1:]}
-    assert sent - MANAGED.keys() == {"accept"}
+    assert sent - RESERVED_HEADERS.keys() == {"accept"}
 
 
 @pytest.mark.parametrize("text", ["no colon", "a b: c", ": x", "X: a\r\nHost: b", "X: a\rb"])
-def test_what_is_no_header_is_refused(text: str) -> None:
+def test_a_malformed_header_is_rejected(text: str) -> None:
     with pytest.raises(BadInput, match="is not 'NAME: VALUE'"):
-        headers_of([text])
+        request_headers([text])
 
 
-def test_a_header_that_is_given_twice_is_refused_and_not_dropped() -> None:
+def test_a_repeated_header_is_rejected() -> None:
     with pytest.raises(BadInput, match="x-tenant is given twice"):
-        headers_of(["X-Tenant: a", "x-tenant: b"])
+        request_headers(["X-Tenant: a", "x-tenant: b"])
 
 
-def test_the_key_gives_way_to_an_authorization_of_the_users_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_authorization_header_replaces_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "secret")
-    assert headers_of([]) == {"Authorization": "Bearer secret"}
-    assert headers_of(["authorization: Basic x"]) == {"authorization": "Basic x"}
+    assert request_headers([]) == {"Authorization": "Bearer secret"}
+    assert request_headers(["authorization: Basic x"]) == {"authorization": "Basic x"}

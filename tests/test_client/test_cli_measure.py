@@ -1,4 +1,4 @@
-"""`specbench measure` as a user meets it: against servers that run already, in the clear and behind TLS."""
+"""`specbench measure` as a user runs it, against servers with and without TLS."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from aiohttp import web
 
 from specbench_api.spec.chat_template import AppliedBy, ChatTemplate
 from specbench_api.spec.target import Target
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.drafters import Method, drafter
-from specbench_client.simulator.engine import Engine
-from specbench_client.simulator.server import Server, choose_dialect
-from specbench_client.simulator.truth import TruthFile
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.server import SimulatorServer, choose_dialect
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
+from specbench_client.simulator.truth_file import TruthFile
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import CHATML, tokenizer_folder
-from specbench_testing.measured import measured_rows
+from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
-CONFIG = SimulatorConfig(drafter=drafter(Method.EAGLE3, 3), time_scale=0.2, output_mean_tokens=24)
+CONFIG = SimulatorConfig(drafter=make_drafter(SimulatedMethod.EAGLE3, 3), time_scale=0.2, output_mean_tokens=24)
 
 
 def measure(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ def serving(truth: Path, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     loop, up, address = asyncio.new_event_loop(), threading.Event(), []
 
     async def start() -> web.AppRunner:
-        app = Server(Engine(CONFIG), choose_dialect("vllm", CONFIG), TruthFile(truth)).application()
+        app = SimulatorServer(SimulatedEngine(CONFIG), choose_dialect("vllm", CONFIG), TruthFile(truth)).application()
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
@@ -109,24 +109,26 @@ def equals_the_truth(measured: pd.DataFrame, truth_file: Path) -> None:
         assert seen[column].astype(int).tolist() == expected[column].tolist(), column
 
 
-def test_what_it_counts_is_what_the_server_did(tmp_path: Path) -> None:
+def test_the_records_equal_the_servers_truth(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         fixed = ("--endpoint", endpoint, "--dialect", "vllm", "-c", "1,4", "--slo-e2e-ms", "600000")
         done = measure(tmp_path, *fixed, "--output", "json")
     assert done.returncode in (0, 3), done.stderr
     summary = json.loads(done.stdout)
     assert [cell["level"] for cell in summary["cells"]] == [{"concurrency": 1}, {"concurrency": 4}]
-    assert [cell["goodput"]["share"]["value"] for cell in summary["cells"]] == [1, 1]
-    assert [each["severity"] for each in summary["findings"] if each["check"] == "AcceptanceAlone"] == ["Note"]
-    slices = summary["cells"][0]["slices"]
+    assert [cell["goodput"]["sloAttainment"]["value"] for cell in summary["cells"]] == [1, 1]
+    assert [each["severity"] for each in summary["findings"] if each["check"] == "AcceptanceWithoutBaseline"] == [
+        "Info"
+    ]
+    slices = summary["cells"][0]["breakdown"]
     measured = records(tmp_path)
     assert len(measured) == 2 * 12
     assert sum(each["steps"] for each in slices["byPosition"]) == measured[measured.phase == "steady"].steps[:12].sum()
-    assert set(measured.clock) == {"kernel"}
+    assert set(measured.timestamp_source) == {"kernel"}
     equals_the_truth(measured, tmp_path / "truth.jsonl")
 
 
-def test_an_open_loop_sends_when_it_said_it_would(tmp_path: Path) -> None:
+def test_an_open_loop_sends_at_the_intended_times(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "--rate", "20", "-n", "30", "--arrival", "Constant")
     assert done.returncode in (0, 3), done.stderr
@@ -138,20 +140,22 @@ def test_an_open_loop_sends_when_it_said_it_would(tmp_path: Path) -> None:
     assert len(pd.read_parquet(schedule)) == 30
 
 
-def test_behind_tls_everything_is_counted_and_the_times_are_called_what_they_are(
+def test_with_tls_everything_is_counted_and_the_timestamp_source_is_recorded(
     tmp_path: Path, tls: ssl.SSLContext, certificate: tuple[Path, Path]
 ) -> None:
     with serving(tmp_path / "truth.jsonl", tls) as endpoint:
         asked = ("--endpoint", f"{endpoint}/v1/", "--dialect", "vllm", "-c", "2", "--workers", "2")
         done = measure(tmp_path, *asked, SSL_CERT_FILE=str(certificate[0]))
     assert done.returncode in (0, 3), done.stderr
-    assert "LowerGradeClock" in done.stdout + done.stderr
+    shown = [SPECBENCH, "report", "specbench-results", "--latest", "--all"]  # `measure` itself prints three notes
+    report = subprocess.run(shown, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "UserSpaceTimestamps" in report
     measured = records(tmp_path)
-    assert set(measured.clock) == {"user"}
+    assert set(measured.timestamp_source) == {"user"}
     equals_the_truth(measured, tmp_path / "truth.jsonl")
 
 
-def test_a_certificate_that_nobody_vouches_for_is_named_with_what_to_do(tmp_path: Path, tls: ssl.SSLContext) -> None:
+def test_an_untrusted_certificate_is_reported_with_a_remedy(tmp_path: Path, tls: ssl.SSLContext) -> None:
     with serving(tmp_path / "truth.jsonl", tls) as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
     assert done.returncode == 4, done.stderr
@@ -160,7 +164,7 @@ def test_a_certificate_that_nobody_vouches_for_is_named_with_what_to_do(tmp_path
     assert "Traceback" not in done.stderr
 
 
-def test_it_measures_again_whenever_it_is_asked_to(tmp_path: Path) -> None:
+def test_every_call_measures_again(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         for _ in range(2):
             done = measure(tmp_path, "--endpoint", endpoint, "-c", "2")
@@ -168,23 +172,25 @@ def test_it_measures_again_whenever_it_is_asked_to(tmp_path: Path) -> None:
     assert len(list(tmp_path.rglob("manifest.json"))) == 2
 
 
-def test_an_endpoint_of_another_dialect_is_said_to_answer_and_the_others_are_named(tmp_path: Path) -> None:
+def test_a_wrong_dialect_is_reported_with_the_other_dialects(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "--dialect", "sglang", "-c", "1")
     assert done.returncode == 4, done.stderr
-    told = "it answers, but has no /ready: does it really speak sglang, and is the address its base?"
+    told = (
+        "it answers, but has no /ready: give the base URL of the engine, or, if it is not an engine of dialect sglang,"
+    )
     assert told in done.stderr.splitlines()[-1]
     assert "(openai, vllm, tensorrt-llm, llama-cpp)" in done.stderr.splitlines()[-1]
 
 
-def test_a_server_that_will_never_answer_us_is_not_asked_twice(tmp_path: Path) -> None:
+def test_a_permanent_error_is_not_retried(tmp_path: Path) -> None:
     elsewhere = "HTTP/1.1 307 Elsewhere\r\nLocation: http://x/"
     answers = {"HTTP/1.1 401 Unauthorized": "OPENAI_API_KEY", elsewhere: "http://x/"}
-    for head, said in answers.items():
+    for head, message in answers.items():
         with saying(f"{head}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()) as (endpoint, asked):
             done = measure(tmp_path, "--endpoint", endpoint, "-c", "1")
         assert done.returncode == 4, done.stderr
-        assert said in done.stderr.splitlines()[-1]
+        assert message in done.stderr.splitlines()[-1]
         assert len(asked) == 1
 
 
@@ -206,7 +212,7 @@ def saying(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
             server.shutdown()
 
 
-def test_where_nobody_listens_it_says_so_and_measures_nothing(tmp_path: Path) -> None:
+def test_a_closed_port_is_reported_and_nothing_is_measured(tmp_path: Path) -> None:
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{owner.getsockname()[1]}"
@@ -216,7 +222,7 @@ def test_where_nobody_listens_it_says_so_and_measures_nothing(tmp_path: Path) ->
     assert not list(tmp_path.rglob("manifest.json"))
 
 
-def test_a_model_that_is_not_served_is_told_in_the_servers_words(tmp_path: Path) -> None:
+def test_an_unknown_model_is_reported_with_the_servers_message(tmp_path: Path) -> None:
     with serving(tmp_path / "truth.jsonl") as endpoint:
         done = measure(tmp_path, "--endpoint", endpoint, "-c", "1", "--model", "another")
     assert done.returncode == 4, done.stderr
@@ -234,8 +240,11 @@ def test_a_tokenizer_sends_its_own_token_ids(tmp_path: Path) -> None:
     template = ChatTemplate(applied_by=AppliedBy.CLIENT, tokenizer=str(tmp_path / "tokenizer"))
     (tmp_path / "tokenizer" / "chat_template.jinja").write_text(CHATML)
     applied = load_template(template, Target(name="simulated"), tmp_path)
-    ids = [applied.asked((Message("user", f"What is the number {n}?"),))[-1].token_ids or () for n in range(12)]
+    ids = [
+        applied.with_token_ids((ChatMessage("user", f"What is the number {n}?"),))[-1].token_ids or ()
+        for n in range(12)
+    ]
     assert sorted(records(tmp_path).input_tokens) == sorted(map(len, ids))
     assert refused.returncode == 2
-    assert "has no chat template: give a template of your own" in refused.stderr
+    assert "has no chat template: set chatTemplate.template to a template of your own" in refused.stderr
     assert "or leave --tokenizer out" in refused.stderr

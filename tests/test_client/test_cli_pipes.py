@@ -1,4 +1,4 @@
-"""`specbench … | head`: a reader that goes away ends the program quietly, and a measurement not at all."""
+"""`specbench … | head`: a closed pipe ends a command silently, but never a measurement."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.ending import Exit
-from specbench_client.cli.consoles import Page, Ticker
-from specbench_testing.driving import UID
-from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli.output import ProgressConsole, ResultConsole
+from specbench_testing.local_results import store_results
+from specbench_testing.simulated_groups import UID
 from specbench_testing.specs import simulated_run, write_run
+from specbench_testing.synthetic_records import SyntheticRun
 
 CALL = [sys.executable, "-c", "from specbench_client.cli import main; main()"]
 
@@ -43,38 +43,38 @@ def unread(*arguments: str, cwd: Path) -> tuple[int, str]:
 
 @pytest.mark.process
 @pytest.mark.parametrize("output", ["text", "json", "csv"])
-def test_a_report_that_nobody_reads_ends_as_of_sigpipe_and_says_nothing(output: str, tmp_path: Path) -> None:
-    keep(World(prompts=4, repeats=1), tmp_path / "results", UID)
+def test_a_closed_pipe_ends_the_report_silently_as_after_sigpipe(output: str, tmp_path: Path) -> None:
+    store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID)
 
     assert unread("report", "results", "--output", output, cwd=tmp_path) == (141, "")
 
 
 @pytest.mark.process
-def test_neither_an_error_as_a_document_nor_help_is_a_traceback(tmp_path: Path) -> None:
+def test_errors_and_help_into_a_closed_pipe_give_no_traceback(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(load={"concurrency": [0]}))
 
-    code, said = unread("validate", str(file), "--output", "json", cwd=tmp_path)
-    assert (code, "Traceback" in said) == (141, False)
+    code, message = unread("validate", str(file), "--output", "json", cwd=tmp_path)
+    assert (code, "Traceback" in message) == (141, False)
     assert unread("--help", cwd=tmp_path) == (141, "")
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("output", ["text", "json", "csv", "parquet"])
-def test_a_report_to_a_full_disk_says_so_and_is_no_bug_of_ours(output: str, tmp_path: Path) -> None:
-    keep(World(prompts=4, repeats=1), tmp_path / "results", UID)
+def test_a_report_to_a_full_disk_is_not_reported_as_a_bug(output: str, tmp_path: Path) -> None:
+    store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID)
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*CALL, "report", "results", "--output", output], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE,
             text=True, check=False, env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
         )  # fmt: skip
-    assert done.returncode == Exit.NOT_DURABLE, done.stderr
+    assert done.returncode == Exit.RESULTS_NOT_STORED, done.stderr
     assert done.stderr.startswith("error: OutputFull: ")
     assert "No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_what_is_shown_of_a_measurement_is_shown_no_more_and_nothing_else_happens() -> None:
-    ticker = Ticker(file=Unread())
+def test_progress_falls_silent_when_its_reader_is_gone() -> None:
+    ticker = ProgressConsole(file=Unread())
 
     ticker.print("launch 1/2")
     ticker.print("launch 2/2")
@@ -82,6 +82,6 @@ def test_what_is_shown_of_a_measurement_is_shown_no_more_and_nothing_else_happen
     assert ticker.quiet
 
 
-def test_a_page_leaves_it_to_the_program() -> None:
+def test_a_result_console_raises_on_a_broken_pipe() -> None:
     with pytest.raises(BrokenPipeError):
-        Page(file=Unread()).print("answer")
+        ResultConsole(file=Unread()).print("answer")

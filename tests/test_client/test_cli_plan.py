@@ -1,4 +1,4 @@
-"""`specbench plan` and `validate` say how each point is loaded, and how much that is, as far as anybody can know."""
+"""`specbench plan` and `validate` show the load of each point and the estimate, as far as they are known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.ending import Exit
-from specbench_client.cli import exit_code, forewarn
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli import exit_code, validate
 from specbench_testing.chat_templates import tokenizer_folder
 from specbench_testing.specs import simulated_run, write_run
 
@@ -22,15 +22,15 @@ def planned(folder: Path, load: dict[str, Any], *arguments: str) -> int:
     return exit_code(["plan", str(write_run(folder, simulated_run(load=load))), *arguments])
 
 
-def test_every_point_stands_with_its_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_point_is_listed_with_its_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(tmp_path, OPEN) == Exit.OK
-    told = capsys.readouterr().out
-    assert [line.split("  ")[-2] for line in told.splitlines() if line.endswith("repeat 0")] == [
+    printed = capsys.readouterr().out
+    assert [line.split("  ")[-2] for line in printed.splitlines() if line.endswith("repeat 0")] == [
         "at 1/s",
         "at 2.5/s",
     ] * 2
-    assert "2 launches, 4 points (0 measured already)" in told
-    assert "240 s of load" in told
+    assert "2 launches, 4 points (0 measured already)" in printed
+    assert "240 s of load" in printed
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_every_point_stands_with_its_load(tmp_path: Path, capsys: pytest.Capture
     ],
     ids=str,
 )
-def test_the_estimate_is_of_the_load_that_was_asked_for(
+def test_the_estimate_follows_the_requested_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], load: dict[str, Any], requests: int | None, seconds: int | None
 ) -> None:
     """Eight prompts, the first two with two turns."""
@@ -52,12 +52,12 @@ def test_the_estimate_is_of_the_load_that_was_asked_for(
     assert (size["requests"], size["loadSeconds"]) == (requests, seconds)
 
 
-def test_gpu_hours_are_told_of_a_run_that_asks_for_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_hours_are_printed_for_a_run_with_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(write_run(tmp_path, simulated_run(load=OPEN, placement={"gpus": 2})))
     assert exit_code(["plan", file]) == Exit.OK
-    told = capsys.readouterr().out
-    assert "still to do: 0.2 hours of engines, 0.5 GPU-hours" in told
-    assert "300 s for each of 2 launches" in told
+    printed = capsys.readouterr().out
+    assert "remaining: 0.2 engine hours, 0.5 GPU-hours" in printed
+    assert "300 s for each of 2 launches" in printed
     assert exit_code(["plan", file, "--output", "json"]) == Exit.OK
     size = json.loads(capsys.readouterr().out)["estimate"]
     hours = (2 * 300 + 4 * 60) / 3600
@@ -66,44 +66,42 @@ def test_gpu_hours_are_told_of_a_run_that_asks_for_gpus(tmp_path: Path, capsys: 
     assert json.loads(capsys.readouterr().out)["estimate"]["gpuHours"] is None, "of a machine, nobody counts hours"
 
 
-def test_an_empty_place_for_results_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_results_location_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(tmp_path, ENDLESS, "--results", "") == Exit.BAD_INPUT
-    assert "no place for the results" in capsys.readouterr().err
+    assert "the location of the results is empty" in capsys.readouterr().err
 
 
-def test_what_is_not_known_of_the_load_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_properties_of_the_load_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert planned(tmp_path, ENDLESS) == Exit.OK
-    told = capsys.readouterr().out
-    assert "2 points (0 measured already), 120 s of load" in told
+    printed = capsys.readouterr().out
+    assert "2 points (0 measured already), 120 s of load" in printed
 
 
 TENSORRT = {"engine": {"kind": "tensorrt-llm"}, "drafters": [{"name": "ngram", "method": "ngram"}]}
 
 
-def test_the_configuration_files_stand_below_the_arguments_that_name_them(
+def test_configuration_files_are_printed_below_their_arguments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = str(write_run(tmp_path, simulated_run(**TENSORRT)))
     assert exit_code(["plan", file]) == Exit.OK
-    told = capsys.readouterr()
-    lines = told.out[: told.out.index("Launches, in order")].splitlines()
+    printed = capsys.readouterr()
+    lines = printed.out[: printed.out.index("Launches, in order")].splitlines()
     named = [line for line in lines if line.strip() == "/etc/specbench/engine/config.yaml:"]
     assert len(named) == 2
     assert [line.strip() for line in lines if "decoding_type" in line] == ["decoding_type: NGram"]
-    assert "trtllm-serve simulated --tp_size 1" in told.out
-    assert "no program trtllm-serve on PATH" in told.err
+    assert "trtllm-serve simulated --tp_size 1" in printed.out
+    assert "no program trtllm-serve on PATH" in printed.err
 
 
-def test_the_configuration_files_stand_in_the_document_by_arm(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_contains_the_configuration_files_by_arm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["plan", str(write_run(tmp_path, simulated_run(**TENSORRT))), "--output", "json"]) == Exit.OK
     configs = json.loads(capsys.readouterr().out)["configs"]
     assert {arm: list(files) for arm, files in configs.items()} == {"none": ["config.yaml"], "ngram": ["config.yaml"]}
     assert "decoding_type: NGram" in configs["ngram"]["config.yaml"]
 
 
-def test_a_field_of_the_body_that_is_ours_is_refused_with_what_to_set_instead(
+def test_a_reserved_body_field_is_rejected_with_the_field_to_set(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = simulated_run()
@@ -121,26 +119,29 @@ def rendering(folder: Path, **declared: Any) -> str:
     return str(write_run(folder, run))
 
 
-def test_how_long_prompts_are_in_the_models_own_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prompt_lengths_are_in_the_models_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = tokenizer_folder(tmp_path / "tokenizer", "chatml")
     assert exit_code(["plan", rendering(tmp_path, tokenizer="tokenizer")]) == Exit.OK
-    told = capsys.readouterr().out.splitlines()[-1]
+    printed = capsys.readouterr().out.splitlines()[-1]
     sha = hashlib.sha256((tokenizer / "chat_template.jinja").read_bytes()).hexdigest()
-    assert f"chat template applied by the client: {sha[:12]}; token ids of the median prompt: " in told
+    assert f"chat template applied by the client: {sha[:12]}; token ids of the median prompt: " in printed
 
 
-def test_a_template_that_run_would_refuse_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_template_that_run_would_reject_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers", reason="the extra tokenizers is not installed")
     assert exit_code(["validate", rendering(tmp_path, tokenizer="./none")]) == Exit.OK
-    told = capsys.readouterr().err
-    assert f"spec.workloads[0].chatTemplate: chatTemplate.tokenizer: {tmp_path}/none has no tokenizer.json" in told
+    printed = capsys.readouterr().err
+    assert f"spec.workloads[0].chatTemplate: chatTemplate.tokenizer: {tmp_path}/none has no tokenizer.json" in printed
     assert exit_code(["validate", rendering(tmp_path, tokenizer="s3://bucket/tokenizer")]) == Exit.OK
     assert "chatTemplate" not in capsys.readouterr().err, "what lies elsewhere is not looked for"
 
 
-def test_a_library_that_is_missing_is_a_warning(
+def test_a_missing_library_is_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forewarn, "installed", lambda: False)
+    monkeypatch.setattr(validate, "installed", lambda: False)
     assert exit_code(["validate", rendering(tmp_path, tokenizer="./none")]) == Exit.OK
-    assert "token ids need the package tokenizers: pip install 'specbench[tokenizers]'" in capsys.readouterr().err
+    assert (
+        "applying a chat template needs the package tokenizers: pip install 'specbench[tokenizers]'"
+        in capsys.readouterr().err
+    )

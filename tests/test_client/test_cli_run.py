@@ -1,4 +1,4 @@
-"""`specbench run` as a user meets it: real processes, a real folder, exit codes and what is left behind."""
+"""`specbench run` as a user runs it: real processes, a real folder, exit codes and stored results."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.spec.engine import IMITATED
-from specbench_testing.measured import measured_rows
+from specbench_api.spec.engine import SIMULATED_DIALECTS
 from specbench_testing.specs import simulated_run, write_run
+from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 
 SPECBENCH = str(Path(sys.executable).with_name("specbench"))
 FINISHED = (0, 3)
 STARTUP_S = 15
-"""So long may an engine take that never gets ready, and no longer one that does, on a machine that is busy."""
+"""Startup deadline in seconds: also long enough for an engine that does start on a busy machine."""
 LOOK_S = 0.02
 
 
@@ -41,7 +41,7 @@ def records(results: Path) -> pd.DataFrame:
     return pd.concat(pd.read_parquet(part) for part in sorted(results.rglob("part-*.parquet")))
 
 
-def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path: Path) -> None:
+def test_a_run_prints_one_json_document_and_records_every_turn(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     summary = answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     assert [(cell["arm"], cell["level"]) for cell in summary["cells"]] == [
@@ -53,7 +53,7 @@ def test_a_run_ends_with_one_json_document_and_a_record_for_every_turn(tmp_path:
     assert measured.error_class.isna().all()
 
 
-def test_a_run_of_this_machine_tells_where_its_numbers_come_from(tmp_path: Path) -> None:
+def test_a_local_run_records_its_provenance(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     (path,) = (tmp_path / "out").rglob("provenance.json")
@@ -69,7 +69,7 @@ def test_a_run_of_this_machine_tells_where_its_numbers_come_from(tmp_path: Path)
     assert provenance["differences"] == []
 
 
-@pytest.mark.parametrize("dialect", IMITATED)
+@pytest.mark.parametrize("dialect", SIMULATED_DIALECTS)
 def test_the_acceptance_length_equals_the_simulators_own_truth(dialect: str, tmp_path: Path) -> None:
     truth_file = tmp_path / "truth.jsonl"
     drafter = {
@@ -90,7 +90,7 @@ def test_the_acceptance_length_equals_the_simulators_own_truth(dialect: str, tmp
         assert seen[column].astype(int).tolist() == expected[column].tolist(), column
 
 
-def test_a_second_run_measures_nothing_again_and_says_the_same(tmp_path: Path) -> None:
+def test_a_second_run_measures_nothing_and_prints_the_same(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     arguments = ("run", str(file), "--results", "out", "--output", "json")
     first = answer(specbench(*arguments, cwd=tmp_path))
@@ -100,19 +100,19 @@ def test_a_second_run_measures_nothing_again_and_says_the_same(tmp_path: Path) -
     assert {**first, "created": ""} == {**second, "created": ""}
 
 
-def test_targets_that_come_later_judge_what_was_measured_and_measure_nothing(tmp_path: Path) -> None:
+def test_limits_added_later_apply_without_measuring_again(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
-    told = ("run", str(file), "--results", "out", "--output", "json")
-    first = answer(specbench(*told, cwd=tmp_path))
-    again = specbench(*told, "--set", "spec.slo.e2eMs=600000", cwd=tmp_path)
-    assert "nothing was measured now" in again.stderr
-    assert "analysing what was measured" in again.stderr, "large runs take a while, and are not silent"
+    arguments = ("run", str(file), "--results", "out", "--output", "json")
+    first = answer(specbench(*arguments, cwd=tmp_path))
+    again = specbench(*arguments, "--set", "spec.slo.e2eMs=600000", cwd=tmp_path)
+    assert "nothing was measured" in again.stderr
+    assert "analyzing the records" in again.stderr, "large runs take a while, and are not silent"
     second = answer(again)
     assert (second["uid"], second["slo"]) == (first["uid"], {"e2eMs": 600_000, "percentile": 95})
-    assert [cell["goodput"]["share"]["value"] for cell in second["cells"]] == [1, 1]
+    assert [cell["goodput"]["sloAttainment"]["value"] for cell in second["cells"]] == [1, 1]
 
 
-def test_a_changed_spec_gets_a_place_of_its_own(tmp_path: Path) -> None:
+def test_a_changed_spec_is_stored_separately(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     for tokens in (16, 24):
         setting = f"spec.workloads[0].output.maxTokens={tokens}"
@@ -124,9 +124,7 @@ def test_a_changed_spec_gets_a_place_of_its_own(tmp_path: Path) -> None:
     ("fault", "reason", "startup_s"),
     [("crash-after=3", "Crashed", 600), ("oom=3", "OOMKilled", 600), ("never-ready", "NeverReady", STARTUP_S)],
 )
-def test_an_engine_that_fails_ends_its_arm_and_the_others_are_kept(
-    tmp_path: Path, fault: str, reason: str, startup_s: int
-) -> None:
+def test_a_failed_engine_ends_its_arm_only(tmp_path: Path, fault: str, reason: str, startup_s: int) -> None:
     drafter = {"name": "bad", "method": "eagle3", "model": "e", "args": [f"--fault={fault}"]}
     file = write_run(tmp_path, simulated_run(drafters=[drafter], startupDeadlineSeconds=startup_s))
     done = specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path)
@@ -135,7 +133,7 @@ def test_an_engine_that_fails_ends_its_arm_and_the_others_are_kept(
     assert [cell["arm"] for cell in json.loads(done.stdout)["cells"]] == ["none"]
 
 
-def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(engine={"kind": "simulator", "args": ["--time-scale=0.3"]}))
     arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
     with subprocess.Popen(
@@ -153,7 +151,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").rglob("manifest.json"))) == 2
 
 
-def test_a_second_run_at_the_same_moment_is_told_who_is_at_work(tmp_path: Path) -> None:
+def test_a_concurrent_run_is_rejected_with_the_owner_of_the_lock(tmp_path: Path) -> None:
     never = {"kind": "simulator", "args": ["--fault=never-ready"]}
     file = write_run(tmp_path, simulated_run(engine=never, startupDeadlineSeconds=60))
     arguments = [SPECBENCH, "run", str(file), "--results", "out", "--output", "json"]
@@ -181,7 +179,7 @@ def test_a_second_run_at_the_same_moment_is_told_who_is_at_work(tmp_path: Path) 
         ("spec.engine.args=[--no-such-flag]", "no-such-flag"),
     ],
 )
-def test_bad_input_is_named_with_its_place(tmp_path: Path, setting: str, words: str) -> None:
+def test_bad_input_is_reported_with_its_field(tmp_path: Path, setting: str, words: str) -> None:
     file = write_run(tmp_path, simulated_run())
     done = specbench("run", str(file), "--results", "out", "--set", setting, cwd=tmp_path)
     assert done.returncode in (2, 4), done.stderr
@@ -218,7 +216,7 @@ def test_report_shows_a_finished_run_in_every_format(tmp_path: Path) -> None:
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_report_that_cannot_be_read_or_written_is_said_in_words(tmp_path: Path) -> None:
+def test_an_unreadable_or_unwritable_report_is_explained(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run(drafters=[]))
     answer(specbench("run", str(file), "--results", "out", "--output", "json", cwd=tmp_path))
     done = specbench("report", "out", "--output", "csv", "--to", "nowhere/a.csv", cwd=tmp_path)
@@ -230,15 +228,15 @@ def test_a_report_that_cannot_be_read_or_written_is_said_in_words(tmp_path: Path
         assert (done.returncode, str(damaged) in done.stderr, "Traceback" in done.stderr) == (5, True, False)
 
 
-def test_report_of_an_empty_folder_says_what_to_give(tmp_path: Path) -> None:
+def test_report_of_an_empty_folder_is_rejected_with_a_remedy(tmp_path: Path) -> None:
     done = specbench("report", str(tmp_path), cwd=tmp_path)
-    assert (done.returncode, "no run lies here" in done.stderr) == (2, True)
+    assert (done.returncode, "contains no run" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     "setting", ["spec.workloads[0].dataset.uri=nowhere.jsonl", "spec.engine.command=[/nowhere/engine]"]
 )
-def test_bad_input_starts_nothing_and_leaves_nothing(tmp_path: Path, setting: str) -> None:
+def test_bad_input_starts_nothing_and_stores_nothing(tmp_path: Path, setting: str) -> None:
     file = write_run(tmp_path, simulated_run())
     done = specbench("run", str(file), "--results", "out", "--set", setting, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
@@ -250,7 +248,7 @@ def test_bad_input_starts_nothing_and_leaves_nothing(tmp_path: Path, setting: st
     ("settings", "reason"),
     [(["spec.engine.kind=vlllm"], "InvalidSpec"), (["spec.workloads[0].dataset.uri=nowhere.jsonl"], "BadInput")],
 )
-def test_output_json_is_one_document_also_when_it_fails(tmp_path: Path, settings: list[str], reason: str) -> None:
+def test_json_output_is_one_document_on_failure_too(tmp_path: Path, settings: list[str], reason: str) -> None:
     file = write_run(tmp_path, simulated_run())
     chosen = [word for setting in settings for word in ("--set", setting)]
     done = specbench("run", str(file), "--results", "out", "--output", "json", *chosen, cwd=tmp_path)
@@ -259,7 +257,7 @@ def test_output_json_is_one_document_also_when_it_fails(tmp_path: Path, settings
     assert not (tmp_path / "out").exists()
 
 
-def test_plan_refuses_prompts_that_no_client_could_read(tmp_path: Path) -> None:
+def test_plan_rejects_unreadable_prompts(tmp_path: Path) -> None:
     file = write_run(tmp_path, simulated_run())
     setting = "spec.workloads[0].dataset.uri=http://x/y"
     done = specbench("plan", str(file), "--set", setting, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Whole results beside each other: what is comparable, what is said to differ, and what a gate makes of it."""
+"""Comparison of whole results: what is comparable, which differences are reported, and how a gate decides."""
 
 from __future__ import annotations
 
@@ -8,72 +8,75 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.comparison import LackReason, Standing
-from specbench_api.outcome.gate import AskedGate, GateReport, Shown
+from specbench_api.outcome.comparison import ChangeConclusion, ComparisonGapReason
+from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTestOutcome
 from specbench_api.outcome.summary import Cell
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.conditions import GateReason
 from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Level, Load
+from specbench_client.analysis.compare.comparable_metrics import OF_SUMMARIES
 from specbench_client.analysis.compare.comparison import comparison
 from specbench_client.analysis.compare.differences import differences
 from specbench_client.analysis.compare.gate import judge_gate
-from specbench_client.analysis.compare.metrics import OF_SUMMARIES
-from specbench_client.analysis.compare.result import Result
-from specbench_testing.launched import launched
-from specbench_testing.records import World
-from specbench_testing.two_results import result_of, without_records
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_testing.corrupted_records import replace_columns, without_counters
+from specbench_testing.observed_launches import observed_launch
+from specbench_testing.result_pairs import result_of, without_records
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-WORLD = World(prompts=16, repeats=3, run_noise=0.004)
+WORLD = SyntheticRun(prompts=16, repeats=3, run_noise=0.004)
 CREATED = "2026-01-02T03:04:05Z"
 SLOW = replace(WORLD, step_ms={"ngram": 14.5})
 
 
 @cache
-def before() -> Result:
+def before() -> StoredResult:
     return result_of(WORLD)
 
 
 @cache
-def slow() -> Result:
+def slow() -> StoredResult:
     return result_of(SLOW)
 
 
-def gated(after: Result, earlier: Result | None = None, **gate: Any) -> GateReport:
-    asked = Gate.model_validate({"baselineRef": {"uri": "results/run"}, "requireTrustworthy": False, **gate})
-    return judge_gate(AskedGate(asked="a", gate=asked, baseline="results/run"), earlier or before(), after, CREATED)
+def gated(after: StoredResult, earlier: StoredResult | None = None, **gate: Any) -> GateReport:
+    gate_spec = Gate.model_validate({"baselineRef": {"uri": "results/run"}, "requireTrustworthy": False, **gate})
+    return judge_gate(
+        GateRequest(gate_digest="a", gate=gate_spec, baseline="results/run"), earlier or before(), after, CREATED
+    )
 
 
 @cache
-def noisy() -> Result:
+def noisy() -> StoredResult:
     return result_of(replace(WORLD, run_noise=0.08, seed=3))
 
 
-def planned(**changes: Any) -> Result:
-    """The same figures of a run that was asked for otherwise."""
+def planned(**changes: Any) -> StoredResult:
+    """The same figures from a run with another plan."""
     return replace(before(), plan=before().plan.model_copy(update=changes))
 
 
-def other_workload(**changes: Any) -> Result:
+def other_workload(**changes: Any) -> StoredResult:
     workload = before().plan.workloads[0]
     return planned(workloads=[workload.model_validate({**workload.to_dict(), **changes})])
 
 
-def told(**changes: Any) -> Result:
+def with_summary(**changes: Any) -> StoredResult:
     """The same run with another summary."""
     return replace(before(), summary=before().summary.model_copy(update=changes))
 
 
-def seen(result: Result, **changes: Any) -> Result:
-    """The same run whose manifests saw something else."""
+def with_provenance(result: StoredResult, **changes: Any) -> StoredResult:
+    """The same run with other values in its manifests."""
     observed = {point: each.model_copy(update=changes) for point, each in result.observed.items()}
     return replace(result, observed=observed)
 
 
-def of_repeats(count: int) -> Result:
-    """The same run, stopped after so many repeats."""
+def of_repeats(count: int) -> StoredResult:
+    """The same run, stopped after `count` repeats."""
     return replace(before(), points={key: each for key, each in before().points.items() if each.repeat < count})
 
 
@@ -81,7 +84,7 @@ def cells_but(arm: str) -> list[Cell]:
     return [cell for cell in before().summary.cells if cell.arm != arm]
 
 
-def test_the_same_again_passes_and_every_test_says_what_it_rests_on() -> None:
+def test_an_unchanged_result_passes_and_every_test_has_its_data() -> None:
     report = gated(before())
     assert (report.passed, report.reason) == (True, GateReason.PASSED)
     assert [(test.compared.metric, test.compared.arm) for test in report.tests] == [
@@ -90,7 +93,7 @@ def test_the_same_again_passes_and_every_test_says_what_it_rests_on() -> None:
         ("tpot", "ngram"),
     ]
     for test in report.tests:
-        assert test.verdict is Shown.PASSED
+        assert test.verdict is GateTestOutcome.PASSED
         assert test.compared.ratio.value == pytest.approx(1.0)
         assert test.compared.ratio.n == 16
         assert test.compared.repeats == (3, 3)
@@ -101,22 +104,22 @@ def test_the_same_again_passes_and_every_test_says_what_it_rests_on() -> None:
     assert "measured at different times" in report.limits[0]
 
 
-def test_a_slower_arm_fails_and_the_message_names_the_worst_and_by_how_much() -> None:
+def test_a_slower_arm_fails_and_the_message_starts_with_the_worst_test() -> None:
     report = gated(slow())
     assert (report.passed, report.reason) == (False, GateReason.REGRESSED)
     verdicts = {(test.compared.metric, test.compared.arm): test.verdict for test in report.tests}
-    assert verdicts["speedup", "ngram"] is verdicts["tpot", "ngram"] is Shown.FAILED
-    assert verdicts["tpot", "none"] is Shown.PASSED
-    assert report.tests[0].verdict is Shown.FAILED, "the worst first"
+    assert verdicts["speedup", "ngram"] is verdicts["tpot", "ngram"] is GateTestOutcome.FAILED
+    assert verdicts["tpot", "none"] is GateTestOutcome.PASSED
+    assert report.tests[0].verdict is GateTestOutcome.FAILED, "the worst first"
     assert "speedup of ngram on chat at 1: 0.8" in report.message
     assert "limit 0.950" in report.message
 
 
-def test_what_got_better_passes() -> None:
+def test_an_improvement_passes() -> None:
     assert gated(before(), slow()).reason is GateReason.PASSED
 
 
-def test_a_tolerance_wide_enough_lets_it_pass_and_filters_choose_cells() -> None:
+def test_a_wide_tolerance_passes_and_filters_select_cells() -> None:
     wide = [{"metric": "speedup", "maxRegressionPercent": 30}]
     assert gated(slow(), tolerances=wide).reason is GateReason.PASSED
     elsewhere = [{"metric": "tpot", "arms": ["none"]}]
@@ -124,91 +127,93 @@ def test_a_tolerance_wide_enough_lets_it_pass_and_filters_choose_cells() -> None
     assert [test.compared.arm for test in gated(slow(), tolerances=elsewhere).tests] == ["none"]
 
 
-def test_a_filter_that_meets_no_cell_is_no_test_that_was_passed() -> None:
+def test_a_filter_that_matches_no_cell_fails() -> None:
     report = gated(before(), tolerances=[{"metric": "tpot"}, {"metric": "speedup", "arms": ["ngrom"]}])
     assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
-    assert "the tolerance of speedup for ngrom meets no cell" in report.message
+    assert "the tolerance of speedup for ngrom matches no cell" in report.message
 
 
-def test_two_tolerances_of_one_metric_are_two_tests_and_not_four() -> None:
+def test_two_tolerances_of_one_metric_are_two_tests_per_arm() -> None:
     twice = [{"metric": "tpot", "maxRegressionPercent": 3}, {"metric": "tpot", "maxRegressionPercent": 9}]
     assert len(gated(before(), tolerances=twice).tests) == 4, "two arms"
 
 
-def test_too_few_repeats_are_inconclusive_and_say_how_many_are_needed() -> None:
+def test_too_few_repeats_are_inconclusive_and_the_message_has_the_number() -> None:
     report = gated(of_repeats(2), of_repeats(2))
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
-    assert {(test.verdict, test.repeats_to_decide) for test in report.tests} == {(Shown.INCONCLUSIVE, 3)}
-    assert "2 repeats before and 2 after: 3 are needed" in report.message
+    assert {(test.verdict, test.repeats_to_decide) for test in report.tests} == {(GateTestOutcome.INCONCLUSIVE, 3)}
+    assert "2 repeats before and 2 after, but minRepeats is 3" in report.message
     assert all(test.low is None and test.compared.ratio.interval is None for test in report.tests)
-    assert all(test.compared.standing is Standing.TOO_FEW_REPEATS for test in report.tests)
-    assert "3 repeats before and 3 after: 4 are needed" in gated(before(), minRepeats=4).message
+    assert all(test.compared.conclusion is ChangeConclusion.TOO_FEW_REPEATS for test in report.tests)
+    assert "3 repeats before and 3 after, but minRepeats is 4" in gated(before(), minRepeats=4).message
 
 
-def test_noise_beyond_the_tolerance_is_inconclusive_which_passes_only_where_it_was_asked_to() -> None:
+def test_noise_beyond_the_tolerance_is_inconclusive_and_passes_only_if_requested() -> None:
     report = gated(noisy(), noisy())
     assert (report.passed, report.reason) == (False, GateReason.INCONCLUSIVE)
     assert "repeats on each side would decide" in report.message
-    lenient = gated(noisy(), noisy(), inconclusive="Pass")
+    lenient = gated(noisy(), noisy(), onInconclusive="Pass")
     assert (lenient.passed, lenient.reason) == (True, GateReason.INCONCLUSIVE)
 
 
-def test_an_arm_that_was_not_measured_is_missing_and_fails_unless_that_was_allowed() -> None:
-    without = told(cells=cells_but("ngram"))
+def test_an_arm_that_was_not_measured_fails_unless_that_is_allowed() -> None:
+    without = with_summary(cells=cells_but("ngram"))
     report = gated(without)
     assert (report.passed, report.reason) == (False, GateReason.CELLS_MISSING)
-    assert "ngram on chat at 1 (the later result does not have it)" in report.message
+    assert "ngram on chat at 1 (the later result does not have this cell)" in report.message
     assert gated(without, onMissing="Pass").reason is GateReason.PASSED
 
 
-def test_an_arm_that_is_new_is_told_and_fails_nothing() -> None:
+def test_a_new_arm_is_reported_and_does_not_fail() -> None:
     more = [cell.model_copy(update={"arm": "other"}) for cell in cells_but("none")]
-    report = gated(told(cells=[*before().summary.cells, *more]))
+    report = gated(with_summary(cells=[*before().summary.cells, *more]))
     assert report.reason is GateReason.PASSED
-    assert [(each.arm, each.reason) for each in report.uncompared] == [("other", LackReason.MISSING_BEFORE)]
+    assert [(each.arm, each.reason) for each in report.uncompared] == [("other", ComparisonGapReason.MISSING_BEFORE)]
 
 
-def test_a_cell_that_a_check_broke_is_not_compared() -> None:
-    broken = [cell.model_copy(update={"valid": False, "findings": ["CutAnswers"]}) for cell in cells_but("none")]
-    report = gated(told(cells=[*cells_but("ngram"), *broken]))
+def test_an_invalid_cell_is_not_compared() -> None:
+    broken = [
+        cell.model_copy(update={"valid": False, "findings": ["PrematureLengthStop"]}) for cell in cells_but("none")
+    ]
+    report = gated(with_summary(cells=[*cells_but("ngram"), *broken]))
     assert report.reason is GateReason.CELLS_MISSING
-    assert [(each.arm, each.reason) for each in report.uncompared] == [("ngram", LackReason.INVALID)]
-    assert "invalid in the later result: CutAnswers" in report.message
+    assert [(each.arm, each.reason) for each in report.uncompared] == [("ngram", ComparisonGapReason.INVALID)]
+    assert "invalid in the later result: PrematureLengthStop" in report.message
 
 
-def test_results_of_which_no_cell_is_valid_lack_cells_and_are_still_the_same_question() -> None:
+def test_results_without_a_valid_cell_are_comparable_but_lack_cells() -> None:
     broken = [cell.model_copy(update={"valid": False, "findings": ["ClientSaturated"]}) for cell in cells_but("")]
-    report = gated(told(cells=broken))
+    report = gated(with_summary(cells=broken))
     assert (report.passed, report.reason, report.refused) == (False, GateReason.CELLS_MISSING, [])
-    lenient = gated(told(cells=broken), onMissing="Pass")
+    lenient = gated(with_summary(cells=broken), onMissing="Pass")
     assert (lenient.passed, lenient.reason) == (False, GateReason.INCONCLUSIVE), "nothing was shown"
 
 
-def test_an_untrustworthy_side_fails_where_trust_is_required_and_is_named() -> None:
-    doubted = told(trustworthy=False, verdict="not trustworthy (FewPrompts)")
-    later = gated(doubted, requireTrustworthy=True)
+def test_an_untrustworthy_result_fails_if_trust_is_required() -> None:
+    untrustworthy = with_summary(trustworthy=False, headline="not trustworthy (TooFewPrompts)")
+    later = gated(untrustworthy, requireTrustworthy=True)
     assert (later.passed, later.reason) == (False, GateReason.UNTRUSTWORTHY)
-    assert later.message == "the later result: not trustworthy (FewPrompts)"
-    earlier = gated(before(), doubted, requireTrustworthy=True)
-    assert earlier.message == "the earlier result: not trustworthy (FewPrompts)"
-    assert gated(doubted).reason is GateReason.PASSED
+    assert later.message == "the later result: not trustworthy (TooFewPrompts)"
+    earlier = gated(before(), untrustworthy, requireTrustworthy=True)
+    assert earlier.message == "the earlier result: not trustworthy (TooFewPrompts)"
+    assert gated(untrustworthy).reason is GateReason.PASSED
 
 
 @pytest.mark.parametrize(
     ("after", "message"),
     [
-        (lambda: seen(before(), dataset_fingerprint="other"), "other prompts: fingerprint f → other"),
-        (lambda: other_workload(output={"maxTokens": 99}), "other limits of the answers"),
-        (lambda: other_workload(sampling={"temperature": 1.0}), "other sampling"),
-        (lambda: other_workload(extraBody={"top_k": 3}), "other fields of the requests"),
+        (lambda: with_provenance(before(), dataset_fingerprint="other"), "different prompts: fingerprint f → other"),
+        (lambda: other_workload(output={"maxTokens": 99}), "different output limits"),
+        (lambda: other_workload(sampling={"temperature": 1.0}), "different sampling"),
+        (lambda: other_workload(extraBody={"top_k": 3}), "different request fields"),
         (
             lambda: other_workload(chatTemplate={"appliedBy": "Client", "kwargs": {"a": 1}}),
-            'other chat template: the engine\'s own → by the client, [{"a": 1}, "2026-01-01"]',
+            'different chat template: the engine\'s own → by the client, [{"a": 1}, "2026-01-01"]',
         ),
     ],
     ids=["prompts", "limits", "sampling", "fields", "template"],
 )
-def test_other_work_is_refused_with_the_reason(after: Any, message: str) -> None:
+def test_different_work_is_rejected_with_the_reason(after: Any, message: str) -> None:
     report = gated(after())
     assert (report.passed, report.reason) == (False, GateReason.NOT_COMPARABLE)
     assert message in report.message
@@ -217,31 +222,36 @@ def test_other_work_is_refused_with_the_reason(after: Any, message: str) -> None
 
 @pytest.mark.parametrize(
     ("field", "words"),
-    [("chat_template_sha256", "another chat template"), ("tokenizer_sha256", "another tokenizer of the chat template")],
+    [
+        ("chat_template_sha256", "different chat template"),
+        ("tokenizer_sha256", "different tokenizer of the chat template"),
+    ],
 )
-def test_prompts_that_another_template_made_are_other_work(field: str, words: str) -> None:
-    report = gated(seen(before(), **{field: "two"}), seen(before(), **{field: "one"}))
+def test_a_different_chat_template_is_different_work(field: str, words: str) -> None:
+    report = gated(with_provenance(before(), **{field: "two"}), with_provenance(before(), **{field: "one"}))
     assert f"{words}: fingerprint one → two" in report.message
 
 
 def test_a_simulation_is_not_compared_with_a_measurement() -> None:
-    report = gated(told(simulated=True))
+    report = gated(with_summary(simulated=True))
     assert report.reason is GateReason.NOT_COMPARABLE
     assert "the later result is a simulation" in report.message
 
 
-def test_other_loads_have_no_cell_in_common() -> None:
-    report = gated(told(cells=[cell.model_copy(update={"level": Level(concurrency=2)}) for cell in cells_but("")]))
+def test_different_loads_have_no_cell_in_common() -> None:
+    report = gated(
+        with_summary(cells=[cell.model_copy(update={"level": Level(concurrency=2)}) for cell in cells_but("")])
+    )
     assert report.reason is GateReason.NOT_COMPARABLE
-    assert "no cell (arm × workload × load) in common" in report.message
+    assert "share no cell (arm × workload × load)" in report.message
 
 
 def test_an_open_loop_is_not_compared_with_a_closed_one() -> None:
     report = gated(planned(load=Load(rate=[2.0], slots=64)))
-    assert "requests come otherwise: closed loop → Poisson" in report.message
+    assert "the arrivals of requests differ: closed loop → Poisson" in report.message
 
 
-def test_what_else_differs_is_listed_with_both_values() -> None:
+def test_other_differences_are_listed_with_both_values() -> None:
     arms = before().plan.arms
     drafter = arms[1].drafter
     assert drafter is not None
@@ -249,10 +259,12 @@ def test_what_else_differs_is_listed_with_both_values() -> None:
         target=before().plan.target.model_copy(update={"revision": "v2"}),
         arms=[arms[0], Arm(name="ngram", drafter=drafter.model_copy(update={"num_speculative_tokens": 4}))],
     )
-    old = replace(seen(before(), engine_version="0.1"), launches=(launched(gpu="H100", driver="550"),))
-    new = replace(seen(changed, engine_version="0.2"), launches=(launched(gpu="H200", driver="550"),))
+    old = replace(
+        with_provenance(before(), engine_version="0.1"), launches=(observed_launch(gpu="H100", driver="550"),)
+    )
+    new = replace(with_provenance(changed, engine_version="0.2"), launches=(observed_launch(gpu="H200", driver="550"),))
     found = differences(old, new)
-    by_name = {each.what: (each.before, each.after) for each in found}
+    by_name = {each.name: (each.before, each.after) for each in found}
     assert by_name["GPU"] == ("H100", "H200")
     assert by_name["Engine version"] == ("0.1", "0.2")
     assert by_name["Model"] == ("acme/tiny@main", "acme/tiny@v2")
@@ -261,29 +273,51 @@ def test_what_else_differs_is_listed_with_both_values() -> None:
     assert str(found[0]) == "Model acme/tiny@main → acme/tiny@v2"
 
 
-def test_unseen_hardware_on_one_side_is_said() -> None:
-    known = replace(before(), launches=(launched(gpu="H100"),))
-    assert [str(each) for each in differences(before(), known)] == ["Hardware not known → seen"]
+def test_unknown_hardware_on_one_side_is_reported() -> None:
+    known = replace(before(), launches=(observed_launch(gpu="H100"),))
+    assert [str(each) for each in differences(before(), known)] == ["Hardware not known → recorded"]
 
 
-def test_the_same_result_twice_differs_in_nothing() -> None:
+def test_a_result_compared_with_itself_has_no_differences() -> None:
     found = comparison(before(), before(), CREATED)
     assert (found.differences, found.refused, found.uncompared) == ([], [], [])
-    assert {cell.standing for cell in found.cells} == {Standing.INDISTINGUISHABLE}
+    assert {cell.conclusion for cell in found.cells} == {ChangeConclusion.INDISTINGUISHABLE}
     metrics = ["speedup", "tpot", "ttft p50", "e2e p50", "outputTps", "acceptanceLength"]
     assert [cell.metric for cell in found.cells if cell.arm == "ngram"] == metrics
     assert [cell.metric for cell in found.cells if cell.arm == "none"] == metrics[1:-1], "the baseline has no drafter"
 
 
-def test_better_and_worse_are_said_by_what_is_better_of_each_figure() -> None:
-    worse = {cell.metric: cell.standing for cell in comparison(before(), slow(), CREATED).cells if cell.arm == "ngram"}
-    better = {cell.metric: cell.standing for cell in comparison(slow(), before(), CREATED).cells if cell.arm == "ngram"}
+def gaps(after: StoredResult) -> dict[str, str]:
+    """Messages of the ngram arm's figures that could not be compared, by figure."""
+    return {gap.metric: gap.message for gap in comparison(before(), after, CREATED).uncompared if gap.arm == "ngram"}
+
+
+def test_a_figure_that_one_result_lacks_is_reported_so_although_requests_are_paired() -> None:
+    columns = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens", "step_accepted", "acceptance_source")
+    silent = replace_columns(**dict.fromkeys(columns))
+    after = result_of(WORLD, Corruptions(records=silent.records, counters=without_counters))
+    assert gaps(after) == {"acceptanceLength": "the later result has no value for it"}
+    assert {cell.metric for cell in comparison(before(), after, CREATED).cells if cell.arm == "ngram"} >= {"tpot"}
+
+
+def test_results_without_a_common_request_are_reported_so() -> None:
+    after = result_of(WORLD, Corruptions(records=lambda _, rows: rows.assign(prompt_id="other " + rows["prompt_id"])))
+    assert set(gaps(after).values()) == {"no request that has it was answered in the steady state of both results"}
+
+
+def test_better_and_worse_follow_each_figures_direction() -> None:
+    worse = {
+        cell.metric: cell.conclusion for cell in comparison(before(), slow(), CREATED).cells if cell.arm == "ngram"
+    }
+    better = {
+        cell.metric: cell.conclusion for cell in comparison(slow(), before(), CREATED).cells if cell.arm == "ngram"
+    }
     for metric in ("speedup", "tpot", "outputTps"):
-        assert (worse[metric], better[metric]) == (Standing.WORSE, Standing.BETTER), metric
-    assert worse["acceptanceLength"] is worse["ttft p50"] is Standing.INDISTINGUISHABLE
+        assert (worse[metric], better[metric]) == (ChangeConclusion.WORSE, ChangeConclusion.BETTER), metric
+    assert worse["acceptanceLength"] is worse["ttft p50"] is ChangeConclusion.INDISTINGUISHABLE
 
 
-def test_without_records_the_summaries_speak_with_wider_intervals_and_it_is_said() -> None:
+def test_without_records_summaries_are_compared_with_wider_intervals() -> None:
     report, alone = gated(slow()), gated(without_records(slow()))
     pairs = list(zip(_by_place(report).values(), _by_place(alone).values(), strict=True))
     assert pairs
@@ -300,11 +334,11 @@ def _by_place(report: GateReport) -> dict[tuple[str, str], Any]:
     return {(test.compared.metric, test.compared.arm): test for test in sorted(report.tests, key=str)}
 
 
-def test_without_records_other_prompts_are_known_by_what_was_declared() -> None:
+def test_without_records_prompts_are_identified_by_the_declared_dataset() -> None:
     other = other_workload(dataset={"source": "jsonl", "uri": "else.jsonl"})
     assert gated(other).reason is GateReason.PASSED, "another file with the same prompts"
     bare = gated(without_records(other))
-    assert (bare.reason, "other prompts" in bare.message) == (GateReason.NOT_COMPARABLE, True)
+    assert (bare.reason, "different prompts" in bare.message) == (GateReason.NOT_COMPARABLE, True)
 
 
 def test_the_same_two_results_give_the_same_report() -> None:

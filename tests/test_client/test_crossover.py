@@ -1,4 +1,4 @@
-"""Where a speed-up falls to 1: a known place is found and held by its interval, and what cannot be said is not said."""
+"""Crossovers: a known place is found and covered by its interval, and unclear cases are reported as such."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.crossover import Crossover, CrossoverKind
-from specbench_client.analysis.crossover.axis import CONCURRENCY, Axis
-from specbench_client.analysis.crossover.crossing import crossover
-from specbench_client.analysis.crossover.curve import fallen, first_fall, passages
-from specbench_client.analysis.crossover.replicates import replicates
-from specbench_testing.falling import Falling
+from specbench_client.analysis.curves.axes import CONCURRENCY, CurveAxis
+from specbench_client.analysis.curves.crossover import find_crossover
+from specbench_client.analysis.curves.measured_curve import (
+    first_fall_to_zero,
+    joint_replicates,
+    nearest_falling,
+    zero_crossings,
+)
+from specbench_testing.speedup_experiment import SpeedupExperiment
 
 TRUTH = 20.0
 LOADS = (1.0, 4.0, 16.0, 64.0)
@@ -25,12 +29,12 @@ def straight(slope: float = -0.12, truth: float = TRUTH) -> dict[float, float]:
     return {load: float(np.exp(slope * np.log(load / truth))) for load in LOADS}
 
 
-def answer(world: Falling, seed: int = 1) -> Crossover:
-    return crossover(CONCURRENCY, world.rungs(seed), (), 0)
+def answer(world: SpeedupExperiment, seed: int = 1) -> Crossover:
+    return find_crossover(CONCURRENCY, world.measured_places(seed), (), 0)
 
 
 def test_a_known_crossover_is_found_with_its_interval() -> None:
-    found = answer(Falling(straight(), prompts=200))
+    found = answer(SpeedupExperiment(straight(), prompts=200))
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(TRUTH, rel=0.2)
     assert found.interval is not None
@@ -46,15 +50,15 @@ def test_a_known_crossover_is_found_with_its_interval() -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        Falling(straight()),
-        Falling(straight(), launch_noise=0.03),
-        Falling(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
-        Falling(straight(), repeats=5, run_noise=0.04),
-        Falling(straight(), prompts=30, spread=0.25, run_noise=0.002),
+        SpeedupExperiment(straight()),
+        SpeedupExperiment(straight(), launch_noise=0.03),
+        SpeedupExperiment(straight(), repeats=5, launch_noise=0.02, run_noise=0.02),
+        SpeedupExperiment(straight(), repeats=5, run_noise=0.04),
+        SpeedupExperiment(straight(), prompts=30, spread=0.25, run_noise=0.002),
     ],
     ids=["quiet", "noisy launches", "both", "noisy runs", "prompts of many kinds"],
 )
-def test_the_interval_holds_the_truth_about_as_often_as_it_says(world: Falling) -> None:
+def test_the_interval_covers_the_truth_at_its_level(world: SpeedupExperiment) -> None:
     held = 0
     for seed in range(200):
         interval = answer(world, seed).interval
@@ -64,19 +68,21 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says(world: Falling) 
 
 
 @pytest.mark.draws
-def test_launches_that_are_slow_at_all_loads_alike_are_no_independent_noise() -> None:
+def test_launches_that_are_slow_at_all_loads_are_not_independent_noise() -> None:
     """Between two loads independent noise would average out; that of one launch does not."""
-    noisy = Falling({10.0: 1.1, 40.0: 1 / 1.1}, repeats=5, spread=0.0, launch_noise=0.05, run_noise=0.0, jitter=0.0)
+    noisy = SpeedupExperiment(
+        {10.0: 1.1, 40.0: 1 / 1.1}, repeats=5, spread=0.0, launch_noise=0.05, run_noise=0.0, jitter=0.0
+    )
     widths = []
     for seed in range(40):
-        drawn = replicates([rung.ratio for rung in noisy.rungs(seed)], seed=0)
+        drawn = joint_replicates([rung.ratio for rung in noisy.measured_places(seed)], seed=0)
         widths.append(drawn.mean(axis=1).std() / drawn[:, 0].std())
     assert np.mean(widths) == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize(("last", "truth"), [(1.2, 0.4), (2.0, 0.0), (2.5, -0.25)])
-def test_what_is_lost_from_the_first_load_to_the_last_is_told_with_its_interval(last: float, truth: float) -> None:
-    found = answer(Falling({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost
+def test_the_loss_from_the_first_load_to_the_last_has_an_interval(last: float, truth: float) -> None:
+    found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: last}, prompts=200)).lost
     assert found is not None
     assert found.interval is not None
     assert found.value == pytest.approx(truth, abs=0.05)
@@ -85,8 +91,8 @@ def test_what_is_lost_from_the_first_load_to_the_last_is_told_with_its_interval(
 
 
 @pytest.mark.draws
-def test_the_interval_of_what_is_lost_holds_the_truth_about_as_often_as_it_says() -> None:
-    world, held = Falling({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
+def test_the_interval_of_the_loss_covers_the_truth_at_its_level() -> None:
+    world, held = SpeedupExperiment({1.0: 2.0, 64.0: 1.5}, repeats=5, launch_noise=0.02, run_noise=0.02), 0
     for seed in range(200):
         found = answer(world, seed).lost
         assert found is not None
@@ -95,12 +101,12 @@ def test_the_interval_of_what_is_lost_holds_the_truth_about_as_often_as_it_says(
     assert 0.90 <= held / 200 <= 0.99
 
 
-def test_of_one_load_nothing_is_lost() -> None:
-    assert answer(Falling({1.0: 2.0})).lost is None
+def test_one_load_has_no_loss() -> None:
+    assert answer(SpeedupExperiment({1.0: 2.0})).lost is None
 
 
 def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
-    found = answer(Falling({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
+    found = answer(SpeedupExperiment({1.0: 2.0, 8.0: 1.6, 64.0: 1.3}))
     assert (found.kind, found.at.value, found.at.interval) == (CrossoverKind.NOT_REACHED, None, None)
     assert found.interval is not None
     assert (found.interval.low, found.interval.high) == (64.0, None)
@@ -108,7 +114,7 @@ def test_a_speedup_that_stays_above_1_is_not_reached() -> None:
 
 
 def test_a_speedup_that_is_only_just_above_1_may_have_been_reached() -> None:
-    found = answer(Falling({1.0: 1.6, 8.0: 1.3, 64.0: 1.01}, run_noise=0.03))
+    found = answer(SpeedupExperiment({1.0: 1.6, 8.0: 1.3, 64.0: 1.01}, run_noise=0.03))
     assert found.interval is not None
     assert found.interval.low is not None
     assert 8 < found.interval.low < 64
@@ -117,7 +123,7 @@ def test_a_speedup_that_is_only_just_above_1_may_have_been_reached() -> None:
 
 
 def test_a_slow_arm_lies_below_the_smallest_load() -> None:
-    found = answer(Falling({1.0: 0.8, 8.0: 0.6}))
+    found = answer(SpeedupExperiment({1.0: 0.8, 8.0: 0.6}))
     assert found.kind is CrossoverKind.BELOW_SMALLEST
     assert found.interval is not None
     assert (found.interval.low, found.interval.high) == (None, 1.0)
@@ -125,65 +131,69 @@ def test_a_slow_arm_lies_below_the_smallest_load() -> None:
 
 
 def test_an_arm_that_is_like_the_baseline_everywhere_is_indistinguishable() -> None:
-    found = answer(Falling({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03))
+    found = answer(SpeedupExperiment({1.0: 1.0, 8.0: 1.0, 64.0: 1.0}, run_noise=0.03))
     assert (found.kind, found.at.value, found.interval) == (CrossoverKind.INDISTINGUISHABLE, None, None)
     assert "indistinguishable from 1 between concurrency 1 and concurrency 64" in found.message
 
 
-def test_several_crossings_are_all_told_and_given_no_one_place() -> None:
-    found = answer(Falling({1.0: 1.4, 4.0: 0.7, 16.0: 1.4, 64.0: 0.7}))
+def test_several_crossings_are_listed_without_a_single_place() -> None:
+    found = answer(SpeedupExperiment({1.0: 1.4, 4.0: 0.7, 16.0: 1.4, 64.0: 0.7}))
     assert (found.kind, found.at.value, found.interval) == (CrossoverKind.NOT_MONOTONE, None, None)
     assert [each.falls for each in found.crossings] == [True, False, True]
     assert found.message.count("through 1 at concurrency") == 3
 
 
-def test_a_speedup_that_rises_with_the_load_is_no_crossover_of_a_falling_one() -> None:
-    found = answer(Falling({1.0: 0.7, 64.0: 1.4}))
+def test_a_speedup_that_rises_with_the_load_is_not_a_falling_crossover() -> None:
+    found = answer(SpeedupExperiment({1.0: 0.7, 64.0: 1.4}))
     assert found.kind is CrossoverKind.NOT_MONOTONE
     assert [each.falls for each in found.crossings] == [False]
 
 
 def test_along_another_axis_one_rise_is_an_answer() -> None:
-    lengths = Axis("output-tokens", "tokens", logarithmic=True)
-    found = crossover(lengths, Falling({64.0: 0.8, 1024.0: 1.25}, prompts=100).rungs(1), (), 0)
+    lengths = CurveAxis("output-tokens", "tokens", logarithmic=True)
+    found = find_crossover(lengths, SpeedupExperiment({64.0: 0.8, 1024.0: 1.25}, prompts=100).measured_places(1), (), 0)
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(256, rel=0.2)
     assert found.message.startswith("rises to 1 at output tokens ")
 
 
 @pytest.mark.parametrize(("speedup", "side"), [(1.4, "above"), (0.7, "below")])
-def test_along_another_axis_nothing_is_said_of_what_lies_outside(speedup: float, side: str) -> None:
-    lengths = Axis("output-tokens", "tokens", logarithmic=True)
-    found = crossover(lengths, Falling({64.0: speedup, 1024.0: speedup}).rungs(1), (), 0)
+def test_along_another_axis_nothing_is_extrapolated(speedup: float, side: str) -> None:
+    lengths = CurveAxis("output-tokens", "tokens", logarithmic=True)
+    found = find_crossover(lengths, SpeedupExperiment({64.0: speedup, 1024.0: speedup}).measured_places(1), (), 0)
     assert (found.kind, found.interval) == (CrossoverKind.NOT_REACHED, None)
     assert found.message == f"crossover not reached from output tokens 64 to output tokens 1,024: {side} 1 all the way"
-    near = crossover(lengths, Falling({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05).rungs(1), (), 0)
+    near = find_crossover(
+        lengths, SpeedupExperiment({64.0: 1.05, 1024.0: 1.05}, run_noise=0.05).measured_places(1), (), 0
+    )
     assert near.kind is CrossoverKind.INDISTINGUISHABLE
 
 
-def test_noise_about_1_does_not_pass_for_several_crossings() -> None:
-    world = Falling({1.0: 1.5, 4.0: 1.0, 8.0: 1.0, 16.0: 1.0, 64.0: 0.7}, run_noise=0.02)
+def test_noise_about_1_does_not_count_as_several_crossings() -> None:
+    world = SpeedupExperiment({1.0: 1.5, 4.0: 1.0, 8.0: 1.0, 16.0: 1.0, 64.0: 0.7}, run_noise=0.02)
     answers = [answer(world, seed) for seed in range(5)]
     assert {each.kind for each in answers} == {CrossoverKind.REACHED}
     assert max(len(each.crossings) for each in answers) > 1, "the measured curve itself does cross several times"
 
 
 def test_a_hump_above_1_does_not_hide_where_the_curve_comes_down() -> None:
-    found = answer(Falling({1.0: 1.1, 4.0: 2.0, 16.0: 1.2, 64.0: 0.8}, prompts=100))
+    found = answer(SpeedupExperiment({1.0: 1.1, 4.0: 2.0, 16.0: 1.2, 64.0: 0.8}, prompts=100))
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value == pytest.approx(16 * 4 ** (np.log(1.2) / np.log(1.2 / 0.8)), rel=0.2)
 
 
-@pytest.mark.parametrize(("loads", "words"), [({8.0: 1.4}, "one place alone (concurrency 8)"), ({}, "no place")])
-def test_one_place_or_none_tells_nothing_and_says_why(loads: dict[float, float], words: str) -> None:
-    found = crossover(CONCURRENCY, Falling(loads).rungs(1), ["concurrency 16: invalid (ServerSaturated)"], 0)
-    assert (found.kind, found.at.value) == (CrossoverKind.NOT_TOLD, None)
+@pytest.mark.parametrize(("loads", "words"), [({8.0: 1.4}, "only one place (concurrency 8)"), ({}, "no place")])
+def test_one_place_or_none_is_insufficient_data_with_a_reason(loads: dict[float, float], words: str) -> None:
+    found = find_crossover(
+        CONCURRENCY, SpeedupExperiment(loads).measured_places(1), ["concurrency 16: invalid (ServerSaturated)"], 0
+    )
+    assert (found.kind, found.at.value) == (CrossoverKind.INSUFFICIENT_DATA, None)
     assert words in found.message
     assert found.message.endswith("concurrency 16: invalid (ServerSaturated)")
 
 
 def test_the_same_seed_gives_the_same_answer_to_the_byte() -> None:
-    world = Falling(straight())
+    world = SpeedupExperiment(straight())
     assert answer(world).to_json() == answer(world).to_json()
     assert Crossover.from_json(answer(world).to_json()) == answer(world)
 
@@ -191,8 +201,8 @@ def test_the_same_seed_gives_the_same_answer_to_the_byte() -> None:
 @pytest.mark.parametrize(("seed", "repeats", "over_repeats"), [(1, 3, {True}), (2, 3, {True, False}), (1, 4, {False})])
 def test_each_place_is_spread_as_its_own_interval_is(seed: int, repeats: int, over_repeats: set[bool]) -> None:
     """From four repeats on an interval's quantile weighs both levels, and none is over repeats alone."""
-    rungs = Falling(straight(), run_noise=0.05, repeats=repeats).rungs(seed)
-    drawn = replicates([rung.ratio for rung in rungs], seed=0)
+    rungs = SpeedupExperiment(straight(), run_noise=0.05, repeats=repeats).measured_places(seed)
+    drawn = joint_replicates([rung.ratio for rung in rungs], seed=0)
     assert {rung.ratio.chosen.over_repeats for rung in rungs if rung.ratio.chosen} == over_repeats
     for column, rung in zip(drawn.T, rungs, strict=True):
         assert rung.ratio.chosen is not None
@@ -208,18 +218,18 @@ curves = st.lists(st.floats(-1, 1).filter(lambda value: abs(value) > 1e-6), min_
 @given(curves)
 def test_passages_are_where_the_joined_curve_is_0_and_take_turns(values: list[float]) -> None:
     x, y = np.arange(len(values), dtype=float), np.array(values)
-    found = passages(x, y)
+    found = zero_crossings(x, y)
     assert all(np.interp(each.at, x, y) == pytest.approx(0, abs=1e-9) for each in found)
     assert all(one.falls != other.falls for one, other in pairwise(found))
     assert len(found) % 2 == (np.sign(y[0]) != np.sign(y[-1]))
     first = next((each.at for each in found if each.falls), np.inf)
-    assert first_fall(x, y[np.newaxis])[0] == pytest.approx(-np.inf if y[0] < 0 else first)
+    assert first_fall_to_zero(x, y[np.newaxis])[0] == pytest.approx(-np.inf if y[0] < 0 else first)
 
 
 @given(curves)
 def test_the_nearest_falling_curve_never_rises_and_keeps_the_mean(values: list[float]) -> None:
     y = np.array([values])
-    found = fallen(y, np.ones(len(values)))[0]
+    found = nearest_falling(y, np.ones(len(values)))[0]
     assert (np.diff(found) <= 1e-12).all()
     assert found.sum() == pytest.approx(y.sum(), abs=1e-9)
     if (np.diff(y[0]) <= 0).all():

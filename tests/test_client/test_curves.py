@@ -1,4 +1,4 @@
-"""Curves over several runs: what joins one, what does not and why, and what they say between measured places."""
+"""Curves over several runs: which cells join a curve, exclusions, and predictions between measured places."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.campaign.expand import expand_campaign
-from specbench_api.outcome.claims import Standing
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.outcome.crossover import CrossoverKind
-from specbench_api.outcome.curves import Basis, Curves
+from specbench_api.outcome.summary import SpeedupConclusion
 from specbench_api.plan.plan import Point
-from specbench_api.spec.reading import parse_campaign, read_yaml
-from specbench_client.analysis.compare.result import Result
-from specbench_client.analysis.curves.against import AGAINST
-from specbench_client.analysis.curves.draw import curves
-from specbench_client.analysis.curves.identity import Cell, identity
-from specbench_client.report.curves import curves_csv, curves_markdown, lines_below, prediction_lines
-from specbench_testing.records import HONEST, Lies, World, run_of_world
-from specbench_testing.two_results import result_of, without_records
+from specbench_api.spec.parsing import parse_campaign, read_yaml
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.analysis.curves.axes import AXIS_KINDS
+from specbench_client.analysis.curves.build import build_curves
+from specbench_client.analysis.curves.grouping import CurveCell, identity
+from specbench_client.documents.curves import CurveAnswerBasis, Curves
+from specbench_client.report.text.curves import curve_notes, curves_csv, curves_markdown, prediction_lines
+from specbench_testing.result_pairs import result_of, without_records
+from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 PROMPTS = 8
 
 
-_MADE: dict[str, Result] = {}
+_MADE: dict[str, StoredResult] = {}
 """Runs by what is true of their worlds: most tests ask for the same few."""
 
 
-def result(uri: str = "results/a", lies: Lies = HONEST, created: str = "", **world: Any) -> Result:
+def result(uri: str = "results/a", lies: Corruptions = UNCORRUPTED, created: str = "", **world: Any) -> StoredResult:
     """A run; its root tells it apart."""
     told = {"prompts": PROMPTS, "categories": ("code",), "tokens": (16, 32), **world}
-    found = _MADE.get(f"{told}") if lies is HONEST else None
+    found = _MADE.get(f"{told}") if lies is UNCORRUPTED else None
     if found is None:
-        found = result_of(World(**told), lies)
-        if lies is HONEST:
+        found = result_of(SyntheticRun(**told), lies)
+        if lies is UNCORRUPTED:
             _MADE[f"{told}"] = found
     summary = found.summary.model_copy(update={"created": created or found.summary.created})
     return replace(found, uri=uri, summary=summary)
 
 
-def drawn(by: str, *results: Result, at: tuple[float, ...] = ()) -> Curves:
-    return curves(by, results, [], "2026-01-01T00:00:00Z", at)
+def drawn(by: str, *results: StoredResult, at: tuple[float, ...] = ()) -> Curves:
+    return build_curves(by, results, [], "2026-01-01T00:00:00Z", at)
 
 
 @pytest.fixture(scope="module")
-def by_temperature() -> list[Result]:
+def by_temperature() -> list[StoredResult]:
     """The hotter, the less is accepted; at 1.5 steps are so slow that the arm loses."""
     hot = {0.0: (0.8, 12.0), 0.5: (0.6, 12.0), 1.0: (0.4, 12.0), 1.5: (0.1, 14.0)}
     return [
@@ -61,7 +61,7 @@ def by_temperature() -> list[Result]:
     ]
 
 
-def test_runs_that_differ_in_the_axis_alone_are_one_curve(by_temperature: list[Result]) -> None:
+def test_runs_that_differ_in_the_axis_alone_are_one_curve(by_temperature: list[StoredResult]) -> None:
     found = drawn("temperature", *reversed(by_temperature))
     (curve,) = found.curves
     assert [point.place for point in curve.points] == [0, 0.5, 1, 1.5]
@@ -72,7 +72,7 @@ def test_runs_that_differ_in_the_axis_alone_are_one_curve(by_temperature: list[R
     assert lengths == sorted(lengths, key=lambda value: -(value or 0))
 
 
-def test_each_point_is_the_runs_own_speedup(by_temperature: list[Result]) -> None:
+def test_each_point_is_the_runs_own_speedup(by_temperature: list[StoredResult]) -> None:
     for point, run in zip(drawn("temperature", *by_temperature).curves[0].points, by_temperature, strict=True):
         cell = next(cell for cell in run.summary.cells if cell.arm == "ngram")
         assert cell.speedup == point.speedup
@@ -82,19 +82,19 @@ def test_each_point_is_the_runs_own_speedup(by_temperature: list[Result]) -> Non
         )
 
 
-def test_the_place_at_which_it_stops_to_pay_lies_between_the_right_two(by_temperature: list[Result]) -> None:
+def test_the_crossover_is_between_the_right_two_places(by_temperature: list[StoredResult]) -> None:
     found = drawn("temperature", *by_temperature).curves[0].crossover
     assert found.kind is CrossoverKind.REACHED
     assert found.at.value is not None
     assert 1 < found.at.value < 1.5
 
 
-def test_between_places_it_is_interpolated_and_outside_refused(by_temperature: list[Result]) -> None:
+def test_predictions_are_interpolated_between_places_and_refused_outside(by_temperature: list[StoredResult]) -> None:
     found = drawn("temperature", *by_temperature, at=(0.5, 0.6, 2.0))
     measured, between, outside = found.curves[0].predictions
     points = found.curves[0].points
-    assert (measured.basis, measured.speedup) == (Basis.MEASURED, points[1].speedup)
-    assert (between.basis, between.between) == (Basis.INTERPOLATED, [0.5, 1.0])
+    assert (measured.basis, measured.speedup) == (CurveAnswerBasis.MEASURED, points[1].speedup)
+    assert (between.basis, between.between) == (CurveAnswerBasis.INTERPOLATED, [0.5, 1.0])
     assert between.speedup is not None
     assert between.speedup.interval is not None
     ends = [point.speedup.value for point in points[1:3] if point.speedup.value is not None]
@@ -103,12 +103,14 @@ def test_between_places_it_is_interpolated_and_outside_refused(by_temperature: l
     assert between.speedup.interval.low < between.speedup.value < between.speedup.interval.high
     assert between.acceptance_length is not None
     assert "interpolated" in between.speedup.definition
-    assert (outside.basis, outside.speedup, outside.acceptance_length) == (Basis.REFUSED, None, None)
-    assert "outside of what was measured (temperature 0 to temperature 1.5)" in outside.message
+    assert (outside.basis, outside.speedup, outside.acceptance_length) == (CurveAnswerBasis.REFUSED, None, None)
+    assert "outside the measured range (temperature 0 to temperature 1.5)" in outside.message
     assert [line.count("interpolated") for line in prediction_lines(found)] == [0, 1, 0]
 
 
-def test_another_engine_or_other_prompts_make_a_curve_of_their_own_which_says_why(by_temperature: list[Result]) -> None:
+def test_another_engine_or_other_prompts_make_a_separate_curve_with_the_difference(
+    by_temperature: list[StoredResult],
+) -> None:
     other = result("results/other", temperature=0.2, edits={"spec.engine.args": ["--seed=7"]})
     prompts = replace(
         other,
@@ -119,8 +121,8 @@ def test_another_engine_or_other_prompts_make_a_curve_of_their_own_which_says_wh
     assert found.curves[0].differs == []
     assert [difference.partition(":")[0] for difference in found.curves[1].differs] == ["engine.args"]
     assert sorted(difference.partition(":")[0] for difference in found.curves[2].differs) == ["dataset", "engine.args"]
-    assert "another curve: ngram on chat at concurrency 1: dataset: f → g" in lines_below(found)
-    assert found.curves[1].crossover.kind is CrossoverKind.NOT_TOLD
+    assert "another curve: ngram on chat at concurrency 1: dataset: f → g" in curve_notes(found)
+    assert found.curves[1].crossover.kind is CrossoverKind.INSUFFICIENT_DATA
 
 
 def test_of_two_runs_that_are_the_same_the_newest_counts() -> None:
@@ -133,8 +135,8 @@ def test_of_two_runs_that_are_the_same_the_newest_counts() -> None:
         assert "measured again by ngram of results/2" in left_out.reason
 
 
-def test_what_is_invalid_or_has_no_records_is_left_out_with_the_reason() -> None:
-    failing = Lies(records=lambda point, frame: frame.assign(error_class="x") if point.arm == "ngram" else frame)
+def test_cells_that_are_invalid_or_without_records_are_left_out_with_the_reason() -> None:
+    failing = Corruptions(records=lambda point, frame: frame.assign(error_class="x") if point.arm == "ngram" else frame)
     skipped = result("results/skipped", edits={"spec.baseline": "Skip"})
     found = drawn("temperature", result("results/bad", failing), without_records(result("results/gone")), skipped)
     assert found.curves == []
@@ -198,14 +200,14 @@ def test_the_literatures_campaigns_make_one_curve_of_each_question(
     for plan in (run.plan for run in runs):
         one = replace(known, plan=plan, observed={}, points={}, launches=())
         cells = [
-            Cell(one, arm, workload, level)
+            CurveCell(one, arm, workload, level)
             for arm in plan.arms
             for workload in plan.workloads
             for level in plan.load.levels
             if not arm.is_baseline
         ]
         found.update(
-            tuple((name, value) for name, value in identity(cell).items() if name not in AGAINST[by].free)
+            tuple((name, value) for name, value in identity(cell).items() if name not in AXIS_KINDS[by].free)
             for cell in cells
         )
     assert list(found.values()) == [places] * curves_of_it
@@ -218,7 +220,7 @@ def stretched(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_requests_are_sorted_by_their_measured_length_and_pooled_over_runs() -> None:
-    lies = Lies(records=stretched)
+    lies = Corruptions(records=stretched)
     first = result("results/a", lies)
     told = next(iter(first.observed.values())).model_copy(update={"dataset_fingerprint": "g"})
     second = replace(first, uri="results/b", observed=dict.fromkeys(first.points, told))
@@ -239,7 +241,7 @@ def test_output_lengths_are_the_baselines() -> None:
     assert sum(point.pairs for point in curve.points) == 3 * 24
 
 
-def test_words_are_corrected_over_every_place_of_every_curve() -> None:
+def test_conclusions_are_corrected_over_every_place_of_every_curve() -> None:
     equal: dict[str, Any] = {
         "alpha": {"ngram": 0.0},
         "alpha_spread": 0.0,
@@ -248,14 +250,14 @@ def test_words_are_corrected_over_every_place_of_every_curve() -> None:
     }
     runs = [result(f"results/{heat}", temperature=heat, **equal) for heat in (0.0, 0.5)]
     found = drawn("temperature", *runs)
-    assert [point.standing for point in found.curves[0].points] == [Standing.INDISTINGUISHABLE] * 2
+    assert [point.conclusion for point in found.curves[0].points] == [SpeedupConclusion.INDISTINGUISHABLE] * 2
     assert found.curves[0].crossover.kind is CrossoverKind.INDISTINGUISHABLE
     few = drawn("temperature", result(repeats=2))
-    assert few.curves[0].points[0].standing is Standing.TOO_FEW_REPEATS
+    assert few.curves[0].points[0].conclusion is SpeedupConclusion.TOO_FEW_REPEATS
     assert few.comparisons == 0
 
 
-def test_a_table_shows_no_interval_that_does_not_hold_what_runs_do() -> None:
+def test_a_table_shows_no_interval_without_run_variation() -> None:
     found = drawn("temperature", result(repeats=2), at=(0.0,))
     assert "| 0 | ngram | a | 16 |" in curves_markdown(found)
     row = curves_markdown(found).split("| 16 |")[1].splitlines()[0]
@@ -266,18 +268,18 @@ def test_a_table_shows_no_interval_that_does_not_hold_what_runs_do() -> None:
     assert ",measured," in asked
 
 
-@pytest.mark.parametrize("by", AGAINST)
+@pytest.mark.parametrize("by", AXIS_KINDS)
 def test_every_axis_has_its_own_warning_and_is_read_back(by: str) -> None:
     found = drawn(by, result(prompts=6, repeats=1))
-    assert found.limits[-1] == AGAINST[by].limit
+    assert found.limits[-1] == AXIS_KINDS[by].limit
     assert Curves.from_json(found.to_json()) == found
     assert found.axis == by
 
 
 def test_a_simulation_never_joins_a_measurement() -> None:
-    simulated = result("results/s", Lies(simulated=True), temperature=0.5)
+    simulated = result("results/s", Corruptions(simulated=True), temperature=0.5)
     found = drawn("temperature", result(), simulated)
     assert len(found.curves) == 2
     assert found.simulated
     assert "Simulated." in curves_markdown(found)
-    assert run_of_world(World(prompts=6, repeats=1)).simulated is False
+    assert run_of_world(SyntheticRun(prompts=6, repeats=1)).simulated is False

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_client.dataset.diversity.greedy import greedy
-from specbench_client.dataset.diversity.selection import Comparison, pick
-from specbench_client.dataset.diversity.similarity import drawn_similarity, mean_similarity, pair_sum
-from specbench_client.dataset.diversity.swaps import refine
-from specbench_client.dataset.diversity.vectors import Vectors, unit_vectors
+from specbench_client.dataset.diversity import (
+    RandomDraws,
+    Vectors,
+    mean_similarity,
+    pair_sum,
+    random_subset_similarity,
+    refine_by_swaps,
+    select_diverse_groups,
+    select_greedily,
+    unit_vectors,
+)
 from specbench_client.errors import BadInput
 
 
@@ -47,7 +53,7 @@ def test_the_sum_over_pairs_without_the_pairs_is_the_sum_over_pairs(case: tuple[
 @settings(deadline=None)
 def test_greedy_takes_each_time_the_row_least_similar_to_those_taken(case: tuple[Vectors, int]) -> None:
     vectors, count = case
-    chosen = greedy(vectors, count)
+    chosen = select_greedily(vectors, count)
     assert len(set(chosen)) == count
     exact = vectors.astype(np.float64)
     for taken in range(1, count):
@@ -60,8 +66,8 @@ def test_greedy_takes_each_time_the_row_least_similar_to_those_taken(case: tuple
 @settings(deadline=None)
 def test_exchanges_never_make_the_set_more_alike_and_end_where_none_helps(case: tuple[Vectors, int]) -> None:
     vectors, count = case
-    chosen = greedy(vectors, count)
-    refined = refine(vectors, chosen)
+    chosen = select_greedily(vectors, count)
+    refined = refine_by_swaps(vectors, chosen)
     assert refined.settled
     assert len(set(refined.members)) == count
     before, after = naive_sum(vectors[chosen]), naive_sum(vectors[list(refined.members)])
@@ -80,7 +86,7 @@ def test_exchanges_never_make_the_set_more_alike_and_end_where_none_helps(case: 
 @settings(max_examples=60, deadline=None)
 def test_a_tiny_set_comes_as_near_to_the_optimum_as_proven(case: tuple[Vectors, int]) -> None:
     vectors, count = case
-    found = naive_sum(vectors[list(refine(vectors, greedy(vectors, count)).members)])
+    found = naive_sum(vectors[list(refine_by_swaps(vectors, select_greedily(vectors, count)).members)])
     best = min(naive_sum(vectors[list(rows)]) for rows in combinations(range(len(vectors)), count))
     assert best - 1e-6 <= found <= best + min(count, len(vectors) - count) + 1e-6
 
@@ -89,7 +95,7 @@ def test_four_of_ten_are_the_optimum_four_times_in_five() -> None:
     hits = 0
     for seed in range(50):
         vectors = vectors_of(seed, 10)
-        found = naive_sum(vectors[list(refine(vectors, greedy(vectors, 4)).members)])
+        found = naive_sum(vectors[list(refine_by_swaps(vectors, select_greedily(vectors, 4)).members)])
         best = min(naive_sum(vectors[list(rows)]) for rows in combinations(range(10), 4))
         hits += found <= best + 1e-5
     assert hits >= 40
@@ -100,22 +106,22 @@ def test_exchanges_leave_greedys_local_trap() -> None:
     better = 0
     for seed in range(20):
         vectors = vectors_of(seed, 60)
-        chosen = greedy(vectors, 12)
-        better += refine(vectors, chosen).swaps > 0
+        chosen = select_greedily(vectors, 12)
+        better += refine_by_swaps(vectors, chosen).swaps > 0
     assert better >= 10
 
 
 def test_of_rows_that_are_the_same_the_lower_is_taken() -> None:
     axes = np.eye(4, dtype=np.float32)
     vectors = unit_vectors(np.concatenate([axes, axes, axes]), [str(row) for row in range(12)])
-    assert sorted(greedy(vectors, 4)) == [0, 1, 2, 3]
-    assert refine(vectors, [0, 4, 8, 1]).members == (1, 2, 3, 8)  # 2 and 3 came, not their twins further down
+    assert sorted(select_greedily(vectors, 4)) == [0, 1, 2, 3]
+    assert refine_by_swaps(vectors, [0, 4, 8, 1]).members == (1, 2, 3, 8)  # 2 and 3 came, not their twins further down
 
 
 def test_each_group_has_its_own_selection_and_its_own_comparison() -> None:
     vectors = vectors_of(1, 80, dimensions=16)
     groups = {"first": range(40), "second": range(40, 80)}
-    found = pick(vectors, groups, 10, Comparison(50, 3))
+    found = select_diverse_groups(vectors, groups, 10, RandomDraws(50, 3))
     assert [group.group for group in found] == ["first", "second"]
     assert all(set(group.rows) <= set(groups[group.group]) for group in found)
     for group in found:
@@ -123,13 +129,13 @@ def test_each_group_has_its_own_selection_and_its_own_comparison() -> None:
         assert group.greedy is not None
         assert group.selected == pytest.approx(mean_similarity(vectors[list(group.rows)]))
         assert (group.selected or 0) <= group.greedy < group.random.low
-    assert found == pick(vectors, groups, 10, Comparison(50, 3))
+    assert found == select_diverse_groups(vectors, groups, 10, RandomDraws(50, 3))
 
 
 def test_a_single_prompt_has_no_similarity() -> None:
     vectors = vectors_of(1, 3)
     assert mean_similarity(vectors[:1]) is None
-    assert drawn_similarity(vectors, 1, 10, 0) is None
+    assert random_subset_similarity(vectors, 1, 10, 0) is None
 
 
 @pytest.mark.parametrize(("value", "word"), [(0.0, "all zeros"), (np.nan, "not finite"), (np.inf, "not finite")])

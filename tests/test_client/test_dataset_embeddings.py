@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.dataset.embeddings.cache import EmbeddingCache
-from specbench_client.dataset.embeddings.choose import Wanted, choose
-from specbench_client.dataset.embeddings.endpoint import BATCH, TRIES, Endpoint
+from specbench_client.dataset.embeddings.embedder import EmbeddingOptions, choose_embedder
+from specbench_client.dataset.embeddings.endpoint import BATCH, TRIES, EndpointEmbedder
 from specbench_client.dataset.embeddings.files import FileEmbedder
-from specbench_client.dataset.embeddings.lexical import Lexical
-from specbench_client.dataset.entries import Entry
+from specbench_client.dataset.embeddings.lexical import LexicalEmbedder
+from specbench_client.dataset.prompt_entries import PromptEntry
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.workload.reading import Prompt
+from specbench_client.workload.row_parsing import Prompt
 
 
-def entry(name: str, text: str) -> Entry:
-    return Entry(Prompt(name, None, ((Message("user", text),),)), {})
+def entry(name: str, text: str) -> PromptEntry:
+    return PromptEntry(Prompt(name, None, ((ChatMessage("user", text),),)), {})
 
 
 def quiet(done: int, total: int) -> None:
@@ -88,8 +88,8 @@ def server() -> Iterator[Server]:
     thread.join(10)
 
 
-def endpoint(server: Server, folder: Path, key: str | None = None) -> Endpoint:
-    return Endpoint(server.url, "m", key, EmbeddingCache(folder), pause=0.001)
+def endpoint(server: Server, folder: Path, key: str | None = None) -> EndpointEmbedder:
+    return EndpointEmbedder(server.url, "m", key, EmbeddingCache(folder), pause=0.001)
 
 
 def test_each_text_is_asked_once_and_comes_to_its_own_prompt(server: Server, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_one_that_stays_busy_fails_after_so_many_tries(server: Server, tmp_path:
 def test_a_text_that_is_refused_is_not_sent_again(server: Server, tmp_path: Path) -> None:
     server.always = 400
     with pytest.raises(
-        BadInput, match="HTTP 400: not now: the longest of its 1 texts has 3 characters and begins 'one'"
+        BadInput, match="HTTP 400: not now: the longest of the 1 texts has 3 characters and begins with 'one'"
     ):
         endpoint(server, tmp_path).embed([entry("p", "one")], quiet)
     assert len(server.keys) == 1
@@ -133,7 +133,7 @@ def test_a_text_that_is_refused_is_not_sent_again(server: Server, tmp_path: Path
 
 def test_nobody_at_the_address(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match=r"127\.0\.0\.1"):
-        Endpoint("http://127.0.0.1:9/v1", "m", None, EmbeddingCache(tmp_path), pause=0.001).embed(
+        EndpointEmbedder("http://127.0.0.1:9/v1", "m", None, EmbeddingCache(tmp_path), pause=0.001).embed(
             [entry("p", "x")], quiet
         )
 
@@ -142,12 +142,12 @@ def test_a_cache_that_is_no_cache_is_named(tmp_path: Path) -> None:
     (tmp_path / "embeddings.sqlite").write_text(
         "something else entirely, and long enough to be a header of no database"
     )
-    with pytest.raises(BadInput, match=r"embeddings\.sqlite: the cache of embeddings cannot be used.*--cache"):
+    with pytest.raises(BadInput, match=r"embeddings\.sqlite: the embedding cache cannot be used.*--cache"):
         EmbeddingCache(tmp_path).known("m", ["x"])
 
 
 def test_a_cache_of_two_models_under_one_name_is_refused(server: Server, tmp_path: Path) -> None:
-    EmbeddingCache(tmp_path).keep("m", {"one": np.ones(7, dtype=np.float32)})
+    EmbeddingCache(tmp_path).store("m", {"one": np.ones(7, dtype=np.float32)})
     with pytest.raises(BadInput, match="two models"):
         endpoint(server, tmp_path).embed([entry("p", "one"), entry("q", "two")], quiet)
 
@@ -177,11 +177,13 @@ def test_vectors_of_a_file_come_to_their_prompts(name: str, tmp_path: Path) -> N
     ("name", "entries", "word"),
     [
         ("v.npy", ENTRIES[:1], r"\(2, 2\) for 1 prompts"),
-        ("v.npz", [*ENTRIES, entry("z", "z")], "no embedding of 1 prompts: z"),
-        ("v.parquet", [*ENTRIES, entry("z", "z")], "no embedding of 1 prompts: z"),
+        ("v.npz", [*ENTRIES, entry("z", "z")], r"no embedding of 1 prompts \(z\)"),
+        ("v.parquet", [*ENTRIES, entry("z", "z")], r"no embedding of 1 prompts \(z\)"),
     ],
 )
-def test_a_file_without_some_prompt_is_refused(name: str, entries: list[Entry], word: str, tmp_path: Path) -> None:
+def test_a_file_without_some_prompt_is_refused(
+    name: str, entries: list[PromptEntry], word: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=word):
         FileEmbedder(written(tmp_path / name)).embed(entries, quiet)
 
@@ -201,35 +203,35 @@ def test_prompts_that_share_words_are_alike() -> None:
         "translate German to English: die Katze",
         "prove that pi is no ratio",
     ]
-    first, second, third = Lexical().embed([entry(text, text) for text in said], quiet)
+    first, second, third = LexicalEmbedder().embed([entry(text, text) for text in said], quiet)
     assert first @ second > 0.3
     assert first @ third < 0.1
 
 
 def test_token_ids_have_no_text_to_compare() -> None:
-    silent = Entry(Prompt("t", None, ((Message("user", "", (1, 2)),),)), {})
+    silent = PromptEntry(Prompt("t", None, ((ChatMessage("user", "", (1, 2)),),)), {})
     with pytest.raises(BadInput, match=r"'t' .*token ids"):
-        Lexical().embed([silent], quiet)
+        LexicalEmbedder().embed([silent], quiet)
 
 
 @pytest.mark.parametrize(
     ("wanted", "word"),
     [
-        (Wanted("http://x/v1"), "needs --model"),
-        (Wanted("local"), "needs --model"),
-        (Wanted("vectors.csv"), "give http://"),
-        (Wanted("http://x/v1", "m", "SPECBENCH_NO_SUCH_VARIABLE"), "is not set"),
+        (EmbeddingOptions("http://x/v1"), "requires --model"),
+        (EmbeddingOptions("local"), "requires --model"),
+        (EmbeddingOptions("vectors.csv"), "give http://"),
+        (EmbeddingOptions("http://x/v1", "m", "SPECBENCH_NO_SUCH_VARIABLE"), "is not set"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_what_can(wanted: Wanted, word: str) -> None:
+def test_what_cannot_be_meant_is_refused_with_what_can(wanted: EmbeddingOptions, word: str) -> None:
     with pytest.raises(BadInput, match=word):
-        choose(wanted)
+        choose_embedder(wanted)
 
 
 def test_without_the_library_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
     with pytest.raises(BadInput, match=r"specbench\[embeddings\]"):
-        choose(Wanted("local", "some-model", cache=tmp_path)).embed(ENTRIES, quiet)
+        choose_embedder(EmbeddingOptions("local", "some-model", cache=tmp_path)).embed(ENTRIES, quiet)
 
 
 def test_a_file_of_embeddings_does_not_carry_pickles(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.cli import exit_code
-from specbench_client.dataset.inspection.duplicates import LEAST_JACCARD, exact_groups, near_groups
-from specbench_client.dataset.inspection.overlap import bleu_4, copied_share
-from specbench_client.dataset.inspection.scripts import script_of
-from specbench_client.dataset.percentiles import spread
+from specbench_client.dataset.distributions import distribution
+from specbench_client.dataset.duplicates import LEAST_JACCARD, exact_groups, near_groups
+from specbench_client.dataset.inspection import bleu_4, copied_share, script_of
 
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
 
@@ -92,8 +91,8 @@ def test_bleu_against_figures_worked_by_hand() -> None:
 
 
 def test_the_spread_of_nothing_is_missing() -> None:
-    assert spread([]) is None
-    found = spread([1, 2, 3, 4])
+    assert distribution([]) is None
+    found = distribution([1, 2, 3, 4])
     assert found is not None
     assert (found.least, found.p50, found.most, found.mean, found.n) == (1, 2.5, 4, 2.5, 4)
 
@@ -143,7 +142,7 @@ def test_the_same_for_people(
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     assert inspected(tmp_path, "--embeddings", "none") == 0
     out = capsys.readouterr().out
-    for said in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 too many", "placeholders: 1 (news 1)",
+    for said in ("6 rows, 3 prompts, 4 turns", "exact duplicates: 1 redundant", "placeholders: 1 (news 1)",
                  "ids used twice: a", "no o200k tokens: tiktoken's table", "prompt is empty"):  # fmt: skip
         assert said in out
 

@@ -11,16 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.cli import exit_code
-from specbench_client.dataset.bringing import Ask, Tokenizer, bring
-from specbench_client.dataset.length.fit import DoesNotFit, Parts, fit
-from specbench_client.dataset.length.parts import Told, parts_of
-from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
-from specbench_client.dataset.length.speed_bench_way import PADDING, pad_or_truncate
+from specbench_client.dataset.length_control import (
+    PADDING,
+    ContextColumns,
+    DoesNotFit,
+    LengthRequest,
+    PromptParts,
+    TargetTokenizer,
+    adjust_lengths,
+    fit_prompt,
+    pad_or_truncate,
+    split_context,
+)
+from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput
-from specbench_client.workload.rows import Row
-from specbench_testing.rulers import SmallRuler, o200k_table
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_testing.reference_tokenizers import SmallTokenizer, o200k_table
 
-RULER = SmallRuler()
+RULER = SmallTokenizer()
 TEXTS = st.text(st.sampled_from("abcde  \n.é世🙂"), max_size=60)
 
 
@@ -35,7 +43,7 @@ def test_a_prompt_that_fits_is_near_its_length_and_only_its_context_changed(
 ) -> None:
     frame = tokens(before + after)
     try:
-        found = fit(Parts(before, context, after), target, RULER, filler)
+        found = fit_prompt(PromptParts(before, context, after), target, RULER, filler)
     except DoesNotFit:
         enough = tokens(before + "\n\n".join([context, *filler]) + after) >= target
         assert frame > target or not enough
@@ -50,17 +58,17 @@ def test_a_prompt_that_fits_is_near_its_length_and_only_its_context_changed(
 
 
 def test_a_long_context_loses_its_end_and_a_short_one_is_followed_by_others() -> None:
-    parts = Parts("", "aaa bbb ccc ddd", "\n\nwhy?")
-    assert fit(parts, 10, RULER).text == "aaa bbb ccc \n\nwhy?"
-    assert fit(parts, 14, RULER, ["eee fff"]).text == "aaa bbb ccc ddd\n\neee\n\nwhy?"
-    assert fit(parts, tokens("aaa bbb ccc ddd\n\nwhy?"), RULER).text == "aaa bbb ccc ddd\n\nwhy?"
+    parts = PromptParts("", "aaa bbb ccc ddd", "\n\nwhy?")
+    assert fit_prompt(parts, 10, RULER).text == "aaa bbb ccc \n\nwhy?"
+    assert fit_prompt(parts, 14, RULER, ["eee fff"]).text == "aaa bbb ccc ddd\n\neee\n\nwhy?"
+    assert fit_prompt(parts, tokens("aaa bbb ccc ddd\n\nwhy?"), RULER).text == "aaa bbb ccc ddd\n\nwhy?"
 
 
 def test_what_cannot_be_brought_to_the_length_says_why() -> None:
-    with pytest.raises(DoesNotFit, match="without its context it has 12 tokens"):
-        fit(Parts("", "aaa", "!" * 12), 8, RULER)
-    with pytest.raises(DoesNotFit, match="with all that could fill it up it has 3 tokens"):
-        fit(Parts("", "aaa", "!!"), 8, RULER, [])
+    with pytest.raises(DoesNotFit, match="it has 12 tokens without its context"):
+        fit_prompt(PromptParts("", "aaa", "!" * 12), 8, RULER)
+    with pytest.raises(DoesNotFit, match="it has only 3 tokens with all available filler"):
+        fit_prompt(PromptParts("", "aaa", "!!"), 8, RULER, [])
 
 
 @given(TEXTS, st.integers(1, 300))
@@ -78,46 +86,64 @@ def test_speed_benchs_way_cuts_the_instruction() -> None:
 @pytest.mark.parametrize(
     ("columns", "told", "wanted"),
     [
-        ({"context": "C", "instruction": "I"}, Told(), Parts("", "C", "\n\nI")),
-        ({"context": "{instruction}", "instruction": "{context}"}, Told(), Parts("", "{instruction}", "\n\n{context}")),
-        ({"context": "C", "instruction": "I"}, Told("{instruction}: <{context}>"), Parts("I: <", "C", ">")),
-        ({"prompt": "Read <d>C</d> now"}, Told(marks=("<d>", "</d>")), Parts("Read <d>", "C", "</d> now")),
-        ({"turns": ["<d>C"]}, Told(marks=("<d>", "C")), Parts("<d>", "", "C")),
+        ({"context": "C", "instruction": "I"}, ContextColumns(), PromptParts("", "C", "\n\nI")),
+        (
+            {"context": "{instruction}", "instruction": "{context}"},
+            ContextColumns(),
+            PromptParts("", "{instruction}", "\n\n{context}"),
+        ),
+        (
+            {"context": "C", "instruction": "I"},
+            ContextColumns("{instruction}: <{context}>"),
+            PromptParts("I: <", "C", ">"),
+        ),
+        (
+            {"prompt": "Read <d>C</d> now"},
+            ContextColumns(marks=("<d>", "</d>")),
+            PromptParts("Read <d>", "C", "</d> now"),
+        ),
+        ({"turns": ["<d>C"]}, ContextColumns(marks=("<d>", "C")), PromptParts("<d>", "", "C")),
     ],
 )
-def test_how_a_row_tells_its_context(columns: dict[str, object], told: Told, wanted: Parts) -> None:
-    assert parts_of(columns, told) == wanted
+def test_how_a_row_tells_its_context(columns: dict[str, object], told: ContextColumns, wanted: PromptParts) -> None:
+    assert split_context(columns, told) == wanted
 
 
 @pytest.mark.parametrize(
     ("columns", "told", "word"),
     [
-        ({"prompt": "all in one"}, Told(), "its column context is missing.*--marks"),
-        ({"context": "C", "instruction": 7}, Told(), "its column instruction is no text"),
-        ({"prompt": "no marks"}, Told(marks=("<d>", "</d>")), "has no '<d>'"),
-        ({"prompt": "</d> the wrong way <d>"}, Told(marks=("<d>", "</d>")), "has no '<d>' with a '</d>' after it"),
-        ({"turns": ["one", "two"]}, Told(marks=("<d>", "</d>")), "several turns have no one length"),
+        ({"prompt": "all in one"}, ContextColumns(), "its column context is missing.*--marks"),
+        ({"context": "C", "instruction": 7}, ContextColumns(), "its column instruction is not a text"),
+        ({"prompt": "no marks"}, ContextColumns(marks=("<d>", "</d>")), "does not contain '<d>'"),
+        (
+            {"prompt": "</d> the wrong way <d>"},
+            ContextColumns(marks=("<d>", "</d>")),
+            "does not contain '<d>' followed by '</d>'",
+        ),
+        ({"turns": ["one", "two"]}, ContextColumns(marks=("<d>", "</d>")), "several turns have no single length"),
     ],
 )
-def test_a_row_that_does_not_tell_it_is_told_how(columns: dict[str, object], told: Told, word: str) -> None:
+def test_a_row_that_does_not_tell_it_is_told_how(columns: dict[str, object], told: ContextColumns, word: str) -> None:
     with pytest.raises(DoesNotFit, match=word):
-        parts_of(columns, told)
+        split_context(columns, told)
 
 
 def test_templates_and_marks_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(BadInput, match="each once"):
-        Told("{context} alone")
-    with pytest.raises(BadInput, match="not empty"):
-        Told(marks=("<d>", ""))
+    with pytest.raises(BadInput, match="once each"):
+        ContextColumns("{context} alone")
+    with pytest.raises(BadInput, match="non-empty"):
+        ContextColumns(marks=("<d>", ""))
 
 
-def row(name: str, context: str, category: str = "docs") -> Row:
-    return Row(name, {"id": name, "category": category, "context": context, "instruction": "why?", "team": "blue"})
+def row(name: str, context: str, category: str = "docs") -> PromptRow:
+    return PromptRow(
+        name, {"id": name, "category": category, "context": context, "instruction": "why?", "team": "blue"}
+    )
 
 
 def test_a_short_context_is_filled_from_its_category_in_the_order_of_ids_and_never_twice() -> None:
     rows = [row("b", "bbb"), row("c", "ccc"), row("a", "aaa"), row("twin", "bbb"), row("z", "zzz", "other")]
-    written, report = bring(rows, Ask(11, Told(), fewer=True), RULER)
+    written, report = adjust_lengths(rows, LengthRequest(11, ContextColumns(), fewer=True), RULER)
     assert {one["id"]: one["prompt"] for one in written} == {
         "b": "bbb\n\nccc\n\naaa\n\nwhy?",
         "c": "ccc\n\nbbb\n\naaa\n\nwhy?",
@@ -135,12 +161,18 @@ def test_a_short_context_is_filled_from_its_category_in_the_order_of_ids_and_nev
 
 
 def test_rows_that_do_not_fit_are_refused_together() -> None:
-    with pytest.raises(BadInput, match=r"r0: its column context(.|\n)*and 2 more of 7 rows\n--allow-fewer"):
-        bring([Row(f"r{n}", {"id": f"r{n}", "prompt": "x"}) for n in range(7)], Ask(9, Told()), RULER)
+    with pytest.raises(BadInput, match=r"r0: its column context(.|\n)*and 2 more of 7 rows\nAdd --allow-fewer"):
+        adjust_lengths(
+            [PromptRow(f"r{n}", {"id": f"r{n}", "prompt": "x"}) for n in range(7)],
+            LengthRequest(9, ContextColumns()),
+            RULER,
+        )
 
 
 def test_the_targets_own_lengths_stand_beside_ours() -> None:
-    written, report = bring([row("a", "aaa bbb ccc")], Ask(9, Told()), RULER, Tokenizer(len, "abc"))
+    written, report = adjust_lengths(
+        [row("a", "aaa bbb ccc")], LengthRequest(9, ContextColumns()), RULER, TargetTokenizer(len, "abc")
+    )
     assert written[0]["target_tokens"] == len(str(written[0]["prompt"]))
     assert report.target_tokenizer is not None
     assert report.target_tokenizer.most == written[0]["target_tokens"]
@@ -149,21 +181,21 @@ def test_the_targets_own_lengths_stand_beside_ours() -> None:
 def test_without_the_table_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     with pytest.raises(BadInput, match="or give the file with --table"):
-        load_ruler()
+        load_reference_tokenizer()
     (tmp_path / "wrong").write_text("IQ== 0\n")
-    with pytest.raises(BadInput, match="its SHA-256 is another"):
-        load_ruler(tmp_path / "wrong")
+    with pytest.raises(BadInput, match="its SHA-256 differs"):
+        load_reference_tokenizer(tmp_path / "wrong")
     with pytest.raises(BadInput, match="No such file"):
-        load_ruler(tmp_path / "none")
+        load_reference_tokenizer(tmp_path / "none")
 
 
 def test_a_tokenizer_that_is_none_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     with pytest.raises(BadInput, match="No such file"):
-        load_tokenizer(tmp_path)
+        load_target_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(BadInput, match=r"is no tokenizer\.json"):
-        load_tokenizer(tmp_path)
+    with pytest.raises(BadInput, match=r"is not a valid tokenizer\.json"):
+        load_target_tokenizer(tmp_path)
 
 
 @pytest.mark.process
@@ -185,7 +217,7 @@ def test_prompts_of_real_text_have_exactly_the_tokens_asked_for(
     command = ["dataset", "prepare", str(file), "--isl", "1k", "--table", str(table), "--to", str(to), "-o", "json"]
     assert exit_code(command) == 0
     report = json.loads(capsys.readouterr().out)
-    ruler = load_ruler(table)
+    ruler = load_reference_tokenizer(table)
     for line in to.read_text().splitlines():
         prompt = json.loads(line)["prompt"]
         assert prompt.endswith("\n\nSum it up.")
@@ -200,7 +232,7 @@ def test_prompts_of_real_text_have_exactly_the_tokens_asked_for(
 @pytest.mark.process
 @pytest.mark.parametrize("text", ["naïve 🙂 世界" * 300, "short", "ends in <|endoftext|>", "x" * 999, "\n"])
 def test_speed_benchs_way_is_what_its_encoder_gives_with_no_special_tokens(text: str) -> None:
-    ruler: Any = load_ruler(o200k_table())
+    ruler: Any = load_reference_tokenizer(o200k_table())
     enough = text if len(ruler.encode(text, disallowed_special=())) >= 500 else text + "Answer now please.\n" * 500
     wanted = ruler.decode(ruler.encode(enough, disallowed_special=())[:500])
     assert pad_or_truncate(text, 500, ruler) == wanted
@@ -210,4 +242,4 @@ def test_speed_benchs_way_is_what_its_encoder_gives_with_no_special_tokens(text:
 def test_what_is_no_number_of_tokens_is_refused(isl: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text('{"prompt": "x"}\n')
     assert exit_code(["dataset", "prepare", str(tmp_path / "in.jsonl"), f"--isl={isl}", "--to", "out.jsonl"]) == 2
-    assert "give 8000 or 8k" in capsys.readouterr().err
+    assert "give for example 8000 or 8k" in capsys.readouterr().err

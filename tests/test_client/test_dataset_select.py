@@ -71,14 +71,14 @@ def test_overall_selection_and_its_table(tmp_path: Path, capsys: pytest.CaptureF
     assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), *SELECT, "--by", "all", "--to", str(to)]) == 0
     assert len(selected(to)) == 2
     out = capsys.readouterr().out
-    assert "mean cosine over all pairs, by lexical" in out
+    assert "mean cosine similarity over all pairs, by lexical" in out
     assert str(to) in out
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     to = tmp_path / "none" / "out.jsonl"
     assert exit_code(["dataset", "select", prompts(tmp_path, ROWS), *SELECT, "--to", str(to)]) == 2
-    assert "give a file in a folder that is there" in capsys.readouterr().err
+    assert "give a file in an existing, writable folder" in capsys.readouterr().err
 
 
 def test_embeddings_must_be_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

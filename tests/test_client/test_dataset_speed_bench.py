@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_client.cli import exit_code
-from specbench_client.dataset.speed_bench.origins import Origins
-from specbench_client.dataset.speed_bench.preparing import PreparationReport, prepare
-from specbench_client.dataset.speed_bench.resolvers import REFUSED, Set, resolve
-from specbench_client.dataset.speed_bench.row import PLACEHOLDER, SpeedBenchRow, Unresolved, speed_bench_row
+from specbench_client.dataset.speed_bench.preparation import PreparationReport, prepare_config
+from specbench_client.dataset.speed_bench.resolvers import UNSUPPORTED_SOURCES, ConfigRows, resolve_row
+from specbench_client.dataset.speed_bench.rows import PLACEHOLDER, SpeedBenchRow, Unresolved, parse_row
+from specbench_client.dataset.speed_bench.upstream_tables import UpstreamTables
 from specbench_client.errors import BadInput
 
 HUB = "https://huggingface.co/datasets"
@@ -33,7 +33,7 @@ def columns(source: str, src_id: str, template: str = "", turns: int = 1, **furt
 
 
 def row(source: str, src_id: str, template: str = "", turns: int = 1) -> SpeedBenchRow:
-    return speed_bench_row(columns(source, src_id, template, turns), "row 1")
+    return parse_row(columns(source, src_id, template, turns), "row 1")
 
 
 def jsonl(file: Path, rows: list[dict[str, Any]]) -> None:
@@ -88,7 +88,7 @@ RESOLVED = [
     (row(f"{HUB}/Helsinki-NLP/opus-100", "opus_de-en_0", "{question}"), ["{'de': 'Satz 0', 'en': 'Line 0'}"]),
     (row("https://github.com/mtbench101/mt-bench-101/raw/x.jsonl", "mt_1", turns=2), ["first", "second"]),
     (
-        speed_bench_row(columns(f"{HUB}/TIGER-Lab/MMLU-Pro", "law(1, 3)", turns=2, sub_category="law"), "row 1"),
+        parse_row(columns(f"{HUB}/TIGER-Lab/MMLU-Pro", "law(1, 3)", turns=2, sub_category="law"), "row 1"),
         [
             (
                 "The following are multiple choice questions (with answers) about law. Think step by step and then"
@@ -116,47 +116,47 @@ RESOLVED = [
     ("given", "turns"), RESOLVED, ids=lambda value: value.src_id if hasattr(value, "src_id") else ""
 )
 def test_a_placeholder_becomes_the_text_of_its_source(given: SpeedBenchRow, turns: list[str], sources: Path) -> None:
-    assert resolve(given, Set("qualitative", [], Origins(sources))) == turns
+    assert resolve_row(given, ConfigRows("qualitative", [], UpstreamTables(sources))) == turns
 
 
-@pytest.mark.parametrize(("name", "marker"), REFUSED.items())
+@pytest.mark.parametrize(("name", "marker"), UNSUPPORTED_SOURCES.items())
 def test_what_is_not_resolved_is_refused_with_what_does(name: str, marker: str, sources: Path) -> None:
     del name
-    with pytest.raises(Unresolved, match=r"not resolved by this version.*prepare_data\.py"):
-        resolve(row(f"{HUB}/{marker}", "x_1"), Set("qualitative", [], Origins(sources)))
+    with pytest.raises(Unresolved, match=r"not supported, because .*prepare_data\.py"):
+        resolve_row(row(f"{HUB}/{marker}", "x_1"), ConfigRows("qualitative", [], UpstreamTables(sources)))
 
 
 @pytest.mark.parametrize(
     ("given", "config", "word"),
     [
-        (row(f"{HUB}/cais/hle", "h1"), "agentic", "its config agentic tells no length"),
-        (row(f"{HUB}/TIGER-Lab/MMLU-Pro", "biology_7"), "qualitative", "holds no pair of numbers"),
-        (row(f"{HUB}/nvidia/ChatRAG-Bench", "sqa_9"), "qualitative", "chatrag-bench/sqa has 2 rows, and no row 6"),
+        (row(f"{HUB}/cais/hle", "h1"), "agentic", "its config agentic does not name a length"),
+        (row(f"{HUB}/TIGER-Lab/MMLU-Pro", "biology_7"), "qualitative", "contains no pair of numbers"),
+        (row(f"{HUB}/nvidia/ChatRAG-Bench", "sqa_9"), "qualitative", "chatrag-bench/sqa has 2 rows, so no row 6"),
         (row(f"{HUB}/cais/hle", "h9"), "qualitative", "no row whose id is 'h9'"),
         (row(f"{HUB}/abisee/cnn_dailymail", "c1"), "qualitative", "its placeholder has no template"),
         (
             row(f"{HUB}/abisee/cnn_dailymail", "c1", "{text}"),
             "qualitative",
-            "asks for 'text', and the source gives art",
+            "uses 'text', but the source only has art",
         ),
         (row(f"{HUB}/Helsinki-NLP/opus-100", "de-en_2", "{question}"), "qualitative", "NAME_LANGUAGES_NUMBER"),
-        (row(f"{HUB}/Helsinki-NLP/opus-100", "o_de-en_3", "{question}"), "qualitative", "has 3 rows, and no row 3"),
+        (row(f"{HUB}/Helsinki-NLP/opus-100", "o_de-en_3", "{question}"), "qualitative", "has 3 rows, so no row 3"),
         (row(ROLEBENCH, "rolebench", "{role_name}"), "qualitative", "NAME_FOLDER_NUMBER"),
-        (row(f"{HUB}/some/thing-new", "1"), "qualitative", "none that this version knows"),
+        (row(f"{HUB}/some/thing-new", "1"), "qualitative", "not supported by this version"),
     ],
 )
 def test_a_row_that_cannot_be_resolved_says_why(given: SpeedBenchRow, config: str, word: str, sources: Path) -> None:
     with pytest.raises(Unresolved, match=word):
-        resolve(given, Set(config, [given], Origins(sources)))
+        resolve_row(given, ConfigRows(config, [given], UpstreamTables(sources)))
 
 
 def test_a_source_of_another_layout_is_named(tmp_path: Path) -> None:
     jsonl(tmp_path / "hle/test.jsonl", [{"id": "h1", "text": "?"}])
-    with pytest.raises(Unresolved, match="HLE: a row of it has no 'question'"):
-        resolve(row(f"{HUB}/cais/hle", "h1"), Set("qualitative", [], Origins(tmp_path)))
+    with pytest.raises(Unresolved, match="HLE: a row has no 'question'"):
+        resolve_row(row(f"{HUB}/cais/hle", "h1"), ConfigRows("qualitative", [], UpstreamTables(tmp_path)))
     (tmp_path / "hle/test.jsonl").write_text("{broken\n")
     with pytest.raises(Unresolved, match="not JSON"):
-        resolve(row(f"{HUB}/cais/hle", "h1"), Set("qualitative", [], Origins(tmp_path)))
+        resolve_row(row(f"{HUB}/cais/hle", "h1"), ConfigRows("qualitative", [], UpstreamTables(tmp_path)))
 
 
 def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,10 +167,10 @@ def test_a_gated_set_says_how_to_be_let_in_and_is_asked_once(monkeypatch: pytest
         raise datasets.exceptions.DatasetNotFoundError("Dataset 'cais/hle' is a gated dataset on the Hub.")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    origins = Origins()
+    origins = UpstreamTables()
     for name in ("h1", "h2"):
-        with pytest.raises(Unresolved, match=r"is a gated dataset(.|\n)*ask for access.*HF_TOKEN.*hle/ of the folder"):
-            resolve(row(f"{HUB}/cais/hle", name), Set("qualitative", [], origins))
+        with pytest.raises(Unresolved, match=r"is a gated dataset(.|\n)*request access.*HF_TOKEN.*hle/ in the folder"):
+            resolve_row(row(f"{HUB}/cais/hle", name), ConfigRows("qualitative", [], origins))
     assert asked == [(("cais/hle", None), {"split": "test", "revision": "021a3d71f516a7ac28ceb8d284969902edf1edeb"})]
 
 
@@ -179,7 +179,7 @@ def test_files_are_loaded_by_the_datasets_library(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     file = tmp_path / "mtbench101/mt-bench-101/data.jsonl"
     jsonl(file, [{"id": n, "history": [{"user": f"turn {n}", "bot": "b"}]} for n in range(3)])
-    assert resolve(row(str(file), "mt_2"), Set("qualitative", [], Origins())) == ["turn 2"]
+    assert resolve_row(row(str(file), "mt_2"), ConfigRows("qualitative", [], UpstreamTables())) == ["turn 2"]
 
 
 def quiet(done: int, total: int) -> None:
@@ -187,10 +187,10 @@ def quiet(done: int, total: int) -> None:
 
 
 def prepared(rows: list[SpeedBenchRow], folder: Path, sources: Path) -> PreparationReport:
-    return prepare(rows, "qualitative", folder, Origins(sources), quiet)
+    return prepare_config(rows, "qualitative", folder, UpstreamTables(sources), quiet)
 
 
-WHOLE = speed_bench_row(columns("own", "1") | {"turns": ["a text"], "category": "qa"}, "row 1")
+WHOLE = parse_row(columns("own", "1") | {"turns": ["a text"], "category": "qa"}, "row 1")
 
 
 def test_every_row_is_written_and_every_gap_is_named(tmp_path: Path, sources: Path) -> None:
@@ -242,8 +242,8 @@ def test_the_command_ends_with_3_where_something_is_missing(
     command += ["--sources", str(sources), "--to", str(tmp_path / "out")]
     assert exit_code(command) == 3
     out = capsys.readouterr().out
-    assert "qualitative: 1 of 2 prompts are whole" in out
-    assert "missing 1 of CoSER (CoSER-x_1 …): not resolved by this version" in out
+    assert "qualitative: 1 of 2 prompts are complete" in out
+    assert "unresolved: 1 of CoSER (CoSER-x_1 …): not supported, because" in out
     pq.write_table(pa.Table.from_pylist(own[:1]), given)
     assert exit_code([*command, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["gaps"] == []
@@ -253,9 +253,9 @@ def test_the_command_ends_with_3_where_something_is_missing(
     ("arguments", "word"),
     [
         (["speed-bench"], "needs --config"),
-        (["speed-bench", "--config", "qualitative", "--isl", "8k"], "--isl says nothing of speed-bench"),
+        (["speed-bench", "--config", "qualitative", "--isl", "8k"], "--isl does not apply to speed-bench"),
         (["in.jsonl"], "needs --isl"),
-        (["in.jsonl", "--isl", "8k", "--config", "qualitative"], "--config says nothing of in.jsonl"),
+        (["in.jsonl", "--isl", "8k", "--config", "qualitative"], "--config does not apply to in.jsonl"),
     ],
 )
 def test_options_of_the_other_kind_are_refused(
@@ -268,14 +268,14 @@ def test_options_of_the_other_kind_are_refused(
 def test_a_folder_without_the_config_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["dataset", "prepare", "speed-bench", "--config", "throughput_1k", "--to", "out"]
     assert exit_code([*command, "--from", str(tmp_path)]) == 2
-    assert "holds no throughput_1k/*.parquet" in capsys.readouterr().err
+    assert "contains no throughput_1k/*.parquet" in capsys.readouterr().err
 
 
 def test_rows_of_something_else_are_refused() -> None:
     with pytest.raises(BadInput, match=r"row 7 has no source: give SPEED-Bench's own files"):
-        speed_bench_row(columns("x", "1") | {"source": None}, "row 7")
-    with pytest.raises(BadInput, match="turns that are no list of texts"):
-        speed_bench_row(columns("x", "1") | {"turns": [{"role": "user"}]}, "row 7")
+        parse_row(columns("x", "1") | {"source": None}, "row 7")
+    with pytest.raises(BadInput, match="turns that are not a list of strings"):
+        parse_row(columns("x", "1") | {"turns": [{"role": "user"}]}, "row 7")
 
 
 # -- HLE behind solved questions ---------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def test_few_shots_are_drawn_as_the_publishers_program_draws_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against pandas, whose `sample` that program calls, with one generator over all rows."""
-    monkeypatch.setattr(Origins, "ruler", lambda _: Letters())
+    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: Letters())
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     hle_of(tmp_path)
     rows = hle_rows(tmp_path)
@@ -325,31 +325,31 @@ def test_few_shots_are_drawn_as_the_publishers_program_draws_them(
     shown = shown[shown["image"] == ""]
     draws = np.random.default_rng(42)
 
-    of = Set("throughput_1k", rows, Origins(tmp_path))
+    of = ConfigRows("throughput_1k", rows, UpstreamTables(tmp_path))
     for name, given in zip(asked, rows, strict=True):
         last, kind = str(held.loc[name, "question"]), str(held.loc[name, "category"])
         text = f"Please answer the question below.\n\nHere are some examples of question and answer pairs in the category of {kind}:\n\n"  # noqa: E501
         while len(text) + len(last) < 1000:
             one = shown[shown["category"] == kind].sample(1, random_state=draws).iloc[0]
             text += f"Question: {one['question']}\n\nAnswer: {one['rationale']}\n\n"
-        assert resolve(given, of) == [text[: 1000 - len(last) + 1] + last]
+        assert resolve_row(given, of) == [text[: 1000 - len(last) + 1] + last]
 
 
 @pytest.mark.process
 def test_few_shots_of_a_call_that_goes_on_are_those_of_one_that_did_not_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Origins, "ruler", lambda _: Letters())
+    monkeypatch.setattr(UpstreamTables, "ruler", lambda _: Letters())
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     hle_of(tmp_path)
     rows = hle_rows(tmp_path)
-    whole = prepare(rows, "throughput_1k", tmp_path / "one", Origins(tmp_path), quiet)
-    prepare(rows, "throughput_1k", tmp_path / "two", Origins(tmp_path), quiet)
+    whole = prepare_config(rows, "throughput_1k", tmp_path / "one", UpstreamTables(tmp_path), quiet)
+    prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), quiet)
     journal = tmp_path / "two/throughput_1k/resolved.jsonl"
     lines = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(lines[::2]))
 
-    again = prepare(rows, "throughput_1k", tmp_path / "two", Origins(tmp_path), quiet)
+    again = prepare_config(rows, "throughput_1k", tmp_path / "two", UpstreamTables(tmp_path), quiet)
 
     assert (again.kept, again.resolved) == (len(lines[::2]), len(lines[1::2]))
     assert again.fingerprint == whole.fingerprint
@@ -362,4 +362,4 @@ def test_without_the_table_of_the_ruler_it_is_said_how_to_get_it(
     hle_of(tmp_path)
     given = row(f"{HUB}/cais/hle", "h1")
     with pytest.raises(Unresolved, match="give the file with --table"):
-        resolve(given, Set("throughput_1k", [given], Origins(tmp_path)))
+        resolve_row(given, ConfigRows("throughput_1k", [given], UpstreamTables(tmp_path)))

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.comparison import Standing
-from specbench_api.outcome.recommendation import Answer, Attainment, Objective, Recommendation, SloTarget
+from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.recommendation import Attainment, Objective, Recommendation, RecommendationAnswer, SloTarget
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.analysis.decision.asked import Asked
-from specbench_client.analysis.decision.recommend import recommend
-from specbench_testing.decisions import Given, plan_of, summary_of
-from specbench_testing.records import Lies, World, run_of_world
+from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_testing.decision_summaries import Given, plan_of, summary_of
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -25,46 +25,62 @@ BASE = Given("none")
 BROKEN = Given("eagle3", gain=2.0, valid=False)
 
 
-def decide(*cells: Given, asked: Asked | None = None, **told: Any) -> Recommendation:
-    return recommend(PLAN, summary_of(*cells, **told), asked or Asked())
+def decide(*cells: Given, asked: RecommendationRequest | None = None, **told: Any) -> Recommendation:
+    return recommend(PLAN, summary_of(*cells, **told), asked or RecommendationRequest())
 
 
-def answer(*cells: Given, asked: Asked | None = None) -> tuple[Answer, str | None]:
+def answer(*cells: Given, asked: RecommendationRequest | None = None) -> tuple[RecommendationAnswer, str | None]:
     (choice,) = decide(*cells, asked=asked).choices
     return choice.answer, choice.arm
 
 
-def tpot(limit_ms: float) -> Asked:
-    return Asked(targets=(SloTarget(metric="tpot_ms", limit_ms=limit_ms),))
+def tpot(limit_ms: float) -> RecommendationRequest:
+    return RecommendationRequest(targets=(SloTarget(metric="tpot_ms", limit_ms=limit_ms),))
 
 
 def test_a_drafter_that_is_clearly_faster_is_recommended_with_its_gain() -> None:
     found = decide(BASE, Given("eagle3", tps=150, gain=1.5), Given("ngram", tps=90, gain=0.9))
-    assert (found.choices[0].answer, found.choices[0].arm) == (Answer.DRAFTER, "eagle3")
-    assert found.sentence == "for throughput: eagle3 at concurrency 1, 1.50x [1.46, 1.55] the baseline's throughput"
-    assert [each.standing for each in found.candidates] == [None, Standing.BETTER, Standing.WORSE]
+    assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
+    assert found.sentence == "For throughput: use eagle3 at concurrency 1, 1.50x [1.46, 1.55] the baseline's throughput"
+    assert [each.conclusion for each in found.candidates] == [None, ChangeConclusion.BETTER, ChangeConclusion.WORSE]
 
 
-TABLE: list[tuple[str, Sequence[Given], tuple[Answer, str | None]]] = [
-    ("the simpler of two alike", [Given("eagle3", gain=1.51), Given("ngram", gain=1.5)], (Answer.DRAFTER, "ngram")),
-    ("the shorter of two", [Given("eagle3-long", gain=1.52), Given("eagle3", gain=1.5)], (Answer.DRAFTER, "eagle3")),
-    ("the better of two unlike", [Given("eagle3", gain=1.7), Given("ngram", gain=1.5)], (Answer.DRAFTER, "eagle3")),
-    ("all slower", [Given("eagle3", gain=0.8), Given("ngram", gain=0.9)], (Answer.NO_DRAFTER, "none")),
-    ("as fast, and shown to be", [Given("ngram", gain=1.0, half=0.02)], (Answer.NO_DRAFTER, "none")),
-    ("as fast, and not shown to be", [Given("ngram", gain=1.0, half=0.3)], (Answer.CANNOT_TELL, None)),
-    ("faster, and not shown to be", [Given("ngram", gain=1.2, half=0.3)], (Answer.CANNOT_TELL, None)),
-    ("a little faster, and shown to be", [Given("ngram", gain=1.02, half=0.01)], (Answer.DRAFTER, "ngram")),
-    ("too few repeats", [Given("ngram", gain=2.0, repeats=2)], (Answer.CANNOT_TELL, None)),
-    ("no interval", [Given("ngram", gain=2.0, half=None)], (Answer.CANNOT_TELL, None)),
-    ("invalid, however fast", [Given("ngram", gain=9.0, valid=False)], (Answer.CANNOT_TELL, None)),
-    ("one slower, one invalid", [Given("ngram", gain=0.8), BROKEN], (Answer.CANNOT_TELL, None)),
-    ("one faster, one invalid", [Given("ngram", gain=1.4), BROKEN], (Answer.DRAFTER, "ngram")),
-    ("the baseline alone", [], (Answer.CANNOT_TELL, None)),
+TABLE: list[tuple[str, Sequence[Given], tuple[RecommendationAnswer, str | None]]] = [
+    (
+        "the simpler of two alike",
+        [Given("eagle3", gain=1.51), Given("ngram", gain=1.5)],
+        (RecommendationAnswer.DRAFTER, "ngram"),
+    ),
+    (
+        "the shorter of two",
+        [Given("eagle3-long", gain=1.52), Given("eagle3", gain=1.5)],
+        (RecommendationAnswer.DRAFTER, "eagle3"),
+    ),
+    (
+        "the better of two unlike",
+        [Given("eagle3", gain=1.7), Given("ngram", gain=1.5)],
+        (RecommendationAnswer.DRAFTER, "eagle3"),
+    ),
+    ("all slower", [Given("eagle3", gain=0.8), Given("ngram", gain=0.9)], (RecommendationAnswer.NO_DRAFTER, "none")),
+    ("as fast, and shown to be", [Given("ngram", gain=1.0, half=0.02)], (RecommendationAnswer.NO_DRAFTER, "none")),
+    ("as fast, and not shown to be", [Given("ngram", gain=1.0, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("faster, and not shown to be", [Given("ngram", gain=1.2, half=0.3)], (RecommendationAnswer.CANNOT_TELL, None)),
+    (
+        "a little faster, and shown to be",
+        [Given("ngram", gain=1.02, half=0.01)],
+        (RecommendationAnswer.DRAFTER, "ngram"),
+    ),
+    ("too few repeats", [Given("ngram", gain=2.0, repeats=2)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("no interval", [Given("ngram", gain=2.0, half=None)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("invalid, however fast", [Given("ngram", gain=9.0, valid=False)], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("one slower, one invalid", [Given("ngram", gain=0.8), BROKEN], (RecommendationAnswer.CANNOT_TELL, None)),
+    ("one faster, one invalid", [Given("ngram", gain=1.4), BROKEN], (RecommendationAnswer.DRAFTER, "ngram")),
+    ("the baseline alone", [], (RecommendationAnswer.CANNOT_TELL, None)),
 ]
 
 
 @pytest.mark.parametrize(("cells", "said"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
-def test_each_case_has_its_answer(cells: Sequence[Given], said: tuple[Answer, str | None]) -> None:
+def test_each_case_has_its_answer(cells: Sequence[Given], said: tuple[RecommendationAnswer, str | None]) -> None:
     assert answer(BASE, *cells) == said
 
 
@@ -72,60 +88,63 @@ def test_all_invalid_is_no_recommendation_and_says_why() -> None:
     cells = [Given(arm, gain=2.0, valid=False, findings=["ClientSaturated"]) for arm in ("none", "ngram")]
     found = decide(*cells, doubts=["ClientSaturated"])
     (choice,) = found.choices
-    assert (choice.answer, choice.arm) == (Answer.CANNOT_TELL, None)
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
     assert choice.reason == "the baseline, ngram cannot be chosen: invalid (ClientSaturated)", "and not `none cannot`"
     assert found.sentence.endswith("(the run is not trustworthy)")
-    assert "The run is not trustworthy (ClientSaturated): so is this." in found.limits
+    assert "The run is not trustworthy (ClientSaturated), and neither is this recommendation." in found.limits
 
 
 def test_without_a_baseline_nothing_is_said_to_pay() -> None:
     (choice,) = decide(Given("ngram"), Given("eagle3", tps=200)).choices
-    assert (choice.answer, choice.arm) == (Answer.CANNOT_TELL, None)
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
     assert "the baseline was not measured" in choice.reason
 
 
 def test_a_simulation_is_marked_wherever_it_is_read() -> None:
     found = decide(BASE, Given("ngram", gain=1.5), simulated=True)
     assert found.simulated
-    assert found.sentence.startswith("simulated, not a measurement: ")
+    assert found.sentence.startswith("Simulated, not a measurement: for ")
     assert any("Simulated" in limit for limit in found.limits)
 
 
 def test_arms_that_are_as_good_are_named() -> None:
     (choice,) = decide(BASE, Given("eagle3", gain=1.51), Given("ngram", gain=1.5)).choices
     assert choice.tied == ["eagle3"]
-    assert "not told apart from eagle3" in choice.reason
+    assert "indistinguishable from eagle3" in choice.reason
 
 
 def test_one_bare_exclusion_of_1_among_many_comparisons_is_no_recommendation() -> None:
     others = [each for load in range(2, 14) for each in (Given("none", load), Given("ngram", load, gain=1.0))]
     bare = Given("ngram", 1, gain=1.032)
-    assert answer(BASE, bare)[0] is Answer.DRAFTER
+    assert answer(BASE, bare)[0] is RecommendationAnswer.DRAFTER
     many = decide(BASE, bare, *others)
-    assert many.choices[0].at_each_load[0].answer is Answer.CANNOT_TELL
-    assert next(each for each in many.candidates if each.gain and each.gain.value == 1.032).standing is Standing.UNCLEAR
+    assert many.choices[0].at_each_load[0].answer is RecommendationAnswer.CANNOT_TELL
+    assert (
+        next(each for each in many.candidates if each.gain and each.gain.value == 1.032).conclusion
+        is ChangeConclusion.UNCLEAR
+    )
 
 
 def test_standings_are_those_of_the_verdict() -> None:
-    summary = run_of_world(World(prompts=12, drafters=("ngram", "slow"), step_ms={"slow": 40.0}))
+    summary = run_of_world(SyntheticRun(prompts=12, drafters=("ngram", "slow"), step_ms={"slow": 40.0}))
     assert summary.recommendation is not None
-    said = {(each.arm, each.load): each.standing for each in summary.recommendation.candidates}
-    assert [said["ngram", "1"], said["slow", "1"]] == [Standing.BETTER, Standing.WORSE]
-    assert "faster at concurrency 1" in summary.verdict
+    said = {(each.arm, each.load): each.conclusion for each in summary.recommendation.candidates}
+    assert [said["ngram", "1"], said["slow", "1"]] == [ChangeConclusion.BETTER, ChangeConclusion.WORSE]
+    assert "Use ngram at concurrency 1: " in summary.headline
     assert summary.recommendation.choices[0].arm == "ngram"
 
 
 def test_the_summary_of_a_run_has_one_and_older_summaries_are_read_without() -> None:
-    summary = run_of_world(World(prompts=12))
+    summary = run_of_world(SyntheticRun(prompts=12))
     assert summary.recommendation is not None
     assert RunSummary.from_json(summary.to_json()) == summary
     older = summary.to_dict()
     del older["recommendation"]
     assert RunSummary.model_validate(older).recommendation is None
-    nothing = run_of_world(World(prompts=12), Lies(measured=lambda _: False)).recommendation
+    nothing = run_of_world(SyntheticRun(prompts=12), Corruptions(measured=lambda _: False)).recommendation
     assert nothing is not None
     assert (nothing.sentence, nothing.choices) == (
-        "for throughput: nothing was measured (the run is not trustworthy)",
+        "For throughput: nothing was measured (the run is not trustworthy)",
         [],
     )
 
@@ -158,13 +177,13 @@ def test_only_what_meets_the_targets_is_chosen_and_at_the_largest_load_that_does
 
 def test_an_arm_that_alone_meets_the_targets_is_the_answer() -> None:
     assert answer(Given("none", tpot=40), Given("eagle3", tpot=20, gain=2.0), asked=tpot(30)) == (
-        Answer.DRAFTER,
+        RecommendationAnswer.DRAFTER,
         "eagle3",
     )
     unclear = Given("eagle3", tpot=20, gain=1.2, half=0.3)
-    assert answer(Given("none", tpot=40), unclear, asked=tpot(30)) == (Answer.DRAFTER, "eagle3")
+    assert answer(Given("none", tpot=40), unclear, asked=tpot(30)) == (RecommendationAnswer.DRAFTER, "eagle3")
     near = Given("none", tpot=30.2)
-    assert answer(near, unclear, asked=tpot(30)) == (Answer.CANNOT_TELL, None), "the miss is not shown"
+    assert answer(near, unclear, asked=tpot(30)) == (RecommendationAnswer.CANNOT_TELL, None), "the miss is not shown"
 
 
 def test_an_arm_that_meets_the_targets_and_is_slower_is_not_recommended() -> None:
@@ -173,16 +192,16 @@ def test_an_arm_that_meets_the_targets_and_is_slower_is_not_recommended() -> Non
 
 def test_where_nothing_meets_the_targets_that_is_the_answer() -> None:
     assert answer(Given("none", tpot=40), Given("eagle3", tpot=35, gain=1.5), asked=tpot(30)) == (
-        Answer.NOTHING_MEETS,
+        RecommendationAnswer.NOTHING_MEETS,
         None,
     )
 
 
 def test_a_target_whose_figure_is_missing_is_not_met() -> None:
-    asked = Asked(targets=(SloTarget(metric="ttft_ms", limit_ms=100),))
+    asked = RecommendationRequest(targets=(SloTarget(metric="ttft_ms", limit_ms=100),))
     found = decide(BASE, Given("eagle3", gain=1.5), asked=asked)
     assert {each.attainment for each in found.candidates} == {Attainment.UNKNOWN}
-    assert found.choices[0].answer is Answer.CANNOT_TELL
+    assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL
 
 
 @pytest.mark.parametrize(
@@ -212,7 +231,7 @@ def test_a_larger_load_after_a_missed_one_does_not_count_as_sustained() -> None:
 def test_up_to_which_load_is_told_of_all_loads_also_where_one_is_asked_for() -> None:
     cells = [Given("none", load, tpot=ms) for load, ms in ((1, 20), (8, 25), (32, 40))]
     targets = tpot(30).targets
-    (choice,) = decide(*cells, asked=Asked(targets=targets, load="8")).choices
+    (choice,) = decide(*cells, asked=RecommendationRequest(targets=targets, load="8")).choices
     (row,) = choice.sustained
     assert [each.load for each in choice.at_each_load] == ["8"]
     assert (row.load, row.missed_at) == ("8", "32")
@@ -221,7 +240,7 @@ def test_up_to_which_load_is_told_of_all_loads_also_where_one_is_asked_for() -> 
 def test_a_load_that_is_invalid_is_not_missed_but_not_known() -> None:
     cells = [Given("none", 1), Given("none", 8, valid=False, findings=["ClientSaturated"]), Given("none", 32)]
     (row,) = decide(*cells, asked=tpot(30)).choices[0].sustained
-    assert (row.load, row.missed_at, row.reason) == ("1", None, "not known from 8 on: invalid (ClientSaturated)")
+    assert (row.load, row.missed_at, row.reason) == ("1", None, "unknown from 8 on: invalid (ClientSaturated)")
 
 
 # Several loads
@@ -230,7 +249,7 @@ def test_a_load_that_is_invalid_is_not_missed_but_not_known() -> None:
 def test_a_baseline_that_was_lost_where_an_arm_is_best_does_not_make_that_arm_win() -> None:
     cells = [Given("none", 1, tps=50), Given("ngram", 1, tps=45, gain=0.9), Given("ngram", 32, tps=700)]
     (choice,) = decide(*cells).choices
-    assert (choice.answer, choice.arm) == (Answer.CANNOT_TELL, None)
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
 
 
 def test_an_arm_that_is_invalid_where_the_baseline_is_best_is_not_ruled_out() -> None:
@@ -240,7 +259,7 @@ def test_an_arm_that_is_invalid_where_the_baseline_is_best_is_not_ruled_out() ->
         Given("ngram", 32, tps=1400, gain=2.0, valid=False),
     ]
     (choice,) = decide(*cells).choices
-    assert (choice.answer, choice.arm) == (Answer.CANNOT_TELL, None)
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.CANNOT_TELL, None)
     assert "could not be judged at every load" in choice.reason
 
 
@@ -249,11 +268,11 @@ def test_the_answer_at_each_load_is_its_own() -> None:
     cells = [*(Given("none", load, tps=tps) for load, tps in ((1, 50), (32, 700)))]
     cells += [Given("ngram", load, tps=tps, gain=gain) for load, tps, gain in gains]
     found = decide(*cells)
-    assert found.sentence == "for throughput: no drafter pays; the baseline, at concurrency 32 (but ngram pays at 1)"
+    assert found.sentence == "For throughput: no drafter pays; use the baseline at concurrency 32 (but ngram pays at 1)"
     (choice,) = found.choices
-    assert (choice.answer, choice.arm, choice.load) == (Answer.NO_DRAFTER, "none", "32")
+    assert (choice.answer, choice.arm, choice.load) == (RecommendationAnswer.NO_DRAFTER, "none", "32")
     assert [(each.load, each.arm) for each in choice.at_each_load] == [("1", "ngram"), ("32", "none")]
-    (alone,) = decide(*cells, asked=Asked(load="1")).choices
+    (alone,) = decide(*cells, asked=RecommendationRequest(load="1")).choices
     assert (alone.arm, [each.load for each in alone.at_each_load]) == ("ngram", ["1"])
 
 
@@ -264,21 +283,21 @@ def test_each_workload_has_its_own_answer() -> None:
         for arm in ("none", "ngram")
     ]
     two = [PLAN.workloads[0].model_copy(update={"name": name}) for name in ("a", "b")]
-    found = recommend(PLAN.model_copy(update={"workloads": two}), summary_of(*cells), Asked())
+    found = recommend(PLAN.model_copy(update={"workloads": two}), summary_of(*cells), RecommendationRequest())
     assert [(each.workload, each.arm) for each in found.choices] == [("a", "ngram"), ("b", "none")]
-    assert "on a ngram at concurrency 1" in found.sentence
-    assert "on b no drafter pays" in found.sentence
+    assert "on a: use ngram at concurrency 1" in found.sentence
+    assert "on b: no drafter pays" in found.sentence
 
 
 def test_in_an_open_loop_throughput_is_the_schedules_and_latency_the_drafters() -> None:
     cells = [Given("none", 2.0, tps=200), Given("ngram", 2.0, tps=200.5, gain=1.6)]
-    assert answer(*cells)[0] is Answer.NO_DRAFTER
-    assert answer(*cells, asked=Asked(Objective.LATENCY)) == (Answer.DRAFTER, "ngram")
+    assert answer(*cells)[0] is RecommendationAnswer.NO_DRAFTER
+    assert answer(*cells, asked=RecommendationRequest(Objective.LATENCY)) == (RecommendationAnswer.DRAFTER, "ngram")
 
 
 def test_a_load_that_was_not_measured_is_refused_with_those_that_were() -> None:
     with pytest.raises(InvalidSpec, match="'4' was not measured \\(measured: 1\\)"):
-        decide(BASE, asked=Asked(load="4"))
+        decide(BASE, asked=RecommendationRequest(load="4"))
 
 
 ARMS = ("eagle3", "eagle3-long", "ngram")
@@ -310,12 +329,12 @@ def test_no_arm_is_recommended_that_is_shown_to_be_worse_or_may_not_be_chosen(
     loads = (1, 8, 32)
     cells = [Given("none", load, tps=tps, tpot=ms, valid=ok) for load, (tps, ms, ok) in zip(loads, base, strict=True)]
     targets = (SloTarget(metric="tpot_ms", limit_ms=limit),) if limit else ()
-    found = decide(*cells, *drafted, asked=Asked(objective, targets))
+    found = decide(*cells, *drafted, asked=RecommendationRequest(objective, targets))
     by_place = {(each.arm, each.load): each for each in found.candidates}
     for choice in found.choices:
         picks = [(each.arm, each.load, each.answer) for each in choice.at_each_load]
         for arm, load, said in [*picks, (choice.arm, choice.load, choice.answer)]:
-            assert (arm is None) == (said in (Answer.CANNOT_TELL, Answer.NOTHING_MEETS))
+            assert (arm is None) == (said in (RecommendationAnswer.CANNOT_TELL, RecommendationAnswer.NOTHING_MEETS))
             if arm is None or load is None:
                 continue
             picked = by_place[arm, load]
@@ -323,7 +342,11 @@ def test_no_arm_is_recommended_that_is_shown_to_be_worse_or_may_not_be_chosen(
             assert picked.attainment.within
         for each in choice.at_each_load:
             gain = by_place[each.arm, each.load].gain if each.arm else None
-            if each.answer is Answer.DRAFTER and gain is not None and gain.interval is not None:
+            if each.answer is RecommendationAnswer.DRAFTER and gain is not None and gain.interval is not None:
                 assert gain.interval.high >= 1
-        if choice.answer is Answer.DRAFTER and choice.gain is not None and choice.gain.interval is not None:
+        if (
+            choice.answer is RecommendationAnswer.DRAFTER
+            and choice.gain is not None
+            and choice.gain.interval is not None
+        ):
             assert choice.gain.interval.high >= 1

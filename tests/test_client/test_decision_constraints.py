@@ -10,20 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.launched import Fact
-from specbench_api.outcome.recommendation import Answer, Recommendation, RuleReading, RuleVerdict
-from specbench_api.outcome.summary import ArmSeen
+from specbench_api.outcome.provenance import Fact, FactName
+from specbench_api.outcome.recommendation import Recommendation, RecommendationAnswer, RuleReading, RuleVerdict
+from specbench_api.outcome.summary import ArmEnvironment
 from specbench_api.spec.drafter import Method
-from specbench_api.spec.prices import Prices
-from specbench_client.analysis.decision.asked import Asked, Constraints
-from specbench_client.analysis.decision.bills import training_cost
 from specbench_client.analysis.decision.constraints import paradigm_of
-from specbench_client.analysis.decision.recommend import recommend
-from specbench_client.analysis.decision.rules.tree import TREE
-from specbench_client.cli.pricing import prices_of
-from specbench_client.report.decision import decision_lines, decision_markdown
-from specbench_testing.decisions import Given, plan_of, summary_of
+from specbench_client.analysis.decision.costs import training_cost
+from specbench_client.analysis.decision.options import Constraints, RecommendationRequest
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.rules_of_thumb import DECISION_TREE
+from specbench_client.cli.decide import prices_from_options
+from specbench_client.documents.prices import Prices
+from specbench_client.report.text.decision import decision_lines, decision_markdown
+from specbench_testing.decision_summaries import Given, plan_of, summary_of
 
 ARMS: list[dict[str, Any]] = [
     {"name": "eagle3", "method": "eagle3", "model": "e"},
@@ -49,10 +48,10 @@ def decide(
     """gb: weights of the drafter eagle3, where its engine told them."""
     summary = summary_of(*(cells or CELLS))
     if gb is not None:
-        fact = Fact.seen(gb * 1e9, "the engine")
-        seen = ArmSeen(arm="eagle3", launches=["0-a"], facts={FactName.DRAFTER_WEIGHTS_BYTES: fact})
-        summary = summary.model_copy(update={"arms_seen": [seen]})
-    return recommend(PLAN, summary, Asked(constraints=constraints, prices=prices))
+        fact = Fact.observed(gb * 1e9, "the engine")
+        seen = ArmEnvironment(arm="eagle3", launches=["0-a"], facts={FactName.DRAFTER_WEIGHTS_BYTES: fact})
+        summary = summary.model_copy(update={"arm_environments": [seen]})
+    return recommend(PLAN, summary, RecommendationRequest(constraints=constraints, prices=prices))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +72,7 @@ def test_a_constraint_leaves_arms_out_and_the_best_of_the_others_is_chosen(
 ) -> None:
     found = decide(constraints, **told)
     (choice,) = found.choices
-    assert (choice.answer, choice.arm) == (Answer.DRAFTER, arm)
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.DRAFTER, arm)
     assert {each.arm for each in choice.at_each_load} == {arm}
     assert set(found.ruled_out) == out
     assert all(name in choice.reason for name in out)
@@ -83,19 +82,19 @@ def test_a_constraint_leaves_arms_out_and_the_best_of_the_others_is_chosen(
 def test_where_no_drafter_is_left_the_baseline_is_the_answer_and_says_why() -> None:
     found = decide(Constraints(spare_memory_gb=0), Given("none"), Given("eagle3", gain=2.0))
     (choice,) = found.choices
-    assert (choice.answer, choice.arm) == (Answer.NO_DRAFTER, "none")
-    assert choice.reason.startswith("no drafter is left; ruled out: eagle3 (takes memory of its own)")
-    assert found.sentence.startswith("for throughput, without spare memory: no drafter pays")
+    assert (choice.answer, choice.arm) == (RecommendationAnswer.NO_DRAFTER, "none")
+    assert choice.reason.startswith("no drafter is left; ruled out: eagle3 (needs memory of its own)")
+    assert found.sentence.startswith("For throughput, without spare memory: no drafter pays")
 
 
 def test_without_a_baseline_a_constraint_makes_nobody_win() -> None:
     found = decide(NO_TRAINING, Given("eagle3", gain=2.0), Given("ngram", gain=1.5))
-    assert found.choices[0].answer is Answer.CANNOT_TELL
+    assert found.choices[0].answer is RecommendationAnswer.CANNOT_TELL
 
 
-def test_what_nobody_tells_of_the_memory_is_said_and_rules_nothing_out() -> None:
+def test_unknown_memory_is_reported_and_rules_nothing_out() -> None:
     limits = decide(Constraints(spare_memory_gb=2), gb=1.8).limits
-    assert any("Whether draft, mtp fits into the spare memory is told by nobody" in each for each in limits)
+    assert any("It is not known whether draft, mtp fits into the spare memory" in each for each in limits)
 
 
 @given(st.sampled_from([each for each in Method if each not in (Method.NONE, Method.CUSTOM)]))
@@ -158,18 +157,18 @@ def test_how_a_drafter_was_trained_and_when_it_must_be_again_is_told() -> None:
 def test_hours_from_a_flag_stand_over_the_file_and_keep_what_else_it_tells(tmp_path: Path) -> None:
     file = tmp_path / "prices.yaml"
     file.write_text("trained: {eagle3: {gpuHours: 1, againWith: target}}", encoding="utf-8")
-    found = prices_of(file, {}, [], ["eagle3=24"])
+    found = prices_from_options(file, {}, [], ["eagle3=24"])
     assert found is not None
     assert (found.trained["eagle3"].gpu_hours, found.trained["eagle3"].again_with) == (24, "target")
     with pytest.raises(InvalidSpec, match="--training-gpu-hours: 'eagle3' is not ARM=HOURS"):
-        prices_of(None, {}, [], ["eagle3"])
+        prices_from_options(None, {}, [], ["eagle3"])
 
 
 # -- the decision tree -------------------------------------------------------------------------------------------------
 
 
 def tree(constraints: Constraints) -> RuleReading:
-    return next(each for each in decide(constraints).rules_of_thumb if each.rule == TREE)
+    return next(each for each in decide(constraints).rules_of_thumb if each.rule == DECISION_TREE)
 
 
 @pytest.mark.parametrize(

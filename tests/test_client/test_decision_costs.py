@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.launched import Fact
-from specbench_api.outcome.recommendation import Answer, Candidate, Objective, Recommendation, SloTarget
-from specbench_api.outcome.summary import ArmSeen
-from specbench_api.spec.prices import Prices
-from specbench_client.analysis.decision.asked import Asked
-from specbench_client.analysis.decision.recommend import recommend
+from specbench_api.outcome.provenance import Fact, FactName
+from specbench_api.outcome.recommendation import Candidate, Objective, Recommendation, RecommendationAnswer, SloTarget
+from specbench_api.outcome.summary import ArmEnvironment
+from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.documents.prices import Prices
 from specbench_client.metrics.energy import JOULES
-from specbench_testing.decisions import TOKENS, Given, figure, plan_of, summary_of
+from specbench_testing.decision_summaries import TOKENS, Given, figure, plan_of, summary_of
 
 ON_GPUS = plan_of(placement={"gpus": 4})
 PRICE = Prices(gpu_hour={"*": 2.5})
@@ -26,7 +25,7 @@ CELLS = (Given("none", tps=100), Given("eagle3", tps=160, gain=1.6))
 
 
 def decide(*cells: Given, prices: Prices = PRICE, **asked: Any) -> Recommendation:
-    return recommend(ON_GPUS, summary_of(*cells), Asked(Objective.COST, prices=prices, **asked))
+    return recommend(ON_GPUS, summary_of(*cells), RecommendationRequest(Objective.COST, prices=prices, **asked))
 
 
 def of(found: Recommendation, arm: str) -> Candidate:
@@ -48,7 +47,7 @@ def test_cost_is_the_hours_price_over_what_an_hour_gives() -> None:
     assert value(base, "cost_per_million_output_tokens") == pytest.approx(10 / 0.36)
     assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
     assert value(of(found, "eagle3"), "requests_per_hour_gained") == pytest.approx(3600 * 0.6)
-    assert (found.choices[0].answer, found.choices[0].arm) == (Answer.DRAFTER, "eagle3")
+    assert (found.choices[0].answer, found.choices[0].arm) == (RecommendationAnswer.DRAFTER, "eagle3")
     assert found.prices == "2.5 USD a GPU-hour x 4 GPUs"
     assert base.figures["cost_per_request"].unit == "USD"
 
@@ -120,28 +119,28 @@ def test_arms_that_are_cheapest_at_different_loads_are_compared_by_their_own_cos
 
 
 def test_a_price_is_looked_up_by_the_product_that_was_seen() -> None:
-    facts = {FactName.GPU: Fact.seen("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.seen(2, "s")}
-    seen = [ArmSeen(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
-    summary = summary_of(*CELLS).model_copy(update={"arms_seen": seen})
+    facts = {FactName.GPU: Fact.observed("NVIDIA H100", "s"), FactName.GPU_COUNT: Fact.observed(2, "s")}
+    seen = [ArmEnvironment(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
+    summary = summary_of(*CELLS).model_copy(update={"arm_environments": seen})
 
     def priced(prices: Prices) -> str:
-        return recommend(plan_of(drafters=[DRAFTER]), summary, Asked(prices=prices)).prices
+        return recommend(plan_of(drafters=[DRAFTER]), summary, RecommendationRequest(prices=prices)).prices
 
     assert priced(Prices(gpu_hour={"NVIDIA H100": 3.0, "*": 1.0})) == "3 USD a GPU-hour x 2 GPU NVIDIA H100"
-    with pytest.raises(InvalidSpec, match=r"has no price of NVIDIA H100 .*'NVIDIA H100'"):
+    with pytest.raises(InvalidSpec, match=r"has no price for NVIDIA H100 .*'NVIDIA H100'"):
         priced(Prices(gpu_hour={"NVIDIA A100": 1.0}))
 
 
 def test_launches_with_unlike_numbers_of_gpus_have_no_price() -> None:
     """Their median of 1.5 is not 1."""
     facts = {
-        FactName.GPU: Fact.seen("NVIDIA H100", "s"),
-        FactName.GPU_COUNT: Fact.seen(1.5, "the median of 2 launches"),
+        FactName.GPU: Fact.observed("NVIDIA H100", "s"),
+        FactName.GPU_COUNT: Fact.observed(1.5, "the median of 2 launches"),
     }
-    seen = [ArmSeen(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
-    summary = summary_of(*CELLS).model_copy(update={"arms_seen": seen})
-    with pytest.raises(InvalidSpec, match="nobody told how many GPUs"):
-        recommend(plan_of(drafters=[DRAFTER]), summary, Asked(prices=PRICE))
+    seen = [ArmEnvironment(arm=arm, launches=["0-a"], facts=facts) for arm in ("none", "eagle3")]
+    summary = summary_of(*CELLS).model_copy(update={"arm_environments": seen})
+    with pytest.raises(InvalidSpec, match="it is not known how many GPUs"):
+        recommend(plan_of(drafters=[DRAFTER]), summary, RecommendationRequest(prices=PRICE))
 
 
 DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
@@ -150,7 +149,7 @@ DRAFTER = {"name": "eagle3", "method": "eagle3", "model": "e"}
 @pytest.mark.parametrize(
     ("prices", "said"),
     [
-        (Prices(), r"prices.gpuHour: has no price of a GPU"),
+        (Prices(), r"prices.gpuHour: has no price for a GPU"),
         (Prices(gpu_hour={"*": 1.0}, training={"medusa": 5}), r"prices.training.medusa: the run has no such arm"),
         (Prices(gpu_hour={"*": 1.0}, training={"eagle3": 5}), r"prices.requestsUntilRetrain: needed for the training"),
     ],
@@ -161,16 +160,19 @@ def test_what_is_lacking_is_named(prices: Prices, said: str) -> None:
 
 
 def test_cost_without_prices_and_gpus_without_a_number_are_refused() -> None:
-    with pytest.raises(InvalidSpec, match="none are shipped"):
-        recommend(ON_GPUS, summary_of(*CELLS), Asked(Objective.COST))
-    with pytest.raises(InvalidSpec, match="nobody told how many GPUs"):
-        recommend(plan_of(), summary_of(*CELLS), Asked(prices=PRICE))
+    with pytest.raises(InvalidSpec, match="there are no defaults"):
+        recommend(ON_GPUS, summary_of(*CELLS), RecommendationRequest(Objective.COST))
+    with pytest.raises(InvalidSpec, match="it is not known how many GPUs"):
+        recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=PRICE))
     told = PRICE.model_copy(update={"gpus": 8})
-    assert recommend(plan_of(), summary_of(*CELLS), Asked(prices=told)).prices == "2.5 USD a GPU-hour x 8 GPUs"
+    assert (
+        recommend(plan_of(), summary_of(*CELLS), RecommendationRequest(prices=told)).prices
+        == "2.5 USD a GPU-hour x 8 GPUs"
+    )
 
 
 def test_prices_say_what_was_saved_whatever_the_objective() -> None:
-    found = recommend(ON_GPUS, summary_of(*CELLS), Asked(prices=PRICE))
+    found = recommend(ON_GPUS, summary_of(*CELLS), RecommendationRequest(prices=PRICE))
     assert value(of(found, "eagle3"), "cost_saved") == pytest.approx(1 - 1 / 1.6)
 
 
@@ -180,11 +182,13 @@ def test_a_price_that_no_coin_can_pay_is_refused() -> None:
         Prices(machine_hour=1e-320)
 
 
-@pytest.mark.parametrize(("joules", "said"), [(0.5, "stand in the run's report"), (None, "are missing")])
+@pytest.mark.parametrize(("joules", "said"), [(0.5, "are in the run's report"), (None, "are missing")])
 def test_joules_are_called_missing_only_where_they_are(joules: float | None, said: str) -> None:
     summary = summary_of(*CELLS)
     told = figure(joules, unit="J/token")
     cells = [each.model_copy(update={"figures": {**each.figures, JOULES: told}}) for each in summary.cells]
-    found = recommend(ON_GPUS, summary.model_copy(update={"cells": cells}), Asked(Objective.COST, prices=PRICE))
+    found = recommend(
+        ON_GPUS, summary.model_copy(update={"cells": cells}), RecommendationRequest(Objective.COST, prices=PRICE)
+    )
     (limit,) = [each for each in found.limits if each.startswith("Joules")]
     assert said in limit

@@ -1,4 +1,4 @@
-"""Ratios with intervals: their p-values are those of the verdict, and their quotients hold what they say."""
+"""Ratios with intervals: p-values agree with the conclusion, and quotients combine both intervals."""
 
 from __future__ import annotations
 
@@ -9,48 +9,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.recommendation import Answer
-from specbench_client.analysis.decision.asked import Asked
-from specbench_client.analysis.decision.recommend import recommend
-from specbench_client.analysis.estimates.evidence import apart, freedom_of, mapped, p_value, quotient
-from specbench_client.analysis.estimates.speedup import SPEEDUP, speedup
+from specbench_api.outcome.recommendation import RecommendationAnswer
+from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.estimates.figure_ratios import (
+    degrees_of_freedom,
+    figure_ratio,
+    is_larger,
+    map_figure,
+    ratio_p_value,
+)
+from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.statistics.bootstrap import t_bounds
-from specbench_testing.decisions import Given, figure, plan_of, summary_of
-from specbench_testing.two_results import TwoResults
+from specbench_testing.decision_summaries import Given, figure, plan_of, summary_of
+from specbench_testing.result_pairs import TwoResults
 
 RATIOS = st.floats(0.1, 10)
 HALVES = st.floats(0.001, 1)
 
 
 @pytest.mark.parametrize(("run_noise", "spread"), [(0.0, 0.3), (0.1, 0.02)])
-def test_the_p_value_is_the_one_from_which_the_verdict_is_made(run_noise: float, spread: float) -> None:
+def test_the_p_value_is_the_one_used_for_the_conclusion(run_noise: float, spread: float) -> None:
     """With quiet runs and with noisy ones."""
     _, after = TwoResults(run_noise=run_noise, spread=spread, slower=1.6).measured(3)
     assert after.pairs is not None
-    made = speedup(SPEEDUP, after.pairs, 1)
+    made = paired_speedup(SPEEDUP, after.pairs, 1)
     assert made.p_value is not None
-    assert p_value(made.figure, freedom_of(made.figure, made.repeats, 0)) == pytest.approx(made.p_value)
+    assert ratio_p_value(made.figure, degrees_of_freedom(made.figure)) == pytest.approx(made.p_value)
 
 
 @given(RATIOS, HALVES, st.integers(1, 200))
-def test_a_p_value_is_below_5_percent_exactly_where_the_interval_excludes_1(
+def test_a_p_value_is_below_5_percent_exactly_if_the_interval_excludes_1(
     value: float, half: float, freedom: int
 ) -> None:
-    p = p_value(figure(value, half), freedom)
+    p = ratio_p_value(figure(value, half), freedom)
     assert p is not None
     if abs(abs(math.log(value)) - half) > 1e-9:
         assert (p < 0.05) == (abs(math.log(value)) > half)
 
 
-def test_freedom_is_of_repeats_or_of_prompts_within_their_categories() -> None:
-    t = figure(1.1, method="t, unit: repeat; over the values of 3 repeats")
-    within = figure(1.1, method="bootstrap, unit: prompt; 2000 resamples of 40 prompts within categories, expanded")
-    assert [freedom_of(t, 3, 4), freedom_of(within, 3, 4), freedom_of(figure(1.1), 3, 4)] == [2, 36, 39]
+def test_degrees_of_freedom_are_those_of_the_interval_else_n_minus_1() -> None:
+    unpaired = figure(1.1)
+    assert unpaired.interval is not None
+    paired = unpaired.model_copy(update={"interval": unpaired.interval.model_copy(update={"freedom": 2.5})})
+    assert [degrees_of_freedom(paired), degrees_of_freedom(unpaired)] == [2.5, 39]
 
 
 @given(RATIOS, HALVES, RATIOS, HALVES)
-def test_a_quotient_reaches_as_far_as_both_together(over: float, half: float, under: float, other: float) -> None:
-    found = quotient(figure(over, half), figure(under, other), "d")
+def test_the_interval_of_a_quotient_combines_both(over: float, half: float, under: float, other: float) -> None:
+    found = figure_ratio(figure(over, half), figure(under, other), "d")
     assert found is not None
     assert found.interval is not None
     assert found.value == pytest.approx(over / under)
@@ -59,16 +66,16 @@ def test_a_quotient_reaches_as_far_as_both_together(over: float, half: float, un
 
 
 def test_without_an_interval_or_a_value_nothing_is_made_up() -> None:
-    bare = quotient(figure(2.0, None), figure(1.0), "d")
+    bare = figure_ratio(figure(2.0, None), figure(1.0), "d")
     assert bare is not None
     assert (bare.value, bare.interval) == (2.0, None)
-    assert quotient(figure(None), figure(1.0), "d") is None
-    assert p_value(figure(2.0, None), 3) is None
-    assert not apart(figure(9.0, None), figure(1.0))
+    assert figure_ratio(figure(None), figure(1.0), "d") is None
+    assert ratio_p_value(figure(2.0, None), 3) is None
+    assert not is_larger(figure(9.0, None), figure(1.0))
 
 
 def test_a_falling_function_turns_the_bounds_around() -> None:
-    found = mapped(figure(2.0, 0.1), lambda ratio: 1 / ratio, "x", "d")
+    found = map_figure(figure(2.0, 0.1), lambda ratio: 1 / ratio, "x", "d")
     assert found.interval is not None
     assert found.value == 0.5
     assert found.interval.low < 0.5 < found.interval.high
@@ -78,7 +85,7 @@ def test_a_falling_function_turns_the_bounds_around() -> None:
 def test_the_interval_of_a_quotient_holds_the_true_one_in_95_of_100() -> None:
     """Throughputs of five repeats on both sides, t intervals each; the true quotient is known."""
     rng = np.random.default_rng(5)
-    held = 0
+    covered = 0
     for _ in range(2000):
         sides = [np.exp(rng.normal(math.log(mean), 0.05, 5)) for mean in (150.0, 100.0)]
         told = []
@@ -89,11 +96,11 @@ def test_the_interval_of_a_quotient_holds_the_true_one_in_95_of_100() -> None:
             assert made.interval is not None
             interval = made.interval.model_copy(update={"low": bounds.low, "high": bounds.high})
             told.append(made.model_copy(update={"interval": interval}))
-        found = quotient(told[0], told[1], "d")
+        found = figure_ratio(told[0], told[1], "d")
         assert found is not None
         assert found.interval is not None
-        held += found.interval.low <= 1.5 <= found.interval.high
-    assert 0.94 <= held / 2000 <= 0.99
+        covered += found.interval.low <= 1.5 <= found.interval.high
+    assert 0.94 <= covered / 2000 <= 0.99
 
 
 def drawn(rng: np.random.Generator, truth: float, arm: str, load: int) -> Given:
@@ -105,7 +112,7 @@ def drawn(rng: np.random.Generator, truth: float, arm: str, load: int) -> Given:
     return Given(arm, load, tps=100.0 * load, gain=gain, half=(bounds.high - bounds.low) / 2, repeats=4)
 
 
-def found_of(rng: np.random.Generator, truth: float) -> list[Answer]:
+def found_of(rng: np.random.Generator, truth: float) -> list[RecommendationAnswer]:
     """The answers at three loads of two arms that are `truth` times as fast."""
     arms, loads = ("eagle3", "ngram"), (1, 8, 32)
     cells = [Given("none", load, tps=100.0 * load, repeats=4) for load in loads]
@@ -117,14 +124,18 @@ def found_of(rng: np.random.Generator, truth: float) -> list[Answer]:
         else cell.model_copy(
             update={
                 "speedup": cell.speedup.model_copy(
-                    update={"interval": cell.speedup.interval.model_copy(update={"method": "t, unit: repeat"})}
+                    update={
+                        "interval": cell.speedup.interval.model_copy(
+                            update={"method": "t, unit: repeat", "freedom": 3.0}
+                        )
+                    }
                 )
             }
         )
         for cell in by_repeats
     ]
     summary = summary_of(*cells).model_copy(update={"cells": told})
-    (choice,) = recommend(plan_of(), summary, Asked()).choices
+    (choice,) = recommend(plan_of(), summary, RecommendationRequest()).choices
     return [each.answer for each in choice.at_each_load]
 
 
@@ -132,12 +143,12 @@ def found_of(rng: np.random.Generator, truth: float) -> list[Answer]:
 def test_where_no_drafter_is_faster_one_is_recommended_in_at_most_5_of_100_runs() -> None:
     """Six comparisons a run: without Holm's correction it would be one run in eight."""
     rng = np.random.default_rng(11)
-    wrong = sum(Answer.DRAFTER in found_of(rng, 1.0) for _ in range(300))
+    wrong = sum(RecommendationAnswer.DRAFTER in found_of(rng, 1.0) for _ in range(300))
     assert wrong / 300 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 300)
 
 
 @pytest.mark.draws
 def test_where_all_are_much_faster_a_drafter_is_recommended_nearly_always() -> None:
     rng = np.random.default_rng(12)
-    right = sum(found_of(rng, 1.6) == [Answer.DRAFTER] * 3 for _ in range(200))
+    right = sum(found_of(rng, 1.6) == [RecommendationAnswer.DRAFTER] * 3 for _ in range(200))
     assert right / 200 >= 0.9

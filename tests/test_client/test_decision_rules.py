@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import RuleReading, RuleVerdict
-from specbench_api.outcome.summary import ArmSeen, RunSummary
+from specbench_api.outcome.summary import ArmEnvironment, RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.analysis.decision.rules.rule import Range
-from specbench_client.analysis.decision.rules.table import RULES, readings
-from specbench_testing.decisions import Given, plan_of, summary_of
+from specbench_client.analysis.decision.rules_of_thumb import RULES, RatioRange, read_rules
+from specbench_testing.decision_summaries import Given, plan_of, summary_of
 
 PLAN = plan_of()
 AGREES, CONTRADICTS, UNCLEAR = RuleVerdict.AGREES, RuleVerdict.CONTRADICTS, RuleVerdict.UNCLEAR
@@ -25,7 +23,7 @@ DRAFT = {"name": "draft", "method": "draft_model", "model": "small"}
 
 
 def reading(rule: str, *cells: Given, plan: Plan = PLAN, summary: RunSummary | None = None) -> RuleReading:
-    return next(each for each in readings(plan, summary or summary_of(*cells)) if each.rule == rule)
+    return next(each for each in read_rules(plan, summary or summary_of(*cells)) if each.rule == rule)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +107,10 @@ def test_eagle3_is_compared_with_the_others_at_the_same_load_alone() -> None:
 @pytest.mark.parametrize(("share", "applies"), [(5, False), (20, True), (80, False)])
 def test_a_draft_models_size_is_what_the_engine_told(share: int, applies: bool) -> None:
     told: dict[str, Any] = {FactName.WEIGHTS_BYTES: 1e9, FactName.DRAFTER_WEIGHTS_BYTES: 1e9 / share}
-    seen = ArmSeen(arm="draft", launches=[], facts={name: Fact.seen(value, "s") for name, value in told.items()})
-    summary = summary_of(Given("draft", gain=1.5)).model_copy(update={"arms_seen": [seen]})
+    seen = ArmEnvironment(
+        arm="draft", launches=[], facts={name: Fact.observed(value, "s") for name, value in told.items()}
+    )
+    summary = summary_of(Given("draft", gain=1.5)).model_copy(update={"arm_environments": [seen]})
     found = reading("draft-model-size", plan=plan_of([DRAFT]), summary=summary)
     assert bool(found.cases) == applies
 
@@ -127,7 +127,7 @@ def test_each_rule_has_a_name_of_its_own_a_source_and_a_way_to_be_judged_or_a_re
 def test_a_range_agrees_with_what_lies_in_it_and_contradicts_what_lies_beside_it(
     low: float, width: float, at: float, half: float
 ) -> None:
-    found = Range(low, low + width, "w").verdict(at - half, at + half)
+    found = RatioRange(low, low + width, "w").verdict(at - half, at + half)
     if found is AGREES:
         assert low <= at <= low + width
     if found is CONTRADICTS:

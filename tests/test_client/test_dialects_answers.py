@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.spec.engine import IMITATED, DialectName, Engine, EngineKind
+from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.chat import Message
-from specbench_client.dialects.dialect import Ask, BadAnswer, Chunk, Dialect, Identity
-from specbench_client.dialects.table import BY_NAME, DIALECTS, dialect_of
-from specbench_client.slices import SLICE, finish
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import CHUNKS_PER_SLICE, run_to_completion
+from specbench_client.dialects.dialect import AnswerChunk, BadAnswer, CompletionRequest, Dialect, EngineIdentity
+from specbench_client.dialects.table import DIALECTS, DIALECTS_BY_NAME, dialect_of
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.sse import Event
-from specbench_testing.wires import Decoded, Step, as_events, llama, sglang, tensorrt_llm, vllm
+from specbench_client.transport.sse import SseEvent
+from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
@@ -27,19 +27,19 @@ TENSORRT_LLM = DIALECTS[EngineKind.TENSORRT_LLM]
 ALL = pytest.mark.parametrize(
     "dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM], ids=["vllm", "llama.cpp", "sglang", "tensorrt-llm"]
 )
-ASK = Ask(
+ASK = CompletionRequest(
     model="m",
-    messages=(Message("system", "be brief"), Message("user", "hi")),
+    messages=(ChatMessage("system", "be brief"), ChatMessage("user", "hi")),
     sampling=Sampling(temperature=0.5, top_p=0.9, seed=1),
     output=Output(max_tokens=32, ignore_eos=True),
     seed=99,
 )
-THREE = Decoded((Step(), Step(2, 1)))
+THREE = DecodedAnswer((StreamStep(), StreamStep(2, 1)))
 
 
 def refusal(dialect: Dialect, chunks: list[dict[str, Any]], *, done: bool = True) -> tuple[ErrorClass, str]:
     with pytest.raises(BadAnswer) as caught:
-        finish(dialect.read(as_events(chunks, done=done), drafting=True))
+        run_to_completion(dialect.read(as_events(chunks, done=done), drafting=True))
     return caught.value.error_class, str(caught.value)
 
 
@@ -59,7 +59,7 @@ def test_an_endpoint_speaks_what_it_is_said_to_speak(name: DialectName) -> None:
     assert dialect_of(engine).kind is EngineKind.EXTERNAL
 
 
-@pytest.mark.parametrize("name", IMITATED)
+@pytest.mark.parametrize("name", SIMULATED_DIALECTS)
 def test_the_simulator_speaks_whose_answers_it_imitates(name: DialectName) -> None:
     dialect = dialect_of(Engine(kind=EngineKind.SIMULATOR, dialect=name))
     assert type(dialect) is type(DIALECTS[EngineKind(str(name))])
@@ -90,18 +90,18 @@ def test_a_whole_answer_is_asked_for_without_anything_that_belongs_to_a_stream(d
     assert not {"stream_options", "timings_per_token"} & set(body)
 
 
-@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, BY_NAME[DialectName.OPENAI]])
+@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, DIALECTS_BY_NAME[DialectName.OPENAI]])
 def test_token_ids_are_sent_as_they_are_past_the_chat_template(dialect: Dialect) -> None:
-    body = dialect.body(replace(ASK, messages=(Message("user", "", (5, 6, 7)),)))
+    body = dialect.body(replace(ASK, messages=(ChatMessage("user", "", (5, 6, 7)),)))
     assert body["prompt"] == [5, 6, 7]
     assert "messages" not in body
     assert dialect.tokens_path == "/v1/completions"
 
 
-IDS = (Message("system", "be brief"), Message("user", "hi", (5, 6, 7)))
+IDS = (ChatMessage("system", "be brief"), ChatMessage("user", "hi", (5, 6, 7)))
 
 
-@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, BY_NAME[DialectName.OPENAI]])
+@pytest.mark.parametrize("dialect", [VLLM, LLAMA, SGLANG, TENSORRT_LLM, DIALECTS_BY_NAME[DialectName.OPENAI]])
 def test_what_the_client_rendered_is_sent_as_token_ids(dialect: Dialect) -> None:
     body = dialect.body(replace(ASK, messages=IDS))
     assert body["prompt"] == [5, 6, 7]
@@ -115,7 +115,7 @@ def test_an_engine_is_asked_to_keep_the_markers_of_thought_where_it_knows_how() 
         assert dialect.body(ask)["skip_special_tokens"] is False
         assert dialect.keeps_special_tokens
     assert LLAMA.body(ask)["preserved_tokens"] == ["<|channel|>"]
-    for dialect in (BY_NAME[DialectName.OPENAI], DIALECTS[EngineKind.TRANSFORMERS]):
+    for dialect in (DIALECTS_BY_NAME[DialectName.OPENAI], DIALECTS[EngineKind.TRANSFORMERS]):
         assert (dialect.body(ask), dialect.keeps_special_tokens) == (dialect.body(replace(ask, markers=())), False)
 
 
@@ -123,7 +123,7 @@ def test_chunks_of_a_completion_carry_their_text_beside_the_reason() -> None:
     chunks = vllm(THREE)
     for chunk in chunks[:-1]:
         chunk["choices"] = [{"index": 0, "text": chunk["choices"][0]["delta"]["content"], "finish_reason": "stop"}]
-    assert finish(VLLM.read(as_events(chunks), drafting=True)).text == "word " * 4
+    assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).text == "word " * 4
 
 
 def test_each_dialect_asks_for_what_tells_tokens_chunk_by_chunk() -> None:
@@ -138,7 +138,7 @@ def test_llama_is_told_not_to_keep_prompts() -> None:
 
 @ALL
 def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
-    answer = finish(dialect.read(as_events(chunks_of(dialect)), drafting=True))
+    answer = run_to_completion(dialect.read(as_events(chunks_of(dialect)), drafting=True))
     assert answer.text == "word " * 4
     assert (answer.input_tokens, answer.output_tokens) == (7, 4)
     assert answer.cached_tokens == {SGLANG: None}.get(dialect, 0), "SGLang tells of hits alone"
@@ -149,35 +149,41 @@ def test_text_times_usage_and_reason_are_read(dialect: Dialect) -> None:
 
 
 def test_tokens_without_text_are_content_when_the_engine_counts_them() -> None:
-    chunks = vllm(Decoded((Step(), Step())))
+    chunks = vllm(DecodedAnswer((StreamStep(), StreamStep())))
     chunks[3]["choices"][0]["delta"]["content"] = ""
-    assert finish(VLLM.read(as_events(chunks), drafting=False)).content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
+    assert run_to_completion(VLLM.read(as_events(chunks), drafting=False)).content == (
+        AnswerChunk(1, 1),
+        AnswerChunk(2, 1),
+        AnswerChunk(3, 1),
+    )
 
 
 def test_tokens_of_a_chunk_are_missing_where_the_engine_does_not_count_them() -> None:
-    answer = finish(VLLM.read(as_events(vllm(THREE, continuous=False)), drafting=True))
+    answer = run_to_completion(VLLM.read(as_events(vllm(THREE, continuous=False)), drafting=True))
     assert {chunk.tokens for chunk in answer.content} == {None}
     assert answer.output_tokens_client is None
     assert answer.output_tokens == 4
 
 
 def test_a_llama_token_that_ends_the_text_is_counted_on_the_chunk_that_says_so() -> None:
-    answer = finish(LLAMA.read(as_events(llama(Decoded((Step(), Step())), ends_itself=True)), drafting=False))
-    assert answer.content == (Chunk(1, 1), Chunk(2, 1), Chunk(3, 1))
+    answer = run_to_completion(
+        LLAMA.read(as_events(llama(DecodedAnswer((StreamStep(), StreamStep())), ends_itself=True)), drafting=False)
+    )
+    assert answer.content == (AnswerChunk(1, 1), AnswerChunk(2, 1), AnswerChunk(3, 1))
     assert answer.finish_reason == "stop"
 
 
 def test_llama_tokens_that_never_came_are_not_made_up() -> None:
-    chunks = llama(Decoded(tuple(Step() for _ in range(9))))
+    chunks = llama(DecodedAnswer(tuple(StreamStep() for _ in range(9))))
     del chunks[2:8]
     chunks[-1]["usage"]["completion_tokens"] = 15
-    answer = finish(LLAMA.read(as_events(chunks), drafting=False))
+    answer = run_to_completion(LLAMA.read(as_events(chunks), drafting=False))
     assert (answer.output_tokens, answer.output_tokens_client) == (15, 10)
 
 
 def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
     chunks = [{name: value for name, value in chunk.items() if name != "timings"} for chunk in llama(THREE)]
-    answer = finish(LLAMA.read(as_events(chunks), drafting=True))
+    answer = run_to_completion(LLAMA.read(as_events(chunks), drafting=True))
     assert answer.output_tokens_client == 4
     assert answer.acceptance.steps is None
 
@@ -186,7 +192,7 @@ def test_llama_without_running_totals_is_one_token_a_chunk() -> None:
 def test_reasoning_is_content_and_not_the_reply(dialect: Dialect) -> None:
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
-    answer = finish(dialect.read(as_events(chunks), drafting=True))
+    answer = run_to_completion(dialect.read(as_events(chunks), drafting=True))
     assert answer.reasoning == "hm"
     assert answer.content[0].ns == 1
     assert "hm" not in answer.text
@@ -198,13 +204,13 @@ def test_thoughts_before_the_answer_are_counted_and_calls_of_tools_are_none(dial
         chunks = chunks_of(dialect)
         for chunk, delta in zip(chunks[1:], deltas, strict=False):
             chunk["choices"][0]["delta"] = delta
-        return finish(dialect.read(as_events(chunks), drafting=True)).thought_tokens
+        return run_to_completion(dialect.read(as_events(chunks), drafting=True)).reasoning_tokens
 
     def sizes(count: int) -> int:
         """Tokens of the first chunks with text."""
         return sum(
             chunk.tokens or 0
-            for chunk in finish(dialect.read(as_events(chunks_of(dialect)), drafting=True)).content[:count]
+            for chunk in run_to_completion(dialect.read(as_events(chunks_of(dialect)), drafting=True)).content[:count]
         )
 
     assert thoughts() == 0
@@ -217,7 +223,7 @@ def test_thoughts_before_the_answer_are_counted_and_calls_of_tools_are_none(dial
 def test_thoughts_are_not_counted_where_chunks_tell_no_tokens() -> None:
     chunks = vllm(THREE, continuous=False)
     chunks[1]["choices"][0]["delta"] = {"reasoning_content": "hm"}
-    assert finish(VLLM.read(as_events(chunks), drafting=True)).thought_tokens is None
+    assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).reasoning_tokens is None
 
 
 @ALL
@@ -225,7 +231,7 @@ def test_a_character_that_was_cut_in_two_is_made_whole(dialect: Dialect) -> None
     chunks = chunks_of(dialect)
     chunks[1]["choices"][0]["delta"]["content"] = "\ud83d"
     chunks[2]["choices"][0]["delta"]["content"] = "\ude00"
-    assert finish(dialect.read(as_events(chunks), drafting=True)).text.startswith("😀")
+    assert run_to_completion(dialect.read(as_events(chunks), drafting=True)).text.startswith("😀")
 
 
 @ALL
@@ -272,7 +278,7 @@ def test_an_error_in_mid_stream_is_told_in_the_engines_words(dialect: Dialect, e
 )
 def test_a_chunk_that_is_no_chunk_is_malformed(dialect: Dialect, data: str) -> None:
     with pytest.raises(BadAnswer) as caught:
-        finish(dialect.read([Event(0, data), Event(1, "[DONE]")], drafting=True))
+        run_to_completion(dialect.read([SseEvent(0, data), SseEvent(1, "[DONE]")], drafting=True))
     assert caught.value.error_class is ErrorClass.MALFORMED
 
 
@@ -300,7 +306,7 @@ def test_no_json_makes_a_dialect_stumble(
     chunks = chunks_of(dialect)
     chunks[place:place] = strange
     try:
-        answer = finish(dialect.read(as_events(chunks), drafting=drafting))
+        answer = run_to_completion(dialect.read(as_events(chunks), drafting=drafting))
     except BadAnswer:
         return
     answer.text.encode()
@@ -316,23 +322,27 @@ def test_no_counts_make_a_dialect_stumble_or_tell_less_than_nothing(dialect: Dia
     chunks = chunks_of(dialect)
     chunks[-1]["metrics"] = {"speculative_decoding": block}
     chunks[-1]["timings"] = block
-    acceptance = finish(dialect.read(as_events(chunks), drafting=True)).acceptance
+    acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
     told = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
     assert all(count is None or count >= 0 for count in (*told, *(acceptance.step_accepted or ())))
 
 
 def test_identity_is_what_the_engine_says_and_missing_where_it_says_nothing() -> None:
     models = {"data": [{"id": "smol"}]}
-    assert VLLM.identity({"/v1/models": models, "/version": {"version": "0.33.0"}}) == Identity("smol", "0.33.0")
-    assert LLAMA.identity({"/v1/models": models, "/props": {"build_info": "b1"}}) == Identity("smol", "b1")
-    assert SGLANG.identity({"/v1/models": models, "/server_info": {"version": "0.5.23"}}) == Identity("smol", "0.5.23")
-    assert SGLANG.identity({"/model_info": {"model_path": "/m"}}) == Identity("/m")
-    assert TENSORRT_LLM.identity({"/v1/models": models, "/version": {"version": "1.2.1"}}) == Identity("smol", "1.2.1")
+    assert VLLM.identity({"/v1/models": models, "/version": {"version": "0.33.0"}}) == EngineIdentity("smol", "0.33.0")
+    assert LLAMA.identity({"/v1/models": models, "/props": {"build_info": "b1"}}) == EngineIdentity("smol", "b1")
+    assert SGLANG.identity({"/v1/models": models, "/server_info": {"version": "0.5.23"}}) == EngineIdentity(
+        "smol", "0.5.23"
+    )
+    assert SGLANG.identity({"/model_info": {"model_path": "/m"}}) == EngineIdentity("/m")
+    assert TENSORRT_LLM.identity({"/v1/models": models, "/version": {"version": "1.2.1"}}) == EngineIdentity(
+        "smol", "1.2.1"
+    )
     for dialect in (VLLM, LLAMA, SGLANG, TENSORRT_LLM):
         strange: list[Any] = [None, [], {}, {"data": []}, {"data": [3]}, {"data": [{"id": 3}]}, 3]
         for nothing in strange:
-            assert dialect.identity(dict.fromkeys(dialect.identity_paths, nothing)) == Identity()
-        assert dialect.identity({}) == Identity()
+            assert dialect.identity(dict.fromkeys(dialect.identity_paths, nothing)) == EngineIdentity()
+        assert dialect.identity({}) == EngineIdentity()
 
 
 def whole(dialect: Dialect) -> dict[str, Any]:
@@ -374,6 +384,6 @@ def test_a_whole_answer_that_cannot_be_counted_has_its_class(
 
 
 def test_a_long_answer_is_read_in_slices() -> None:
-    long = Decoded(tuple(Step() for _ in range(10 * SLICE)))
+    long = DecodedAnswer(tuple(StreamStep() for _ in range(10 * CHUNKS_PER_SLICE)))
     slices = sum(1 for _ in VLLM.read(as_events(vllm(long)), drafting=False))
     assert slices >= 10

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from specbench_api.outcome.summary import Counters
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.counters import difference
-from specbench_client.dialects.dialect import EngineCounters
-from specbench_client.dialects.prometheus import totals
+from specbench_client.dialects.dialect import EngineCounters, counter_difference
+from specbench_client.dialects.prometheus import totals_by_series
 from specbench_client.dialects.table import DIALECTS
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
@@ -101,26 +100,42 @@ def test_llama_tells_by_its_slots_whether_it_speculates(slots: object, wanted: b
 
 def test_lines_that_are_no_samples_are_passed_over() -> None:
     text = 'a 1\na{x="} 3"} 2 1700000000\n\n# a 5\nb NaN\nc +Inf\nd\ne x\n{} 3\nf 1e3\n'
-    assert totals(text) == {"a": 3.0, "f": 1000.0}
+    assert totals_by_series(text) == {"a": 3.0, "f": 1000.0}
+
+
+def test_exemplars_and_float_timestamps_do_not_change_a_value() -> None:
+    text = (
+        "# TYPE vllm:generation_tokens_total counter\n"
+        'vllm:generation_tokens_total{engine="0"} 40 # {trace_id="a # {b}"} 1.0 1700000000.123\n'
+        'vllm:generation_tokens_total{engine="1"} 60 1700000000.123\n'
+        "vllm:prompt_tokens_total 50.0 1700000000.5 # {} 3\n"
+        'vllm:e2e_bucket{le="+Inf"} 7 # {trace_id="x"} 0.67\n'
+    )
+    assert totals_by_series(text) == {
+        "vllm:generation_tokens_total": 100.0,
+        "vllm:prompt_tokens_total": 50.0,
+        "vllm:e2e_bucket": 7.0,
+    }
+    assert VLLM.counters(text) == EngineCounters(output_tokens=100, prompt_tokens=50)
 
 
 def test_a_difference_is_what_was_counted_in_between() -> None:
     after = EngineCounters(150, 60, 0, 12, 36, 25, started_s=7.5)
-    assert difference(SOME, after) == Counters(
+    assert counter_difference(SOME, after) == CounterDeltas(
         output_tokens=50, prompt_tokens=10, cached_tokens=0, draft_steps=2, drafted_tokens=6, accepted_tokens=5
     )
 
 
 def test_what_one_side_lacks_is_missing_and_not_0() -> None:
-    assert difference(EngineCounters(output_tokens=1), EngineCounters(output_tokens=3, draft_steps=4)) == Counters(
-        output_tokens=2
-    )
+    assert counter_difference(
+        EngineCounters(output_tokens=1), EngineCounters(output_tokens=3, draft_steps=4)
+    ) == CounterDeltas(output_tokens=2)
 
 
 def test_a_counter_that_went_backwards_is_a_restart() -> None:
-    assert difference(SOME, replace(SOME, output_tokens=99)).restarted
+    assert counter_difference(SOME, replace(SOME, output_tokens=99)).restarted
 
 
 def test_another_process_is_a_restart_even_where_its_counters_are_ahead() -> None:
-    assert difference(SOME, replace(SOME, output_tokens=999, started_s=8.5)).restarted
-    assert not difference(SOME, replace(SOME, started_s=None)).restarted
+    assert counter_difference(SOME, replace(SOME, output_tokens=999, started_s=8.5)).restarted
+    assert not counter_difference(SOME, replace(SOME, started_s=None)).restarted

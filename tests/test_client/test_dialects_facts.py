@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.facts import FACTS, FactName, Told
-from specbench_api.outcome.launched import Fact, Whereabouts, all_facts
+from specbench_api.outcome.provenance import FACTS, Fact, FactName, FactSource, HostFacts, merge_facts
 from specbench_api.spec.engine import EngineKind
 from specbench_client.dialects.dialect import Dialect
-from specbench_client.dialects.facts.reading import Reading, document_of, is_metrics, pages_of, read_facts
-from specbench_client.dialects.prometheus import labels
-from specbench_client.dialects.table import BY_NAME, DIALECTS, IMITATED_BY_NAME
+from specbench_client.dialects.engine_facts import FactReading, info_labels, is_metrics_page, pages_of, read_facts
+from specbench_client.dialects.prometheus import labels_by_series
+from specbench_client.dialects.table import DIALECTS, DIALECTS_BY_NAME, SIMULATED_DIALECTS_BY_NAME
 
-EVERY = {id(one): one for one in (*DIALECTS.values(), *BY_NAME.values(), *IMITATED_BY_NAME.values())}.values()
+EVERY = {
+    id(one): one for one in (*DIALECTS.values(), *DIALECTS_BY_NAME.values(), *SIMULATED_DIALECTS_BY_NAME.values())
+}.values()
 NOTHING: tuple[Any, ...] = (None, [], {}, "text", 3, {"data": []}, {"data": [None]}, [None], {"internal_states": "x"})
 
 CACHE_OF_0_32 = (  # recorded: vLLM 0.32.0 on a CPU, a baseline; labels that we do not read left out
@@ -76,7 +77,7 @@ def values(facts: Mapping[FactName, Fact]) -> dict[str, Any]:
 
 
 def test_a_vllm_tells_its_cache_by_the_labels_of_its_metrics() -> None:
-    documents = {"/v1/models": MODELS, "/version": {"version": "0.32.0"}, "/metrics": document_of(CACHE_OF_0_32)}
+    documents = {"/v1/models": MODELS, "/version": {"version": "0.32.0"}, "/metrics": info_labels(CACHE_OF_0_32)}
     facts = read(EngineKind.VLLM, documents)
     assert values(facts) == {
         "engine_version": "0.32.0",
@@ -93,10 +94,10 @@ def test_a_vllm_tells_its_cache_by_the_labels_of_its_metrics() -> None:
 
 def test_an_older_vllm_tells_its_cache_in_blocks_and_what_it_left_open_stays_open() -> None:
     page = 'vllm:cache_config_info{block_size="16",num_gpu_blocks="100",kv_cache_memory_bytes="None"} 1.0\n'
-    facts = read(EngineKind.VLLM, {"/metrics": document_of(page)})
-    assert facts[FactName.KV_CACHE_TOKENS] == Fact.seen(1600, "GET /metrics: vllm:cache_config_info")
+    facts = read(EngineKind.VLLM, {"/metrics": info_labels(page)})
+    assert facts[FactName.KV_CACHE_TOKENS] == Fact.observed(1600, "GET /metrics: vllm:cache_config_info")
     memory = facts[FactName.KV_CACHE_BYTES]
-    assert memory.reason == "GET /metrics: vllm:cache_config_info.kv_cache_memory_bytes does not tell it"
+    assert memory.reason == "GET /metrics: vllm:cache_config_info.kv_cache_memory_bytes has no usable value"
     assert facts[FactName.ENGINE_VERSION].reason == "GET /version was not answered"
 
 
@@ -137,12 +138,11 @@ def test_an_sglang_of_another_release_tells_the_same_under_other_names() -> None
     told = values(facts)
     assert (told["cuda_graphs"], told["max_model_len"], told["model"]) == (True, 4096, "m")
     missing = facts[FactName.MAX_RUNNING_REQUESTS].reason or ""
-    assert "effective_max_running_requests_per_dp is not there; GET /server_info: max_running_requests" in missing
+    assert "effective_max_running_requests_per_dp is missing; GET /server_info: max_running_requests" in missing
 
 
 def test_a_llama_server_holds_what_its_slots_hold_together() -> None:
     assert values(read(EngineKind.LLAMA_CPP, {"/props": PROPS, "/v1/models": GGUF_MODELS})) == {
-        "engine_version": "b0-unknown",
         "model": "/models/SmolLM2-135M-Instruct.F16.gguf",
         "quantization": "F16",
         "max_model_len": 2048,
@@ -150,6 +150,15 @@ def test_a_llama_server_holds_what_its_slots_hold_together() -> None:
         "kv_cache_tokens": 4096,
         "weights_bytes": 269_100_288,
     }
+
+
+@pytest.mark.parametrize(
+    ("build_info", "version"), [("b0-unknown", None), ("", None), ("b6789-0a1b2c3", "b6789-0a1b2c3")]
+)
+def test_a_llama_server_built_without_git_reports_no_version(build_info: str, version: str | None) -> None:
+    pages = {"/props": {**PROPS, "build_info": build_info}, "/v1/models": GGUF_MODELS}
+    assert values(read(EngineKind.LLAMA_CPP, pages)).get("engine_version") == version
+    assert DIALECTS[EngineKind.LLAMA_CPP].identity(pages).version == version
 
 
 def test_a_tensorrt_llm_tells_its_version_and_its_draining_metrics_are_left_alone() -> None:
@@ -184,52 +193,57 @@ def test_an_engine_that_answers_nonsense_tells_nothing_and_says_why(dialect: Dia
 
 @pytest.mark.parametrize("dialect", EVERY, ids=lambda dialect: f"{type(dialect).__name__}-{dialect.kind}")
 def test_metrics_are_read_by_label_and_only_where_the_dialect_says_they_are(dialect: Dialect) -> None:
-    pages = [page for page in pages_of(dialect.readings) if is_metrics(page)]
+    pages = [page for page in pages_of(dialect.readings) if is_metrics_page(page)]
     assert pages in ([], [dialect.metrics_path])
 
 
 def test_numbers_that_are_none_are_not_told() -> None:
-    reading = Reading(FactName.DTYPE, "/p", ("x",))
+    reading = FactReading(FactName.DTYPE, "/p", ("x",))
     for nothing in (math.nan, math.inf, "", "None", None, [None], {"a": 1}):
         assert read_facts([reading], {"/p": {"x": nothing}})[FactName.DTYPE].value is None
     for value in (0, False, "auto"):
-        assert read_facts([reading], {"/p": {"x": value}})[FactName.DTYPE] == Fact.seen(value, "GET /p: x")
+        assert read_facts([reading], {"/p": {"x": value}})[FactName.DTYPE] == Fact.observed(value, "GET /p: x")
 
 
 def test_labels_are_read_with_commas_braces_and_quotes_in_them() -> None:
     page = 'a_info{x="1,}",y="say \\"hi\\"\\\\n",z=""} 1\na_info{x="2"} 1\nb 3\n# c_info{x="1"} 1\n'
-    assert labels(page) == {"a_info": {"x": "1,}", "y": 'say "hi"\\n', "z": ""}}
+    assert labels_by_series(page) == {"a_info": {"x": "1,}", "y": 'say "hi"\\n', "z": ""}}
 
 
 # -- the whole of what was seen ----------------------------------------------------------------------------------------
 
 
 def test_every_fact_has_a_row_from_its_first_witness_or_a_reason() -> None:
-    engine = {FactName.GPU: Fact.unseen("GET /facts: gpu does not tell it"), FactName.TORCH: Fact.seen("2", "page")}
-    place = Whereabouts(facts={FactName.GPU: Fact.seen("H200", "label")}, unseen="nobody looked")
-    facts = all_facts(engine, place, "it does not tell it over HTTP")
+    engine = {
+        FactName.GPU: Fact.unknown("GET /facts: gpu has no usable value"),
+        FactName.TORCH: Fact.observed("2", "page"),
+    }
+    place = HostFacts(facts={FactName.GPU: Fact.observed("H200", "label")}, unknown_reason="nobody looked")
+    facts = merge_facts(engine, place, "it does not report it over HTTP")
     assert set(facts) == set(FACTS) == set(FactName)
-    assert facts[FactName.GPU] == Fact.seen("H200", "label")
-    assert facts[FactName.TORCH] == Fact.seen("2", "page")
+    assert facts[FactName.GPU] == Fact.observed("H200", "label")
+    assert facts[FactName.TORCH] == Fact.observed("2", "page")
     reasons = {name: fact.reason for name, fact in facts.items() if fact.value is None}
-    wanted = {Told.ENGINE: "it does not tell it over HTTP", Told.PLACE: "nobody looked"}
-    assert reasons == {name: wanted[FACTS[name].told] for name in reasons}
+    wanted = {FactSource.ENGINE: "it does not report it over HTTP", FactSource.HOST: "nobody looked"}
+    assert reasons == {name: wanted[FACTS[name].source] for name in reasons}
 
 
 def test_where_no_witness_saw_it_every_reason_is_told() -> None:
-    engine = {FactName.GPU: Fact.unseen("it has none")}
-    place = Whereabouts(facts={FactName.GPU: Fact.unseen("the node has no label")})
-    assert all_facts(engine, place, "")[FactName.GPU].reason == "it has none; the node has no label"
+    engine = {FactName.GPU: Fact.unknown("it has none")}
+    place = HostFacts(facts={FactName.GPU: Fact.unknown("the node has no label")})
+    assert merge_facts(engine, place, "")[FactName.GPU].reason == "it has none; the node has no label"
 
 
 @pytest.mark.parametrize("half", [{"value": 1}, {"reason": "x", "value": 1}, {"source": "x"}, {}, {"value": None}])
 def test_a_fact_has_a_value_with_its_source_or_a_reason(half: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="a value and its source, or no value and the reason"):
+    with pytest.raises(ValueError, match="a fact needs either value and source, or reason"):
         Fact.model_validate(half)
 
 
 def test_that_a_value_is_null_is_said_in_the_file() -> None:
-    told = Whereabouts(facts={FactName.GPU: Fact.unseen("no label"), FactName.CORES: Fact.seen(8, "node")}, unseen="-")
+    told = HostFacts(
+        facts={FactName.GPU: Fact.unknown("no label"), FactName.CORES: Fact.observed(8, "node")}, unknown_reason="-"
+    )
     written = json.loads(told.to_json())["facts"]
     assert written == {"gpu": {"value": None, "reason": "no label"}, "cores": {"value": 8, "source": "node"}}
-    assert Whereabouts.from_json(told.to_json()) == told
+    assert HostFacts.from_json(told.to_json()) == told

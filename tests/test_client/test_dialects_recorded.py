@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.counters import difference
+from specbench_client.cooperative import run_to_completion
+from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.table import DIALECTS
-from specbench_client.slices import finish
 from specbench_testing.transcripts import RECORDED, Transcript
 
 FILES = sorted(RECORDED.rglob("*.json"))
@@ -23,8 +23,8 @@ def test_there_are_recordings() -> None:
 def test_an_answer_is_read_as_the_engine_counted_it(path: Path) -> None:
     said = Transcript.read(path)
     dialect = DIALECTS[EngineKind(said.kind)]
-    answer = finish(dialect.read(said.events, drafting=said.drafting))
-    counted = difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
+    answer = run_to_completion(dialect.read(said.events, drafting=said.drafting))
+    counted = counter_difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
     assert answer.output_tokens == answer.output_tokens_client == counted.output_tokens
     assert answer.input_tokens == counted.prompt_tokens
     acceptance = answer.acceptance

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.chat import Message
-from specbench_client.dialects.dialect import Acceptance, Answer, Ask
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import run_to_completion
+from specbench_client.dialects.dialect import CompletionRequest, EngineAnswer, RequestAcceptance
 from specbench_client.dialects.sglang import SglangDialect
-from specbench_client.slices import finish
-from specbench_client.transport.exchange import Arrival
-from specbench_client.transport.sse import events
-from specbench_testing.wires import Decoded, Step, as_events, sglang
+from specbench_client.transport.exchange import ReceivedBytes
+from specbench_client.transport.sse import parse_events
+from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, sglang
 
 SGLANG = SglangDialect()
 
@@ -60,27 +60,27 @@ data: [DONE]
 the answer ends at 8 tokens."""
 
 
-def read(decoded: Decoded, *, merge: int = 1) -> Answer:
-    return finish(SGLANG.read(as_events(sglang(decoded, merge=merge)), drafting=True))
+def read(decoded: DecodedAnswer, *, merge: int = 1) -> EngineAnswer:
+    return run_to_completion(SGLANG.read(as_events(sglang(decoded, merge=merge)), drafting=True))
 
 
 @st.composite
-def decodings(draw: st.DrawFn, *, every_step_drafts: bool = True) -> Decoded:
+def decodings(draw: st.DrawFn, *, every_step_drafts: bool = True) -> DecodedAnswer:
     """Any run of steps of up to 5 drafts; the last one may be cut, as far as it accepted drafts."""
     steps = []
     for _ in range(draw(st.integers(1, 12))):
         drafted = 5 if every_step_drafts else draw(st.sampled_from([0, 5]))
-        steps.append(Step(drafted, draw(st.integers(0, drafted))))
-    return Decoded(tuple(steps), draw(st.integers(0, steps[-1].accepted)))
+        steps.append(StreamStep(drafted, draw(st.integers(0, drafted))))
+    return DecodedAnswer(tuple(steps), draw(st.integers(0, steps[-1].accepted)))
 
 
 def test_a_transcript_gives_its_figures() -> None:
-    answer = finish(SGLANG.read(events([Arrival(0, TRANSCRIPT.encode())]), drafting=True))
+    answer = run_to_completion(SGLANG.read(parse_events([ReceivedBytes(0, TRANSCRIPT.encode())]), drafting=True))
     assert answer.text == "One two three four five six seven eight"
     assert [chunk.tokens for chunk in answer.content] == [1, 4, 1, 2]
     assert (answer.input_tokens, answer.output_tokens, answer.output_tokens_client) == (9, 8, 8)
     assert (answer.cached_tokens, answer.finish_reason, answer.fingerprint) == (4, "length", None)
-    assert answer.acceptance == Acceptance(
+    assert answer.acceptance == RequestAcceptance(
         steps=3,
         draft_steps=3,
         drafted_tokens=9,
@@ -91,7 +91,7 @@ def test_a_transcript_gives_its_figures() -> None:
 
 
 def test_its_question_for_drafts_is_always_asked_and_token_ids_never() -> None:
-    body = SGLANG.body(Ask("m", (Message("user", "hi"),), Sampling(), Output(), 7))
+    body = SGLANG.body(CompletionRequest("m", (ChatMessage("user", "hi"),), Sampling(), Output(), 7))
     assert body["return_spec_tokens_details"] is True
     assert "return_token_ids" not in body
     assert SGLANG.kind is EngineKind.SGLANG
@@ -102,9 +102,9 @@ def test_health_is_asked_where_no_token_is_generated_for_it() -> None:
 
 
 @given(decodings())
-def test_every_step_is_found_from_single_chunks(decoded: Decoded) -> None:
+def test_every_step_is_found_from_single_chunks(decoded: DecodedAnswer) -> None:
     answer = read(decoded)
-    assert answer.acceptance == Acceptance(
+    assert answer.acceptance == RequestAcceptance(
         steps=len(decoded.steps),
         draft_steps=len(decoded.steps),
         drafted_tokens=5 * len(decoded.steps),
@@ -116,7 +116,7 @@ def test_every_step_is_found_from_single_chunks(decoded: Decoded) -> None:
 
 
 @given(decodings(), st.integers(2, 5))
-def test_merged_chunks_cost_the_order_of_the_steps_and_no_count(decoded: Decoded, merge: int) -> None:
+def test_merged_chunks_cost_the_order_of_the_steps_and_no_count(decoded: DecodedAnswer, merge: int) -> None:
     acceptance = read(decoded, merge=merge).acceptance
     assert (acceptance.steps, acceptance.draft_steps) == (len(decoded.steps), len(decoded.steps))
     assert acceptance.accepted_tokens == sum(decoded.delivered)
@@ -124,7 +124,7 @@ def test_merged_chunks_cost_the_order_of_the_steps_and_no_count(decoded: Decoded
 
 
 @given(decodings(every_step_drafts=False))
-def test_steps_without_drafts_are_counted_as_steps(decoded: Decoded) -> None:
+def test_steps_without_drafts_are_counted_as_steps(decoded: DecodedAnswer) -> None:
     """As under adaptive lengths of 0: verifications are fewer than steps. Which ones had drafts is not told."""
     acceptance = read(decoded).acceptance
     if not decoded.drafting:
@@ -137,7 +137,7 @@ def test_steps_without_drafts_are_counted_as_steps(decoded: Decoded) -> None:
 
 
 @given(decodings(every_step_drafts=False), st.integers(1, 5))
-def test_steps_always_hold_the_identity(decoded: Decoded, merge: int) -> None:
+def test_steps_always_hold_the_identity(decoded: DecodedAnswer, merge: int) -> None:
     acceptance = read(decoded, merge=merge).acceptance
     if acceptance.steps is None or acceptance.draft_steps is None:
         return
@@ -148,16 +148,16 @@ def test_steps_always_hold_the_identity(decoded: Decoded, merge: int) -> None:
 
 def test_a_token_that_ends_the_text_and_has_no_chunk_is_the_last_steps() -> None:
     """The reason comes instead; usage counts the token."""
-    chunks = sglang(Decoded((Step(3, 2), Step(3, 3), Step(3, 0))))
+    chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 3), StreamStep(3, 0))))
     del chunks[4]
-    answer = finish(SGLANG.read(as_events(chunks), drafting=True))
+    answer = run_to_completion(SGLANG.read(as_events(chunks), drafting=True))
     assert (answer.output_tokens, answer.output_tokens_client) == (9, 8)
     assert answer.acceptance.step_accepted == (2, 3, 0)
 
 
 def test_the_last_steps_cut_is_found_where_several_steps_accepted_as_many() -> None:
     for steps in permutations((1, 3, 3)):
-        decoded = Decoded(tuple(Step(3, accepted) for accepted in steps), cut=1)
+        decoded = DecodedAnswer(tuple(StreamStep(3, accepted) for accepted in steps), cut=1)
         assert read(decoded).acceptance.step_accepted == decoded.delivered
 
 
@@ -178,30 +178,30 @@ def block_of(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     ],
 )
 def test_proposed_drafts_are_left_out_where_the_answer_denies_them(change: dict[str, Any], wanted: int | None) -> None:
-    chunks = sglang(Decoded((Step(3, 2), Step(3, 1))))
+    chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     block_of(chunks).update(change)
-    acceptance = finish(SGLANG.read(as_events(chunks), drafting=True)).acceptance
+    acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
     assert (acceptance.drafted_tokens, acceptance.accepted_tokens, acceptance.steps) == (wanted, 3, 2)
 
 
 def test_a_histogram_that_contradicts_the_totals_is_not_believed() -> None:
-    chunks = sglang(Decoded((Step(3, 2), Step(3, 1))))
+    chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     block_of(chunks)["spec_correct_drafts_histogram"] = [0, 0, 2]
-    acceptance = finish(SGLANG.read(as_events(chunks), drafting=True)).acceptance
-    assert acceptance == Acceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
+    acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
+    assert acceptance == RequestAcceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
 
 
 def test_steps_that_the_tokens_cannot_explain_are_missing() -> None:
-    chunks = sglang(Decoded((Step(3, 3),)))
+    chunks = sglang(DecodedAnswer((StreamStep(3, 3),)))
     block_of(chunks).update(spec_verify_ct=9, spec_correct_drafts_histogram=[8, 0, 0, 1])
-    assert finish(SGLANG.read(as_events(chunks), drafting=True)).acceptance.steps is None
+    assert run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance.steps is None
 
 
 def test_a_baseline_makes_one_token_a_step_and_drafting_in_it_is_not_hidden() -> None:
-    plain = sglang(Decoded((Step(), Step())))
-    assert finish(SGLANG.read(as_events(plain), drafting=False)).acceptance == Acceptance(steps=2)
-    drafted = sglang(Decoded((Step(3, 2),)))
-    assert finish(SGLANG.read(as_events(drafted), drafting=False)).acceptance.accepted_tokens == 2
+    plain = sglang(DecodedAnswer((StreamStep(), StreamStep())))
+    assert run_to_completion(SGLANG.read(as_events(plain), drafting=False)).acceptance == RequestAcceptance(steps=2)
+    drafted = sglang(DecodedAnswer((StreamStep(3, 2),)))
+    assert run_to_completion(SGLANG.read(as_events(drafted), drafting=False)).acceptance.accepted_tokens == 2
 
 
 @given(
@@ -215,8 +215,8 @@ def test_a_baseline_makes_one_token_a_step_and_drafting_in_it_is_not_hidden() ->
 def test_no_counts_make_it_stumble_or_tell_less_than_nothing(
     counts: dict[str, Any], histogram: Any, merge: int
 ) -> None:
-    chunks = sglang(Decoded((Step(3, 2), Step(3, 0), Step(3, 1))), merge=merge)
+    chunks = sglang(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0), StreamStep(3, 1))), merge=merge)
     block_of(chunks).update(counts, spec_correct_drafts_histogram=histogram)
-    acceptance = finish(SGLANG.read(as_events(chunks), drafting=True)).acceptance
+    acceptance = run_to_completion(SGLANG.read(as_events(chunks), drafting=True)).acceptance
     told = (acceptance.steps, acceptance.draft_steps, acceptance.drafted_tokens, acceptance.accepted_tokens)
     assert all(count is None or count >= 0 for count in (*told, *(acceptance.step_accepted or ())))

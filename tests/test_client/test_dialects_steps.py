@@ -7,27 +7,27 @@ from hypothesis import strategies as st
 
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import Acceptance
+from specbench_client.cooperative import run_to_completion
+from specbench_client.dialects.dialect import RequestAcceptance
 from specbench_client.dialects.table import DIALECTS
-from specbench_client.slices import finish
-from specbench_testing.wires import Decoded, Step, as_events, llama, vllm
+from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, vllm
 
 VLLM = DIALECTS[EngineKind.SIMULATOR]
 LLAMA = DIALECTS[EngineKind.LLAMA_CPP]
 
 
 @st.composite
-def decodings(draw: st.DrawFn, *, every_step_drafts: bool = False) -> Decoded:
+def decodings(draw: st.DrawFn, *, every_step_drafts: bool = False) -> DecodedAnswer:
     """Any run of steps; the last one may be cut, as far as it accepted drafts."""
     steps = []
     for _ in range(draw(st.integers(0, 12))):
         drafted = draw(st.integers(1 if every_step_drafts else 0, 5))
-        steps.append(Step(drafted, draw(st.integers(0, drafted))))
-    return Decoded(tuple(steps), draw(st.integers(0, steps[-1].accepted)) if steps else 0)
+        steps.append(StreamStep(drafted, draw(st.integers(0, drafted))))
+    return DecodedAnswer(tuple(steps), draw(st.integers(0, steps[-1].accepted)) if steps else 0)
 
 
-def truth(decoded: Decoded, source: AcceptanceSource = AcceptanceSource.PER_STEP) -> Acceptance:
-    return Acceptance(
+def truth(decoded: DecodedAnswer, source: AcceptanceSource = AcceptanceSource.PER_STEP) -> RequestAcceptance:
+    return RequestAcceptance(
         steps=len(decoded.steps),
         draft_steps=len(decoded.drafting),
         drafted_tokens=sum(step.drafted for step in decoded.steps),
@@ -38,23 +38,23 @@ def truth(decoded: Decoded, source: AcceptanceSource = AcceptanceSource.PER_STEP
 
 
 @given(decodings())
-def test_vllm_steps_and_deliveries_are_found_from_single_chunks(decoded: Decoded) -> None:
-    answer = finish(VLLM.read(as_events(vllm(decoded)), drafting=True))
+def test_vllm_steps_and_deliveries_are_found_from_single_chunks(decoded: DecodedAnswer) -> None:
+    answer = run_to_completion(VLLM.read(as_events(vllm(decoded)), drafting=True))
     assert answer.acceptance == truth(decoded)
     assert [chunk.tokens for chunk in answer.content] == decoded.sizes
     assert answer.output_tokens == answer.output_tokens_client == decoded.output_tokens
 
 
 @given(decodings(every_step_drafts=True), st.integers(1, 5))
-def test_vllm_steps_are_found_from_merged_chunks_when_every_step_drafted(decoded: Decoded, merge: int) -> None:
-    answer = finish(VLLM.read(as_events(vllm(decoded, merge=merge)), drafting=True))
+def test_vllm_steps_are_found_from_merged_chunks_when_every_step_drafted(decoded: DecodedAnswer, merge: int) -> None:
+    answer = run_to_completion(VLLM.read(as_events(vllm(decoded, merge=merge)), drafting=True))
     assert answer.acceptance == truth(decoded)
     assert answer.output_tokens_client == decoded.output_tokens
 
 
 @given(decodings(), st.integers(1, 5), st.booleans())
-def test_vllm_steps_always_hold_the_identity(decoded: Decoded, merge: int, continuous: bool) -> None:
-    acceptance = finish(
+def test_vllm_steps_always_hold_the_identity(decoded: DecodedAnswer, merge: int, continuous: bool) -> None:
+    acceptance = run_to_completion(
         VLLM.read(as_events(vllm(decoded, merge=merge, continuous=continuous)), drafting=True)
     ).acceptance
     assert acceptance.steps is not None
@@ -66,16 +66,18 @@ def test_vllm_steps_always_hold_the_identity(decoded: Decoded, merge: int, conti
 
 
 @given(decodings(every_step_drafts=True))
-def test_vllm_summaries_give_the_same_without_the_single_steps(decoded: Decoded) -> None:
-    acceptance = finish(VLLM.read(as_events(vllm(decoded, detail="summary")), drafting=True)).acceptance
+def test_vllm_summaries_give_the_same_without_the_single_steps(decoded: DecodedAnswer) -> None:
+    acceptance = run_to_completion(VLLM.read(as_events(vllm(decoded, detail="summary")), drafting=True)).acceptance
     wanted = truth(decoded, AcceptanceSource.PER_REQUEST)
     assert (acceptance.steps, acceptance.accepted_tokens) == (wanted.steps, wanted.accepted_tokens)
     assert acceptance.step_accepted is None
 
 
 @given(decodings(), st.booleans())
-def test_llama_steps_and_deliveries_are_found_from_its_running_totals(decoded: Decoded, ends_itself: bool) -> None:
-    answer = finish(LLAMA.read(as_events(llama(decoded, ends_itself=ends_itself)), drafting=True))
+def test_llama_steps_and_deliveries_are_found_from_its_running_totals(
+    decoded: DecodedAnswer, ends_itself: bool
+) -> None:
+    answer = run_to_completion(LLAMA.read(as_events(llama(decoded, ends_itself=ends_itself)), drafting=True))
     assert answer.output_tokens == answer.output_tokens_client == decoded.output_tokens
     if ends_itself and decoded.output_tokens == 1 and decoded.steps:
         return  # not a single chunk shows where the totals jumped
@@ -83,8 +85,8 @@ def test_llama_steps_and_deliveries_are_found_from_its_running_totals(decoded: D
 
 
 @given(decodings(), st.integers(2, 3))
-def test_llama_never_tells_wrong_steps_where_characters_were_held_back(decoded: Decoded, held_back: int) -> None:
-    answer = finish(LLAMA.read(as_events(llama(decoded, held_back=held_back)), drafting=True))
+def test_llama_never_tells_wrong_steps_where_characters_were_held_back(decoded: DecodedAnswer, held_back: int) -> None:
+    answer = run_to_completion(LLAMA.read(as_events(llama(decoded, held_back=held_back)), drafting=True))
     acceptance = answer.acceptance
     assert answer.output_tokens_client == decoded.output_tokens
     if acceptance.source is AcceptanceSource.PER_STEP:
@@ -95,8 +97,10 @@ def test_llama_never_tells_wrong_steps_where_characters_were_held_back(decoded: 
 
 
 @given(decodings(), st.integers(1, 4))
-def test_without_its_own_word_vllm_acceptance_comes_from_chunks_and_says_so(decoded: Decoded, merge: int) -> None:
-    acceptance = finish(VLLM.read(as_events(vllm(decoded, detail=None, merge=merge)), drafting=True)).acceptance
+def test_without_its_own_word_vllm_acceptance_comes_from_chunks_and_says_so(decoded: DecodedAnswer, merge: int) -> None:
+    acceptance = run_to_completion(
+        VLLM.read(as_events(vllm(decoded, detail=None, merge=merge)), drafting=True)
+    ).acceptance
     assert acceptance.draft_steps is None
     assert acceptance.drafted_tokens is None
     if merge == 1:
@@ -107,40 +111,42 @@ def test_without_its_own_word_vllm_acceptance_comes_from_chunks_and_says_so(deco
 @given(st.integers(2, 40), st.integers(2, 8))
 def test_a_stream_interval_looks_like_acceptance_and_is_marked_as_read_from_chunks(tokens: int, interval: int) -> None:
     """Nothing was drafted here. The wire cannot tell; the counters can, and the analysis asks them."""
-    sizes = vllm(Decoded((Step(),) * (tokens - 1)), detail=None, merge=interval)
-    acceptance = finish(VLLM.read(as_events(sizes), drafting=True)).acceptance
+    sizes = vllm(DecodedAnswer((StreamStep(),) * (tokens - 1)), detail=None, merge=interval)
+    acceptance = run_to_completion(VLLM.read(as_events(sizes), drafting=True)).acceptance
     assert acceptance.source in (AcceptanceSource.CHUNKS, None)
     assert (acceptance.accepted_tokens is None) == (acceptance.source is None)
 
 
 def test_a_baseline_makes_one_token_a_step_and_drafts_nothing_which_is_not_0() -> None:
-    decoded = Decoded((Step(), Step(), Step()))
+    decoded = DecodedAnswer((StreamStep(), StreamStep(), StreamStep()))
     for dialect, chunks in ((VLLM, vllm(decoded, detail=None)), (LLAMA, llama(decoded))):
-        assert finish(dialect.read(as_events(chunks), drafting=False)).acceptance == Acceptance(steps=3)
+        assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == RequestAcceptance(
+            steps=3
+        )
 
 
 def test_a_drafter_that_drafted_nothing_drafted_0() -> None:
-    decoded = Decoded((Step(), Step()))
+    decoded = DecodedAnswer((StreamStep(), StreamStep()))
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
-        acceptance = finish(dialect.read(as_events(chunks), drafting=True)).acceptance
-        assert acceptance == Acceptance(2, 0, 0, 0, (), AcceptanceSource.PER_STEP)
+        acceptance = run_to_completion(dialect.read(as_events(chunks), drafting=True)).acceptance
+        assert acceptance == RequestAcceptance(2, 0, 0, 0, (), AcceptanceSource.PER_STEP)
 
 
 def test_drafting_in_a_baseline_is_not_hidden() -> None:
-    decoded = Decoded((Step(3, 2),))
+    decoded = DecodedAnswer((StreamStep(3, 2),))
     for dialect, chunks in ((VLLM, vllm(decoded)), (LLAMA, llama(decoded))):
-        assert finish(dialect.read(as_events(chunks), drafting=False)).acceptance == truth(decoded)
+        assert run_to_completion(dialect.read(as_events(chunks), drafting=False)).acceptance == truth(decoded)
 
 
 def test_single_steps_that_contradict_the_sums_are_not_believed() -> None:
-    chunks = vllm(Decoded((Step(3, 2), Step(3, 1))))
+    chunks = vllm(DecodedAnswer((StreamStep(3, 2), StreamStep(3, 1))))
     chunks[-1]["metrics"]["speculative_decoding"]["per_step_accepted"] = [2, 1, 0]
-    acceptance = finish(VLLM.read(as_events(chunks), drafting=True)).acceptance
-    assert acceptance == Acceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
+    acceptance = run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance
+    assert acceptance == RequestAcceptance(2, 2, 6, 3, None, AcceptanceSource.PER_REQUEST)
 
 
 def test_steps_that_the_tokens_cannot_explain_are_missing() -> None:
-    chunks = vllm(Decoded((Step(3, 3),)))
+    chunks = vllm(DecodedAnswer((StreamStep(3, 3),)))
     block = chunks[-1]["metrics"]["speculative_decoding"]
     block.update(num_spec_steps=9, num_accepted_draft_tokens=3, per_step_accepted=[3, *[0] * 8])
-    assert finish(VLLM.read(as_events(chunks), drafting=True)).acceptance.steps is None
+    assert run_to_completion(VLLM.read(as_events(chunks), drafting=True)).acceptance.steps is None

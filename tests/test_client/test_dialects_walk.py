@@ -1,4 +1,4 @@
-"""Which engine's answers tell where each step stood: the table of docs/slices.md, from streams as engines send them."""
+"""Which engines' steps can be located: the table of docs/research/breakdown.md, from streams as engines send them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import numpy as np
 import pytest
 
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import Answer
+from specbench_client.cooperative import run_to_completion
+from specbench_client.dialects.dialect import EngineAnswer
 from specbench_client.dialects.table import DIALECTS
-from specbench_client.metrics.walk import Answers, Walk, walks
-from specbench_client.slices import finish
+from specbench_client.metrics.step_positions import StepLists, Walk, locate_steps
+from specbench_testing.engine_streams import DecodedAnswer, StreamStep, as_events, llama, sglang, tensorrt_llm, vllm
 from specbench_testing.transcripts import RECORDED, Transcript
-from specbench_testing.wires import Decoded, Step, as_events, llama, sglang, tensorrt_llm, vllm
 
-ALWAYS = Decoded((Step(3, 2), Step(3, 0), Step(3, 3), Step(3, 1)), cut=1)
-SOMETIMES = Decoded((Step(3, 2), Step(), Step(), Step(3, 3)))
+ALWAYS = DecodedAnswer((StreamStep(3, 2), StreamStep(3, 0), StreamStep(3, 3), StreamStep(3, 1)), cut=1)
+SOMETIMES = DecodedAnswer((StreamStep(3, 2), StreamStep(), StreamStep(), StreamStep(3, 3)))
 """As a look-up drafts: two steps had no drafts."""
 
 
-def walked(answer: Answer) -> Walk | None:
+def walked(answer: EngineAnswer) -> Walk | None:
     told, accepted = [chunk.tokens for chunk in answer.content], answer.acceptance.step_accepted
     steps, tokens = (
         np.array([np.nan if one is None else one]) for one in (answer.acceptance.steps, answer.output_tokens)
     )
     listed = None if accepted is None else np.array(accepted, dtype=np.float64)
     chunks_told = np.array(told, dtype=np.float64)
-    lists = Answers([listed], [chunks_told], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
-    (walk,) = walks(lists)
+    lists = StepLists([listed], [chunks_told], steps, tokens, np.array([7.0]), np.array([0.0]), np.array([True]))
+    (walk,) = locate_steps(lists)
     return walk
 
 
@@ -45,7 +45,7 @@ def walked(answer: Answer) -> Walk | None:
 )
 def test_steps_are_placed_where_the_page_says(kind: EngineKind, stream: Any, placed: tuple[bool, bool]) -> None:
     for decoded, told in zip((ALWAYS, SOMETIMES), placed, strict=True):
-        walk = walked(finish(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
+        walk = walked(run_to_completion(DIALECTS[kind].read(as_events(stream(decoded)), drafting=True)))
         assert (walk is not None) is told
         if walk is not None:
             assert walk[3:].sum(axis=1).tolist() == [len(decoded.steps), decoded.output_tokens - 1]
@@ -58,7 +58,7 @@ RECORDINGS = [path for path in sorted(RECORDED.rglob("*.json")) if Transcript.re
 def test_every_step_of_a_real_engines_answer_is_placed_and_adds_up(path: Path) -> None:
     """Of vLLM's and the research runtime's; also where an n-gram left most steps without drafts."""
     said = Transcript.read(path)
-    answer = finish(DIALECTS[EngineKind(said.kind)].read(said.events, drafting=True))
+    answer = run_to_completion(DIALECTS[EngineKind(said.kind)].read(said.events, drafting=True))
     walk, steps, listed = walked(answer), answer.acceptance.steps, answer.acceptance.step_accepted
     assert walk is not None
     assert walk[3:].sum(axis=1).tolist() == [steps, (answer.output_tokens or 0) - 1]

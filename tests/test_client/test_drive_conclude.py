@@ -17,21 +17,21 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
-from specbench_client.drive.options import Clock, DriveOptions
+from specbench_client.drive.options import DriveOptions, SystemClock
 from specbench_client.errors import NotDurable
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.drafters import Method, drafter
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_client.store.store import Store
-from specbench_testing.driving import UID, plan_of, simulator, write_prompts
-from specbench_testing.kept import keep
-from specbench_testing.records import World
-from specbench_testing.stores import Around, Meddled
+from specbench_testing.faulty_stores import DelegatingStore, InterferingStore
+from specbench_testing.local_results import store_results
+from specbench_testing.simulated_groups import UID, plan_of, simulator, write_prompts
+from specbench_testing.synthetic_records import SyntheticRun
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 DERIVED = ("provenance.json", "report.html", "results.csv", "summary.json")
-CLOCK = Clock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
+CLOCK = SystemClock(wall=lambda: datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
 async def drive(
@@ -41,7 +41,7 @@ async def drive(
     store = FolderStore(results)
     for group in groups:
         wanted = plan.arm(group.arm).drafter
-        drafting = drafter(Method(wanted.method), 3) if wanted else drafter(Method.NONE, 0)
+        drafting = make_drafter(SimulatedMethod(wanted.method), 3) if wanted else make_drafter(SimulatedMethod.NONE, 0)
         length = (longest or {}).get(group.arm, 32768)
         config = SimulatorConfig(time_scale=0, drafter=drafting, max_model_len=length)
         async with simulator(results.parent / f"truth-{group.index}.jsonl", config) as engine:
@@ -131,7 +131,7 @@ def test_a_run_of_which_nothing_is_measured_has_an_answer_that_says_so(plan: Pla
     assert len(summary.missing) == 4
 
 
-WORLD = World(prompts=4, categories=("code",), repeats=4)
+WORLD = SyntheticRun(prompts=4, categories=("code",), repeats=4)
 
 
 def root_of(tmp_path: Path, plan: Plan) -> Path:
@@ -141,7 +141,7 @@ def root_of(tmp_path: Path, plan: Plan) -> Path:
 
 def kept(tmp_path: Path, points: int) -> FolderStore:
     """The world's run with so many points measured."""
-    return FolderStore(root_of(tmp_path, keep(WORLD, tmp_path / "results", UID, points)))
+    return FolderStore(root_of(tmp_path, store_results(WORLD, tmp_path / "results", UID, points)))
 
 
 def cut(path: Path) -> None:
@@ -183,13 +183,13 @@ def test_an_answer_that_was_begun_before_the_last_point_never_replaces_the_one_t
         kept(tmp_path, points=8)
         assert conclude(plan, store, CLOCK).points_measured == 8
 
-    assert conclude(plan, Meddled(store, "provenance.json", the_run_ends), CLOCK).points_measured == 8
+    assert conclude(plan, InterferingStore(store, "provenance.json", the_run_ends), CLOCK).points_measured == 8
 
     assert RunSummary.from_json(store.get("summary.json") or b"").points_measured == 8
     assert len(json.loads(store.get("provenance.json") or b"")["points"]) == 8
 
 
-class Growing(Around):
+class Growing(DelegatingStore):
     """A store in which a run goes on: each look at its manifests finds one more."""
 
     def __init__(self, store: Store, seen: int) -> None:
@@ -232,11 +232,11 @@ def test_provenance_holds_every_launch_with_its_facts_and_what_the_arms_cost(pla
     assert facts["engine_version"] == {"value": "simulated-0.1.0", "source": "GET /version: version"}
     assert facts["gpu"]["value"] is None
     assert facts["gpu"]["reason"]
-    assert told["arms"] == [row.to_dict() for row in summary.arms_seen]
+    assert told["arms"] == [row.to_dict() for row in summary.arm_environments]
     assert [row["arm"] for row in told["arms"]] == ["none", "ngram"]
     assert told["arms"][1]["kvCacheLost"]["value"] == 0, "the simulator's drafters take no room"
     assert told["differences"] == []
-    assert b"What was seen" in (finished.get("report.html") or b"")
+    assert b"Engines and hardware" in (finished.get("report.html") or b"")
 
 
 @pytest.mark.process
@@ -251,7 +251,7 @@ def test_launches_that_differ_are_told_in_provenance_and_doubted(
     told = provenance_of(begun)
     assert told["differences"] == ["max_model_len is not the same in all launches: 32768 on none, 4096 on ngram"]
     assert told["arms"][1]["kvCacheLost"]["value"] == 1 - 4096 / 32768
-    assert "ArmsDiffer" in {finding.check for finding in summary.findings}
+    assert "ArmEnvironmentsDiffer" in {finding.check for finding in summary.findings}
 
 
 @pytest.mark.process

@@ -12,17 +12,17 @@ import pytest
 from specbench_api.outcome.layout import PLAN, manifest_key, summary_key
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.plan.plan import Plan
+from specbench_client.drive import engine_connection
 from specbench_client.drive.group import GroupResult, drive_group
 from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import BadInput, EngineFailed
-from specbench_client.load import first_act
 from specbench_client.simulator.config import SimulatorConfig
 from specbench_client.simulator.faults import Faults, parse_faults
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.parts import PartLimits
-from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
-from specbench_testing.measured import measured_rows
+from specbench_client.store.records import PartLimits
+from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
+from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
@@ -54,7 +54,7 @@ async def drive(tmp_path: Path, plan: Plan, store: FolderStore, attempt: str = "
 
 
 def driving_until(
-    plan: Plan, engine: Simulated, store: FolderStore, options: DriveOptions
+    plan: Plan, engine: RunningSimulator, store: FolderStore, options: DriveOptions
 ) -> tuple[asyncio.Task[GroupResult], asyncio.Future[None]]:
     """The first group being driven, and the moment when its second point has its first record."""
     in_second: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -223,14 +223,14 @@ async def test_bad_prompts_are_told_before_the_engine_is_asked_anything(tmp_path
 async def test_an_engine_that_refuses_a_completion_has_failed_with_its_own_words(
     tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_act, "PAUSE_S", 0.01)
+    monkeypatch.setattr(engine_connection, "FIRST_COMPLETION_PAUSE_S", 0.01)
     plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
 
     with pytest.raises(EngineFailed, match="EngineCore encountered an issue") as failed:
         async with simulator(tmp_path / "truth.jsonl", with_faults("http-500")) as engine:
             await drive_group(plan, plan.groups[0], engine.url, store, options_in(tmp_path))
 
-    assert failed.value.reason == "CompletionRefused"
+    assert failed.value.reason == "FirstRequestFailed"
     assert store.keys("points/") == []
 
 

@@ -15,13 +15,13 @@ from specbench_client.drive.options import DriveOptions
 from specbench_client.drive.progress import Progress
 from specbench_client.errors import NotDurable
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.store.locate import open_store
-from specbench_client.store.parts import PartLimits
+from specbench_client.store.locations import open_store
+from specbench_client.store.records import PartLimits
 from specbench_client.store.s3 import S3Store
-from specbench_testing.driving import plan_of, records_of, simulator, write_prompts
-from specbench_testing.measured import measured_rows
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Access, S3Server
+from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
+from specbench_testing.synthetic_records import measured_rows
 
 SLOW = SimulatorConfig(time_scale=1)
 
@@ -76,7 +76,7 @@ async def test_s3_that_goes_away_in_the_middle_and_comes_back_costs_nothing(
         await driving
 
     assert len(waiting) > 10
-    assert "asking again" in caplog.text
+    assert "retrying in" in caplog.text
     records = records_of(plan, store)
     assert sorted(measured_rows(records).prompt_id) == sorted(f"q{number}" for number in range(40))
     assert set(records.request_id) < set(engine.received())

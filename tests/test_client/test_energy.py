@@ -1,4 +1,4 @@
-"""Joules a token from power samples: the integral, what does not cover a window, and every form of a file."""
+"""Joules per token from power samples: the integral, incomplete samples, and every input format."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import MANIFEST, POWER
 from specbench_api.outcome.manifest import Manifest
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.analysis.estimates.energy import Samples, joules
+from specbench_api.outcome.termination import Exit
+from specbench_client.analysis.estimates.energy import PowerSamples, integrate_joules
 from specbench_client.cli import exit_code
-from specbench_client.drive.power import power_text, read_power
+from specbench_client.drive.power_samples import power_csv, read_power
 from specbench_client.errors import BadInput
 from specbench_client.metrics.energy import JOULES, WATTS
-from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
 
 UID = "0190a000-0000-7000-8000-000000000000"
 NVIDIA = """timestamp, uuid, power.draw [W]
@@ -33,38 +33,42 @@ NVIDIA = """timestamp, uuid, power.draw [W]
 AT_S = datetime(2026, 11, 22, 14, 36, 17, 500000, UTC).timestamp()
 
 
-def samples(at_s: list[float], watts: list[float]) -> Samples:
-    return Samples(np.array(at_s, dtype=np.float64), np.array(watts, dtype=np.float64))
+def samples(at_s: list[float], watts: list[float]) -> PowerSamples:
+    return PowerSamples(np.array(at_s, dtype=np.float64), np.array(watts, dtype=np.float64))
 
 
 @given(
     start_s=st.floats(0, 5), length_s=st.floats(0.1, 5), level=st.floats(0, 1000), slope=st.floats(0, 50),
     every_s=st.floats(0.05, 1.9),
 )  # fmt: skip
-def test_power_that_rises_evenly_has_the_energy_of_its_middle(
+def test_linearly_rising_power_has_the_energy_of_its_mean(
     start_s: float, length_s: float, level: float, slope: float, every_s: float
 ) -> None:
     at_s = np.arange(-2.0, 14.0, every_s)
-    found = joules(Samples(at_s, level + slope * (at_s + 2)), start_s, start_s + length_s)
+    found = integrate_joules(PowerSamples(at_s, level + slope * (at_s + 2)), start_s, start_s + length_s)
     assert found == pytest.approx((level + slope * (start_s + length_s / 2 + 2)) * length_s, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("at_s", "window", "says"),
     [
-        ([1.0, 2.0, 3.0], (0.5, 2.5), "samples are from 1.0 to 3.0 s, the window from 0.5 to 2.5 s"),
-        ([1.0, 2.0, 3.0], (1.5, 3.5), "samples are from 1.0 to 3.0 s, the window from 1.5 to 3.5 s"),
-        ([0.0, 1.0, 5.0, 6.0], (0.5, 5.5), "4.0 s between two samples, and 2.0 s are the most"),
-        ([0.0, 10.0, 20.0, 100.0], (11.0, 90.0), "80.0 s between two samples, and 7.9 s are the most"),
+        ([1.0, 2.0, 3.0], (0.5, 2.5), "samples cover 1.0 to 3.0 s, but the steady window is 0.5 to 2.5 s"),
+        ([1.0, 2.0, 3.0], (1.5, 3.5), "samples cover 1.0 to 3.0 s, but the steady window is 1.5 to 3.5 s"),
+        ([0.0, 1.0, 5.0, 6.0], (0.5, 5.5), "4.0 s between two samples, but at most 2.0 s are accepted"),
+        ([0.0, 10.0, 20.0, 100.0], (11.0, 90.0), "80.0 s between two samples, but at most 7.9 s are accepted"),
     ],
 )
-def test_samples_that_leave_out_a_part_say_nothing(at_s: list[float], window: tuple[float, float], says: str) -> None:
-    assert says in str(joules(samples(at_s, [100.0] * len(at_s)), *window))
+def test_samples_that_do_not_cover_the_window_give_a_reason(
+    at_s: list[float], window: tuple[float, float], says: str
+) -> None:
+    assert says in str(integrate_joules(samples(at_s, [100.0] * len(at_s)), *window))
 
 
-def test_a_gap_outside_of_the_window_is_none_and_a_tenth_of_a_long_window_is_near_enough() -> None:
-    assert joules(samples([0.0, 50.0, 51.0, 52.0], [10.0] * 4), 50.0, 52.0) == 20.0
-    assert joules(samples([*np.arange(0.0, 201.0, 15.0), 201.0], [10.0] * 15), 0.0, 200.0) == pytest.approx(2000.0)
+def test_gaps_outside_the_window_or_up_to_a_tenth_of_it_are_accepted() -> None:
+    assert integrate_joules(samples([0.0, 50.0, 51.0, 52.0], [10.0] * 4), 50.0, 52.0) == 20.0
+    assert integrate_joules(samples([*np.arange(0.0, 201.0, 15.0), 201.0], [10.0] * 15), 0.0, 200.0) == pytest.approx(
+        2000.0
+    )
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -73,13 +77,13 @@ def written(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_what_nvidia_smi_prints_is_read_and_what_a_device_does_not_tell_is_left_out(tmp_path: Path) -> None:
+def test_nvidia_smi_output_is_read_without_missing_values(tmp_path: Path) -> None:
     found = read_power(written(tmp_path, NVIDIA))
     assert {name: each.watts.tolist() for name, each in found.items()} == {"GPU-a": [300.25, 310.0], "GPU-b": [90.0]}
     assert found["GPU-a"].at_s.tolist() == [AT_S, AT_S + 1]
 
 
-def test_what_prometheus_answers_is_read_a_series_a_device(tmp_path: Path) -> None:
+def test_prometheus_responses_are_read_with_one_series_per_device(tmp_path: Path) -> None:
     series = [
         {"metric": {"__name__": "DCGM_FI_DEV_POWER_USAGE", "gpu": gpu}, "values": [[AT_S + 1, "71.5"], [AT_S, "70"]]}
         for gpu in ("0", "1")
@@ -91,14 +95,14 @@ def test_what_prometheus_answers_is_read_a_series_a_device(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("time", ["1795358177.5", "2026-11-22T14:36:17.5Z", "2026-11-22T15:36:17.500+01:00"])
-def test_times_of_every_form_are_one(tmp_path: Path, time: str) -> None:
+def test_all_time_formats_are_equivalent(tmp_path: Path, time: str) -> None:
     (found,) = read_power(written(tmp_path, f"time,watts\n{time},70\n")).values()
     assert found.at_s.tolist() == [AT_S]
 
 
-def test_what_is_kept_is_read_as_it_was_given(tmp_path: Path) -> None:
+def test_stored_samples_are_read_back(tmp_path: Path) -> None:
     found = read_power(written(tmp_path, NVIDIA))
-    again = read_power(written(tmp_path, power_text(found)))
+    again = read_power(written(tmp_path, power_csv(found)))
     assert {name: each.watts.tolist() for name, each in again.items()} == {"GPU-a": [300.25, 310.0], "GPU-b": [90.0]}
     assert again["GPU-a"].at_s.tolist() == [AT_S, AT_S + 1]
 
@@ -106,21 +110,24 @@ def test_what_is_kept_is_read_as_it_was_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "line 1: names no column time, or timestamp: it has none"),
-        ("time,load\n1,2\n", "line 1: names no column watts, or power.draw [W]"),
-        ("time,watts\n", "holds no power sample"),
-        ("time,watts\n1,x\n", "line 2: 'x' is no number of watts"),
-        ("time,watts\n1,-3\n", "line 2: -3 W is no power"),
-        ("time,watts\n1,nan\n", "line 2: nan W is no power"),
-        ("time,watts\nnoon,3\n", "line 2: 'noon' is no time: give seconds since 1970"),
+        ("", "line 1: has no column time or timestamp, it has none: add one"),
+        ("time,load\n1,2\n", "line 1: has no column watts or power.draw [W]"),
+        ("time,watts\n", "contains no power samples"),
+        ("time,watts\n1,x\n", "line 2: 'x' is not a number of watts"),
+        ("time,watts\n1,-3\n", "line 2: -3 W is not a valid power"),
+        ("time,watts\n1,nan\n", "line 2: nan W is not a valid power"),
+        ("time,watts\nnoon,3\n", "line 2: 'noon' is not a time: give seconds since 1970"),
         ("time,watts\n1,300\n1,90\n", "line 3: 90 W at a time that has 300 W already: name the devices in a column"),
-        ("timestamp, power.draw [W]\n", "line 1: names no device, and nvidia-smi has a line of each: add uuid"),
-        ("time,watts\n1,3,4\n", "line 2: 3 columns, and the first line names 2"),
-        ('{"data": {}}', "is no answer of Prometheus to a range query"),
-        ('{"data": {"result": [{"metric": {}, "values": [1]}]}}', "value 0: is no pair of time and watts"),
+        (
+            "timestamp, power.draw [W]\n",
+            "line 1: has no device column, but nvidia-smi writes a line per device: add uuid",
+        ),
+        ("time,watts\n1,3,4\n", "line 2: has 3 columns, but the first line has 2"),
+        ('{"data": {}}', "is not the answer of a Prometheus range query"),
+        ('{"data": {"result": [{"metric": {}, "values": [1]}]}}', "value 0: is not a pair of time and watts"),
     ],
 )
-def test_what_is_no_file_of_power_is_refused_with_where_and_what(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_power_file_is_rejected_with_its_location(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(BadInput) as refused:
         read_power(written(tmp_path, text))
     assert says in str(refused.value)
@@ -144,11 +151,9 @@ def told(cell: Cell) -> tuple[float | None, float | None]:
 
 
 @pytest.mark.process
-def test_a_run_tells_joules_where_samples_cover_it_keeps_them_and_says_why_not(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_has_energy_figures_or_the_reason_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, file = tmp_path / "out", tmp_path / "power.csv"
-    keep(World(prompts=12, repeats=3, drafters=("ngram",)), folder, UID)
+    store_results(SyntheticRun(prompts=12, repeats=3, drafters=("ngram",)), folder, UID)
     assert JOULES not in shown(folder, capsys)[0].cells[0].figures
     first_s, last_s = bounds_s(folder)
     lines = [
@@ -172,4 +177,4 @@ def test_a_run_tells_joules_where_samples_cover_it_keeps_them_and_says_why_not(
     short, complaint = shown(folder, capsys, "--power", str(file))
     assert told(short.cells[1]) == (None, None)
     assert "no energy: " in complaint
-    assert "samples are from" in complaint
+    assert "samples cover" in complaint

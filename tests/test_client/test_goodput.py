@@ -1,4 +1,4 @@
-"""SLO goodput by hand: what was in time, what cannot be told, and what failed."""
+"""SLO goodput by hand: requests that met their targets, unknown ones, and failed ones."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from specbench_api.outcome.ending import Exit
 from specbench_api.outcome.layout import SUMMARY, run_root
 from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.estimates.goodput import goodput_of
+from specbench_client.analysis.estimates.figures import goodput_of
 from specbench_client.analysis.summary.run import summarise_run
 from specbench_client.cli import exit_code
-from specbench_client.metrics.frame import tidy
-from specbench_client.metrics.goodput import good_of_points, judged, met
-from specbench_client.report.columns import terminal_columns
-from specbench_client.report.tables import csv, markdown
-from specbench_testing.kept import keep
-from specbench_testing.records import CREATED, NS_PER_MS, World, frame_of, point_of, record
+from specbench_client.metrics.goodput import good_requests, judged_rows, meets_slo
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.report.text.cells import csv, markdown, terminal_columns
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import CREATED, NS_PER_MS, SyntheticRun, frame_of, point_of, record
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
 UID = "0190a000-0000-7000-8000-000000000000"
-WORLD = World(prompts=12, concurrency=(2,), repeats=3)
+WORLD = SyntheticRun(prompts=12, concurrency=(2,), repeats=3)
 """TTFT about 30 ms; TPOT 10 ms of the baseline, less of the drafter."""
 PLAIN = Slo(ttft_ms=50, tpot_ms=10, e2e_ms=150)
 """What the plain record meets exactly: 50, 10 and 150 ms."""
 
 
 def verdict(slo: Slo, **edits: Any) -> float:
-    (found,) = met(tidy([frame_of([record(**edits)])]), slo).tolist()
+    (found,) = meets_slo(tidy([frame_of([record(**edits)])]), slo).tolist()
     return float(found)
 
 
-def test_a_request_meets_its_targets_when_it_is_as_fast_as_they_are() -> None:
+def test_a_request_exactly_at_its_targets_meets_them() -> None:
     assert verdict(PLAIN) == 1
     assert [verdict(PLAIN.model_copy(update={name: target - 0.1})) for name, target in PLAIN.targets.items()] == [0] * 3
 
 
-def test_latency_of_a_target_runs_from_the_intended_time() -> None:
+def test_target_latency_is_measured_from_the_intended_time() -> None:
     assert verdict(Slo(ttft_ms=50), intended_ns=-NS_PER_MS) == 0
 
 
-def test_what_cannot_be_told_is_left_out_unless_another_target_is_missed() -> None:
+def test_an_unknown_target_is_left_out_unless_another_is_missed() -> None:
     whole: dict[str, Any] = {"first_token_ns": None, "chunk_ns": None, "chunk_tokens": None}
     assert verdict(Slo(e2e_ms=150), **whole) == 1
     assert math.isnan(verdict(PLAIN, **whole))
@@ -61,12 +60,12 @@ def test_an_answer_of_one_token_has_no_time_per_token_to_miss() -> None:
     assert math.isnan(verdict(Slo(tpot_ms=1), output_tokens=None, output_tokens_client=None))
 
 
-def test_a_request_that_failed_met_nothing_and_one_that_was_never_sent_is_not_counted() -> None:
+def test_failed_requests_miss_and_unsent_ones_do_not_count() -> None:
     rows = tidy([frame_of([record(), record(error_class="reset"), record(error_class="skipped_after_error")])])
     found = goodput_of(rows, PLAIN, 1)
-    assert found.share.value == 0.5
+    assert found.slo_attainment.value == 0.5
     assert {name: figure.value for name, figure in found.by_target.items()} == dict.fromkeys(PLAIN.targets, 0.5)
-    assert len(judged(rows)) == 2
+    assert len(judged_rows(rows)) == 2
 
 
 def streams(*phases: tuple[str, int, int]) -> pd.DataFrame:
@@ -79,15 +78,15 @@ def streams(*phases: tuple[str, int, int]) -> pd.DataFrame:
     return tidy([frame_of(rows)], "point")
 
 
-def test_the_rate_counts_what_ended_in_time_inside_the_window_whoever_began_it() -> None:
+def test_the_rate_counts_requests_that_ended_in_the_window() -> None:
     rows = streams(("ramp", 0, 90), ("steady", 40, 140), ("steady", 50, 240), ("drain", 120, 260))
-    good, seconds = good_of_points(rows, Slo(e2e_ms=100))
+    good, seconds = good_requests(rows, Slo(e2e_ms=100))
     assert (good.tolist(), seconds.tolist()) == ([2], [pytest.approx(0.2)])
     assert goodput_of(rows, Slo(e2e_ms=100), 1).rate.value == pytest.approx(10)
     assert goodput_of(rows, Slo(e2e_ms=1), 1).rate.value == 0
 
 
-def test_in_a_closed_loop_the_rate_is_streams_over_time_and_no_more_with_any_ramp() -> None:
+def test_the_rate_of_a_closed_loop_does_not_depend_on_the_ramp() -> None:
     """Two streams of 100 ms requests, half of a request apart: 20 a second, however long it is measured."""
     for requests in (4, 10):
         one = [(100 * at, 100 * (at + 1)) for at in range(requests)]
@@ -103,7 +102,7 @@ def test_without_a_steady_state_or_without_times_there_is_no_rate() -> None:
     assert goodput_of(streams(("ramp", 0, 90)), PLAIN, 1).rate.value is None
     silent = tidy([frame_of([record(first_token_ns=None)])], "point")
     found = goodput_of(silent, Slo(ttft_ms=1), 1)
-    assert (found.rate.value, found.share.value, found.rate.n) == (None, None, 0)
+    assert (found.rate.value, found.slo_attainment.value, found.rate.n) == (None, None, 0)
 
 
 def summary_of(slo: Slo | None) -> RunSummary:
@@ -112,22 +111,22 @@ def summary_of(slo: Slo | None) -> RunSummary:
     return summarise_run(WORLD.plan, [summary for summary, _ in measured.values()], records, CREATED, slo=slo)
 
 
-def test_a_run_with_targets_tells_goodput_of_every_cell_with_intervals() -> None:
+def test_a_run_with_an_slo_has_goodput_for_every_cell() -> None:
     summary = summary_of(Slo(tpot_ms=9.0))
     baseline, ngram = (cell.goodput for cell in summary.cells)
     assert summary.slo == Slo(tpot_ms=9.0)
     assert baseline is not None
     assert ngram is not None
-    assert (baseline.share.value, baseline.rate.value) == (0, 0), "it makes a token in 10 ms"
-    assert ngram.share.value is not None
-    assert ngram.share.value > 0.8
+    assert (baseline.slo_attainment.value, baseline.rate.value) == (0, 0), "it makes a token in 10 ms"
+    assert ngram.slo_attainment.value is not None
+    assert ngram.slo_attainment.value > 0.8
     assert ngram.rate.interval is not None
-    assert ngram.share.interval is not None
+    assert ngram.slo_attainment.interval is not None
     assert RunSummary.from_json(summary.to_json()) == summary
     assert {cell.goodput for cell in summary_of(None).cells} == {None}
 
 
-def test_tables_of_a_run_with_targets_tell_them_and_what_was_in_time() -> None:
+def test_tables_show_targets_and_goodput() -> None:
     summary = summary_of(Slo(tpot_ms=9.0))
     goodput = summary.cells[1].goodput
     assert goodput is not None
@@ -136,14 +135,14 @@ def test_tables_of_a_run_with_targets_tell_them_and_what_was_in_time() -> None:
     assert "| Goodput req/s [95 %] | In time |" in text
     assert f" | {goodput.rate.value:.2f} [" in text
     row = csv(summary).splitlines()
-    at = row[0].split(",").index("slo_met_share")
-    assert [float(line.split(",")[at]) for line in row[1:]] == [0, pytest.approx(goodput.share.value)]
+    at = row[0].split(",").index("slo_attainment")
+    assert [float(line.split(",")[at]) for line in row[1:]] == [0, pytest.approx(goodput.slo_attainment.value)]
     columns = terminal_columns(summary)
     assert [column.title for column in columns][-2:] == ["In time\nreq/s", "Findings"]
 
 
 def test_without_targets_nothing_is_judged_and_none_is_refused_as_targets() -> None:
-    with pytest.raises(ValidationError, match="give at least one of slo"):
+    with pytest.raises(ValidationError, match="set at least one of slo"):
         Slo()
     assert Slo(ttft_ms=500, tpot_ms=35).words == "TTFT ≤ 500 ms, TPOT ≤ 35 ms"
 
@@ -155,17 +154,15 @@ def reported(where: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> di
 
 
 @pytest.mark.process
-def test_a_finished_run_is_judged_by_other_targets_and_keeps_them_only_when_asked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_can_be_evaluated_with_other_targets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "out"
-    keep(WORLD, results, UID)
+    store_results(WORLD, results, UID)
     kept = results / run_root("local", WORLD.plan.name, UID) / SUMMARY
     assert "slo" not in reported(results, capsys)
     before = kept.read_bytes()
     told = reported(results, capsys, "--slo-tpot-ms", "9")
     assert told["slo"] == {"tpotMs": 9, "percentile": 95}
-    assert told["cells"][1]["goodput"]["share"]["value"] > 0.8
+    assert told["cells"][1]["goodput"]["sloAttainment"]["value"] > 0.8
     assert kept.read_bytes() == before
 
     reported(results, capsys, "--slo-tpot-ms", "9", "--recompute")
@@ -175,6 +172,6 @@ def test_a_finished_run_is_judged_by_other_targets_and_keeps_them_only_when_aske
     assert reported(results, capsys, "--recompute")["slo"]["tpotMs"] == 9
 
 
-def test_a_target_out_of_bounds_is_told_with_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_out_of_bounds_is_rejected_with_its_flag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["report", str(tmp_path), "--slo-tpot-ms", "0"]) == Exit.BAD_INPUT
     assert "--slo-tpot-ms" in capsys.readouterr().err

@@ -16,19 +16,19 @@ from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import SLO_VARIABLE, Slo
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.progress import ProgressKeeper
+from specbench_client.drive.progress import ProgressTracker
 from specbench_client.errors import NotDurable
-from specbench_client.job import account, last_words, program
-from specbench_client.job.account import Account
-from specbench_client.job.ending import run_program
-from specbench_client.job.last_words import LastWords
+from specbench_client.job import commands, termination
+from specbench_client.job.commands import StoredPointCount
+from specbench_client.job.entrypoint import run_program
+from specbench_client.job.termination import TerminationWriter
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.store import Refusal
-from specbench_testing.driving import UID, plan_of, write_prompts
-from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_client.store.store import StoreErrorReason
+from specbench_testing.faulty_stores import HangingStore
+from specbench_testing.local_results import store_results
 from specbench_testing.s3 import S3Access
-from specbench_testing.stores import Silent
+from specbench_testing.simulated_groups import UID, plan_of, write_prompts
+from specbench_testing.synthetic_records import SyntheticRun
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: P
     told = capsys.readouterr().out
     assert "specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint" in told
     assert "AWS_ENDPOINT_URL_S3" in told
-    assert "5 results not durable" in told
+    assert "5 results not stored" in told
 
 
 @pytest.mark.parametrize(
@@ -82,16 +82,16 @@ def test_help_teaches_by_example(capsys: pytest.CaptureFixture[str], tmp_path: P
         ({"group": "7"}, "BadInput", "--group 7: the plan has the groups 0 to 1"),
         ({"group": "one"}, "BadInput", "'one' is not a valid integer"),
         ({"attempt": "../1"}, "BadInput", "--attempt '../1'"),
-        ({"results": "ftp://x"}, "BadInput", "results cannot be kept at ftp://"),
-        ({"results": "s3://Bu cket_/x"}, "BadInput", "cannot be the name of a bucket"),
+        ({"results": "ftp://x"}, "BadInput", "results cannot be stored at ftp://"),
+        ({"results": "s3://Bu cket_/x"}, "BadInput", "is not a valid bucket name"),
         (
             {"endpoint": "engine:8000"},
             "BadInput",
-            "--endpoint 'engine:8000' is no URL of an engine: write http://engine:8000",
+            "--endpoint 'engine:8000' is not the URL of an engine: write http://engine:8000",
         ),
-        ({"endpoint": ""}, "BadInput", "--endpoint '' is no URL"),
-        ({"endpoint": "http://"}, "BadInput", "--endpoint 'http://' is no URL"),
-        ({"endpoint": "http://engine:port"}, "BadInput", "--endpoint 'http://engine:port' is no URL"),
+        ({"endpoint": ""}, "BadInput", "--endpoint '' is not the URL"),
+        ({"endpoint": "http://"}, "BadInput", "--endpoint 'http://' is not the URL"),
+        ({"endpoint": "http://engine:port"}, "BadInput", "--endpoint 'http://engine:port' is not the URL"),
         ({"place": "{"}, "BadInput", "--place: not the place of an engine"),
         ({"nonsense": "1"}, "BadInput", "No such option"),
     ],
@@ -109,7 +109,7 @@ def test_bad_input_ends_with_2_and_says_what(
 def test_the_place_of_the_engine_is_read_from_the_environment(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SPECBENCH_PLACE", '{"where": "on the moon"}')
+    monkeypatch.setenv("SPECBENCH_HOST_FACTS", '{"where": "on the moon"}')
 
     assert run_program(drive_args(tmp_path)) == 2
     assert "--place: not the place of an engine" in ended(tmp_path)["message"]
@@ -123,7 +123,7 @@ def test_a_plan_that_is_none_ends_with_2(tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_there_ends_with_4(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
+    monkeypatch.setattr(commands, "DriveOptions", partial(DriveOptions, healthy_within_s=0.1))
 
     assert run_program(drive_args(tmp_path)) == 4
     assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("NeverReady", 0)
@@ -144,7 +144,7 @@ def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
     def bug(*_: object) -> NoReturn:
         raise KeyError("bug")
 
-    monkeypatch.setattr(program, "drive_group", bug)
+    monkeypatch.setattr(commands, "drive_group", bug)
 
     assert run_program(drive_args(tmp_path)) == 1
 
@@ -156,7 +156,7 @@ def test_a_bug_of_ours_ends_with_1_and_leaves_its_trace_in_the_log(
 def test_without_a_place_for_it_the_ending_is_only_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(last_words, "TERMINATION_LOG", tmp_path / "nowhere")
+    monkeypatch.setattr(termination, "TERMINATION_LOG", tmp_path / "nowhere")
 
     assert run_program(["drive"]) == 2
 
@@ -199,7 +199,7 @@ def test_a_report_judges_by_the_targets_in_its_environment_and_refuses_what_are_
 @pytest.fixture
 def kept(tmp_path: Path) -> Plan:
     """A run of two groups, of which the first is measured and the second is not; its prompts are not here."""
-    plan = keep(World(prompts=4, repeats=1), tmp_path / "results", UID, points=1)
+    plan = store_results(SyntheticRun(prompts=4, repeats=1), tmp_path / "results", UID, points=1)
     (tmp_path / "plan.json").write_text(plan.to_json())
     return plan
 
@@ -227,14 +227,14 @@ def test_a_manifest_that_is_half_written_is_damage_and_not_a_point_that_is_measu
 def test_an_ending_tells_what_is_stored_also_by_others(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(prompts=4, repeats=1)
+    world = SyntheticRun(prompts=4, repeats=1)
 
     def overtaken(*_: object) -> NoReturn:
-        keep(world, tmp_path / "results", UID, points=1)
-        raise NotDurable("another client wrote it", Refusal.CONFLICT)
+        store_results(world, tmp_path / "results", UID, points=1)
+        raise NotDurable("another client wrote it", StoreErrorReason.CONFLICT)
 
-    (tmp_path / "plan.json").write_text(keep(world, tmp_path / "results", UID, points=0).to_json())
-    monkeypatch.setattr(program, "drive_group", overtaken)
+    (tmp_path / "plan.json").write_text(store_results(world, tmp_path / "results", UID, points=0).to_json())
+    monkeypatch.setattr(commands, "drive_group", overtaken)
 
     assert run_program(drive_args(tmp_path)) == 5
     assert (ended(tmp_path)["reason"], ended(tmp_path)["measured"]) == ("Conflict", 1)
@@ -252,11 +252,11 @@ def test_a_report_that_finds_damage_tells_what_is_stored(kept: Plan, tmp_path: P
 def test_a_store_that_does_not_answer_is_not_waited_for(
     kept: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account, "COUNT_WITHIN_S", 0.01)
-    silent = Silent(FolderStore(root_of(kept, tmp_path)))
-    counted = Account(LastWords(None))
+    monkeypatch.setattr(commands, "COUNT_WITHIN_S", 0.01)
+    silent = HangingStore(FolderStore(root_of(kept, tmp_path)))
+    counted = StoredPointCount(TerminationWriter(None))
     counted.follow(silent, [point.hash for point in kept.points])
-    counted.note(ProgressKeeper(kept.groups[0], 0, lambda: 0).look())
+    counted.note(ProgressTracker(kept.groups[0], 0, lambda: 0).current())
 
     counted.recount()
 

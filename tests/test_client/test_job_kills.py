@@ -16,11 +16,11 @@ import pytest
 from specbench_api.outcome.layout import manifest_key, run_root
 from specbench_api.plan.plan import Plan
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.store.locate import open_store
+from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
-from specbench_testing.driving import Simulated, plan_of, records_of, simulator, write_prompts
-from specbench_testing.measured import measured_rows
 from specbench_testing.s3 import S3Access
+from specbench_testing.simulated_groups import RunningSimulator, plan_of, records_of, simulator, write_prompts
+from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +41,7 @@ class Job:
     def store(self) -> Store:
         return open_store(self.results).below(run_root(self.plan.namespace, self.plan.name, self.plan.uid))
 
-    async def start(self, engine: Simulated) -> asyncio.subprocess.Process:
+    async def start(self, engine: RunningSimulator) -> asyncio.subprocess.Process:
         (self.folder / "plan.json").write_text(self.plan.to_json())
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "specbench_client.job", "drive", "--plan", self.folder / "plan.json", "--group", "0",
@@ -55,7 +55,7 @@ class Job:
         return said
 
 
-async def in_point(plan: Plan, index: int, engine: Simulated) -> None:
+async def in_point(plan: Plan, index: int, engine: RunningSimulator) -> None:
     """Return when the engine has answered five measured requests of this point."""
     start = plan.groups[0].points[index].hash[:12]
     async with asyncio.timeout(120):
@@ -70,7 +70,7 @@ async def finish(process: asyncio.subprocess.Process) -> int:
     return process.returncode if process.returncode is not None else -1
 
 
-def assert_everything_was_measured_once(job: Job, engine: Simulated) -> None:
+def assert_everything_was_measured_once(job: Job, engine: RunningSimulator) -> None:
     records = records_of(job.plan, job.store, [point.hash for point in job.plan.groups[0].points])
     measured = measured_rows(records)
     asked = Counter(zip(measured.point, measured.prompt_id, measured.turn, strict=True))
@@ -114,7 +114,7 @@ async def test_killed_in_the_middle_of_a_point_it_goes_on_at_that_point(
         assert [request for request in engine.received() if request.startswith(first.hash[:12])] == of_first
         assert_everything_was_measured_once(job, engine)
     assert job.ended() == {
-        "code": 0, "reason": "Measured", "message": "group 0: 2 points measured, 1 were measured already", "measured": 3
+        "code": 0, "reason": "Measured", "message": "group 0: 2 points measured, 1 were already measured", "measured": 3
     }  # fmt: skip
 
 

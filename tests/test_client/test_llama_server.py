@@ -25,10 +25,10 @@ ROOT = Path(__file__).parents[2]
 PROMPT = "Repeat this exactly: one two three four five six seven eight nine ten eleven twelve thirteen fourteen."
 
 
-def parse(*argv: str) -> dict[str, llama_server.Value]:
+def parse(*argv: str) -> dict[str, llama_server.FlagValue]:
     """Read and check a command line as `main` does, files aside."""
-    values = llama_server.parse(argv)
-    llama_server.refuse_silent_no_ops(values, {})
+    values = llama_server.parse_flags(argv)
+    llama_server.reject_ineffective_flags(values, {})
     return values
 
 
@@ -72,19 +72,19 @@ def test_each_kind_of_lookup_has_its_own_knobs(kind: str) -> None:
         (["--metrics=1"], "--metrics takes no value"),
         (["-c", "lots"], "-c lots: is not a whole number"),
         (["--port", "70000"], "--port 70000: is not between 0 and 65535"),
-        (["-fa", "perhaps"], "-fa perhaps: knows no perhaps, only on, off, auto"),
-        (["--alias", ","], "--alias ,: names nothing"),
+        (["-fa", "perhaps"], "-fa perhaps: perhaps is unknown: use on, off, auto"),
+        (["--alias", ","], "--alias ,: the list is empty"),
         (["-t", "1", "--threads", "2"], "--threads is given twice"),
         (["--slots", "--no-slots"], "--no-slots is given twice"),
-        (["--spec-type", "magic"], "--spec-type magic: knows no magic, only none, draft-simple"),
+        (["--spec-type", "magic"], "--spec-type magic: magic is unknown: use none, draft-simple"),
         (["--spec-type", "none,ngram-mod"], "none cannot be combined"),
-        (["-md", "d.gguf"], "-md without --spec-type draft-simple"),
-        (["-md", "d.gguf", "--spec-type", "ngram-mod"], "-md without --spec-type draft-simple"),
+        (["-md", "d.gguf"], "-md needs --spec-type draft-simple"),
+        (["-md", "d.gguf", "--spec-type", "ngram-mod"], "-md needs --spec-type draft-simple"),
         (["--spec-type", "draft-simple"], "--spec-type draft-simple without -md FILE"),
         (["--spec-type", "draft-eagle3,ngram-mod"], "--spec-type draft-eagle3 without -md FILE"),
-        (["--spec-draft-n-max", "4"], "--spec-draft-n-max without --spec-type draft-simple"),
-        (["--spec-ngram-simple-size-n", "4"], "--spec-ngram-simple-size-n without --spec-type ngram-simple"),
-        (["--spec-synth-len", "2.5"], "--spec-synth-len without --spec-type"),
+        (["--spec-draft-n-max", "4"], "--spec-draft-n-max needs --spec-type draft-simple"),
+        (["--spec-ngram-simple-size-n", "4"], "--spec-ngram-simple-size-n needs --spec-type ngram-simple"),
+        (["--spec-synth-len", "2.5"], "--spec-synth-len needs --spec-type"),
         (["--spec-type", "ngram-simple", "--spec-ngram-simple-size-m", "8"], "size-m (8) is below size-n (12)"),
     ],
 )
@@ -100,7 +100,7 @@ def test_the_extra_layers_of_mtp_need_no_file_of_their_own() -> None:
 
 def test_settings_in_the_environment_are_refused_because_only_the_real_server_reads_them() -> None:
     with pytest.raises(llama_server.BadFlag, match="LLAMA_ARG_THREADS"):
-        llama_server.refuse_silent_no_ops({}, {"LLAMA_ARG_THREADS": "1", "PATH": "/bin"})
+        llama_server.reject_ineffective_flags({}, {"LLAMA_ARG_THREADS": "1", "PATH": "/bin"})
 
 
 def test_a_missing_model_ends_with_2_and_its_path(capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +122,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(
 def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert llama_server.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert [name for name in llama_server.BY_NAME if name not in text] == []
+    assert [name for name in llama_server.FLAGS_BY_NAME if name not in text] == []
 
 
 def fake_library() -> Any:
@@ -224,8 +224,8 @@ def test_every_flag_sets_a_field_that_the_wheel_has() -> None:
         name = flag.names[1] if len(flag.names) > 1 else flag.names[0]
         params = library.CommonParams()
         argv = [name] if flag.read is None else [name, samples.get(name, "1")]
-        llama_server.configure(params, llama_server.parse(argv), library)
-    llama_server.configure(params, llama_server.parse(["-c", "0"]), library)
+        llama_server.configure(params, llama_server.parse_flags(argv), library)
+    llama_server.configure(params, llama_server.parse_flags(["-c", "0"]), library)
     assert (params.n_ctx, params.n_parallel, params.kv_unified) == (0, 4, True)
 
 
@@ -281,4 +281,4 @@ def test_a_busy_port_is_a_clear_failure(models: dict[str, str]) -> None:
             _, log = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "couldn't bind HTTP server socket" in log
-    assert "llama_server: it did not start" in log
+    assert "llama_server: the server did not start" in log

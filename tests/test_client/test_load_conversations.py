@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_client.load.conversations import conversation_at, request_seed
-from specbench_testing.turns import row
+from specbench_testing.conversation_turns import row
 
 ROWS = [row("a", category="x"), row("b", "1", "2"), row("c")]
 

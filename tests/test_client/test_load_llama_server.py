@@ -12,25 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.launch.launch import Order
+from specbench_api.launch.launcher import LaunchRequest
 from specbench_api.launch.llama_cpp import LlamaCppLauncher
 from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import Counters
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Output
-from specbench_client.chat import Message
-from specbench_client.dialects.counters import difference
+from specbench_client.chat import ChatMessage
+from specbench_client.dialects.dialect import counter_difference
+from specbench_client.drive.engine_connection import first_completion
 from specbench_client.errors import EngineFailed
-from specbench_client.load.first_act import first_completion
-from specbench_client.load.talk import Asker
+from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.load.turns import TurnContext
-from specbench_client.local.process import EngineProcess
-from specbench_client.transport.control import Control
+from specbench_client.local.engine_process import EngineProcess
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_testing.loops import Driver
-from specbench_testing.turns import context, row
+from specbench_testing.conversation_turns import context, row
+from specbench_testing.load_loops import LoopDriver
 
 pytestmark = pytest.mark.engine
 ROOT = Path(__file__).parents[2]
@@ -55,15 +55,15 @@ class Site:
     """A real engine that serves, and a context to ask it."""
 
     context: TurnContext
-    control: Control
+    control: ControlClient
 
-    async def drive(self, concurrency: int) -> tuple[list[Record], Counters]:
+    async def drive(self, concurrency: int) -> tuple[list[Record], CounterDeltas]:
         """All rows, and what the engine itself counted meanwhile."""
-        dialect, driver = self.context.dialect, Driver(Asker(self.context))
+        dialect, driver = self.context.dialect, LoopDriver(HttpTurnClient(self.context))
         before = dialect.counters(await self.control.text(dialect.metrics_path))
         await driver.closed(ROWS, concurrency)
         after = dialect.counters(await self.control.text(dialect.metrics_path))
-        return driver.records, difference(before, after)
+        return driver.records, counter_difference(before, after)
 
     async def speculating(self) -> bool | None:
         dialect = self.context.dialect
@@ -96,11 +96,13 @@ def custom(name: str, args: list[str]) -> Drafter:
 async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterator[Site]:
     engine = Engine(kind=EngineKind.LLAMA_CPP, args=["--threads", "1", "--ctx-size", "4096"])
     drafter = arms(models["drafter"])[arm]
-    launch = LlamaCppLauncher().launch(Order(engine, Target(name="smol", path=models["target"]), drafter, slots=2))
+    launch = LlamaCppLauncher().launch(
+        LaunchRequest(engine, Target(name="smol", path=models["target"]), drafter, slots=2)
+    )
     async with (
         EngineProcess(launch, folder, folder / "engine.log") as process,
         KernelTransport() as transport,
-        Control(process.url) as control,
+        ControlClient(process.url) as control,
     ):
         await control.wait_healthy(launch.health_path, deadline_s=240)
         changed = {"model": "smol", "drafting": drafter is not None, "output": Output(max_tokens=48)}
@@ -112,7 +114,7 @@ async def serving(models: dict[str, str], arm: str, folder: Path) -> AsyncIterat
 async def test_records_add_up_to_what_the_engine_counted(arm: str, models: dict[str, str], tmp_path: Path) -> None:
     async with serving(models, arm, tmp_path) as site:
         assert await site.speculating() is (arm != "none")
-        await first_completion(site.context, [Message("user", "hi")])
+        await first_completion(site.context, [ChatMessage("user", "hi")])
         records, counted = await site.drive(concurrency=2)
     assert [record.error for record in records if record.error] == []
     assert len(records) == len(ROWS) + 1
@@ -166,4 +168,4 @@ async def test_greedy_text_is_the_baselines_text_at_one_stream(models: dict[str,
 async def test_a_refused_completion_is_told_in_the_engines_words(models: dict[str, str], tmp_path: Path) -> None:
     async with serving(models, "none", tmp_path) as site:
         with pytest.raises(EngineFailed, match=r"http_4xx.*context"):
-            await first_completion(site.context, [Message("user", "word " * 9000)])
+            await first_completion(site.context, [ChatMessage("user", "word " * 9000)])

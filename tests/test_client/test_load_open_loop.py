@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from specbench_client.cooperative import CooperativeTask
 from specbench_client.load.turns import Turn, TurnResult
-from specbench_client.slices import Slices
-from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Unread
-from specbench_testing.loops import Driver
-from specbench_testing.turns import Row, failure, result_of, row
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
+from specbench_testing.conversation_turns import Row, failure, result_of, row
+from specbench_testing.load_loops import LoopDriver
 
 MS = 1_000_000
 
@@ -26,12 +26,12 @@ class Engine:
         self.free = asyncio.Event()
         self.news = asyncio.Condition()
         self.failing: set[str] = set()
-        self.driver = Driver(self)
+        self.driver = LoopDriver(self)
 
-    def prepare(self, turn: Turn) -> HttpRequest:
+    def build_request(self, turn: Turn) -> HttpRequest:
         return HttpRequest(f"{turn.conversation_id}/{turn.turn}", b"")
 
-    async def exchange(self, request: HttpRequest) -> Unread:
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         self.sent_ns.append(time.monotonic_ns())
         self.sent.append(request.url)
         async with self.news:
@@ -43,8 +43,8 @@ class Engine:
         async with self.news:
             await self.news.wait_for(lambda: len(self.sent) >= number)
 
-    def reading(self, turn: Turn, unread: Unread) -> Slices[TurnResult]:
-        assert isinstance(unread, Exchange)
+    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+        assert isinstance(unread, HttpExchange)
         self.taken.append(turn)
         yield
         reply = None if unread.error_class else "so"
@@ -61,26 +61,26 @@ async def test_conversations_begin_in_time_though_none_was_answered() -> None:
     driving = asyncio.create_task(engine.driver.open(rows(2), offsets))
     await engine.has_sent(len(offsets))
     engine.free.set()
-    flown = await driving
+    timeline = await driving
     assert engine.sent == ["p0#0/0", "p1#0/0", "p0#1/0", "p1#1/0", "p0#2/0"]
-    assert [turn.intended_ns - flown.started_ns for turn in engine.taken] == offsets
-    sent_after = [sent - flown.started_ns for sent in engine.sent_ns]
+    assert [turn.intended_ns - timeline.started_ns for turn in engine.taken] == offsets
+    sent_after = [sent - timeline.started_ns for sent in engine.sent_ns]
     assert all(sent >= intended for sent, intended in zip(sent_after, offsets, strict=True))
-    assert [turn.stream for turn in engine.taken] == [0, 1, 2, 3, 4]
+    assert [turn.stream_index for turn in engine.taken] == [0, 1, 2, 3, 4]
 
 
 async def test_what_is_overdue_is_sent_at_once_and_keeps_its_intended_time() -> None:
     engine = Engine()
     engine.free.set()
-    flown = await engine.driver.open(rows(3), [-50 * MS, -20 * MS, 0])
-    assert [turn.intended_ns - flown.started_ns for turn in engine.taken] == [-50 * MS, -20 * MS, 0]
+    timeline = await engine.driver.open(rows(3), [-50 * MS, -20 * MS, 0])
+    assert [turn.intended_ns - timeline.started_ns for turn in engine.taken] == [-50 * MS, -20 * MS, 0]
 
 
 async def test_a_later_turn_is_intended_at_the_end_of_the_answer_before() -> None:
     engine = Engine()
     engine.free.set()
     await engine.driver.open([row("a", "1", "2", "3")], [0])
-    ends = engine.driver.flown.logs[0].ended if engine.driver.flown else []
+    ends = engine.driver.timeline.logs[0].ended if engine.driver.timeline else []
     assert [turn.intended_ns for turn in engine.taken[1:]] == list(ends[:-1])
 
 
@@ -98,10 +98,10 @@ async def test_what_ends_after_the_last_beginning_is_drain() -> None:
     driving = asyncio.create_task(engine.driver.open(rows(3), [0, 1 * MS, 2 * MS]))
     await engine.has_sent(3)
     engine.free.set()
-    flown = await driving
+    timeline = await driving
     assert {record.phase for record in engine.driver.records} == {"ramp"}  # nothing ended before: it was never steady
-    assert flown.borders.dry_ns == flown.started_ns + 2 * MS
-    assert flown.steady is None
+    assert timeline.steady_bounds.steady_end_ns == timeline.started_ns + 2 * MS
+    assert timeline.steady is None
 
 
 async def test_cancelling_abandons_what_is_open_and_begins_no_more() -> None:
@@ -118,7 +118,7 @@ async def test_cancelling_abandons_what_is_open_and_begins_no_more() -> None:
 async def test_an_error_of_ours_ends_it() -> None:
     engine = Engine()
 
-    async def broken(request: HttpRequest) -> Unread:
+    async def broken(request: HttpRequest) -> UnparsedExchange:
         raise ZeroDivisionError(request.url)
 
     engine.exchange = broken  # type: ignore[method-assign]

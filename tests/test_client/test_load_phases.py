@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.load.board import Board, Cell
-from specbench_client.load.flight import Flight, Flown, Log, Window, moments
-from specbench_client.load.phases import Borders, ClosedPhases, OpenPhases
+from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline, LoadTimestamps, TimeSpan, timestamp_array
+from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, SteadyBounds
+from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
 SECOND = 1_000_000_000
 
 
-def board(workers: int) -> Board:
-    return Board([0] * (workers * len(Cell)), workers)
+def worker_table(workers: int) -> WorkerTable:
+    return WorkerTable([0] * (workers * len(WorkerColumn)), workers)
 
 
-def closed(streams: list[int]) -> list[ClosedPhases]:
-    shared = board(len(streams))
-    return [ClosedPhases(shared, worker, count) for worker, count in enumerate(streams)]
+def closed(streams: list[int]) -> list[ClosedLoopPhases]:
+    shared = worker_table(len(streams))
+    return [ClosedLoopPhases(shared, worker, count) for worker, count in enumerate(streams)]
 
 
 def test_a_closed_loop_is_steady_once_every_stream_of_every_worker_has_begun() -> None:
@@ -30,9 +30,9 @@ def test_a_closed_loop_is_steady_once_every_stream_of_every_worker_has_begun() -
     one.opened(10, stream_began=True)
     one.opened(11, stream_began=True)
     one.opened(12, stream_began=False)
-    assert one.borders.steady_ns is None
+    assert one.steady_bounds.steady_start_ns is None
     other.opened(20, stream_began=True)
-    assert one.borders == other.borders == Borders(20, None)
+    assert one.steady_bounds == other.steady_bounds == SteadyBounds(20, None)
 
 
 def test_a_worker_without_streams_holds_up_nobody() -> None:
@@ -40,15 +40,15 @@ def test_a_worker_without_streams_holds_up_nobody() -> None:
     for phases in (one, other):
         phases.started(5)
     one.opened(6, stream_began=True)
-    assert one.borders.steady_ns == 6
+    assert one.steady_bounds.steady_start_ns == 6
 
 
 def test_the_first_stream_of_any_worker_without_work_ends_the_steady_state() -> None:
     one, other = closed([1, 1])
-    other.ran_dry(30)
-    one.ran_dry(40)
-    other.ran_dry(50)
-    assert one.borders.dry_ns == other.borders.dry_ns == 30
+    other.stream_idle(30)
+    one.stream_idle(40)
+    other.stream_idle(50)
+    assert one.steady_bounds.steady_end_ns == other.steady_bounds.steady_end_ns == 30
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_the_first_stream_of_any_worker_without_work_ends_the_steady_state() -> 
     [(9, 15, "ramp"), (9, 25, "ramp"), (10, 20, "steady"), (15, 20, "steady"), (15, 21, "drain"), (22, 25, "drain")],
 )
 def test_ramp_began_before_the_steady_state_and_drain_ended_after_it(opened: int, ended: int, wanted: str) -> None:
-    assert Borders(10, 20).phase(opened, ended) == wanted
+    assert SteadyBounds(10, 20).phase(opened, ended) == wanted
 
 
 def test_what_was_never_steady_is_ramp() -> None:
-    assert Borders(None, 20).phase(15, 25) == "ramp"
+    assert SteadyBounds(None, 20).phase(15, 25) == "ramp"
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_an_open_loop_is_steady_when_it_has_turned_over_once(workers: int) -> None:
     """At a constant rate r and a residence R that is after 2 R, whoever sends."""
     gap, residence, count = 10, 1_000, 400
-    shared = board(workers)
-    phases = [OpenPhases(shared, worker, gap * (count - 1)) for worker in range(workers)]
+    shared = worker_table(workers)
+    phases = [OpenLoopPhases(shared, worker, gap * (count - 1)) for worker in range(workers)]
     events = [(number * gap, "opened", number % workers) for number in range(count)]
     events += [(at + residence, "ended", worker) for at, _, worker in events]
     for one in phases:
@@ -78,75 +78,79 @@ def test_an_open_loop_is_steady_when_it_has_turned_over_once(workers: int) -> No
             phases[worker].opened(at, stream_began=False)
         else:
             phases[worker].ended(at)
-    steady_ns, dry_ns, _ = phases[0].borders
-    assert steady_ns == pytest.approx(2 * residence, abs=2 * gap)
-    assert dry_ns == gap * (count - 1)
+    steady_start_ns, steady_end_ns, _ = phases[0].steady_bounds
+    assert steady_start_ns == pytest.approx(2 * residence, abs=2 * gap)
+    assert steady_end_ns == gap * (count - 1)
 
 
 def test_the_last_scheduled_beginning_counts_from_the_loads_start() -> None:
-    phases = OpenPhases(board(1), 0, 7)
+    phases = OpenLoopPhases(worker_table(1), 0, 7)
     phases.started(100)
-    assert phases.borders.dry_ns == 107
+    assert phases.steady_bounds.steady_end_ns == 107
 
 
 def test_a_flight_tells_the_phase_when_a_request_ends() -> None:
     (phases,) = closed([2])
-    flight = Flight(phases)
+    recorder = InFlightRecorder(phases)
     told = []
-    flight.opened(1, stream_began=True, conversation_began=True)
-    flight.opened(2, stream_began=True, conversation_began=True)
-    told.append(flight.ended(1, 3))
-    flight.opened(4, stream_began=False, conversation_began=False)
-    told.append(flight.ended(2, 5))
-    phases.ran_dry(6)
-    told.append(flight.ended(4, 7))
+    recorder.opened(1, stream_began=True, conversation_began=True)
+    recorder.opened(2, stream_began=True, conversation_began=True)
+    told.append(recorder.ended(1, 3))
+    recorder.opened(4, stream_began=False, conversation_began=False)
+    told.append(recorder.ended(2, 5))
+    phases.stream_idle(6)
+    told.append(recorder.ended(4, 7))
     assert told == ["ramp", "steady", "drain"]
-    assert (list(flight.log.opened), list(flight.log.ended), list(flight.log.began)) == ([1, 2, 4], [3, 5, 7], [1, 2])
+    assert (list(recorder.log.opened), list(recorder.log.ended), list(recorder.log.began)) == (
+        [1, 2, 4],
+        [3, 5, 7],
+        [1, 2],
+    )
 
 
-def flown(*spans: tuple[int, int], steady: int | None = 0, dry: int | None = None, workers: int = 1) -> Flown:
+def timeline(*spans: tuple[int, int], steady: int | None = 0, dry: int | None = None, workers: int = 1) -> LoadTimeline:
     """A flight from second 0; each span is (opened, ended) in seconds."""
-    logs = [Log() for _ in range(workers)]
+    logs = [LoadTimestamps() for _ in range(workers)]
     for number, (opened, ended) in enumerate(spans):
         log = logs[number % workers]
         log.opened.append(opened * SECOND)
         log.began.append(opened * SECOND)
         log.ended.append(ended * SECOND)
-    steady_ns, dry_ns = (None if second is None else second * SECOND for second in (steady, dry))
-    borders = Borders(steady_ns, dry_ns)
-    return Flown(logs, 0, borders)
+    steady_start_ns, steady_end_ns = (None if second is None else second * SECOND for second in (steady, dry))
+    steady_bounds = SteadyBounds(steady_start_ns, steady_end_ns)
+    return LoadTimeline(logs, 0, steady_bounds)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_mean_in_flight_is_taken_over_the_steady_state_alone(workers: int) -> None:
-    seen = flown((0, 4), (2, 10), (5, 8), steady=2, dry=8, workers=workers)
+    seen = timeline((0, 4), (2, 10), (5, 8), steady=2, dry=8, workers=workers)
     assert seen.mean_in_flight == (2 * 2 + 1 * 1 + 2 * 3) / 6
     assert seen.steady_share == 0.6
     assert seen.duration_s == 10
 
 
 def test_without_a_dry_stream_the_steady_state_lasts_to_the_end() -> None:
-    assert flown((0, 10), (0, 5)).mean_in_flight == 1.5
+    assert timeline((0, 10), (0, 5)).mean_in_flight == 1.5
 
 
 def test_a_steady_state_that_was_never_reached_has_no_figures() -> None:
-    seen = flown((0, 5), steady=None)
+    seen = timeline((0, 5), steady=None)
     assert (seen.mean_in_flight, seen.growth, seen.begun_per_s, seen.steady_share) == (None, None, None, 0)
-    assert flown(steady=None).steady_share is None
+    assert timeline(steady=None).steady_share is None
 
 
 def test_a_steady_state_that_begins_after_its_end_is_none() -> None:
-    assert flown((0, 9), steady=8, dry=3).steady is None
+    assert timeline((0, 9), steady=8, dry=3).steady is None
 
 
 def test_requests_that_were_abandoned_were_in_flight_to_the_end() -> None:
-    log = Log(opened=moments([0, 0]), ended=moments([10]))
-    assert Flown([log], 0, Borders(0, 10)).mean_in_flight == 2
+    log = LoadTimestamps(opened=timestamp_array([0, 0]), ended=timestamp_array([10]))
+    assert LoadTimeline([log], 0, SteadyBounds(0, 10)).mean_in_flight == 2
 
 
 def test_a_queue_that_grows_shows_in_the_last_third() -> None:
-    level = flown(*((second, second + 5) for second in range(100)), steady=10, dry=99)
-    growing = flown(*((second, 2 * second + 1) for second in range(100)), steady=10, dry=99)
+    level = timeline(*((second, second + 5) for second in range(100)), steady=10, dry=99)
+    growing = timeline(*((second, 2 * second + 1) for second in range(100)), steady=10, dry=99)
     assert level.growth == pytest.approx(1, abs=0.1)
     assert growing.growth is not None
     assert growing.growth > 1.5
@@ -156,7 +160,7 @@ def test_a_queue_that_grows_shows_in_the_last_third() -> None:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=12), st.integers(0, 8))
 def test_mean_in_flight_is_the_mean_over_every_instant(spans: list[tuple[int, int]], start: int) -> None:
     spans = [(begin, begin + length) for begin, length in spans]
-    seen = flown(*spans, steady=start, workers=2)
+    seen = timeline(*spans, steady=start, workers=2)
     if seen.steady is None:
         assert max(end for _, end in spans) <= start
         return
@@ -166,5 +170,5 @@ def test_mean_in_flight_is_the_mean_over_every_instant(spans: list[tuple[int, in
 
 
 def test_the_parts_of_a_window_make_it_up() -> None:
-    parts = [Window(10, 21).part(number, of=3) for number in range(3)]
+    parts = [TimeSpan(10, 21).part(number, of=3) for number in range(3)]
     assert list(chain.from_iterable((one.start_ns, one.end_ns) for one in parts)) == [10, 13, 13, 17, 17, 21]

@@ -10,30 +10,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.spec.load import Arrival, Process
+from specbench_api.spec.load import Arrival, ArrivalProcess
 from specbench_client.errors import BadInput
-from specbench_client.load.schedule import Extent, Seeding, Times, dealt, intended_times, mean_rate
+from specbench_client.load.arrival_schedule import (
+    ScheduledTimes,
+    ScheduleLength,
+    ScheduleSeed,
+    mean_rate,
+    schedule_arrivals,
+    share_of,
+)
 
 N = 40_000
 SIGMAS = 4.0
 """A bound that honest chance breaks once in 16,000 seeds; ours are fixed, so never."""
 RENEWALS = [
-    Arrival(process=Process.POISSON, seed=3),
-    Arrival(process=Process.GAMMA, burstiness=0.25, seed=3),
-    Arrival(process=Process.GAMMA, burstiness=4, seed=3),
+    Arrival(process=ArrivalProcess.POISSON, seed=3),
+    Arrival(process=ArrivalProcess.GAMMA, burstiness=0.25, seed=3),
+    Arrival(process=ArrivalProcess.GAMMA, burstiness=4, seed=3),
 ]
 
 
 def shape_of(arrival: Arrival) -> float:
-    return arrival.burstiness if arrival.process is Process.GAMMA else 1.0
+    return arrival.burstiness if arrival.process is ArrivalProcess.GAMMA else 1.0
 
 
-def gaps_of(times: Times) -> np.ndarray:
+def gaps_of(times: ScheduledTimes) -> np.ndarray:
     return np.diff(times, prepend=0) / 1e9
 
 
-def drawn(arrival: Arrival, rate: float = 50.0, count: int = N, repeat: int = 0) -> Times:
-    return intended_times(arrival, rate, Extent(count=count), repeat)
+def drawn(arrival: Arrival, rate: float = 50.0, count: int = N, repeat: int = 0) -> ScheduledTimes:
+    return schedule_arrivals(arrival, rate, ScheduleLength(count=count), repeat)
 
 
 @pytest.mark.parametrize("arrival", RENEWALS, ids=str)
@@ -69,7 +76,7 @@ def test_gaps_of_a_poisson_process_are_exponential() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 5, 16])
 def test_together_the_workers_send_the_process_itself_however_many_they_are(workers: int) -> None:
     times = drawn(RENEWALS[0])
-    merged = np.sort(np.concatenate([times[dealt(N, workers, worker)] for worker in range(workers)]))
+    merged = np.sort(np.concatenate([times[share_of(N, workers, worker)] for worker in range(workers)]))
     assert (merged == times).all()
     counts = np.bincount((merged // 1_000_000_000).astype(int))[:-1]  # arrivals of each second
     dispersion = counts.var(ddof=1) / counts.mean()
@@ -77,13 +84,13 @@ def test_together_the_workers_send_the_process_itself_however_many_they_are(work
 
 
 def test_each_conversation_is_dealt_to_exactly_one_worker() -> None:
-    hands = [list(dealt(17, 5, worker)) for worker in range(5)]
+    hands = [list(share_of(17, 5, worker)) for worker in range(5)]
     assert sorted(chain.from_iterable(hands)) == list(range(17))
     assert max(map(len, hands)) - min(map(len, hands)) <= 1
 
 
 def test_constant_is_constant_and_does_not_drift() -> None:
-    times = drawn(Arrival(process=Process.CONSTANT), rate=3.0, count=200_000)
+    times = drawn(Arrival(process=ArrivalProcess.CONSTANT), rate=3.0, count=200_000)
     assert set(np.diff(times)) <= {333_333_333, 333_333_334}
     assert times[-1] == round(199_999 / 3 * 1e9)
 
@@ -97,7 +104,7 @@ def test_arms_of_one_repeat_see_the_same_arrivals_and_repeats_see_others() -> No
 
 
 def test_draws_for_different_purposes_are_independent() -> None:
-    one, other = (Seeding(1, 0, purpose).generator().random(N) for purpose in ("arrivals", "lengths"))
+    one, other = (ScheduleSeed(1, 0, purpose).generator().random(N) for purpose in ("arrivals", "lengths"))
     assert abs(np.corrcoef(one, other)[0, 1]) < SIGMAS / math.sqrt(N)
 
 
@@ -108,9 +115,9 @@ def test_all_rates_see_one_pattern_faster_or_slower() -> None:
 
 processes = st.builds(
     lambda process, seed, shape: Arrival(
-        process=process, seed=seed, burstiness=shape if process is Process.GAMMA else 1.0
+        process=process, seed=seed, burstiness=shape if process is ArrivalProcess.GAMMA else 1.0
     ),
-    st.sampled_from([Process.CONSTANT, Process.POISSON, Process.GAMMA]),
+    st.sampled_from([ArrivalProcess.CONSTANT, ArrivalProcess.POISSON, ArrivalProcess.GAMMA]),
     st.integers(0, 2**31 - 1),
     st.floats(0.05, 50),
 )
@@ -131,9 +138,9 @@ def test_a_schedule_is_in_order_never_before_the_start_and_begins_like_a_longer_
 def test_by_duration_it_holds_all_that_begin_before_the_end(arrival: Arrival, rate: float, duration_s: float) -> None:
     if drawn(arrival, rate, 1)[0] >= duration_s * 1e9:
         with pytest.raises(BadInput, match="no conversation would begin"):
-            intended_times(arrival, rate, Extent(duration_s=duration_s), 0)
+            schedule_arrivals(arrival, rate, ScheduleLength(duration_s=duration_s), 0)
         return
-    times = intended_times(arrival, rate, Extent(duration_s=duration_s), 0)
+    times = schedule_arrivals(arrival, rate, ScheduleLength(duration_s=duration_s), 0)
     more = drawn(arrival, rate, times.size + 1)
     assert (more[: times.size] == times).all()
     assert more[-1] >= int(duration_s * 1e9)
@@ -143,49 +150,49 @@ def test_by_duration_it_holds_all_that_begin_before_the_end(arrival: Arrival, ra
 TRACE = np.array([103.0, 100.0, 101.5])
 
 
-def replayed(rate: float | None, extent: Extent, trace: np.ndarray = TRACE) -> list[float]:
-    arrival = Arrival(process=Process.TRACE, uri="t.csv")
-    return [float(ns) / 1e9 for ns in intended_times(arrival, rate, extent, 0, trace=trace)]
+def replayed(rate: float | None, extent: ScheduleLength, trace: np.ndarray = TRACE) -> list[float]:
+    arrival = Arrival(process=ArrivalProcess.TRACE, uri="t.csv")
+    return [float(ns) / 1e9 for ns in schedule_arrivals(arrival, rate, extent, 0, trace=trace)]
 
 
 def test_a_trace_runs_at_its_own_speed_from_its_first_moment_on() -> None:
-    assert replayed(None, Extent(count=3)) == [0, 1.5, 3]
-    assert replayed(None, Extent(duration_s=2)) == [0, 1.5]
+    assert replayed(None, ScheduleLength(count=3)) == [0, 1.5, 3]
+    assert replayed(None, ScheduleLength(duration_s=2)) == [0, 1.5]
 
 
 def test_a_trace_is_stretched_to_the_mean_rate_asked_for() -> None:
-    times = replayed(4.0, Extent(count=3))
+    times = replayed(4.0, ScheduleLength(count=3))
     assert times == [0, 0.25, 0.5]
     assert mean_rate(np.array(times)) == 4.0
 
 
 def test_a_trace_that_is_too_short_goes_round_one_mean_gap_after_its_end() -> None:
-    assert replayed(None, Extent(count=7)) == [0, 1.5, 3, 4.5, 6, 7.5, 9]
-    assert len(replayed(2.0, Extent(duration_s=100))) == 200
+    assert replayed(None, ScheduleLength(count=7)) == [0, 1.5, 3, 4.5, 6, 7.5, 9]
+    assert len(replayed(2.0, ScheduleLength(duration_s=100))) == 200
 
 
 def test_a_trace_of_one_moment_is_one_burst_and_cannot_go_round() -> None:
     burst = np.array([5.0, 5.0])
-    assert replayed(None, Extent(count=2), burst) == [0, 0]
-    with pytest.raises(BadInput, match="cannot go round"):
-        replayed(None, Extent(count=3), burst)
+    assert replayed(None, ScheduleLength(count=2), burst) == [0, 0]
+    with pytest.raises(BadInput, match="cannot be repeated"):
+        replayed(None, ScheduleLength(count=3), burst)
 
 
 def test_a_trace_in_milliseconds_is_refused_before_it_takes_weeks() -> None:
     with pytest.raises(BadInput, match="not milliseconds"):
-        replayed(None, Extent(count=100), np.arange(100) * 60_000.0)
+        replayed(None, ScheduleLength(count=100), np.arange(100) * 60_000.0)
 
 
 def test_a_trace_so_dense_that_its_schedule_would_fill_the_memory_is_refused() -> None:
     with pytest.raises(BadInput, match="more than 2,000,000 conversations would begin"):
-        replayed(None, Extent(duration_s=86_400), np.arange(50_000) * 1e-6)
+        replayed(None, ScheduleLength(duration_s=86_400), np.arange(50_000) * 1e-6)
 
 
 def test_a_rate_that_would_take_for_ever_is_refused() -> None:
-    with pytest.raises(BadInput, match="a higher load"):
+    with pytest.raises(BadInput, match="raise load"):
         drawn(Arrival(), rate=0.0001, count=100)
 
 
 def test_no_more_is_drawn_than_is_needed() -> None:
     assert drawn(Arrival(), rate=1e5, count=1).size == 1
-    assert len(list(islice(dealt(10**9, 4, 3), 2))) == 2
+    assert len(list(islice(share_of(10**9, 4, 3), 2))) == 2

@@ -15,30 +15,33 @@ from aiohttp.test_utils import TestServer
 
 from specbench_api.outcome.record import Record
 from specbench_api.spec.workload import Output
-from specbench_client.chat import Message
-from specbench_client.dialects.counters import difference
-from specbench_client.dialects.dialect import Identity
+from specbench_client.chat import ChatMessage
+from specbench_client.dialects.dialect import EngineIdentity, counter_difference
+from specbench_client.drive.engine_connection import first_completion
 from specbench_client.errors import EngineFailed
-from specbench_client.load.first_act import first_completion
-from specbench_client.load.talk import Asker
+from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.load.turns import TurnContext
 from specbench_client.simulator import (
-    Engine,
-    Method,
-    Server,
+    SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
+    SimulatorServer,
     TruthFile,
     choose_dialect,
-    drafter,
+    make_drafter,
     parse_faults,
 )
-from specbench_client.transport.control import Control
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_testing.loops import Driver
-from specbench_testing.turns import Row, context, row
+from specbench_testing.conversation_turns import Row, context, row
+from specbench_testing.load_loops import LoopDriver
 
 FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
-DRAFTERS = {"eagle3": drafter(Method.EAGLE3, 3), "ngram": drafter(Method.NGRAM, 4), "suffix": drafter(Method.SUFFIX, 8)}
+DRAFTERS = {
+    "eagle3": make_drafter(SimulatedMethod.EAGLE3, 3),
+    "ngram": make_drafter(SimulatedMethod.NGRAM, 4),
+    "suffix": make_drafter(SimulatedMethod.SUFFIX, 8),
+}
 ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
 
 
@@ -47,7 +50,7 @@ class Site:
     """A simulator that serves, a context to ask it, and where the truth is written."""
 
     context: TurnContext
-    control: Control
+    control: ControlClient
     truth_file: Path
 
     @property
@@ -56,7 +59,7 @@ class Site:
         return {line["request_id"]: line for line in lines}
 
     async def drive(self, rows: list[Row], concurrency: int = 3) -> list[Record]:
-        driver = Driver(Asker(self.context))
+        driver = LoopDriver(HttpTurnClient(self.context))
         await driver.closed(rows, concurrency)
         return driver.records
 
@@ -67,11 +70,11 @@ async def simulated(
 ) -> AsyncIterator[Site]:
     config = replace(config, faults=parse_faults(faults))
     truth = folder / "truth.jsonl"
-    app = Server(Engine(config), choose_dialect("vllm", config), TruthFile(truth)).application()
+    app = SimulatorServer(SimulatedEngine(config), choose_dialect("vllm", config), TruthFile(truth)).application()
     async with (
         TestServer(app, shutdown_timeout=0.1) as server,
         KernelTransport(idle_timeout_s=idle_timeout_s) as transport,
-        Control(str(server.make_url(""))) as control,
+        ControlClient(str(server.make_url(""))) as control,
     ):
         changed: dict[str, Any] = {"output": Output(max_tokens=48), "drafting": config.drafter.speculates}
         asked = context(transport, str(server.make_url("")), **changed)
@@ -123,19 +126,19 @@ async def test_the_baseline_makes_one_token_a_step_and_answers_the_same_text(tmp
 async def test_the_engines_counters_agree_with_the_records(tmp_path: Path) -> None:
     async with simulated(tmp_path, replace(FAST, drafter=DRAFTERS["eagle3"])) as site:
         dialect = site.context.dialect
-        await first_completion(site.context, [Message("user", "hi")])
+        await first_completion(site.context, [ChatMessage("user", "hi")])
         before = dialect.counters(await site.control.text(dialect.metrics_path))
         records = await site.drive(ROWS)
         page = await site.control.text(dialect.metrics_path)
         identity = dialect.identity(await site.control.documents(dialect.identity_paths))
-    counted = difference(before, dialect.counters(page))
+    counted = counter_difference(before, dialect.counters(page))
     assert counted.output_tokens == sum(record.output_tokens or 0 for record in records)
     assert counted.prompt_tokens == sum(record.input_tokens or 0 for record in records)
     assert counted.drafted_tokens == sum(record.drafted_tokens or 0 for record in records)
     assert counted.draft_steps == sum(record.draft_steps or 0 for record in records)
     assert not counted.restarted
     assert dialect.speculating(None, page) is True
-    assert identity == Identity("simulated", "simulated-0.1.0")
+    assert identity == EngineIdentity("simulated", "simulated-0.1.0")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +156,7 @@ async def test_each_fault_of_the_wire_has_its_class(fault: str, wanted: str, tmp
     async with simulated(tmp_path, FAST, fault, idle_timeout_s=patience_s) as site:
         records = await site.drive([row("talk", "one", "two")], concurrency=1)
         with pytest.raises(EngineFailed):
-            await first_completion(site.context, [Message("user", "hi")], pause=lambda _: asyncio.sleep(0))
+            await first_completion(site.context, [ChatMessage("user", "hi")], pause=lambda _: asyncio.sleep(0))
     assert [record.error_class for record in records] == [wanted, "skipped_after_error"]
     assert records[0].error
 

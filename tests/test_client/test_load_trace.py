@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.errors import BadInput
-from specbench_client.load.trace import load_trace, read_trace
+from specbench_client.load.arrival_trace import load_trace, read_trace
 
 
 def times(text: str, name: str = "t.jsonl", column: str = "timestamp") -> list[float]:
@@ -37,18 +37,22 @@ def test_csv_is_read_by_its_header() -> None:
 @pytest.mark.parametrize(
     ("text", "name", "said"),
     [
-        ('{"timestamp": 1}\n{"time": 2}', "t.jsonl", r"t\.jsonl, line 2: has no 'timestamp', it has 'time': call that"),
+        (
+            '{"timestamp": 1}\n{"time": 2}',
+            "t.jsonl",
+            r"t\.jsonl, line 2: has no 'timestamp', it has 'time': rename the column",
+        ),
         ('{"timestamp": "soon"}', "t.jsonl", r"line 1: timestamp is 'soon': give seconds, such as 12\.5, or RFC 3339"),
         ('{"timestamp": true}', "t.jsonl", "timestamp is True"),
         ('{"timestamp": NaN}', "t.jsonl", "timestamp is nan"),
         ('{"timestamp": null}', "t.jsonl", "timestamp is None"),
         ("timestamp\n1", "t.jsonl", r"line 1: not JSON .* a CSV's name ends in \.csv"),
-        ("[1]", "t.jsonl", "line 1: a JSON list, where one object a line is needed"),
+        ("[1]", "t.jsonl", "line 1: a JSON list: write one object per line, such as"),
         ("a,b\n1,2", "t.csv", r"t\.csv, line 1: has no column 'timestamp', it has 'a', 'b': .*arrival\.column"),
-        ("a,timestamp\n1\n", "t.csv", r"line 2: has 1 fields, and 'timestamp' is the 2\.: write all of them"),
+        ("a,timestamp\n1\n", "t.csv", r"line 2: has 1 fields, but 'timestamp' is column 2: write all fields"),
         ('timestamp\n"1\n', "t.csv", "not CSV"),
-        ("timestamp\n", "t.csv", "holds no rows: one arrival a row is needed"),
-        ("", "t.jsonl", "holds no rows"),
+        ("timestamp\n", "t.csv", "contains no rows: give one arrival per row"),
+        ("", "t.jsonl", "contains no rows"),
         ("", "t.csv", "it has nothing"),
     ],
 )
@@ -73,6 +77,10 @@ def test_a_trace_is_found_beside_the_spec_or_in_s3(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"at": 1}')
     assert list(load_trace("t.jsonl", "at", tmp_path)) == [1]
     assert list(load_trace("s3://b/t.csv", "at", tmp_path, lambda _: b"at\n2\n")) == [2]
-    for uri, said in (("s3://b/t", "S3 is not at hand"), ("http://x/t", "s3://BUCKET/KEY"), ("no.csv", "No such file")):
+    for uri, said in (
+        ("s3://b/t", "S3 is not available"),
+        ("http://x/t", "s3://BUCKET/KEY"),
+        ("no.csv", "No such file"),
+    ):
         with pytest.raises(BadInput, match=said):
             load_trace(uri, "at", tmp_path)

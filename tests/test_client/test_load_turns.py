@@ -14,41 +14,41 @@ from hypothesis import strategies as st
 from specbench_api.outcome.record import Record
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.load.conversations import request_seed
 from specbench_client.load.turns import TurnResult, skipped_after, take_turn
-from specbench_client.transport.exchange import Arrival, ErrorClass, Exchange
-from specbench_testing.scripted_server import HEAD, Do, Script, response, scripted, unused_url
-from specbench_testing.turns import Canned, context, taken, turn
-from specbench_testing.wires import Decoded, Step, arrivals, llama, sse, vllm
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, ReceivedBytes
+from specbench_testing.conversation_turns import CannedTransport, context, taken, turn
+from specbench_testing.engine_streams import DecodedAnswer, StreamStep, arrivals, llama, sse, vllm
+from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts, unused_url
 
-DECODED = Decoded((Step(3, 2), Step()))
+DECODED = DecodedAnswer((StreamStep(3, 2), StreamStep()))
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 ANSWER = sse(vllm(DECODED))
 
 
-def exchange(body: bytes = ANSWER, **kept: object) -> Exchange:
+def exchange(body: bytes = ANSWER, **kept: object) -> HttpExchange:
     """Connected from 95 ns on, sent at 100; each event is a read of its own, the n-th at 200 + n."""
     pieces = [piece + b"\n\n" for piece in body.split(b"\n\n") if piece]
-    reads = tuple(Arrival(200 + number, piece) for number, piece in enumerate(pieces))
-    whole = Exchange(100, reads, 200, {}, ended_ns=999, connect_ns=95, first_byte_ns=150, clock="kernel")
+    reads = tuple(ReceivedBytes(200 + number, piece) for number, piece in enumerate(pieces))
+    whole = HttpExchange(100, reads, 200, {}, ended_ns=999, connect_ns=95, first_byte_ns=150, timestamp_source="kernel")
     return replace(whole, **kept)  # type: ignore[arg-type]
 
 
 async def test_a_record_holds_what_came_with_times_from_the_points_start() -> None:
-    given_context = context(Canned(exchange()), started_ns=50)
+    given_context = context(CannedTransport(exchange()), started_ns=50)
     result = await take_turn(given_context, replace(turn(), intended_ns=90))
     text = "word " * 5
     assert result.reply_text == text
     assert result.ended_ns == 999
     assert result.record == Record(
         request_id="p-000003-0", prompt_id="a", category="cat", conversation_id="a#0", turn=0, repeat=1,
-        phase="steady", stream=2, intended_ns=40, connect_ns=45, sent_ns=50, first_byte_ns=100, first_token_ns=151,
-        last_token_ns=153, chunk_ns=[151, 152, 153], chunk_tokens=[1, 3, 1], chunk_gathered=[False, False, False],
-        clock="kernel", input_tokens=7, output_tokens=5,
+        phase="steady", stream_index=2, intended_ns=40, connect_ns=45, sent_ns=50, first_byte_ns=100,
+        first_token_ns=151, last_token_ns=153, chunk_ns=[151, 152, 153], chunk_tokens=[1, 3, 1],
+        chunk_coalesced=[False, False, False], timestamp_source="kernel", input_tokens=7, output_tokens=5,
         output_tokens_client=5, steps=2, draft_steps=1, drafted_tokens=3, accepted_tokens=2, step_accepted=[2],
         acceptance_source="per_step", cached_tokens=0, finish_reason="length", error_class=None, error=None,
-        output_sha256=hashlib.sha256(text.encode()).hexdigest(), thought_tokens=0,
+        output_sha256=hashlib.sha256(text.encode()).hexdigest(), reasoning_tokens=0,
     )  # fmt: skip
 
 
@@ -57,27 +57,27 @@ async def test_a_last_token_whose_read_brought_the_end_too_is_marked_late(togeth
     """The last pieces are the last chunk with content, one with the usage, and [DONE]."""
     pieces = [piece + b"\n\n" for piece in ANSWER.split(b"\n\n") if piece]
     *before, last = range(len(pieces) - 2)
-    reads = [Arrival(200 + number, pieces[number]) for number in before]
-    reads.append(Arrival(300, b"".join(pieces[last : last + together])))
-    reads += [Arrival(400, piece) for piece in pieces[last + together :]]
-    record = (await take_turn(context(Canned(exchange(arrivals=tuple(reads)))), turn())).record
-    assert record.chunk_gathered == [False, False, wanted]
-    assert record.last_token_ns == 300 - context(Canned()).manner.started_ns, "no time is corrected"
+    reads = [ReceivedBytes(200 + number, pieces[number]) for number in before]
+    reads.append(ReceivedBytes(300, b"".join(pieces[last : last + together])))
+    reads += [ReceivedBytes(400, piece) for piece in pieces[last + together :]]
+    record = (await take_turn(context(CannedTransport(exchange(arrivals=tuple(reads)))), turn())).record
+    assert record.chunk_coalesced == [False, False, wanted]
+    assert record.last_token_ns == 300 - context(CannedTransport()).request_config.started_ns, "no time is corrected"
 
 
 async def test_the_text_is_kept_only_where_it_is_asked_for() -> None:
-    asked = context(Canned(exchange()), keep_text=True)
+    asked = context(CannedTransport(exchange()), keep_text=True)
     assert (await take_turn(asked, turn())).record.output_text == "word " * 5
 
 
 async def test_words_are_plain_strings_that_any_file_takes() -> None:
-    record = (await take_turn(context(Canned(exchange())), turn())).record
+    record = (await take_turn(context(CannedTransport(exchange())), turn())).record
     assert {type(word) for word in (record.phase, record.acceptance_source, record.finish_reason)} == {str}
 
 
 async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_for() -> None:
-    wire = Canned(exchange())
-    await take_turn(context(wire, headers={"Authorization": "Bearer x"}), turn(Message("user", "hi ☃")))
+    wire = CannedTransport(exchange())
+    await take_turn(context(wire, headers={"Authorization": "Bearer x"}), turn(ChatMessage("user", "hi ☃")))
     request = wire.requests[0]
     assert request.url == "http://127.0.0.1:9/v1/chat/completions"
     assert request.headers == {"X-Request-Id": "p-000003-0", "Authorization": "Bearer x"}
@@ -88,7 +88,7 @@ async def test_a_request_carries_its_id_its_own_seed_and_what_the_dialect_asks_f
 
 async def test_a_failed_exchange_is_a_record_with_its_words() -> None:
     failed = exchange(error_class=ErrorClass.RESET, error="gone", arrivals=())
-    result = await take_turn(context(Canned(failed)), turn())
+    result = await take_turn(context(CannedTransport(failed)), turn())
     record = result.record
     assert result.reply_text is None
     assert (record.error_class, record.error, record.sent_ns, record.first_byte_ns) == ("reset", "gone", 100, 150)
@@ -97,7 +97,7 @@ async def test_a_failed_exchange_is_a_record_with_its_words() -> None:
 
 
 async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
-    failed = await take_turn(context(Canned(exchange(error_class=ErrorClass.TIMEOUT, error="x"))), turn())
+    failed = await take_turn(context(CannedTransport(exchange(error_class=ErrorClass.TIMEOUT, error="x"))), turn())
     record = skipped_after(failed, 2)
     assert (record.request_id, record.turn, record.sent_ns) == ("p-000003-2", 2, None)
     assert (record.error_class, record.error) == ("skipped_after_error", "turn 0 failed: timeout")
@@ -110,21 +110,24 @@ async def test_a_skipped_turn_was_never_sent_and_says_why() -> None:
         ([HEAD, ANSWER[:-14]], "truncated_stream"),
         ([HEAD, ANSWER[:-30]], "truncated_stream"),
         ([HEAD], "truncated_stream"),
-        ([HEAD, ANSWER[:60], Do.RESET], "truncated_stream"),  # without a length aiohttp cannot tell it from an end
-        ([CHUNKED, b"%x\r\n%s\r\n" % (len(ANSWER), ANSWER), Do.RESET], "reset"),
+        (
+            [HEAD, ANSWER[:60], ScriptAction.RESET],
+            "truncated_stream",
+        ),  # without a length aiohttp cannot tell it from an end
+        ([CHUNKED, b"%x\r\n%s\r\n" % (len(ANSWER), ANSWER), ScriptAction.RESET], "reset"),
         ([HEAD, b"data: {\n\n", ANSWER], "malformed"),
         ([HEAD, b"data: \n\ndata:\n\nid: 1\nx-y: z\n\n", ANSWER], None),
         ([HEAD, b"<html></html>\n"], "malformed"),
         ([HEAD, b'data: {"error": {"message": "out of memory", "code": 500}}\n\ndata: [DONE]\n\n'], "http_5xx"),
         ([response(500, b"boom")], "http_5xx"),
         ([response(422, b"no")], "http_4xx"),
-        ([HEAD, ANSWER[:60], Do.STALL], "timeout"),
-        ([Do.RESET], "reset"),
+        ([HEAD, ANSWER[:60], ScriptAction.STALL], "timeout"),
+        ([ScriptAction.RESET], "reset"),
     ],
 )
 async def test_every_end_has_its_class(script: Script, wanted: str | None) -> None:
-    async with scripted(script) as (url, _):
-        record = await taken(url, idle_timeout_s=0.1 if Do.STALL in script else 20)
+    async with serve_scripts(script) as (url, _):
+        record = await taken(url, idle_timeout_s=0.1 if ScriptAction.STALL in script else 20)
     assert record.error_class == wanted
     assert bool(record.error) == bool(wanted)
 
@@ -138,16 +141,18 @@ async def test_an_engine_that_is_not_there_is_a_record_too() -> None:
 PIECES = st.one_of(
     st.binary(max_size=60),
     st.sampled_from([HEAD, CHUNKED, response(500, b"x"), ANSWER, ANSWER[:-20], sse(llama(DECODED)), b"data: {}\n\n"]),
-    st.sampled_from([b"HTTP/1.1 ", b"data: [DONE]\n\n", b"5\r\n", b"0\r\n\r\n", b"ff\r\n", Do.RESET, Do.STALL]),
+    st.sampled_from(
+        [b"HTTP/1.1 ", b"data: [DONE]\n\n", b"5\r\n", b"0\r\n\r\n", b"ff\r\n", ScriptAction.RESET, ScriptAction.STALL]
+    ),
 )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(PIECES, max_size=4), st.booleans(), st.sampled_from(list(EngineKind)))
-def test_no_server_makes_a_turn_raise(script: list[bytes | Do], honest_head: bool, kind: EngineKind) -> None:
+def test_no_server_makes_a_turn_raise(script: list[bytes | ScriptAction], honest_head: bool, kind: EngineKind) -> None:
     async def take() -> Record:
-        async with scripted([HEAD, *script] if honest_head else script) as (url, _):
-            return await taken(url, kind, idle_timeout_s=0.02 if Do.STALL in script else 20)
+        async with serve_scripts([HEAD, *script] if honest_head else script) as (url, _):
+            return await taken(url, kind, idle_timeout_s=0.02 if ScriptAction.STALL in script else 20)
 
     record = asyncio.run(take())
     assert (record.error_class is None) == (record.output_tokens is not None)
@@ -158,10 +163,10 @@ def test_no_server_makes_a_turn_raise(script: list[bytes | Do], honest_head: boo
 def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> None:
     async def take(*places: int) -> TurnResult:
         given_exchange = replace(exchange(), arrivals=arrivals(ANSWER, places))
-        return await take_turn(context(Canned(given_exchange)), turn())
+        return await take_turn(context(CannedTransport(given_exchange)), turn())
 
     cut, whole = asyncio.run(take(*cuts)), asyncio.run(take())
-    same = {"chunk_ns": None, "chunk_gathered": None, "first_token_ns": None, "last_token_ns": None}
+    same = {"chunk_ns": None, "chunk_coalesced": None, "first_token_ns": None, "last_token_ns": None}
     assert replace(cut.record, **same) == replace(whole.record, **same)  # type: ignore[arg-type]
     assert cut.record.chunk_ns == sorted(cut.record.chunk_ns or [])
 
@@ -169,26 +174,26 @@ def test_a_record_does_not_depend_on_how_the_bytes_were_cut(cuts: list[int]) -> 
 async def test_an_answer_that_is_not_streamed_has_an_end_and_no_first_token() -> None:
     message = {"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
     body = json.dumps({"choices": [message], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}).encode()
-    asked = context(Canned(exchange(body)), output=Output(stream=False), started_ns=50, drafting=False)
+    asked = context(CannedTransport(exchange(body)), output=Output(stream=False), started_ns=50, drafting=False)
     record = (await take_turn(asked, turn())).record
     assert (record.error_class, record.first_token_ns, record.chunk_ns, record.chunk_tokens) == (None, None, None, None)
     assert (record.last_token_ns, record.output_tokens, record.output_tokens_client, record.steps) == (949, 2, None, 1)
 
 
 async def test_an_answer_that_is_not_streamed_and_no_json_is_malformed() -> None:
-    asked = context(Canned(exchange(b"<html>")), output=Output(stream=False))
+    asked = context(CannedTransport(exchange(b"<html>")), output=Output(stream=False))
     assert (await take_turn(asked, turn())).record.error_class == "malformed"
 
 
 async def test_further_fields_of_the_body_are_sent_and_win() -> None:
-    wire = Canned(exchange())
+    wire = CannedTransport(exchange())
     await take_turn(context(wire, extra_body={"top_k": 5, "stop": ["."]}), turn())
     body = json.loads(wire.requests[0].body)
     assert (body["top_k"], body["stop"]) == (5, ["."])
 
 
 async def test_token_ids_go_to_the_route_that_takes_them() -> None:
-    wire = Canned(exchange())
-    await take_turn(context(wire), turn(Message("user", "", (1, 2, 3))))
+    wire = CannedTransport(exchange())
+    await take_turn(context(wire), turn(ChatMessage("user", "", (1, 2, 3))))
     assert wire.requests[0].url == "http://127.0.0.1:9/v1/completions"
     assert json.loads(wire.requests[0].body)["prompt"] == [1, 2, 3]

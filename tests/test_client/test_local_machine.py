@@ -9,23 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.launched import Fact, Whereabouts
-from specbench_api.outcome.nvidia import GPUS, SUMMARY, TOPOLOGY
-from specbench_client.local.machine import Silent, this_machine
-from specbench_testing.nvidia import HEAD, PAIR
+from specbench_api.outcome.nvidia_smi import GPUS, SUMMARY, TOPOLOGY
+from specbench_api.outcome.provenance import Fact, FactName, HostFacts
+from specbench_client.local.machine_facts import CommandFailed, observe_machine
+from specbench_testing.nvidia_smi import HEAD, PAIR
 
 COMMAND = ["llama-server", "-m", "m.gguf"]
 STARTED = "2030-01-02T03:04:05.000Z"
 
 
-def machine(answers: Mapping[tuple[str, ...], str]) -> Whereabouts:
+def machine(answers: Mapping[tuple[str, ...], str]) -> HostFacts:
     def run(command: tuple[str, ...]) -> str:
         if command not in answers:
-            raise Silent(f"{' '.join(command)} ended with 9: no devices")
+            raise CommandFailed(f"{' '.join(command)} ended with 9: no devices")
         return answers[command]
 
-    return this_machine(COMMAND, STARTED, run)
+    return observe_machine(COMMAND, STARTED, run)
 
 
 def test_the_gpus_are_told_with_their_links() -> None:
@@ -46,7 +45,7 @@ def test_the_gpus_are_told_with_their_links() -> None:
 def test_a_question_that_is_not_answered_leaves_the_other_facts() -> None:
     seen = machine({GPUS: "A, 80, 5\n"})
     assert seen.value(FactName.GPU) == "A"
-    assert seen.facts[FactName.INTERCONNECT] == Fact.unseen("nvidia-smi topo -m ended with 9: no devices")
+    assert seen.facts[FactName.INTERCONNECT] == Fact.unknown("nvidia-smi topo -m ended with 9: no devices")
 
 
 def test_the_machine_itself_is_told() -> None:
@@ -56,13 +55,13 @@ def test_the_machine_itself_is_told() -> None:
     assert seen.value(FactName.STARTED) == STARTED
     assert seen.value(FactName.COMMAND) == COMMAND
     assert (seen.value(FactName.MEMORY_BYTES) or 0) > 1 << 20  # type: ignore[operator]
-    assert seen.facts[FactName.IMAGE_DIGEST] == Fact.unseen("a process of this machine has no image")
+    assert seen.facts[FactName.IMAGE_DIGEST] == Fact.unknown("a process of this machine has no image")
 
 
 def test_a_machine_without_the_program_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    seen = this_machine(COMMAND, STARTED)
-    assert seen.facts[FactName.DRIVER] == Fact.unseen("there is no nvidia-smi on this machine")
+    seen = observe_machine(COMMAND, STARTED)
+    assert seen.facts[FactName.DRIVER] == Fact.unknown("there is no nvidia-smi on this machine")
 
 
 def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -70,4 +69,4 @@ def test_a_program_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pat
     program.write_text("#!/bin/sh\necho couldn\\'t communicate with the driver\nexit 9\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "ended with 9: couldn't communicate" in (this_machine(COMMAND, STARTED).facts[FactName.GPU].reason or "")
+    assert "ended with 9: couldn't communicate" in (observe_machine(COMMAND, STARTED).facts[FactName.GPU].reason or "")

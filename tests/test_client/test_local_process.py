@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.launch.launch import CONFIG_FOLDER, Launch
+from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
 from specbench_client.errors import BadInput
-from specbench_client.local.process import EngineProcess, local_command, planned_command
+from specbench_client.local.engine_process import EngineProcess, local_command, planned_command
 
 
-def launch(*command: str, args: tuple[str, ...] = ()) -> Launch:
-    return Launch(image="", args=args, port=1, command=command)
+def launch(*command: str, args: tuple[str, ...] = ()) -> LaunchSpec:
+    return LaunchSpec(image="", args=args, port=1, command=command)
 
 
-def start(folder: Path, what: Launch) -> None:
+def start(folder: Path, what: LaunchSpec) -> None:
     async def once() -> None:
         async with EngineProcess(what, folder, folder / "log"):
             pass
@@ -62,13 +62,13 @@ def test_its_configuration_files_lie_beside_its_log_and_it_is_told_where(
     base, logs = tmp_path / "spec", Path("logs") if relative else tmp_path / "logs"
     base.mkdir()
     words = f"cat {CONFIG_FOLDER}/a.yaml {CONFIG_FOLDER}/b.json"
-    what = Launch("", (words,), 1, ("/bin/sh", "-c"), configs={"a.yaml": "tree: ä\n", "b.json": "{}"})
+    what = LaunchSpec("", (words,), 1, ("/bin/sh", "-c"), configs={"a.yaml": "tree: ä\n", "b.json": "{}"})
 
     async def said() -> str:
         async with EngineProcess(what, base, logs / "engine.log") as engine:
             return str(await engine.explain())
 
-    assert asyncio.run(said()).endswith("its last words: tree: ä\n{}")
+    assert asyncio.run(said()).endswith("the end of its log: tree: ä\n{}")
     assert (tmp_path / "logs/engine.config/a.yaml").read_text(encoding="utf-8") == "tree: ä\n"
 
 
@@ -78,6 +78,6 @@ def test_an_engine_without_configuration_files_has_no_folder_for_them(tmp_path: 
 
 
 def test_before_it_runs_a_program_that_is_not_here_goes_by_its_name() -> None:
-    elsewhere = Launch("", ("--x",), 80, local_programs=(("no-such-engine", "serve"), ("neither",)))
+    elsewhere = LaunchSpec("", ("--x",), 80, local_programs=(("no-such-engine", "serve"), ("neither",)))
     assert planned_command(elsewhere) == ["no-such-engine", "serve", "--x", "--host", "127.0.0.1", "--port", "80"]
     assert planned_command(launch("/bin/sh")) == local_command(launch("/bin/sh"), 1)

@@ -1,4 +1,4 @@
-"""Losslessness: false alarms stay within their level, a known difference is found, and what cannot be told is said."""
+"""Losslessness: the false-alarm rate, the detection of known differences, and undecidable cases."""
 
 from __future__ import annotations
 
@@ -15,23 +15,21 @@ from hypothesis import strategies as st
 from specbench_api.outcome.lossless import ComparedBy, Losslessness, LosslessVerdict
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
-from specbench_client.analysis.lossless.greedy import judge_greedy
-from specbench_client.analysis.lossless.lengths import length_test
-from specbench_client.analysis.lossless.openings import opening_test
-from specbench_client.analysis.lossless.places import shared
-from specbench_client.metrics.digests import digests
+from specbench_client.analysis.lossless.greedy import judge_greedy, shared_prefix
+from specbench_client.analysis.lossless.permutation_tests import length_test, opening_test
 from specbench_client.metrics.divergence import Divergence, divergence
-from specbench_client.report.lossless import lossless_rows
-from specbench_testing.records import ONE, Lies, World, run_of_world, sha
+from specbench_client.metrics.text_hashes import text_digests
+from specbench_client.report.text.losslessness import lossless_rows
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-WORLD = World(prompts=24, categories=ONE, repeats=3)
+WORLD = SyntheticRun(prompts=24, categories=ONE, repeats=3)
 
 
 def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataFrame:
-    """Tidy rows, as far as divergence reads them, of (repeat, prompt, text)."""
-    told = [
+    """Tidy rows, with the columns that divergence reads, from (repeat, prompt, text)."""
+    rows = [
         {
             "point": f"point{repeat}", "repeat": float(repeat), "prompt_id": prompt,
             "conversation_id": f"{prompt}#{index}",
@@ -39,7 +37,7 @@ def rows_of(texts: Sequence[tuple[int, str, str]], *, turn: int = 0) -> pd.DataF
         }
         for index, (repeat, prompt, _) in enumerate(texts)
     ]  # fmt: skip
-    return pd.DataFrame(told).assign(output_sha256=digests(text for _, _, text in texts))
+    return pd.DataFrame(rows).assign(output_sha256=text_digests(text for _, _, text in texts))
 
 
 def test_divergence_is_the_share_of_pairs_that_differ() -> None:
@@ -51,7 +49,7 @@ def test_divergence_is_the_share_of_pairs_that_differ() -> None:
     assert found.control == pytest.approx((2 / 3 + 0) / 2)
 
 
-def test_answers_of_one_repeat_are_no_control() -> None:
+def test_answers_of_one_repeat_give_no_control() -> None:
     base = rows_of([(0, "p", "a"), (0, "p", "b"), (0, "p", "c")])
     found = divergence(base, base)
     assert found.control is None
@@ -64,7 +62,7 @@ Texts = st.lists(st.tuples(st.integers(0, 2), st.sampled_from("pqr"), st.sampled
 @pytest.mark.draws
 @given(Texts, Texts)
 @settings(max_examples=25, deadline=None)
-def test_shares_are_those_of_counting_every_pair(
+def test_shares_equal_those_of_counting_every_pair(
     arm: list[tuple[int, str, str]], base: list[tuple[int, str, str]]
 ) -> None:
     def by_hand(mine: list[tuple[int, str, str]], *, others: bool) -> dict[str, float]:
@@ -90,7 +88,7 @@ def test_shares_are_those_of_counting_every_pair(
 
 
 def simulated(seed: int, *, prompts: int = 40, repeats: int = 3, effect: float = 0.0) -> Divergence:
-    """Answers of which each is its prompt's usual one or a rounding's; `effect`: of the arm's, so many are its own."""
+    """Answers that are their prompt's usual one or a rounding variant; a share `effect` of the arm's are different."""
     rng = np.random.default_rng(seed)
     chance = rng.beta(0.6, 2.4, prompts)
     sides = []
@@ -107,8 +105,8 @@ def simulated(seed: int, *, prompts: int = 40, repeats: int = 3, effect: float =
 
 
 def verdicts(effect: float, times: int = 200, **more: int) -> list[LosslessVerdict]:
-    told = [judge_greedy(simulated(seed, effect=effect, **more), seed) for seed in range(times)]
-    return [each.verdict for each in told if each is not None]
+    results = [judge_greedy(simulated(seed, effect=effect, **more), seed) for seed in range(times)]
+    return [each.verdict for each in results if each is not None]
 
 
 @pytest.mark.draws
@@ -119,7 +117,7 @@ def test_false_alarms_stay_within_their_level() -> None:
 
 
 @pytest.mark.draws
-def test_an_excess_as_large_as_is_called_detectable_is_found_in_about_four_runs_of_five() -> None:
+def test_a_detectable_excess_is_found_in_about_four_runs_of_five() -> None:
     first = judge_greedy(simulated(0), 0)
     assert first is not None
     assert first.detectable is not None
@@ -131,64 +129,64 @@ def test_an_excess_as_large_as_is_called_detectable_is_found_in_about_four_runs_
     assert np.mean([verdict is LosslessVerdict.DIVERGES for verdict in verdicts(min(1.0, 2 * effect), 30)]) > 0.95
 
 
-def told_of(summary: RunSummary) -> Losslessness:
+def losslessness_of(summary: RunSummary) -> Losslessness:
     (cell,) = [cell for cell in summary.cells if cell.arm == "ngram"]
     assert cell.lossless is not None
     return cell.lossless
 
 
-def answering(words: Any) -> Lies:
+def answering(words: Any) -> Corruptions:
     """`words`: (point, prompt number) → the text of its answer."""
 
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         texts = [words(point, int(str(prompt)[1:])) for prompt in frame["prompt_id"]]
         return frame.assign(output_text=texts, output_sha256=[sha(text) for text in texts])
 
-    return Lies(records=edit)
+    return Corruptions(records=edit)
 
 
-def test_equal_answers_are_lossless_and_the_bound_is_that_of_none_of_so_many() -> None:
-    told = told_of(run_of_world(WORLD))
-    assert told.verdict is LosslessVerdict.LOSSLESS
-    assert told.compared_by is ComparedBy.DIGEST
-    assert told.excess is not None
-    assert told.excess.interval is not None
-    assert told.excess.interval.high == pytest.approx(1 - 0.025 ** (1 / 24))
-    assert "would have been found" in told.message
+def test_equal_answers_are_lossless_with_the_bound_for_zero_of_n() -> None:
+    result = losslessness_of(run_of_world(WORLD))
+    assert result.verdict is LosslessVerdict.LOSSLESS
+    assert result.compared_by is ComparedBy.DIGEST
+    assert result.excess is not None
+    assert result.excess.interval is not None
+    assert result.excess.interval.high == pytest.approx(1 - 0.025 ** (1 / 24))
+    assert "would have been detected" in result.message
 
 
-def test_other_answers_diverge_and_the_place_is_told_in_what_was_kept() -> None:
-    lies = answering(lambda point, prompt: f"{'same ' * prompt}{point.arm}")
-    told = told_of(run_of_world(WORLD, lies))
-    assert (told.verdict, told.compared_by) == (LosslessVerdict.DIVERGES, ComparedBy.TEXT)
-    assert told.first_difference is not None
-    assert told.first_difference.unit == "characters"
-    assert told.first_difference.arm is not None
-    assert told.first_difference.arm.value == pytest.approx(5 * 11.5, abs=1.5)  # "ngram" and "none" share their n
-    assert told.first_difference.control is None
-    row = lossless_rows(run_of_world(WORLD, lies))[0]
+def test_different_answers_diverge_with_the_first_difference() -> None:
+    corruptions = answering(lambda point, prompt: f"{'same ' * prompt}{point.arm}")
+    result = losslessness_of(run_of_world(WORLD, corruptions))
+    assert (result.verdict, result.compared_by) == (LosslessVerdict.DIVERGES, ComparedBy.TEXT)
+    assert result.first_difference is not None
+    assert result.first_difference.unit == "characters"
+    assert result.first_difference.arm is not None
+    assert result.first_difference.arm.value == pytest.approx(5 * 11.5, abs=1.5)  # "ngram" and "none" share their n
+    assert result.first_difference.control is None
+    row = lossless_rows(run_of_world(WORLD, corruptions))[0]
     assert (row.divergence, row.control) == ("100.0%", "0.0%")
 
 
-def test_token_ids_are_compared_where_they_were_kept() -> None:
+def test_token_ids_are_compared_if_they_were_stored() -> None:
     def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         ids = pd.Series([[1, 2, 3, 4 if point.arm == "none" else 5, 6]] * len(frame), index=frame.index, dtype=object)
         digests = [sha(f"{point.arm}{prompt}") for prompt in frame["prompt_id"]]
         return frame.assign(output_token_ids=ids, output_text="kept", output_sha256=digests)
 
-    told = told_of(run_of_world(WORLD, Lies(records=edit)))
-    assert told.compared_by is ComparedBy.TOKEN_IDS
-    assert told.first_difference is not None
-    assert told.first_difference.arm is not None
-    assert (told.first_difference.unit, told.first_difference.arm.value) == ("tokens", 3)
+    result = losslessness_of(run_of_world(WORLD, Corruptions(records=edit)))
+    assert result.compared_by is ComparedBy.TOKEN_IDS
+    assert result.first_difference is not None
+    assert result.first_difference.arm is not None
+    assert (result.first_difference.unit, result.first_difference.arm.value) == ("tokens", 3)
 
 
-def test_a_baseline_that_differs_as_often_from_itself_is_the_control() -> None:
-    lies = answering(lambda point, prompt: f"{prompt}" if point.repeat == 0 or prompt % 2 else f"{point}")
-    told = told_of(run_of_world(WORLD, lies))
-    assert (told.verdict, told.compared_by) == (LosslessVerdict.LOSSLESS, ComparedBy.TEXT)
-    assert told.control is not None
-    assert told.control.value == pytest.approx(0.5)
+def test_divergence_equal_to_the_control_is_lossless() -> None:
+    corruptions = answering(lambda point, prompt: f"{prompt}" if point.repeat == 0 or prompt % 2 else f"{point}")
+    result = losslessness_of(run_of_world(WORLD, corruptions))
+    assert (result.verdict, result.compared_by) == (LosslessVerdict.LOSSLESS, ComparedBy.TEXT)
+    assert result.control is not None
+    assert result.control.value == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -198,12 +196,12 @@ def test_a_baseline_that_differs_as_often_from_itself_is_the_control() -> None:
         (replace(WORLD, prompts=2), LosslessVerdict.TOO_FEW),
     ],
 )
-def test_what_cannot_be_told_is_said(world: World, verdict: LosslessVerdict) -> None:
-    assert told_of(run_of_world(world)).verdict is verdict
+def test_undecidable_cases_have_their_own_conclusion(world: SyntheticRun, verdict: LosslessVerdict) -> None:
+    assert losslessness_of(run_of_world(world)).verdict is verdict
 
 
-def test_without_digests_and_without_a_baseline_nothing_is_said() -> None:
-    no_digest = run_of_world(WORLD, Lies(records=lambda _, frame: frame.assign(output_sha256=None)))
+def test_without_digests_or_baseline_there_is_no_conclusion() -> None:
+    no_digest = run_of_world(WORLD, Corruptions(records=lambda _, frame: frame.assign(output_sha256=None)))
     alone = run_of_world(replace(WORLD, edits={"spec.baseline": "Skip"}))
     assert [cell.lossless for summary in (no_digest, alone) for cell in summary.cells] == [None, None, None]
 
@@ -240,15 +238,15 @@ def test_permutation_tests_keep_their_level(test: Any) -> None:
 
 
 @pytest.mark.draws
-def test_a_share_of_new_openings_as_large_as_is_called_detectable_is_found() -> None:
+def test_a_detectable_share_of_new_openings_is_found() -> None:
     """The contamination that the detectable difference is defined by: δ of the answers begin with a new word."""
-    told = opening_test(*sampled(0), 0)
-    assert told is not None
+    result = opening_test(*sampled(0), 0)
+    assert result is not None
     found = []
     for seed in range(100):
         arm, base = sampled(seed)
         rng = np.random.default_rng(10_000 + seed)
-        new = rng.random(len(arm)) < told.detectable
+        new = rng.random(len(arm)) < result.detectable
         tested = opening_test(arm.assign(opening=np.where(new, "Xylophone", arm["opening"])), base, seed)
         assert tested is not None
         found.append(tested.p_value <= 0.05)
@@ -257,31 +255,31 @@ def test_a_share_of_new_openings_as_large_as_is_called_detectable_is_found() -> 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=8), st.lists(st.integers(1, 6), min_size=1, max_size=8))
 @settings(max_examples=15, deadline=None)
-def test_the_length_statistic_is_that_of_kolmogorov_and_smirnov(mine: list[int], base: list[int]) -> None:
+def test_the_length_statistic_is_kolmogorov_smirnovs(mine: list[int], base: list[int]) -> None:
     sides = [pd.DataFrame({"prompt_id": "p", "tokens": np.array(side, dtype=float)}) for side in (mine, base)]
-    told = length_test(sides[0], sides[1], 0)
-    assert told is not None
+    result = length_test(sides[0], sides[1], 0)
+    assert result is not None
     by_hand = [abs(np.mean(np.array(mine) <= at) - np.mean(np.array(base) <= at)) for at in range(1, 7)]
-    assert told.difference == pytest.approx(max(by_hand))
+    assert result.difference == pytest.approx(max(by_hand))
 
 
 @pytest.mark.draws
 def test_longer_answers_are_found() -> None:
     arm, base = sampled(1, longer=1.25)
-    told = length_test(arm, base, 1)
-    assert told is not None
-    assert told.p_value < 0.01
-    assert told.difference > told.detectable
+    result = length_test(arm, base, 1)
+    assert result is not None
+    assert result.p_value < 0.01
+    assert result.difference > result.detectable
 
 
 def test_a_shift_of_openings_is_found() -> None:
-    told = opening_test(*sampled(1, arm=(0.3, 0.4, 0.3)), 1)
-    assert told is not None
-    assert told.p_value < 0.01
-    assert told.difference > told.detectable
+    result = opening_test(*sampled(1, arm=(0.3, 0.4, 0.3)), 1)
+    assert result is not None
+    assert result.p_value < 0.01
+    assert result.difference > result.detectable
 
 
-def speaking(arm_word: str) -> Lies:
+def speaking(arm_word: str) -> Corruptions:
     """Sampled answers: each begins with one of a few words, drawn anew for each repeat; the arm may have its own."""
 
     def words(point: Point, prompt: int) -> str:
@@ -293,21 +291,21 @@ def speaking(arm_word: str) -> Lies:
 
 
 @pytest.mark.parametrize(("word", "verdict"), [("", LosslessVerdict.LOSSLESS), ("Own", LosslessVerdict.DIVERGES)])
-def test_a_run_at_temperature_is_tested_by_distribution(word: str, verdict: LosslessVerdict) -> None:
-    told = told_of(run_of_world(replace(WORLD, temperature=0.8, repeats=4), speaking(word)))
-    assert told.verdict is verdict
-    assert [each.name for each in told.tests] == ["opening", "length"]
-    assert all(each.control_p_value is not None for each in told.tests)
-    assert told.divergence is None
+def test_a_sampled_run_is_compared_by_distribution(word: str, verdict: LosslessVerdict) -> None:
+    result = losslessness_of(run_of_world(replace(WORLD, temperature=0.8, repeats=4), speaking(word)))
+    assert result.verdict is verdict
+    assert [each.name for each in result.tests] == ["opening", "length"]
+    assert all(each.control_p_value is not None for each in result.tests)
+    assert result.divergence is None
 
 
-def test_answers_that_one_seed_repeats_are_no_samples() -> None:
-    told = told_of(run_of_world(replace(WORLD, temperature=0.8, seeded=True)))
-    assert told.verdict is LosslessVerdict.NOT_INDEPENDENT
+def test_answers_repeated_by_one_seed_are_not_independent() -> None:
+    result = losslessness_of(run_of_world(replace(WORLD, temperature=0.8, seeded=True)))
+    assert result.verdict is LosslessVerdict.NOT_INDEPENDENT
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
-def test_the_first_difference_is_the_length_of_the_common_begin(one: list[int], other: list[int]) -> None:
-    place = shared(np.array(one, dtype=np.int64), np.array(other, dtype=np.int64))
+def test_the_first_difference_is_the_length_of_the_common_prefix(one: list[int], other: list[int]) -> None:
+    place = shared_prefix(np.array(one, dtype=np.int64), np.array(other, dtype=np.int64))
     assert one[:place] == other[:place]
     assert place == min(len(one), len(other)) or one[place] != other[place]

@@ -1,4 +1,4 @@
-"""Every figure against numbers that can be checked by hand."""
+"""Every figure compared with values that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
-from specbench_client.metrics import acceptance, latency, length, pace
-from specbench_client.metrics.frame import tidy
-from specbench_client.metrics.histogram import histogram
-from specbench_client.metrics.metric import Measure, Percentile, Ratio
-from specbench_client.metrics.positions import by_position, conditional, deepest, joint
-from specbench_client.metrics.table import MEASURES, PERCENTILE_FIGURES, RATIOS
-from specbench_client.metrics.window import deliveries, in_flight, steady_window, window_tokens
-from specbench_testing.records import NS_PER_MS, frame_of, record
+from specbench_client.metrics import acceptance, decode_speed, latency, token_counts
+from specbench_client.metrics.acceptance_by_position import (
+    acceptance_by_position,
+    acceptance_histogram,
+    conditional_acceptance,
+    deepest_position,
+    position_acceptance,
+)
+from specbench_client.metrics.catalog import MEASURES, PERCENTILE_FIGURES, RATIOS
+from specbench_client.metrics.metric import PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.steady_window import mean_in_flight, steady_window, window_throughput, window_tokens
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
 
 
 def rows_of(*records: Record) -> pd.DataFrame:
@@ -37,49 +42,49 @@ def ms(value: float) -> int:
         (latency.TTFT_SENT_MS, 49.0),
         (latency.E2E_MS, 150.0),
         (latency.E2E_SENT_MS, 149.0),
-        (pace.TPOT_MS, 10.0),
-        (pace.STEP_MS, 10.0),
-        (pace.USER_TPS, 100.0),
+        (decode_speed.TPOT_MS, 10.0),
+        (decode_speed.STEP_MS, 10.0),
+        (decode_speed.USER_TPS, 100.0),
     ],
 )
-def test_a_plain_request_has_the_times_one_reads_off_it(measure: Measure, expected: float) -> None:
+def test_the_times_of_a_simple_request(measure: RequestMetric, expected: float) -> None:
     assert measure.values(rows_of(record())).tolist() == pytest.approx([expected])
 
 
-def test_latency_runs_from_the_intended_time_so_a_late_client_shows() -> None:
+def test_latency_is_measured_from_the_intended_time() -> None:
     late = rows_of(record(intended_ns=-ms(20)))
     assert latency.TTFT_MS.values(late).tolist() == [70.0]
     assert latency.TTFT_SENT_MS.values(late).tolist() == [49.0]
 
 
-def test_time_per_token_divides_by_tokens_never_by_chunks() -> None:
+def test_time_per_token_divides_by_tokens_not_chunks() -> None:
     merged = rows_of(record(chunk_ns=[ms(50), ms(150)], chunk_tokens=[1, 10], steps=4))
-    assert pace.TPOT_MS.values(merged).tolist() == [10.0]
-    assert pace.STEP_MS.values(merged).tolist() == [25.0]
+    assert decode_speed.TPOT_MS.values(merged).tolist() == [10.0]
+    assert decode_speed.STEP_MS.values(merged).tolist() == [25.0]
 
 
 @pytest.mark.parametrize("tokens", [0, 1, None])
-def test_an_answer_of_fewer_than_two_tokens_has_no_pace(tokens: int | None) -> None:
+def test_an_answer_of_fewer_than_two_tokens_has_no_decode_speed(tokens: int | None) -> None:
     short = rows_of(record(output_tokens=tokens, output_tokens_client=tokens, steps=0))
-    for measure in pace.MEASURES:
+    for measure in decode_speed.MEASURES:
         assert math.isnan(measure.values(short)[0])
-    assert pace.TPOT_MS_POOLED.value(short) is None
+    assert decode_speed.TPOT_MS_POOLED.value(short) is None
 
 
-def test_an_answer_that_came_at_one_time_has_no_pace_and_is_left_out() -> None:
+def test_an_answer_that_arrived_at_once_has_no_decode_speed() -> None:
     at_once = record(first_token_ns=ms(150), chunk_ns=[ms(150)] * 11)
-    for measure in pace.MEASURES:
+    for measure in decode_speed.MEASURES:
         assert math.isnan(measure.values(rows_of(at_once))[0])
-    assert pace.TPOT_MS_POOLED.value(rows_of(at_once)) is None
-    assert pace.TPOT_MS_POOLED.value(rows_of(at_once, record())) == pytest.approx(10)
+    assert decode_speed.TPOT_MS_POOLED.value(rows_of(at_once)) is None
+    assert decode_speed.TPOT_MS_POOLED.value(rows_of(at_once, record())) == pytest.approx(10)
     assert latency.E2E_MS.values(rows_of(at_once)).tolist() == [150.0], "when it came was measured"
 
 
-def test_pooled_pace_weighs_by_tokens_and_the_mean_by_requests() -> None:
+def test_pooled_tpot_is_weighted_by_tokens_and_the_mean_by_requests() -> None:
     rows = rows_of(record(), record(output_tokens=2, last_token_ns=ms(80)))
-    assert pace.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)
-    assert pace.TPOT_MS.values(rows).mean() == pytest.approx(20)
-    assert pace.STREAM_TPS.value(rows) == pytest.approx(13 / 0.230)
+    assert decode_speed.TPOT_MS_POOLED.value(rows) == pytest.approx((100 + 30) / 11)
+    assert decode_speed.TPOT_MS.values(rows).mean() == pytest.approx(20)
+    assert decode_speed.STREAM_TPS.value(rows) == pytest.approx(13 / 0.230)
 
 
 def test_acceptance_lengths_in_both_definitions_and_both_weightings() -> None:
@@ -90,34 +95,36 @@ def test_acceptance_lengths_in_both_definitions_and_both_weightings() -> None:
     assert acceptance.EMITTED_MEAN.value(rows) == pytest.approx((10 / 4 + 4 / 4) / 2)
     assert acceptance.VERIFIED_POOLED.value(rows) == pytest.approx(1 + 7 / 8)
     assert acceptance.VERIFIED_MEAN.value(rows) == pytest.approx((1 + 7 / 4 + 1) / 2)
-    assert acceptance.RATE.value(rows) == pytest.approx(7 / 24)
+    assert acceptance.ACCEPTANCE_RATE.value(rows) == pytest.approx(7 / 24)
 
 
-def test_without_steps_there_is_no_acceptance_length_not_even_for_a_baseline() -> None:
+def test_without_steps_there_is_no_acceptance_length() -> None:
     rows = rows_of(record(steps=None))
     assert [ratio.value(rows) for ratio in acceptance.RATIOS] == [None] * 9
 
 
-def test_a_baseline_that_tells_its_steps_has_length_one() -> None:
+def test_a_baseline_with_reported_steps_has_acceptance_length_one() -> None:
     assert [ratio.value(rows_of(record())) for ratio in acceptance.LENGTHS] == [1.0, 1.0, 1.0, 1.0]
     saved = (acceptance.ACCEPTED_PER_STEP, acceptance.PASSES_SAVED, acceptance.PASSES_PER_TOKEN)
     assert [ratio.value(rows_of(record())) for ratio in saved] == [0.0, 0.0, 1.0]
-    assert [ratio.value(rows_of(record())) for ratio in (acceptance.RATE, acceptance.WASTED)] == [None, None]
+    assert [
+        ratio.value(rows_of(record())) for ratio in (acceptance.ACCEPTANCE_RATE, acceptance.WASTED_VERIFICATION)
+    ] == [None, None]
 
 
-def test_what_was_saved_and_what_was_thrown_away() -> None:
+def test_passes_saved_and_wasted_verification() -> None:
     first = record(output_tokens=11, steps=4, accepted_tokens=6, drafted_tokens=12)
     second = record(output_tokens=5, steps=4, accepted_tokens=0, drafted_tokens=12)
     rows = rows_of(first, second)
     assert acceptance.ACCEPTED_PER_STEP.value(rows) == pytest.approx(6 / 8)
     assert acceptance.PASSES_SAVED.value(rows) == pytest.approx(1 - 8 / 14)
     assert acceptance.PASSES_PER_TOKEN.value(rows) == pytest.approx(8 / 14)
-    assert acceptance.WASTED.value(rows) == pytest.approx((24 - 6) / (24 + 8))
+    assert acceptance.WASTED_VERIFICATION.value(rows) == pytest.approx((24 - 6) / (24 + 8))
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.integers(0, 4)), min_size=1))
-def test_passes_saved_and_accepted_a_step_follow_from_the_acceptance_length(answers: list[Any]) -> None:
+def test_passes_saved_and_accepted_per_step_follow_from_the_acceptance_length(answers: list[Any]) -> None:
     """`answers`: accepted drafts of each draft step, and how many steps had no drafts."""
     rows = rows_of(*(answer_of(accepted, undrafted) for accepted, undrafted in answers))
     length, verified = acceptance.EMITTED_POOLED.value(rows), acceptance.VERIFIED_POOLED.value(rows)
@@ -130,39 +137,39 @@ def test_passes_saved_and_accepted_a_step_follow_from_the_acceptance_length(answ
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
-def test_the_acceptance_length_is_one_more_than_the_sum_of_the_products_of_the_conditional_rates(
+def test_acceptance_length_is_one_plus_the_sum_of_products_of_conditional_rates(
     answers: list[list[int]],
 ) -> None:
     rows = rows_of(*(answer_of(accepted) for accepted in answers))
-    rates = [conditional(at).value(rows) for at in range(1, 6)]
+    rates = [conditional_acceptance(at).value(rows) for at in range(1, 6)]
     products = np.cumprod([rate or 0.0 for rate in rates])
     assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(1 + products.sum())
 
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=20), min_size=1))
-def test_the_histogram_adds_up_to_one_and_its_mean_to_what_a_step_accepts(answers: list[list[int]]) -> None:
+def test_the_histogram_adds_up_to_one_and_has_the_mean_of_accepted_tokens(answers: list[list[int]]) -> None:
     rows = rows_of(*(answer_of(accepted) for accepted in answers))
-    shares = [each.value(rows) or 0.0 for each in histogram(rows, 5)]
+    shares = [each.value(rows) or 0.0 for each in acceptance_histogram(rows, 5)]
     assert sum(shares) == pytest.approx(1)
     mean = sum(count * share for count, share in enumerate(shares))
     assert mean == pytest.approx(acceptance.ACCEPTED_PER_STEP.value(rows))
 
 
-def test_the_histogram_by_hand_and_none_where_no_step_is_told() -> None:
+def test_the_histogram_by_hand_and_none_without_steps() -> None:
     rows = rows_of(record(step_accepted=[3, 1, 0]), record(step_accepted=[1]), record(step_accepted=None))
-    assert [each.value(rows) for each in histogram(rows, 3)] == pytest.approx([1 / 4, 2 / 4, 0, 1 / 4])
-    assert histogram(rows_of(record()), 3) == ()
-    assert deepest(rows) == 3
-    assert deepest(rows_of(record())) == 0
+    assert [each.value(rows) for each in acceptance_histogram(rows, 3)] == pytest.approx([1 / 4, 2 / 4, 0, 1 / 4])
+    assert acceptance_histogram(rows_of(record()), 3) == ()
+    assert deepest_position(rows) == 3
+    assert deepest_position(rows_of(record())) == 0
 
 
-def test_what_a_steps_drafts_allow_at_most_bounds_its_figures() -> None:
-    highest = {ratio.name: ratio.highest for ratio in acceptance.limited(acceptance.RATIOS, 3)}
+def test_the_number_of_drafts_bounds_the_figures() -> None:
+    highest = {ratio.name: ratio.highest for ratio in acceptance.limit_to_drafts(acceptance.RATIOS, 3)}
     assert {highest[ratio.name] for ratio in acceptance.LENGTHS} == {4}
     assert highest["accepted_per_step"] == 3
     assert {highest[name] for name in ("acceptance_rate", "target_passes_saved", "wasted_verification")} == {1}
-    assert acceptance.limited(acceptance.RATIOS, 0) == list(acceptance.RATIOS)
+    assert acceptance.limit_to_drafts(acceptance.RATIOS, 0) == list(acceptance.RATIOS)
 
 
 def answer_of(accepted: list[int], undrafted: int = 0) -> Record:
@@ -173,49 +180,49 @@ def answer_of(accepted: list[int], undrafted: int = 0) -> Record:
     return record(output_tokens=tokens, output_tokens_client=tokens, **told, **drafted)
 
 
-def test_draft_counts_left_out_because_nothing_was_drafted_do_not_raise_the_verified_length() -> None:
+def test_omitted_draft_counts_do_not_raise_the_verified_length() -> None:
     drafted = record(output_tokens=11, steps=5, accepted_tokens=5, drafted_tokens=10)
     silent = record(output_tokens=11, steps=10, accepted_tokens=None, drafted_tokens=None)
     rows = rows_of(drafted, silent)
     assert acceptance.EMITTED_POOLED.value(rows) == pytest.approx(20 / 15)
     assert acceptance.VERIFIED_POOLED.value(rows) == pytest.approx(1 + 5 / 15)
-    assert acceptance.RATE.value(rows) == pytest.approx(0.5)
+    assert acceptance.ACCEPTANCE_RATE.value(rows) == pytest.approx(0.5)
 
 
-def test_an_unknown_acceptance_is_not_taken_for_none_accepted() -> None:
+def test_unknown_acceptance_is_not_zero() -> None:
     rows = rows_of(record(output_tokens=11, steps=5, accepted_tokens=None))
     assert acceptance.VERIFIED_POOLED.value(rows) is None
 
 
-def test_a_drafter_that_drafted_nothing_has_no_rate_rather_than_zero() -> None:
-    assert acceptance.RATE.value(rows_of(record(drafted_tokens=0, accepted_tokens=0))) is None
+def test_a_drafter_that_drafted_nothing_has_no_acceptance_rate() -> None:
+    assert acceptance.ACCEPTANCE_RATE.value(rows_of(record(drafted_tokens=0, accepted_tokens=0))) is None
 
 
-def test_positions_joint_and_conditional() -> None:
+def test_joint_and_conditional_acceptance_by_position() -> None:
     rows = rows_of(record(step_accepted=[3, 1, 0]), record(step_accepted=[1]), record(step_accepted=None))
-    assert [joint(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
-    assert [conditional(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 3, 1.0])
-    assert conditional(5).value(rows) is None
+    assert [position_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert [conditional_acceptance(at).value(rows) for at in (1, 2, 3)] == pytest.approx([3 / 4, 1 / 3, 1.0])
+    assert conditional_acceptance(5).value(rows) is None
 
 
 def test_without_any_step_there_are_no_positions() -> None:
-    assert by_position(rows_of(record()), 3) == ()
-    assert len(by_position(rows_of(record(step_accepted=[1])), 3)) == 6
+    assert acceptance_by_position(rows_of(record()), 3) == ()
+    assert len(acceptance_by_position(rows_of(record(step_accepted=[1])), 3)) == 6
 
 
 def test_lengths_and_cached_share() -> None:
     rows = rows_of(record(cached_tokens=5), record(cached_tokens=None))
-    assert length.CACHED_SHARE.value(rows) == pytest.approx(0.25)
-    assert length.INPUT_TOKENS.values(rows).tolist() == [20, 20]
+    assert token_counts.CACHED_SHARE.value(rows) == pytest.approx(0.25)
+    assert token_counts.INPUT_TOKENS.values(rows).tolist() == [20, 20]
 
 
 @pytest.mark.parametrize("figure", RATIOS, ids=lambda figure: str(figure.name))
-def test_no_row_gives_no_ratio(figure: Ratio) -> None:
+def test_no_row_gives_no_ratio(figure: RatioMetric) -> None:
     assert figure.value(rows_of()) is None
 
 
 @pytest.mark.parametrize("figure", PERCENTILE_FIGURES, ids=lambda figure: str(figure.name))
-def test_no_row_gives_no_percentile(figure: Percentile) -> None:
+def test_no_row_gives_no_percentile(figure: PercentileMetric) -> None:
     assert figure.value(rows_of()) is None
 
 
@@ -225,7 +232,7 @@ def test_percentiles_are_those_of_the_known_values() -> None:
     assert by_percent == pytest.approx({50: 50.5, 95: 95.05, 99: 99.01})
 
 
-def test_names_are_unique_and_everything_is_explained() -> None:
+def test_names_are_unique_and_every_metric_is_documented() -> None:
     names = [*(ratio.name for ratio in RATIOS), *(percentile.name for percentile in PERCENTILE_FIGURES)]
     assert len(names) == len(set(names))
     assert all(ratio.unit and ratio.definition and ratio.missing for ratio in RATIOS)
@@ -244,47 +251,47 @@ def streams(**edits: object) -> pd.DataFrame:
     return rows_of(one("ramp", 0), one("steady", 40), one("drain", 120))
 
 
-def test_throughput_counts_what_arrived_inside_the_steady_window_whoever_asked_for_it() -> None:
+def test_throughput_counts_all_tokens_in_the_steady_window() -> None:
     rows = streams()
     window = steady_window(rows)
     assert window is not None
     assert (window.start_ns, window.end_ns) == (ms(40), ms(140))
     assert window_tokens(rows, window) == 7 + 10 + 2
-    assert in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
+    assert mean_in_flight(rows, window) == pytest.approx((60 + 100 + 20) / 100)
 
 
-def test_tokens_of_chunks_that_do_not_tell_are_spread_over_the_answer() -> None:
+def test_without_tokens_per_chunk_they_are_spread_evenly() -> None:
     untold = streams(chunk_tokens=None, output_tokens=20)
     window = steady_window(untold)
     assert window is not None
     assert window_tokens(untold, window) == pytest.approx(2 * (7 + 10 + 2))
 
 
-def test_throughput_is_missing_where_nobody_counted_an_answer_of_the_window() -> None:
+def test_throughput_is_missing_if_an_answer_was_not_counted() -> None:
     whole, untold = streams(), streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None)
     later = streams(chunk_tokens=None, output_tokens=None, output_tokens_client=None, last_token_ns=ms(500))
     both = pd.concat([whole, untold.assign(point="other")], ignore_index=True)
-    assert [each.tolist() for each in deliveries(whole)] == [[19], [pytest.approx(0.1)]]
-    assert [each.tolist() for each in deliveries(untold)] == [[], []], "never 0"
-    assert [each.tolist() for each in deliveries(both)] == [[19], [pytest.approx(0.1)]]
+    assert [each.tolist() for each in window_throughput(whole)] == [[19], [pytest.approx(0.1)]]
+    assert [each.tolist() for each in window_throughput(untold)] == [[], []], "never 0"
+    assert [each.tolist() for each in window_throughput(both)] == [[19], [pytest.approx(0.1)]]
     beside = pd.concat([whole, later[later["phase"] == "drain"].assign(edge_ns=None)], ignore_index=True)
-    assert deliveries(beside)[0].tolist() == [19], "what came outside of the window is not asked for"
+    assert window_throughput(beside)[0].tolist() == [19], "what came outside of the window is not asked for"
 
 
-def test_an_answer_that_came_whole_counts_when_it_came() -> None:
+def test_an_answer_without_chunks_counts_at_its_arrival() -> None:
     whole = streams(chunk_ns=None, chunk_tokens=None, first_token_ns=None)
     window = steady_window(whole)
     assert window is not None
     assert window_tokens(whole, window) == 10 + 10, "the ramp's came inside, at 100 ms, the drain's not before 220 ms"
 
 
-def test_an_answer_that_was_not_streamed_has_its_end_and_nothing_between() -> None:
+def test_an_answer_that_was_not_streamed_has_only_an_end() -> None:
     whole = rows_of(record(chunk_ns=None, chunk_tokens=None, first_token_ns=None))
     assert latency.E2E_MS.values(whole).tolist() == pytest.approx([150.0])
-    assert pace.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
-    for measure in (latency.TTFT_MS, latency.TTFT_SENT_MS, *pace.MEASURES):
+    assert decode_speed.STREAM_TPS.value(whole) == pytest.approx(11 / 0.150)
+    for measure in (latency.TTFT_MS, latency.TTFT_SENT_MS, *decode_speed.MEASURES):
         assert math.isnan(measure.values(whole)[0]), measure.name
-    assert pace.TPOT_MS_POOLED.value(whole) is None
+    assert decode_speed.TPOT_MS_POOLED.value(whole) is None
 
 
 def test_without_a_steady_request_there_is_no_window() -> None:

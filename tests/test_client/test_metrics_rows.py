@@ -1,4 +1,4 @@
-"""Rows that are laid down column by column answer as the data frame does that they were."""
+"""Rows in a column store give the same results as the data frame they were stored from."""
 
 from __future__ import annotations
 
@@ -10,20 +10,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.metrics import blocks as blocks_module
-from specbench_client.metrics.blocks import Block, Words, laid_down, with_columns
-from specbench_client.metrics.digests import chained, digests, names
-from specbench_client.metrics.frame import any_told, by_point, steady, tally, tidied, tidy, walks
-from specbench_client.metrics.prompts import by_prompt
-from specbench_client.metrics.rows import Rows, among, at, pieces, read
-from specbench_client.packed import Mask
-from specbench_client.shelf import MemoryShelf, Shelves
-from specbench_client.store.shelf import DiskShelf
-from specbench_testing.records import World, frame_of, record
+from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.metrics import rows as blocks_module
+from specbench_client.metrics.pairing import iter_by_prompt
+from specbench_client.metrics.rows import (
+    RowBlock,
+    Rows,
+    TextVocabulary,
+    iter_pieces,
+    read_columns,
+    replace_columns,
+    rows_at,
+    select_rows,
+    store_rows,
+)
+from specbench_client.metrics.text_hashes import chain_history, text_digests, text_hashes
+from specbench_client.metrics.tidy_frame import (
+    any_known,
+    iter_point_frames,
+    iter_tidy,
+    steady_rows,
+    step_walks,
+    tally,
+    tidy,
+)
+from specbench_client.ragged import Mask
+from specbench_client.store.scratch import DiskColumnStore
+from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
 
 BLOCK_ROWS = 7
-"""So that a point has several blocks."""
-WORLD = World(prompts=12, concurrency=(3,), repeats=2)
+"""Small, so that a point has several blocks."""
+WORLD = SyntheticRun(prompts=12, concurrency=(3,), repeats=2)
 POINTS = [point.hash for point in WORLD.plan.points if point.arm == "ngram"]
 ARRAYS = ["edge_ns", "edge_tokens"]
 
@@ -34,13 +51,13 @@ def records(point: str) -> pd.DataFrame:
     return pd.concat([frame.iloc[:9], failed.assign(phase="steady"), frame.iloc[9:]], ignore_index=True)
 
 
-def laid(shelves: Shelves) -> Rows:
-    """Both points, cut into parts of five records."""
-    shelf, words, blocks = shelves(), dict[str, Words](), list[Block]()
+def stored(new_store: ColumnStoreFactory) -> Rows:
+    """Both points, stored from parts of five records."""
+    store, vocabularies, blocks = new_store(), dict[str, TextVocabulary](), list[RowBlock]()
     for point in POINTS:
         frame = records(point)
-        parts = [frame.iloc[begun : begun + 5] for begun in range(0, len(frame), 5)]
-        blocks += laid_down(tidied(parts, point), point, shelf, words)
+        parts = [frame.iloc[start : start + 5] for start in range(0, len(frame), 5)]
+        blocks += store_rows(iter_tidy(parts, point), point, store, vocabularies)
     return Rows(blocks)
 
 
@@ -48,10 +65,10 @@ def whole() -> pd.DataFrame:
     return pd.concat([tidy([records(point)], point) for point in POINTS], ignore_index=True)
 
 
-@pytest.fixture(params=[MemoryShelf, DiskShelf])
-def shelves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Shelves:
+@pytest.fixture(params=[MemoryColumnStore, DiskColumnStore])
+def new_store(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ColumnStoreFactory:
     monkeypatch.setattr(blocks_module, "BLOCK_ROWS", BLOCK_ROWS)
-    made: Shelves = request.param
+    made: ColumnStoreFactory = request.param
     return made
 
 
@@ -65,11 +82,11 @@ def assert_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
             assert mine is None or mine.tolist() == theirs.tolist()
 
 
-def test_every_column_comes_back_with_its_type_and_what_is_missing(shelves: Shelves) -> None:
-    rows, expected = laid(shelves), whole()
+def test_stored_columns_keep_their_type_and_missing_values(new_store: ColumnStoreFactory) -> None:
+    rows, expected = stored(new_store), whole()
     assert len(rows.blocks) > len(POINTS)
     assert len(rows) == len(expected)
-    assert_same(read(rows, expected.columns), expected)
+    assert_same(read_columns(rows, expected.columns), expected)
     assert "edge_ns" in rows
     assert "point" in rows
     assert "request_id" not in rows
@@ -86,56 +103,61 @@ def test_every_column_comes_back_with_its_type_and_what_is_missing(shelves: Shel
     ],
     ids=["all", "none", "every third", "of one block", "of one point"],
 )
-def test_chosen_rows_are_those_of_the_frame(shelves: Shelves, mine: Callable[[pd.DataFrame], Mask]) -> None:
-    rows, expected = laid(shelves), whole()
-    chosen = among(rows, mine(expected))
-    assert_same(read(chosen, expected.columns), among(expected, mine(expected)))
+def test_selected_rows_equal_those_of_the_frame(
+    new_store: ColumnStoreFactory, mine: Callable[[pd.DataFrame], Mask]
+) -> None:
+    rows, expected = stored(new_store), whole()
+    chosen = select_rows(rows, mine(expected))
+    assert_same(read_columns(chosen, expected.columns), select_rows(expected, mine(expected)))
     twice = np.arange(len(chosen)) % 2 == 0
-    assert_same(read(among(chosen, twice), expected.columns), among(among(expected, mine(expected)), twice))
-    assert sum(len(piece) for piece in pieces(chosen)) == len(chosen)
-    assert [len(each) for each in by_point(chosen, ["tokens"])] == [
-        len(each) for each in by_point(among(expected, mine(expected)), ["tokens"])
+    assert_same(
+        read_columns(select_rows(chosen, twice), expected.columns),
+        select_rows(select_rows(expected, mine(expected)), twice),
+    )
+    assert sum(len(piece) for piece in iter_pieces(chosen)) == len(chosen)
+    assert [len(each) for each in iter_point_frames(chosen, ["tokens"])] == [
+        len(each) for each in iter_point_frames(select_rows(expected, mine(expected)), ["tokens"])
     ]
 
 
-def test_what_figures_ask_of_a_frame_is_the_same(shelves: Shelves) -> None:
-    rows, expected = laid(shelves), whole()
-    assert_same(read(steady(rows), ["tokens", "phase"]), steady(expected)[["tokens", "phase"]])
-    for look in (lambda each: tally(each, "accepted_of_steps"), walks):
-        sums = [look(piece).sums(look(piece).fields[1]) for piece in pieces(rows)]
+def test_stored_rows_give_the_same_columns_as_the_frame(new_store: ColumnStoreFactory) -> None:
+    rows, expected = stored(new_store), whole()
+    assert_same(read_columns(steady_rows(rows), ["tokens", "phase"]), steady_rows(expected)[["tokens", "phase"]])
+    for look in (lambda each: tally(each, "accepted_of_steps"), step_walks):
+        sums = [look(piece).sums(look(piece).fields[1]) for piece in iter_pieces(rows)]
         np.testing.assert_array_equal(np.concatenate(sums), look(expected).sums(look(expected).fields[1]))
-    assert any_told(rows, "walk")
-    assert not any_told(rows, "text_bytes")
+    assert any_known(rows, "walk")
+    assert not any_known(rows, "text_bytes")
 
 
-def test_a_point_without_records_has_rows_of_every_column_and_none_of_them(shelves: Shelves) -> None:
-    rows = Rows(laid_down(tidied([], "h"), "h", shelves(), {}))
+def test_a_point_without_records_has_all_columns_and_no_rows(new_store: ColumnStoreFactory) -> None:
+    rows = Rows(store_rows(iter_tidy([], "h"), "h", new_store(), {}))
     assert len(rows) == 0
-    assert read(rows, tidy([]).columns).dtypes.to_dict() == tidy([]).dtypes.to_dict()
-    assert list(by_point(rows, ["tokens"])) == []
-    assert [len(piece) for piece in pieces(rows)] == [0]
+    assert read_columns(rows, tidy([]).columns).dtypes.to_dict() == tidy([]).dtypes.to_dict()
+    assert list(iter_point_frames(rows, ["tokens"])) == []
+    assert [len(piece) for piece in iter_pieces(rows)] == [0]
 
 
-def test_a_column_may_be_laid_down_anew(shelves: Shelves) -> None:
-    rows, shelf, words = laid(shelves), shelves(), dict[str, Words]()
+def test_columns_can_be_replaced(new_store: ColumnStoreFactory) -> None:
+    rows, store, vocabularies = stored(new_store), new_store(), dict[str, TextVocabulary]()
     first = rows.blocks[0]
-    told = pd.DataFrame({"steps": np.full(first.size, 3.0), "acceptance_source": [None] * first.size}, dtype=object)
-    anew = Rows([with_columns(first, told.astype({"steps": np.float64}), shelf, words)])
+    digests = pd.DataFrame({"steps": np.full(first.size, 3.0), "acceptance_source": [None] * first.size}, dtype=object)
+    anew = Rows([replace_columns(first, digests.astype({"steps": np.float64}), store, vocabularies)])
     assert set(anew["steps"]) == {3.0}
     assert set(anew["acceptance_source"]) == {None}
     assert anew["tokens"].tolist() == rows["tokens"].tolist()[: first.size]
 
 
 @given(st.lists(st.integers(0, 5), max_size=30), st.lists(st.integers(0, 5), max_size=30), st.integers(1, 9))
-def test_a_few_prompts_at_a_time_are_all_rows_and_no_prompt_is_parted(
+def test_iteration_by_prompt_covers_all_rows_and_splits_no_prompt(
     mine: list[int], theirs: list[int], most: int
 ) -> None:
     sides = [pd.DataFrame({"prompt_id": [f"p{each}" for each in side]}, dtype=object) for side in (mine, theirs)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("specbench_client.metrics.prompts.BUCKET_ROWS", most)
-        found = list(by_prompt(sides))
+        patch.setattr("specbench_client.metrics.pairing.BUCKET_ROWS", most)
+        found = list(iter_by_prompt(sides))
     prompts = [
-        {name for side, places in zip(sides, each, strict=True) for name in at(side, places)["prompt_id"]}
+        {name for side, places in zip(sides, each, strict=True) for name in rows_at(side, places)["prompt_id"]}
         for each in found
     ]
     for number, side in enumerate((mine, theirs)):
@@ -145,20 +167,20 @@ def test_a_few_prompts_at_a_time_are_all_rows_and_no_prompt_is_parted(
     assert all(len(each) == 1 or sum(map(len, places)) <= most for each, places in zip(prompts, found, strict=True))
 
 
-def test_digests_tell_texts_apart_and_keep_what_is_missing() -> None:
-    told = digests(["a", "b", None, "a", ""])
-    assert told[0] == told[3] != told[1]
-    assert np.isnan(told).tolist() == [False, False, True, False, False]
-    assert (told[~np.isnan(told)] == np.floor(told[~np.isnan(told)])).all()
-    assert np.nanmax(told) < 2**53
-    assert len(set(names(f"p{number}#0" for number in range(10_000)))) == 10_000
+def test_digests_distinguish_texts_and_keep_missing_values() -> None:
+    digests = text_digests(["a", "b", None, "a", ""])
+    assert digests[0] == digests[3] != digests[1]
+    assert np.isnan(digests).tolist() == [False, False, True, False, False]
+    assert (digests[~np.isnan(digests)] == np.floor(digests[~np.isnan(digests)])).all()
+    assert np.nanmax(digests) < 2**53
+    assert len(set(text_hashes(f"p{number}#0" for number in range(10_000)))) == 10_000
 
 
-def test_a_history_is_the_replies_in_their_order() -> None:
-    none, one, two = np.zeros(1), digests(["one"]), digests(["two"])
-    first = chained(none, one)
-    assert chained(first, two) == chained(chained(none, one), two)
-    assert len({float(each[0]) for each in (none, first, chained(none, two), chained(first, two))}) == 4
-    assert chained(first, two) != chained(chained(none, two), one)
-    assert np.isnan(chained(first, np.array([np.nan])))
-    assert np.isnan(chained(np.array([np.nan]), one))
+def test_a_history_depends_on_the_order_of_replies() -> None:
+    none, one, two = np.zeros(1), text_digests(["one"]), text_digests(["two"])
+    first = chain_history(none, one)
+    assert chain_history(first, two) == chain_history(chain_history(none, one), two)
+    assert len({float(each[0]) for each in (none, first, chain_history(none, two), chain_history(first, two))}) == 4
+    assert chain_history(first, two) != chain_history(chain_history(none, two), one)
+    assert np.isnan(chain_history(first, np.array([np.nan])))
+    assert np.isnan(chain_history(np.array([np.nan]), one))

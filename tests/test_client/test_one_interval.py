@@ -1,4 +1,4 @@
-"""One figure has one interval, wherever it stands: in a cell, in its prediction, in a mix, in a slice."""
+"""A figure has the same interval wherever it is reported: in a cell, a prediction, a mix, or a breakdown."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ import pytest
 from known_truth.coverage import paired
 from known_truth.experiment import CATEGORIES, Experiment
 from specbench_api.outcome.figure import Figure
-from specbench_client.analysis.estimates.figures import Sample, ratio_figures
-from specbench_client.analysis.estimates.speedup import SPEEDUP, TPOT_SPEEDUP, speedup
-from specbench_client.analysis.prediction.explain import prediction
-from specbench_client.analysis.prediction.mix import mixed
-from specbench_client.analysis.prediction.mix_sums import ACCEPTANCE, PARTS, SPEED, MixSums, Powers
-from specbench_client.analysis.slices.places import Places, Steps
-from specbench_client.analysis.slices.steps import Class, by_place
+from specbench_client.analysis.breakdown.steps import BreakdownClass, PlacedSteps, StepPlaces, breakdown_by_place
+from specbench_client.analysis.estimates.figures import SampleRows, ratio_figures
+from specbench_client.analysis.estimates.speedups import SPEEDUP, TPOT_SPEEDUP, paired_speedup
+from specbench_client.analysis.explanation.factors import explain_speedup
+from specbench_client.analysis.explanation.traffic_mix import (
+    ACCEPTANCE,
+    PARTS,
+    SPEED,
+    MixExponents,
+    MixSums,
+    project_mix,
+)
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.metrics.frame import numbers
 from specbench_client.metrics.pairing import Pairs
-from specbench_testing.records import World, run_of_world
+from specbench_client.metrics.tidy_frame import numbers
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 DESIGNS = [(20, 1), (20, 3), (24, 4), (40, 5)]
 MEASURED = dict.fromkeys(CATEGORIES, 0.25)
@@ -45,36 +50,32 @@ def assert_same(mine: Figure, other: Figure) -> None:
 
 
 @pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
-def test_a_prediction_s_product_has_the_interval_of_the_speedup_and_decode_alone_that_of_tpot(
-    prompts: int, repeats: int
-) -> None:
+def test_a_predictions_product_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
     pairs = pairs_of(prompts, repeats)
-    told = prediction(pairs, 3, seed=1)
+    told = explain_speedup(pairs, 3, seed=1)
     assert told is not None
-    assert_same(told.measured, speedup(SPEEDUP, pairs, 1).figure)
-    assert_same(told.predicted, speedup(TPOT_SPEEDUP, pairs, 1).figure)
+    assert_same(told.measured, paired_speedup(SPEEDUP, pairs, 1).figure)
+    assert_same(told.predicted, paired_speedup(TPOT_SPEEDUP, pairs, 1).figure)
 
 
 @pytest.mark.parametrize(("prompts", "repeats"), DESIGNS)
-def test_the_measured_mix_has_the_interval_of_the_speedup_and_one_category_that_of_its_own(
-    prompts: int, repeats: int
-) -> None:
+def test_the_measured_mix_has_the_interval_of_the_speedup(prompts: int, repeats: int) -> None:
     pairs = pairs_of(prompts, repeats)
-    whole, code = mixed(pairs, MEASURED, seed=1), mixed(pairs, {"code": 1.0}, seed=1)
+    whole, code = project_mix(pairs, MEASURED, seed=1), project_mix(pairs, {"code": 1.0}, seed=1)
     assert whole is not None
     assert code is not None
     inside = pairs.of_category("code")
     for mine, other in ((whole, pairs), (code, inside)):
-        beside = speedup(SPEEDUP, other, 1).figure
+        beside = paired_speedup(SPEEDUP, other, 1).figure
         assert_same(mine.speedup, beside)
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 4])
-def test_a_mix_of_nearly_one_category_is_nearly_as_sure_as_that_category_alone(repeats: int) -> None:
+def test_a_mix_of_nearly_one_category_has_nearly_its_interval(repeats: int) -> None:
     """Five prompts decide: with the degrees of freedom of all twenty the interval would be a quarter too narrow."""
     pairs = paired(*Experiment(prompts=20, repeats=repeats, run_noise=0.001).arms(seed=11))
-    nearly = mixed(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
-    alone = mixed(pairs, {"code": 1.0}, seed=1)
+    nearly = project_mix(pairs, {"code": 0.997, "chat": 0.001, "math": 0.001, "news": 0.001}, seed=1)
+    alone = project_mix(pairs, {"code": 1.0}, seed=1)
     assert nearly is not None
     assert alone is not None
     for mine, other in ((nearly.speedup, alone.speedup), (nearly.acceptance_length, alone.acceptance_length)):
@@ -83,7 +84,7 @@ def test_a_mix_of_nearly_one_category_is_nearly_as_sure_as_that_category_alone(r
 
 
 @pytest.mark.parametrize("powers", [SPEED, ACCEPTANCE])
-def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: Powers) -> None:
+def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: MixExponents) -> None:
     """Each repeat × prompt is made a little heavier, in all its sums alike."""
     rng, names = np.random.default_rng(2), np.repeat(["a", "b"], 6)
     rows = paired(*Experiment(prompts=12, repeats=2).arms(1)).table[["repeat", "prompt_id"]]
@@ -99,20 +100,20 @@ def test_influences_on_a_mix_are_the_derivatives_of_its_log(powers: Powers) -> N
         assert (moved.value - levels.value) / tiny == pytest.approx(levels.influence[place], rel=1e-3, abs=1e-7)
 
 
-class InOnePlace(Steps):
+class InOnePlace(PlacedSteps):
     """All steps of a row as one entry, in the same class as every other."""
 
-    def pieces(self) -> Iterator[Places]:
+    def pieces(self) -> Iterator[StepPlaces]:
         everywhere = np.zeros(len(self.rows), dtype=np.intp)
         steps, later = (numbers(self.rows, name).astype(np.intp) for name in ("steps", "tokens"))
-        yield Places(np.arange(len(self.rows)), everywhere, everywhere, everywhere, steps, later - 1)
+        yield StepPlaces(np.arange(len(self.rows)), everywhere, everywhere, everywhere, steps, later - 1)
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 5])
-def test_a_class_that_holds_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
+def test_a_class_with_every_step_has_the_interval_of_the_acceptance_length(repeats: int) -> None:
     rows, _ = Experiment(prompts=20, repeats=repeats, length_noise=0.3).arms(3)
-    (only,) = by_place(Sample(rows, 1), InOnePlace(rows), "position", [Class(0, "all")], 3)
-    beside = ratio_figures(Sample(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
+    (only,) = breakdown_by_place(SampleRows(rows, 1), InOnePlace(rows), "position", [BreakdownClass(0, "all")], 3)
+    beside = ratio_figures(SampleRows(rows, 1), [EMITTED_POOLED])[EMITTED_POOLED.name]
     assert_same(only.figures[EMITTED_POOLED.name], beside)
 
 
@@ -128,9 +129,9 @@ def figures(document: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]
             yield from figures(each, f"{path}/{number}")
 
 
-def test_no_cell_of_a_run_tells_one_value_with_two_intervals() -> None:
+def test_equal_values_of_a_cell_have_equal_intervals() -> None:
     """Two figures of a cell that come out alike to twelve digits are one figure: each value is of its own noise."""
-    summary = json.loads(run_of_world(World(prompts=24, repeats=3, concurrency=(2,))).to_json())
+    summary = json.loads(run_of_world(SyntheticRun(prompts=24, repeats=3, concurrency=(2,))).to_json())
     twice = 0
     for cell in summary["cells"]:
         alike = defaultdict[tuple[str, str], list[tuple[str, tuple[float, float]]]](list)

@@ -1,4 +1,4 @@
-"""The map of two drafters: each cell is the mean over its answers and positions, and nothing else."""
+"""Differences of two drafters: each block is the mean over its answers and positions."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.analysis.oracle.answers import Reach
-from specbench_client.analysis.oracle.differences import differences
-from specbench_client.analysis.oracle.told import Both, Told, both
+from specbench_client.analysis.what_if.answers import DraftedAnswer, PositionAcceptance, SharedAnswers, shared_answers
+from specbench_client.analysis.what_if.drafter_differences import drafter_differences
 from specbench_client.report.plots.oracle import differences_map
 
 PAIRS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=12), max_size=8)
 
 
-def both_of(answers: list[list[tuple[int, int]]]) -> Both:
+def both_of(answers: list[list[tuple[int, int]]]) -> SharedAnswers:
     """Accepted drafts of the first and of the second drafter at each position of each answer."""
     sides = [
         {
-            (f"p{number}", 0, 0): Told(
-                f"p{number}", None, 0, 5, Reach(np.array([pair[side] for pair in answer], dtype=np.int64))
+            (f"p{number}", 0, 0): DraftedAnswer(
+                f"p{number}", None, 0, 5, PositionAcceptance(np.array([pair[side] for pair in answer], dtype=np.int64))
             )
             for number, answer in enumerate(answers)
         }
         for side in (0, 1)
     ]
-    return both(sides[0], sides[1], unchecked=True)
+    return shared_answers(sides[0], sides[1], unchecked=True)
 
 
 @given(PAIRS, st.integers(1, 5), st.integers(1, 5))
 def test_cells_are_means_over_their_answers_and_positions(
     answers: list[list[tuple[int, int]]], rows: int, columns: int
 ) -> None:
-    found = differences(both_of(answers), rows, columns)
+    found = drafter_differences(both_of(answers), rows, columns)
     assert len(found.rows) <= rows
     assert len(found.columns) <= columns
     ordered = sorted(answers, key=len)
@@ -51,7 +50,7 @@ def test_cells_are_means_over_their_answers_and_positions(
 
 
 def test_the_first_token_has_no_drafts_and_what_is_shorter_leaves_its_cells_empty() -> None:
-    found = differences(both_of([[(9, 0), (1, 3)], [(9, 0), (2, 2), (0, 4), (0, 4)]]), 2, 3)
+    found = drafter_differences(both_of([[(9, 0), (1, 3)], [(9, 0), (2, 2), (0, 4), (0, 4)]]), 2, 3)
     assert [each.label for each in found.rows] == ["2", "4"]
     assert [each.label for each in found.columns] == ["1", "2", "3"]
     drawn = differences_map(found, "eagle", "ngram")

@@ -1,4 +1,4 @@
-"""Published tables: the data holds together, the nearest row is the nearest, and what differs is told."""
+"""Published tables: the data is consistent, the nearest row is found, and differences are listed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.published import PublishedFigure
 from specbench_api.spec.drafter import Method
-from specbench_client.analysis.published.nearest import Circumstances, beside, differences, distance, size_b
-from specbench_client.analysis.published.tables import TABLES, named
-from specbench_testing.decisions import Given, plan_of, summary_of
+from specbench_client.analysis.published.nearest import (
+    CellConditions,
+    compare_published,
+    condition_differences,
+    distance,
+    size_b,
+)
+from specbench_client.analysis.published.tables import TABLES, tables_named
+from specbench_client.documents.published import PublishedFigure
+from specbench_testing.decision_summaries import Given, plan_of, summary_of
 
 FIGURES = [(table.name, row) for table in TABLES.values() for row in table.figures]
 BATCH = TABLES["illusion-batch"].figures
@@ -21,9 +27,9 @@ def rows_of(name: str, **wanted: object) -> list[PublishedFigure]:
     return [row for row in TABLES[name].figures if all(getattr(row, key) == value for key, value in wanted.items())]
 
 
-def alike(row: PublishedFigure) -> Circumstances:
+def alike(row: PublishedFigure) -> CellConditions:
     """A cell that was measured exactly as the row was."""
-    return Circumstances(
+    return CellConditions(
         model=row.model,
         engine=row.engine,
         hardware=row.hardware,
@@ -56,7 +62,7 @@ def test_every_table_has_its_source_how_it_was_read_and_rows_that_can_be() -> No
         ("production-benchmark", {"method": "eagle3", "figure": "speedup", "batch": 64}, 0.95),
     ],
 )
-def test_figures_stand_where_they_were_published(table: str, where: dict[str, object], value: float) -> None:
+def test_figures_have_their_published_conditions(table: str, where: dict[str, object], value: float) -> None:
     assert [row.value for row in rows_of(table, **where)] == [value]
 
 
@@ -69,35 +75,37 @@ def test_figure_1_is_whole() -> None:
 @given(st.sampled_from([row for row in BATCH if row.draft_tokens]))
 def test_nothing_differs_from_what_was_measured_alike(row: PublishedFigure) -> None:
     here = alike(row)
-    assert (distance(here, row), differences(here, row)) == (0.0, [])
+    assert (distance(here, row), condition_differences(here, row)) == (0.0, [])
     assert min(BATCH, key=lambda other: (distance(here, other), other is not row)) is row
 
 
-def test_the_nearest_row_of_each_table_stands_beside_a_cell_with_all_that_differs() -> None:
+def test_the_nearest_row_of_each_table_is_reported_with_all_differences() -> None:
     plan = plan_of(model={"name": "meta-llama/Llama-3.1-8B-Instruct"})
     cells = Given("none", 8), Given("ngram", 8, gain=1.5, acceptance=0.5), Given("eagle3", 8, gain=1.6, valid=False)
-    found = beside(plan, summary_of(*cells), "here", named("illusion-batch"))
+    found = compare_published(plan, summary_of(*cells), "here", tables_named("illusion-batch"))
     (row,) = found.rows
     assert (row.published.model, row.published.method, row.published.batch) == ("Llama-3.1-8B", "ngram", 16)
     assert row.published.draft_tokens == 3
     assert row.ratio == pytest.approx(1.5 / row.published.value)
     told = {str(each) for each in row.differences}
-    assert {"batch 16 → 8", "hardware 1 x H100 80GB → not told"} <= told
+    assert {"batch 16 → 8", "hardware 1 x H100 80GB → unknown"} <= told
     assert not any(each.startswith(("model", "draft tokens", "temperature")) for each in told)
     assert found.unmatched[-1].startswith("eagle3 on chat at 8: invalid")
-    assert "no pass and no fail" in found.limits[0]
+    assert "neither a pass nor a fail" in found.limits[0]
 
 
-def test_a_caution_of_a_table_is_told_with_it() -> None:
+def test_a_caution_of_a_table_is_printed_with_it() -> None:
     cells = Given("none"), Given("eagle3", gain=1.6, acceptance=0.7)
-    found = beside(plan_of(), summary_of(*cells, simulated=True, doubts=["X"]), "here", named("all"))
+    found = compare_published(plan_of(), summary_of(*cells, simulated=True, doubts=["X"]), "here", tables_named("all"))
     assert any("contradicts itself" in limit for limit in found.limits)
     assert (found.simulated, found.trustworthy) == (True, False)
     assert {row.table for row in found.rows} >= {"illusion-batch", "speed-bench", "production-benchmark"}
 
 
 def test_from_too_few_repeats_a_speed_up_is_shown_without_its_interval() -> None:
-    found = beside(plan_of(), summary_of(Given("ngram", gain=1.5, repeats=2)), "here", named("illusion-batch"))
+    found = compare_published(
+        plan_of(), summary_of(Given("ngram", gain=1.5, repeats=2)), "here", tables_named("illusion-batch")
+    )
     assert [row.measured.interval for row in found.rows] == [None]
 
 
@@ -115,6 +123,6 @@ def test_a_models_size_is_read_from_its_name(name: str, size: float | None) -> N
     assert size_b(name) == size
 
 
-def test_a_table_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(InvalidSpec, match=r"'mine' is no table .*illusion-batch.*all, list"):
-        named("mine")
+def test_an_unknown_table_is_rejected_with_the_known_ones() -> None:
+    with pytest.raises(InvalidSpec, match=r"'mine' is not a table .*illusion-batch.*all, list"):
+        tables_named("mine")

@@ -16,17 +16,16 @@ from specbench_api.spec.load import Load
 from specbench_client.report import html
 from specbench_client.report.html import breakable, coded, load_text, render_html
 from specbench_client.report.plots import PAGE, Plot, png, svgs
-from specbench_client.report.plots.page import png_title
-from specbench_client.report.plots.sections.table import SECTIONS
-from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid
+from specbench_client.report.plots.page import SECTIONS, png_title
+from specbench_testing.summary_variants import SMALL_WORLDS_LACK, invalid
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
-SMALL = World(prompts=16)
+WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
+SMALL = SyntheticRun(prompts=16)
 """Of what is said of a run as a whole."""
-OPEN_WORLD = World(prompts=20, rate=(4, 0.5), repeats=1)
+OPEN_WORLD = SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1)
 VOID = ("meta", "br", "wbr", "path", "use", "rect", "link")
 
 
@@ -39,7 +38,7 @@ def plain() -> RunSummary:
 @cache
 def simulated() -> RunSummary:
     """One of the simulator."""
-    return run_of_world(SMALL, Lies(simulated=True))
+    return run_of_world(SMALL, Corruptions(simulated=True))
 
 
 @cache
@@ -51,7 +50,7 @@ def opened() -> RunSummary:
 @cache
 def nothing() -> RunSummary:
     """One of which nothing was measured."""
-    return run_of_world(WORLD, Lies(measured=lambda _: False))
+    return run_of_world(WORLD, Corruptions(measured=lambda _: False))
 
 
 @cache
@@ -59,7 +58,7 @@ def bare() -> RunSummary:
     """One whose engine tells nothing of its drafting."""
     return run_of_world(
         SMALL,
-        Lies(
+        Corruptions(
             records=lambda _, frame: frame.assign(
                 steps=None, step_accepted=None, drafted_tokens=None, accepted_tokens=None
             ),
@@ -114,7 +113,7 @@ def test_the_page_is_whole_and_self_contained(made: Callable[[], RunSummary]) ->
 
 def test_the_steady_window_of_every_point_is_on_the_page() -> None:
     text = page_of(plain)
-    section = text[text.index("Steady windows</h2>") : text.index("What was run</h2>")]
+    section = text[text.index("Steady windows</h2>") : text.index("Definitions</h2>")]
     assert section.count("<tr><td>") == len(WORLD.plan.points)
     (window, *_) = plain().cells[0].windows
     assert window is not None
@@ -125,27 +124,21 @@ def test_the_steady_window_of_every_point_is_on_the_page() -> None:
 @pytest.mark.usefixtures("undrawn")
 def test_an_endpoint_that_ran_already_is_told_by_its_address_and_its_drafter_is_not_known() -> None:
     engine = Engine(kind=EngineKind.EXTERNAL, endpoint="http://engine:8000", dialect=DialectName.VLLM)
-    world = World(prompts=20, drafters=(), repeats=1)
+    world = SyntheticRun(prompts=20, drafters=(), repeats=1)
     text = render_html(world.plan.model_copy(update={"engine": engine}), run_of_world(world))
-    assert "<code>http://engine:8000</code>, which ran already, asked as vllm" in text
-    assert "not known: the engine ran already" in text
-    assert "GPUs asked for" not in text
+    assert "<code>http://engine:8000</code>, which was already running, used as vllm" in text
+    assert "not known: the engine was already running" in text
+    assert "GPUs requested" not in text
     assert "1 repeat, " in text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_category_of_an_invalid_cell_is_marked_as_such() -> None:
     text = render_html(WORLD.plan, invalid(plain()))
-    section = text[text.index("By category</h2>") : text.index("Steady windows</h2>")]
+    section = text[text.index("Results by category</h2>") : text.index("Configuration</h2>")]
     assert section.count('<tr class="invalid"><td>') == section.count("] invalid</td>") > 0
     honest = page_of(plain)
-    assert "invalid" not in honest[honest.index("By category</h2>") : honest.index("Steady windows</h2>")]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_summary_of_before_windows_were_kept_is_shown_without_them() -> None:
-    cells = [cell.model_copy(update={"windows": [], "arrivals": None}) for cell in plain().cells]
-    assert "Steady windows" not in render_html(WORLD.plan, plain().model_copy(update={"cells": cells}))
+    assert "invalid" not in honest[honest.index("Results by category</h2>") : honest.index("Configuration</h2>")]
 
 
 def test_there_is_no_script_and_no_style_from_elsewhere() -> None:
@@ -155,10 +148,22 @@ def test_there_is_no_script_and_no_style_from_elsewhere() -> None:
     assert not re.search(r"url\((?!#)", text)
 
 
-def test_the_verdict_stands_before_the_table_and_the_table_before_the_plots() -> None:
+def test_the_first_screen_is_the_headline_the_next_step_the_speed_ups_and_the_table() -> None:
     text = page_of(plain)
     body = text[text.index("<body>") :]
-    assert body.index(plain().verdict) < body.index("<table>") < body.index("<svg") < body.index("Findings</h2>")
+    order = [plain().headline, "Next:", "<svg", "<table>", '<details class="section"']
+    places = [body.index(part) for part in order]
+    assert places == sorted(places)
+    assert body[: body.index('<details class="section"')].count("<figure") == 1
+    assert SECTIONS[0].title in body[: body.index("<table>")]
+
+
+def test_everything_else_is_folded_under_a_title_but_the_findings_of_an_untrustworthy_run() -> None:
+    assert '<details class="section" open>' not in page_of(plain)
+    text = page_of(nothing)
+    assert text.count('<details class="section" open>') == 1
+    assert "Findings (1)</h2>" in text[text.index('<details class="section" open>') :][:120]
+    assert page_of(plain).count('<details class="section"') == page_of(plain).count("<summary><h2>")
 
 
 def test_it_reads_in_light_and_dark() -> None:
@@ -173,13 +178,14 @@ def test_it_reads_in_light_and_dark() -> None:
             assert dark == [], "black or white ink vanishes in one of the two"
 
 
-def test_every_arm_stands_with_its_arguments_and_every_figure_with_its_definition() -> None:
+def test_every_arm_has_its_arguments_and_every_figure_is_named_with_a_link_to_its_definition() -> None:
     text = page_of(plain)
     for arm in WORLD.plan.arms:
         assert f"<th>Arm {arm.name}</th>" in text
     assert "--drafter" in text
     for name in ("speedup", "ttft_ms_p50", "acceptance_length_emitted_pooled"):
         assert f"<code>{name}</code>" in text
+    assert "<code>docs/reference/metrics.md</code>" in text
 
 
 @pytest.mark.parametrize(
@@ -216,7 +222,7 @@ def test_the_page_says_how_the_engine_was_driven(load: dict[str, object], says: 
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_says_what_every_request_held_besides() -> None:
     extra = {"spec.workloads[0].output.stream": False, "spec.workloads[0].extraBody": {"top_k": 20, "note": "<b>"}}
-    text = render_html(World(prompts=20, edits=extra).plan, plain())
+    text = render_html(SyntheticRun(prompts=20, edits=extra).plan, plain())
     assert "whole answers (not streamed)" in text
     assert "top_k" in text
     assert "<b>" not in text

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.analysis.oracle.answers import Reach
-from specbench_client.analysis.oracle.policies import Pricing
-from specbench_client.analysis.oracle.published import PUBLISHED_H100
-from specbench_client.analysis.oracle.report import Named, Subject, oracle_report
-from specbench_client.analysis.oracle.told import Told, both, single
+from specbench_client.analysis.what_if.answers import DraftedAnswer, PositionAcceptance, join_answers, shared_answers
+from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
+from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject, oracle_report
+from specbench_client.analysis.what_if.pricing import Pricing
 from specbench_client.report.html import render_html, render_plots
-from specbench_client.report.plots.oracle_picture import oracle_picture
+from specbench_client.report.plots.oracle import oracle_plots
 from specbench_testing.browser import CHROMIUM, Browser
-from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import invalid, mapped, talkative, wide, without_baseline
+from specbench_testing.summary_variants import invalid, many_cells, mapped, with_long_recommendation, without_baseline
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="needs chromium"), pytest.mark.process]
 
@@ -40,16 +39,16 @@ LONG = "a-drafter-with-a-long-name-of-32"
 """As long as a name may be."""
 WORKLOADS = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("qualitative", "b")]
 WORLDS = {
-    "plain": World(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix")),
-    "long": World(
+    "plain": SyntheticRun(prompts=20, concurrency=(1, 2), drafters=("ngram", "suffix")),
+    "long": SyntheticRun(
         prompts=12,
         drafters=(LONG,),
         categories=("a category whose name is quite as long as that of any drafter may be", None),
         step_ms={"none": 900.0, LONG: 1700.0},  # latencies of six digits
         edits={"spec.workloads": WORKLOADS},
     ),
-    "open": World(prompts=20, rate=(4, 0.5), repeats=1),
-    "fitted": World(prompts=60, concurrency=(1, 2, 4), drafters=("ngram", "suffix"), tokens=(20, 300)),
+    "open": SyntheticRun(prompts=20, rate=(4, 0.5), repeats=1),
+    "fitted": SyntheticRun(prompts=60, concurrency=(1, 2, 4), drafters=("ngram", "suffix"), tokens=(20, 300)),
 }
 
 
@@ -63,39 +62,41 @@ class Seen:
     paper: bytes
 
 
-def summaries() -> dict[str, tuple[World, RunSummary]]:
+def summaries() -> dict[str, tuple[SyntheticRun, RunSummary]]:
     """Runs of every shape."""
     plain, summary = WORLDS["plain"], run_of_world(WORLDS["plain"])
     return {
-        "plain": (plain, run_of_world(plain, Lies(simulated=True))),
+        "plain": (plain, run_of_world(plain, Corruptions(simulated=True))),
         "long names": (WORLDS["long"], run_of_world(WORLDS["long"])),
         "open loop": (WORLDS["open"], run_of_world(WORLDS["open"])),
-        "seven arms at two loads": (plain, wide(summary, arms=7, loads=2)),
-        "all invalid": (plain, talkative(invalid(summary))),
+        "seven arms at two loads": (plain, many_cells(summary, arms=7, loads=2)),
+        "all invalid": (plain, with_long_recommendation(invalid(summary))),
         "no baseline": (plain, without_baseline(summary)),
         "maps and parts": (WORLDS["fitted"], mapped(WORLDS["fitted"], run_of_world(WORLDS["fitted"]))),
-        "nothing measured": (plain, run_of_world(plain, Lies(measured=lambda _: False))),
+        "nothing measured": (plain, run_of_world(plain, Corruptions(measured=lambda _: False))),
     }
 
 
 def oracle_page() -> str:
-    """What `specbench oracle --with … --plot` draws of two drafters, of answers from short to long."""
+    """What `specbench analyze oracle --with … --plot` draws of two drafters, of answers from short to long."""
     chance = np.random.default_rng(0)
     sides = [
         {
-            (f"p{number}", 0, 0): Told(f"p{number}", None, 0, 20, Reach(chance.integers(0, most, 20 + 12 * number)))
+            (f"p{number}", 0, 0): DraftedAnswer(
+                f"p{number}", None, 0, 20, PositionAcceptance(chance.integers(0, most, 20 + 12 * number))
+            )
             for number in range(30)
         }
         for most in (3, 6)
     ]
     cost = PUBLISHED_H100
     ngram, eagle = (
-        Named(name, single(side.values()), cost.drafters[name])
+        NamedDrafter(name, join_answers(side.values()), cost.drafters[name])
         for name, side in zip(("ngram", "eagle"), sides, strict=True)
     )
-    subject = Subject("trace.jsonl", eagle, ngram, both(*sides, unchecked=True), simulated=True)
+    subject = OracleSubject("trace.jsonl", eagle, ngram, shared_answers(*sides, unchecked=True), simulated=True)
     report = oracle_report(subject, (1, 2, 3, 5, 7, 10), Pricing((1, 8, 32, 128), cost))
-    return render_plots(oracle_picture(report, subject))
+    return render_plots(oracle_plots(report, subject))
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.report.plots.along import Along, draw_along
-from specbench_client.report.plots.axes import NAME_MAX, SLANT_IN, shortened, slant_in
+from specbench_client.report.plots.axes import NAME_MAX, SLANT_IN, shortened, slanted_height_in
 from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars
-from specbench_client.report.plots.boxes import Box, Boxes, draw_boxes
 from specbench_client.report.plots.canvas import Panel, svg
-from specbench_client.report.plots.data import Reading, Series, reading, told
-from specbench_client.report.plots.dots import Dots, draw_dots
 from specbench_client.report.plots.heatmap import (
     CELLS_MAX,
     HeatMap,
@@ -31,20 +27,30 @@ from specbench_client.report.plots.heatmap import (
     draw_heatmap,
     ink_on,
 )
-from specbench_client.report.plots.ink import (
+from specbench_client.report.plots.lines import (
+    CrossingMark,
+    LoadLines,
+    NumberLines,
+    draw_load_lines,
+    draw_number_lines,
+    load_position,
+)
+from specbench_client.report.plots.oracle import oracle_against_fixed
+from specbench_client.report.plots.sections.acceptance import Dots, draw_dots
+from specbench_client.report.plots.sections.breakdown import Box, Boxes, draw_boxes
+from specbench_client.report.plots.sections.pareto import Pareto, Path, Spot, draw_pareto, frontier, labelled
+from specbench_client.report.plots.series import PlotValue, Series, describe_series, plot_value
+from specbench_client.report.plots.styles import (
     DARK,
     GREY_DARK,
     GREY_LIGHT,
     LIGHT,
     PRINT,
-    TOGETHER,
-    companies,
-    style,
-    styles_of,
+    SERIES_PER_PANEL_MAX,
+    arm_styles,
+    series_style,
+    split_into_panels,
 )
-from specbench_client.report.plots.loads import Crossing, OverLoads, draw_over_loads, place_of
-from specbench_client.report.plots.oracle import oracle_against_fixed
-from specbench_client.report.plots.pareto import Pareto, Path, Spot, draw_pareto, frontier, labelled
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -68,8 +74,8 @@ def axes() -> Axes:
 
 def series(*values: float | None, name: str = "arm", valid: bool = True) -> Series:
     """One line with intervals of 0.1 to each side."""
-    readings = (None if value is None else Reading(value, value - 0.1, value + 0.1, valid) for value in values)
-    return Series(name, style(0), tuple(readings))
+    readings = (None if value is None else PlotValue(value, value - 0.1, value + 0.1, valid) for value in values)
+    return Series(name, series_style(0), tuple(readings))
 
 
 def across(line: Line2D) -> list[float]:
@@ -113,10 +119,10 @@ def test_series_stand_out_from_their_page(colours: tuple[str, ...], page: str) -
 
 @given(st.integers(0, 40).map(lambda count: [f"arm-{index}" for index in range(count)]))
 def test_arms_are_divided_evenly_and_no_two_of_a_panel_look_alike(names: list[str]) -> None:
-    groups, looks = companies(names), styles_of(names)
+    groups, looks = split_into_panels(names), arm_styles(names)
     assert [name for group in groups for name in group] == names
     sizes = [len(group) for group in groups]
-    assert not sizes or (max(sizes) <= TOGETHER and max(sizes) - min(sizes) <= 1)
+    assert not sizes or (max(sizes) <= SERIES_PER_PANEL_MAX and max(sizes) - min(sizes) <= 1)
     for group in groups:
         for one, other in combinations([looks[name] for name in group if name != "none"], 2):
             assert one.colour != other.colour
@@ -133,43 +139,43 @@ def figure(value: float | None, low: float = 1.0, high: float = 3.0) -> Figure:
 
 @pytest.mark.parametrize("missing", [None, figure(None), figure(float("nan")), figure(float("inf"))])
 def test_what_is_missing_is_no_reading(missing: Figure | None) -> None:
-    assert reading(missing) is None
+    assert plot_value(missing) is None
 
 
 def test_a_reading_reaches_from_bound_to_bound() -> None:
-    found = reading(figure(2.5))
+    found = plot_value(figure(2.5))
     assert found is not None
     assert found.reach == (1.5, 0.5)
-    bare = reading(figure(2.5), bounds=False)
+    bare = plot_value(figure(2.5), bounds=False)
     assert bare is not None
     assert bare.reach == (0.0, 0.0)
-    assert Reading(5.0, 1.0, 3.0).reach == (4.0, 0.0)
+    assert PlotValue(5.0, 1.0, 3.0).reach == (4.0, 0.0)
 
 
 def test_words_tell_each_series_from_its_first_to_its_last_value() -> None:
     lines = [series(1.5, None, 1.25, name="a"), series(None, 2.0, None, name="b"), series(None, None, None, name="c")]
-    assert told(lines, ["1", "8", "32"]) == "a 1.5 at 1 to 1.25 at 32; b 2 at 8"
+    assert describe_series(lines, ["1", "8", "32"]) == "a 1.5 at 1 to 1.25 at 32; b 2 at 8"
 
 
 @pytest.mark.parametrize(
     ("load", "place"), [(1, 0), (4, 1), (16, 2), (2, 0.5), (8, 1.5), (0.5, -0.5), (17, 2.5), (16 / 2**0.5, 1.75)]
 )
 def test_a_load_between_two_places_stands_by_its_logarithm(load: float, place: float) -> None:
-    assert place_of(load, (1, 4, 16)) == pytest.approx(place)
+    assert load_position(load, (1, 4, 16)) == pytest.approx(place)
 
 
 @given(st.lists(st.floats(0.01, 1e5), min_size=2, max_size=8, unique=True).map(sorted), st.data())
 def test_places_rise_with_the_load(loads: list[float], data: st.DataObject) -> None:
     within = st.floats(loads[0], loads[-1])
     some = sorted(data.draw(st.lists(within, min_size=2, max_size=6)))
-    assert all(place_of(low, loads) <= place_of(high, loads) for low, high in pairwise(some))
+    assert all(load_position(low, loads) <= load_position(high, loads) for low, high in pairwise(some))
 
 
-def drawn_over_loads(*lines: Series, crossings: tuple[Crossing, ...] = ()) -> Axes:
+def drawn_over_loads(*lines: Series, crossings: tuple[CrossingMark, ...] = ()) -> Axes:
     """Lines over three loads."""
     target = axes()
-    data = OverLoads(("1", "4", "16"), lines, "concurrency", "speed-up", 1.0, "baseline", (1.0, 4.0, 16.0), crossings)
-    draw_over_loads(target, data=data, theme=PRINT)
+    data = LoadLines(("1", "4", "16"), lines, "concurrency", "speed-up", 1.0, "baseline", (1.0, 4.0, 16.0), crossings)
+    draw_load_lines(target, data=data, theme=PRINT)
     return target
 
 
@@ -188,7 +194,7 @@ def test_what_is_not_valid_is_hollow(*, valid: bool) -> None:
 
 
 def test_a_crossing_stands_on_the_baseline_and_its_open_end_beyond_the_loads() -> None:
-    bar, mark = drawn_over_loads(series(1.8, 1.5, 0.8), crossings=(Crossing(style(0), 8.0, 4.0),)).lines[-2:]
+    bar, mark = drawn_over_loads(series(1.8, 1.5, 0.8), crossings=(CrossingMark(series_style(0), 8.0, 4.0),)).lines[-2:]
     assert across(mark) == [1.5]
     assert up(mark) == [1.0]
     assert across(bar) == [1.0, 2.5]
@@ -216,7 +222,7 @@ def test_a_label_is_left_out_where_another_stands() -> None:
 
 def test_paths_without_a_valid_spot_have_no_frontier() -> None:
     target = axes()
-    path = Path("arm", style(0), (Spot("1", 1, 2, valid=False),))
+    path = Path("arm", series_style(0), (Spot("1", 1, 2, valid=False),))
     draw_pareto(target, data=Pareto((path,), frontier(path.spots), "x", "y"), theme=PRINT)
     assert "frontier" not in target.get_legend_handles_labels()[1]
 
@@ -229,7 +235,9 @@ def bars(*rows: Bar) -> Axes:
 
 
 def test_parts_of_a_bar_follow_each_other() -> None:
-    target = bars(Bar("a", (Part(10.0, style(0)), Part(3.0, style(1))), "13.0"), Bar("b", (), "not measured"))
+    target = bars(
+        Bar("a", (Part(10.0, series_style(0)), Part(3.0, series_style(1))), "13.0"), Bar("b", (), "not measured")
+    )
     assert spans(target) == [(0.0, 10.0), (10.0, 3.0)]
     assert [each.get_text() for each in target.texts] == ["13.0", "not measured"]
     assert [label.get_text() for label in target.get_yticklabels()] == ["a", "b"]
@@ -237,14 +245,14 @@ def test_parts_of_a_bar_follow_each_other() -> None:
 
 @pytest.mark.parametrize("valid", [True, False])
 def test_an_invalid_bar_is_hollow(*, valid: bool) -> None:
-    (patch,) = bars(Bar("a", (Part(10.0, style(0)),), "10", valid)).patches
+    (patch,) = bars(Bar("a", (Part(10.0, series_style(0)),), "10", valid)).patches
     assert to_hex(patch.get_facecolor()) == (LIGHT[0] if valid else PRINT.paper)
 
 
 @pytest.mark.parametrize("name", ["a", "x" * NAME_MAX])
 def test_the_text_behind_the_longest_bar_has_room(name: str) -> None:
     text = "49,818 (100% prefill)"
-    target = bars(Bar(name, (Part(10.0, style(0)),), text))
+    target = bars(Bar(name, (Part(10.0, series_style(0)),), text))
     assert 10.0 < target.get_xlim()[1] <= 10 / 0.3
 
 
@@ -310,7 +318,7 @@ def test_too_many_cells_are_refused() -> None:
 
 def test_a_box_stands_from_quartile_to_quartile() -> None:
     target = axes()
-    box = Box("arm", style(0), 1.0, 1.5, 2.0, 3.0, 4.5, 200, 2.2)
+    box = Box("arm", series_style(0), 1.0, 1.5, 2.0, 3.0, 4.5, 200, 2.2)
     draw_boxes(target, data=Boxes((box,), "AL", 1.0), theme=PRINT)
     assert spans(target) == [(1.5, 1.5)]
     drawn = [across(each) for each in target.lines]
@@ -323,8 +331,8 @@ def test_a_box_stands_from_quartile_to_quartile() -> None:
 @pytest.mark.parametrize("logarithmic", [True, False])
 def test_values_along_a_number_stand_where_it_is(*, logarithmic: bool) -> None:
     target = axes()
-    data = Along((64.0, 256.0, 1024.0), (series(2.0, None, 1.5),), "position", "AL", logarithmic, 1.0)
-    draw_along(target, data=data, theme=PRINT)
+    data = NumberLines((64.0, 256.0, 1024.0), (series(2.0, None, 1.5),), "position", "AL", logarithmic, 1.0)
+    draw_number_lines(target, data=data, theme=PRINT)
     assert across(target.lines[0]) == [64.0, 256.0, 1024.0]
     assert target.get_xscale() == ("log" if logarithmic else "linear")
     if logarithmic:
@@ -335,7 +343,7 @@ def test_the_oracle_stands_above_each_fixed_length() -> None:
     found = oracle_against_fixed([1, 32], {3: [1.8, 1.5], 1: [1.3, None]}, [2.1, 1.9], [2.4, 2.2])
     assert [each.name for each in found.series] == ["k = 1", "k = 3", "oracle", "oracle of both"]
     assert found.at == (1.0, 32.0)
-    assert found.series[0].readings == (Reading(1.3), None)
+    assert found.series[0].readings == (PlotValue(1.3), None)
     assert len({each.style for each in found.series}) == 4
 
 
@@ -356,12 +364,12 @@ def test_a_shortened_name_keeps_both_its_ends(name: str) -> None:
 
 
 def test_a_name_is_no_formula_and_no_markup() -> None:
-    data = Bars((Bar("$a_b$ <b>&", (Part(1.0, style(0)),), "1"),), "x")
+    data = Bars((Bar("$a_b$ <b>&", (Part(1.0, series_style(0)),), "1"),), "x")
     text = svg(Panel(lambda axes, *, theme: draw_bars(axes, data=data, theme=theme)), "name", 'says "<b>"')
     assert "$a_b$ &lt;b&gt;&amp;" in text
     assert 'aria-label="says &quot;&lt;b&gt;&quot;"' in text
 
 
 def test_only_names_that_are_slanted_need_room_below_an_axis() -> None:
-    assert slant_in(["ngram", "eagle3"]) == 0
-    assert slant_in(["a-drafter-with-a-name", "another-drafter-of-a-name"]) == pytest.approx(25 * SLANT_IN)
+    assert slanted_height_in(["ngram", "eagle3"]) == 0
+    assert slanted_height_in(["a-drafter-with-a-name", "another-drafter-of-a-name"]) == pytest.approx(25 * SLANT_IN)

@@ -1,4 +1,4 @@
-"""docs/records.md says something of every column and every word in one, and what it shows runs."""
+"""docs/reference/records.md says something of every column and every word in one, and what it shows runs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from generators.records_page import READING, documented
 from specbench_api.outcome.record import AcceptanceSource, Record, RecordPhase
-from specbench_client.report.records import READING, documented
-from specbench_client.transport.exchange import Clock, ErrorClass
-from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_client.transport.exchange import ErrorClass, TimestampSource
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
 
-PAGE = Path(__file__).parents[2] / "docs" / "records.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/records.md"
 
 
 def test_every_column_has_its_documentation() -> None:
@@ -27,7 +27,7 @@ def test_a_column_that_may_be_missing_says_when() -> None:
     assert silent == []
 
 
-@pytest.mark.parametrize("kind", [RecordPhase, AcceptanceSource, Clock, ErrorClass])
+@pytest.mark.parametrize("kind", [RecordPhase, AcceptanceSource, TimestampSource, ErrorClass])
 def test_every_word_of_a_column_has_its_documentation(kind: type[RecordPhase]) -> None:
     assert set(documented(kind)) == {member.name for member in kind}
 
@@ -35,9 +35,11 @@ def test_every_word_of_a_column_has_its_documentation(kind: type[RecordPhase]) -
 def test_the_lines_that_the_page_shows_read_the_steady_records_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later = World(prompts=6, repeats=1, edits={"metadata.name": "a-name-before-the-others"})
-    plan = keep(later, tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
-    keep(World(prompts=6, repeats=1), tmp_path / "specbench-results", "0190a000-0000-7000-8000-000000000000")
+    later = SyntheticRun(prompts=6, repeats=1, edits={"metadata.name": "a-name-before-the-others"})
+    plan = store_results(later, tmp_path / "specbench-results", "0190b000-0000-7000-8000-000000000000")
+    store_results(
+        SyntheticRun(prompts=6, repeats=1), tmp_path / "specbench-results", "0190a000-0000-7000-8000-000000000000"
+    )
     monkeypatch.chdir(tmp_path)
     assert READING in PAGE.read_text(encoding="utf-8")
     seen: dict[str, object] = {}

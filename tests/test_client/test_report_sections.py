@@ -8,29 +8,36 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.figure import Headline
-from specbench_api.outcome.slices import Slices
+from specbench_api.outcome.breakdown import Breakdown
+from specbench_api.outcome.figure import StatusFigure
 from specbench_api.outcome.summary import RunSummary
 from specbench_client.report.html import render_html
 from specbench_client.report.plots import svgs
-from specbench_client.report.plots.canvas import Panel
-from specbench_client.report.plots.sections import acceptance, categories, differences, times
+from specbench_client.report.plots.canvas import Panel, PanelGroup
+from specbench_client.report.plots.page import SECTIONS
+from specbench_client.report.plots.sections import acceptance, acceptance_maps, times
 from specbench_client.report.plots.sections.cells import rests_on
 from specbench_client.report.plots.sections.pareto import pareto
-from specbench_client.report.plots.sections.section import Drawn
-from specbench_client.report.plots.sections.speedup import speedup
-from specbench_client.report.plots.sections.table import SECTIONS
+from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
 from specbench_client.report.plots.sections.throughput import throughput
-from specbench_client.trust.checks.few_prompts import INTERVAL_FROM
-from specbench_testing.records import Lies, World, run_of_world
-from specbench_testing.summaries import SMALL_WORLDS_LACK, invalid, mapped, wide, with_cells, without, without_baseline
+from specbench_client.trust.checks.too_few_prompts import INTERVAL_FROM
+from specbench_testing.summary_variants import (
+    SMALL_WORLDS_LACK,
+    invalid,
+    many_cells,
+    mapped,
+    with_cells,
+    without,
+    without_baseline,
+)
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-WORLD = World(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
-FEW = World(prompts=16, repeats=2)
+WORLD = SyntheticRun(prompts=16, concurrency=(1, 2), drafters=("ngram", "suffix"))
+FEW = SyntheticRun(prompts=16, repeats=2)
 SIZE_MAX_BYTES = 3_000_000
-"""Of a page with 20 drafters at 8 loads in 11 categories, which docs/report.md promises."""
+"""Of a page with 20 drafters at 8 loads in 11 categories, which docs/reference/report.md promises."""
 
 
 @cache
@@ -39,7 +46,7 @@ def plain() -> RunSummary:
     return run_of_world(WORLD)
 
 
-def drawn(section: Callable[[RunSummary], Drawn | None], summary: RunSummary) -> Drawn:
+def drawn(section: Callable[[RunSummary], PanelGroup | None], summary: RunSummary) -> PanelGroup:
     """What a section draws; there is something."""
     found = section(summary)
     assert found is not None
@@ -71,7 +78,7 @@ def test_too_few_repeats_have_a_speed_up_without_a_band() -> None:
 
 
 def test_twenty_arms_are_divided_over_panels() -> None:
-    panels = drawn(speedup, wide(plain(), arms=20, loads=3)).panels
+    panels = drawn(speedup, many_cells(plain(), arms=20, loads=3)).panels
     assert [len(data_of(panel).series) for panel in panels] == [5, 5, 5, 5]
 
 
@@ -143,7 +150,7 @@ def test_a_step_is_the_baselines_and_what_was_added() -> None:
 
 
 def test_a_step_shorter_than_the_baselines_has_nothing_added() -> None:
-    summary = run_of_world(World(prompts=16, step_ms={"none": 10.0, "ngram": 8.0}))
+    summary = run_of_world(SyntheticRun(prompts=16, step_ms={"none": 10.0, "ngram": 8.0}))
     _, ngram = data_of(drawn(times.step_time, summary).panels[0]).rows
     assert len(ngram.parts) == 1
     assert ngram.text.startswith("8.")
@@ -170,43 +177,43 @@ def test_answers_that_were_not_streamed_have_no_prefill() -> None:
 
 
 def test_a_map_of_categories_needs_two_and_shows_no_invalid_cell() -> None:
-    maps = [data_of(panel) for panel in drawn(categories.by_category, plain()).panels]
+    maps = [data_of(panel) for panel in drawn(speedup_by_category, plain()).panels]
     assert [each.rows for each in maps] == [("chat", "code")] * 2
     assert len({each.farthest for each in maps}) == 1, "maps beside each other share their colours"
     told = plain().cells[1].by_category["chat"]["speedup"].value
     assert maps[0].values[0][0] == told
-    assert categories.by_category(invalid(plain())) is None
-    assert categories.by_category(run_of_world(World(prompts=16, categories=("chat",)))) is None
+    assert speedup_by_category(invalid(plain())) is None
+    assert speedup_by_category(run_of_world(SyntheticRun(prompts=16, categories=("chat",)))) is None
 
 
-def lengths(slices: Slices) -> dict[str, float]:
+def lengths(slices: Breakdown) -> dict[str, float]:
     """Class of position → acceptance length, where it is known of enough prompts."""
     enough = [each for each in slices.by_position if each.prompts >= INTERVAL_FROM]
-    found = {each.label: each.figures[Headline.ACCEPTANCE_LENGTH].value for each in enough}
+    found = {each.label: each.figures[StatusFigure.ACCEPTANCE_LENGTH].value for each in enough}
     return {label: value for label, value in found.items() if value is not None}
 
 
 def test_two_drafters_are_held_against_each_other_by_length_and_position() -> None:
-    summary = run_of_world(World(prompts=32, drafters=("ngram", "suffix")))
-    (panel,) = drawn(differences.by_difference, summary).panels
+    summary = run_of_world(SyntheticRun(prompts=32, drafters=("ngram", "suffix")))
+    (panel,) = drawn(acceptance_maps.by_difference, summary).panels
     data, (one, other) = data_of(panel), summary.cells[1:]
     assert panel.title.startswith(f"{one.arm} − {other.arm}, ")
-    assert one.slices is not None
-    assert other.slices is not None
-    assert data.rows[0] == differences.EVERY
-    first, second = lengths(one.slices), lengths(other.slices)
+    assert one.breakdown is not None
+    assert other.breakdown is not None
+    assert data.rows[0] == acceptance_maps.EVERY
+    first, second = lengths(one.breakdown), lengths(other.breakdown)
     wanted = [first[label] - second[label] if label in first and label in second else None for label in data.columns]
     assert list(data.values[0]) == wanted
     assert len(data.rows) > 2
-    few = {each.label for each in one.slices.by_position if each.prompts < INTERVAL_FROM}
+    few = {each.label for each in one.breakdown.by_position if each.prompts < INTERVAL_FROM}
     assert not few & set(data.columns), "a class of two answers would have the fullest colour of all"
-    assert differences.by_difference(invalid(plain())) is None
-    assert differences.by_difference(run_of_world(World(prompts=16))) is None
+    assert acceptance_maps.by_difference(invalid(plain())) is None
+    assert acceptance_maps.by_difference(run_of_world(SyntheticRun(prompts=16))) is None
 
 
 def test_of_many_drafters_some_pairs_are_drawn_and_the_rest_is_counted() -> None:
-    found = drawn(differences.by_difference, wide(plain(), arms=5, loads=1))
-    assert len(found.panels) == differences.PAIRS_MAX
+    found = drawn(acceptance_maps.by_difference, many_cells(plain(), arms=5, loads=1))
+    assert len(found.panels) == acceptance_maps.PAIRS_MAX
     assert "more pairs are not drawn" in found.caption
 
 
@@ -238,7 +245,7 @@ def test_a_definition_is_cut_at_no_semicolon_within_brackets() -> None:
 
 def test_several_workloads_have_a_panel_each() -> None:
     workloads = [{"name": name, "dataset": {"source": "jsonl", "uri": f"{name}.jsonl"}} for name in ("one", "two")]
-    summary = run_of_world(World(prompts=12, edits={"spec.workloads": workloads}))
+    summary = run_of_world(SyntheticRun(prompts=12, edits={"spec.workloads": workloads}))
     assert [panel.title for panel in drawn(speedup, summary).panels] == ["one", "two"]
     assert [panel.title for panel in drawn(throughput, summary).panels] == [
         "one, at concurrency 1",
@@ -256,9 +263,9 @@ def test_a_picture_is_told_in_words() -> None:
 
 @pytest.mark.process
 def test_a_large_run_makes_a_page_of_a_stated_size() -> None:
-    world = World(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
-    summary = wide(
-        mapped(world, run_of_world(world, Lies(simulated=True))),
+    world = SyntheticRun(prompts=22, categories=tuple(f"category-{index}" for index in range(11)))
+    summary = many_cells(
+        mapped(world, run_of_world(world, Corruptions(simulated=True))),
         arms=20,
         loads=8,
         name="a-drafter-with-a-long-name-{}".format,

@@ -23,27 +23,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specbench_api.outcome.record import Record
-from specbench_api.plan.expand import lay_out
+from specbench_api.plan.expansion import lay_out
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output
-from specbench_client.dialects.counters import difference
+from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.table import DIALECTS
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.load.talk import Asker
+from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.research.__main__ import serve
-from specbench_client.research.detokenizer import Detokenizer
-from specbench_client.research.runtime import Job, Step, Tokens
-from specbench_client.research.server import Server
+from specbench_client.research.responses import Detokenizer
+from specbench_client.research.runtime import GenerationRequest, GenerationStep, TokenIds
+from specbench_client.research.server import ResearchServer
 from specbench_client.store.folder import FolderStore
-from specbench_client.transport.control import Control
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_testing.driving import write_prompts
-from specbench_testing.loops import Driver
+from specbench_testing.conversation_turns import context, row
+from specbench_testing.load_loops import LoopDriver
 from specbench_testing.resources import run_of
-from specbench_testing.turns import context, row
+from specbench_testing.simulated_groups import write_prompts
 
 DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
 EOS = 256
@@ -64,25 +64,27 @@ class Parrot:
     eos: frozenset[int] = frozenset({EOS})
     gate: threading.Event | None = None
     broken_after: int | None = None
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[GenerationRequest] = field(default_factory=list)
     stopped_early: threading.Event = field(default_factory=threading.Event)
 
     def facts(self) -> Mapping[str, str | int | None]:
         return {"dtype": "bytes", "weights_bytes": 0, "drafter_weights_bytes": 0, "gpu": None}
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
         return self.encode("".join(one["content"] for one in messages))
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> TokenIds:
         return tuple(text.encode())
 
-    def decode(self, tokens: Tokens) -> str:
+    def decode(self, tokens: TokenIds) -> str:
         return bytes(one for one in tokens if one != EOS).decode(errors="replace")
 
-    def generate(self, job: Job, emit: Callable[[Step], None], stopped: Callable[[], bool]) -> None:
+    def generate(
+        self, job: GenerationRequest, emit: Callable[[GenerationStep], None], stopped: Callable[[], bool]
+    ) -> None:
         self.jobs.append(job)
         said = itertools.cycle((*TEXT.encode(), EOS))
-        emit(Step((next(said),)))
+        emit(GenerationStep((next(said),)))
         left, last = job.max_tokens - 1, -1
         for number, accepted in enumerate(itertools.cycle(ACCEPTED if self.speculative_tokens else (0,))):
             if self.gate:
@@ -96,20 +98,20 @@ class Parrot:
             tokens: tuple[int, ...] = ()
             while len(tokens) < min(accepted + 1, left) and not (tokens[-1:] == (EOS,) and not job.ignore_eos):
                 tokens += (next(said),)
-            emit(Step(tokens, self.speculative_tokens, len(tokens) - 1))
+            emit(GenerationStep(tokens, self.speculative_tokens, len(tokens) - 1))
             left, last = left - len(tokens), tokens[-1]
 
 
 @asynccontextmanager
 async def serving(parrot: Parrot) -> AsyncIterator[str]:
-    async with TestServer(Server(parrot).application(), handler_cancellation=True) as server:
+    async with TestServer(ResearchServer(parrot).application(), handler_cancellation=True) as server:
         yield str(server.make_url("")).rstrip("/")
 
 
 async def records_of(url: str, output: Output, *, drafting: bool = True, concurrency: int = 2) -> list[Record]:
     async with KernelTransport() as transport:
         changed = {"model": "parrot", "drafting": drafting, "output": output}
-        driver = Driver(Asker(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
+        driver = LoopDriver(HttpTurnClient(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
         await driver.closed([row("a", "one", "two"), row("b", "three"), row("c", "four")], concurrency)
     return driver.records
 
@@ -122,11 +124,11 @@ def body(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_records_add_up_to_what_the_server_counted(max_tokens: int, stream: bool) -> None:
     output = Output(max_tokens=max_tokens, ignore_eos=True, stream=stream)
-    async with serving(Parrot()) as url, Control(url) as control:
+    async with serving(Parrot()) as url, ControlClient(url) as control:
         before = DIALECT.counters(await control.text(DIALECT.metrics_path))
         records = await records_of(url, output)
         page = await control.text(DIALECT.metrics_path)
-        counted = difference(before, DIALECT.counters(page))
+        counted = counter_difference(before, DIALECT.counters(page))
         assert DIALECT.speculating(None, page) is True
     assert [record.error for record in records if record.error] == []
     assert {record.output_tokens for record in records} == {max_tokens}
@@ -143,7 +145,7 @@ async def test_records_add_up_to_what_the_server_counted(max_tokens: int, stream
 
 
 async def test_a_baseline_speaks_of_no_drafts() -> None:
-    async with serving(Parrot(speculative_tokens=0)) as url, Control(url) as control:
+    async with serving(Parrot(speculative_tokens=0)) as url, ControlClient(url) as control:
         records = await records_of(url, Output(max_tokens=10), drafting=False)
         page = await control.text("/metrics")
         assert DIALECT.speculating(None, page) is False
@@ -152,7 +154,7 @@ async def test_a_baseline_speaks_of_no_drafts() -> None:
 
 
 async def test_it_says_who_it_is_and_that_it_is_a_research_runtime() -> None:
-    async with serving(Parrot()) as url, Control(url) as control:
+    async with serving(Parrot()) as url, ControlClient(url) as control:
         found = DIALECT.identity(await control.documents(DIALECT.identity_paths))
         assert await control.healthy(DIALECT.health_path)
     assert (found.model, found.version) == ("parrot", "transformers-0 (research runtime)")
@@ -167,7 +169,7 @@ async def test_measured_as_an_endpoint_it_is_labelled_all_the_same(dialect: str,
         await drive_group(plan, plan.groups[0], url, store, DriveOptions(attempt="a", spool=tmp_path / "spool"))
     summary = await asyncio.to_thread(conclude, plan, store)
     assert "ResearchRuntime" in {finding.check for finding in summary.findings}
-    assert summary.verdict.startswith("on a research runtime: ")
+    assert summary.headline.startswith("On a research runtime: ")
 
 
 def _endpoint_plan(url: str, dialect: str, prompts: Path) -> Plan:
@@ -223,23 +225,23 @@ async def test_what_is_asked_reaches_what_generates() -> None:
         for more in ({"temperature": 0.7, "top_p": 0.9, "seed": 5, "max_tokens": 4}, {"max_completion_tokens": 3}):
             async with session.post("/v1/chat/completions", json=body() | more) as answer:
                 assert answer.status == 200
-    assert parrot.jobs == [Job((104, 105), 4, 0.7, 0.9, 5), Job((104, 105), 3)]
+    assert parrot.jobs == [GenerationRequest((104, 105), 4, 0.7, 0.9, 5), GenerationRequest((104, 105), 3)]
 
 
 @pytest.mark.parametrize(
     ("path", "asked", "status", "says"),
     [
-        ("chat/completions", body(top_k=5), 400, "does not honour top_k=5"),
-        ("chat/completions", body(stop=["x"]), 400, "does not honour stop="),
-        ("chat/completions", body(n=2), 400, "does not honour n=2"),
-        ("chat/completions", body(unheard_of=1), 400, "does not honour unheard_of=1"),
+        ("chat/completions", body(top_k=5), 400, "does not support top_k=5"),
+        ("chat/completions", body(stop=["x"]), 400, "does not support stop="),
+        ("chat/completions", body(n=2), 400, "does not support n=2"),
+        ("chat/completions", body(unheard_of=1), 400, "does not support unheard_of=1"),
         ("chat/completions", body(temperature=-1), 400, "temperature: Input should be greater than or equal to 0"),
         ("chat/completions", body(max_tokens=399), 400, "maximum context length is 400 tokens; the prompt has 2 and"),
         ("chat/completions", body(model="other"), 404, "`other` does not exist; `parrot` is served"),
-        ("chat/completions", {"prompt": "hi"}, 400, "messages are needed"),
-        ("completions", body(), 400, "one prompt is needed"),
+        ("chat/completions", {"prompt": "hi"}, 400, "give messages"),
+        ("completions", body(), 400, "give one prompt"),
         ("completions", {"prompt": [5, 257]}, 400, "Token id 257 is out of the vocabulary"),
-        ("completions", {"prompt": ""}, 400, "one prompt is needed"),
+        ("completions", {"prompt": ""}, 400, "give one prompt"),
     ],
 )
 async def test_what_it_cannot_honour_is_refused_and_never_ignored(
@@ -267,23 +269,23 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "torch", None)
     done = CliRunner().invoke(serve, ["--model", "x"])
     assert done.exit_code == 2
-    assert "torch and transformers are an extra: pip install 'specbench[transformers]' (in a clone" in done.output
+    assert "torch and transformers are not installed: pip install 'specbench[transformers]' (in a clone" in done.output
     assert "as an image: docker build --target research" in done.output
 
 
 @pytest.mark.parametrize("args", [["--drafter=medusa"], ["--drafter=ngram", "--drafter-model=x"]])
 def test_a_drafters_model_goes_with_the_drafters_that_have_one(args: list[str]) -> None:
     done = CliRunner().invoke(serve, ["--model", "x", *args])
-    assert (done.exit_code, "--drafter-model goes with" in done.output) == (2, True)
+    assert (done.exit_code, "require --drafter-model" in done.output) == (2, True)
 
 
-async def gauge(control: Control, name: str) -> float:
+async def gauge(control: ControlClient, name: str) -> float:
     page = await control.text("/metrics")
     (line,) = [line for line in page.splitlines() if line.startswith(f"vllm:{name}{{")]
     return float(line.rsplit(" ", 1)[1])
 
 
-async def becomes(control: Control, wanted: dict[str, float]) -> None:
+async def becomes(control: ControlClient, wanted: dict[str, float]) -> None:
     """Asks until it is so; the test's own deadline ends it where it never is."""
     seen: dict[str, float] = {}
     while seen != wanted:
@@ -293,7 +295,7 @@ async def becomes(control: Control, wanted: dict[str, float]) -> None:
 async def test_one_request_is_answered_and_the_others_wait_and_whoever_leaves_is_forgotten() -> None:
     parrot = Parrot(gate=threading.Event())
     assert parrot.gate is not None
-    async with serving(parrot) as url, Control(url) as control, aiohttp.ClientSession(url) as session:
+    async with serving(parrot) as url, ControlClient(url) as control, aiohttp.ClientSession(url) as session:
 
         async def ask() -> int:
             asked = body(max_tokens=300, ignore_eos=True, stream=True)
@@ -318,7 +320,7 @@ async def test_one_request_is_answered_and_the_others_wait_and_whoever_leaves_is
 
 async def test_what_fails_within_is_told_as_the_engines_failure() -> None:
     parrot = Parrot(broken_after=2)
-    async with serving(parrot) as url, aiohttp.ClientSession(url) as session, Control(url) as control:
+    async with serving(parrot) as url, aiohttp.ClientSession(url) as session, ControlClient(url) as control:
         async with session.post("/v1/chat/completions", json=body(max_tokens=9)) as answer:
             assert answer.status == 500
             assert "the weights caught fire" in (await answer.json())["error"]["message"]

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from specbench_api.launch.simulator import ALIASES, OPTIONS
 from specbench_api.spec.drafter import Method as ApiMethod
 from specbench_client.cli.simulate import simulate
-from specbench_client.simulator import FAULTS, Method
+from specbench_client.simulator import FAULTS, SimulatedMethod
 
 pytestmark = pytest.mark.process
 
@@ -90,10 +90,10 @@ def test_oom_is_a_sigkill(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--dialect", "tgi"], "no dialect is called"),
+        (["--dialect", "tgi"], "unknown dialect"),
         (["--drafter", "eagle3", "-k", "65"], "give 1 to"),
         (["-k", "3"], "proposes nothing"),
-        (["--fault", "nonsense"], "no fault is called"),
+        (["--fault", "nonsense"], "unknown fault"),
         (["--acceptance", "2"], "between 0 and 1"),
         (["--prompts", "/nowhere.jsonl"], "nowhere"),
         (["--truth", "/nowhere/truth.jsonl"], "nowhere"),
@@ -115,4 +115,4 @@ def test_help_teaches_by_example_and_names_every_fault() -> None:
 
 
 def test_the_simulator_imitates_exactly_the_drafters_that_a_run_may_ask_for() -> None:
-    assert {str(method) for method in Method} == {str(method) for method in ApiMethod}
+    assert {str(method) for method in SimulatedMethod} == {str(method) for method in ApiMethod}

@@ -17,38 +17,37 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from specbench_api.outcome.record import AcceptanceSource, Record
-from specbench_api.spec.engine import IMITATED, DialectName, Engine, EngineKind
+from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName, Engine, EngineKind
 from specbench_api.spec.workload import Output
-from specbench_client.chat import Message
-from specbench_client.dialects.counters import difference
-from specbench_client.dialects.dialect import EngineCounters, Identity
+from specbench_client.chat import ChatMessage
+from specbench_client.dialects.dialect import EngineCounters, EngineIdentity, counter_difference
 from specbench_client.dialects.table import dialect_of
-from specbench_client.load.talk import Asker
+from specbench_client.load.conversation_runner import HttpTurnClient
 from specbench_client.load.turns import TurnContext
 from specbench_client.simulator import (
     FAULTS,
-    Method,
-    Server,
+    SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
+    SimulatorServer,
     TruthFile,
     choose_dialect,
-    drafter,
+    make_drafter,
     parse_faults,
 )
-from specbench_client.simulator import Engine as SimulatedEngine
 from specbench_client.simulator.errors import ConfigError
-from specbench_client.transport.control import Control
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_testing.loops import Driver
-from specbench_testing.turns import Row, context, row
+from specbench_testing.conversation_turns import Row, context, row
+from specbench_testing.load_loops import LoopDriver
 
-VLLM, SGLANG, TENSORRT_LLM = IMITATED
-ALL = pytest.mark.parametrize("name", IMITATED)
-EAGLE = drafter(Method.EAGLE3, 3)
-NGRAM = drafter(Method.NGRAM, 4)
+VLLM, SGLANG, TENSORRT_LLM = SIMULATED_DIALECTS
+ALL = pytest.mark.parametrize("name", SIMULATED_DIALECTS)
+EAGLE = make_drafter(SimulatedMethod.EAGLE3, 3)
+NGRAM = make_drafter(SimulatedMethod.NGRAM, 4)
 FAST = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 ROWS = [*(row(f"p{number}", f"Tell me about {number}") for number in range(10)), row("talk", "one", "two", "three")]
-TOKENS = Row("ids", None, ((Message("user", "", (5, 6, 7)),),))
+TOKENS = Row("ids", None, ((ChatMessage("user", "", (5, 6, 7)),),))
 
 
 class Clock:
@@ -65,7 +64,7 @@ class Site:
     """A simulator that serves, a context to ask it, where the truth is written, and how it would have ended."""
 
     context: TurnContext
-    control: Control
+    control: ControlClient
     truth_file: Path
     exits: list[int] = field(default_factory=list)
 
@@ -75,7 +74,7 @@ class Site:
         return {line["request_id"]: line for line in lines}
 
     async def drive(self, rows: Sequence[Row] = ROWS, concurrency: int = 3) -> list[Record]:
-        driver = Driver(Asker(self.context))
+        driver = LoopDriver(HttpTurnClient(self.context))
         await driver.closed(list(rows), concurrency)
         return driver.records
 
@@ -90,19 +89,24 @@ async def simulated(
     config: SimulatorConfig,
     *faults: str,
     clock: Clock | None = None,
-    **manner: Any,
+    **request_config: Any,
 ) -> AsyncIterator[Site]:
     config = replace(config, faults=parse_faults(faults))
     truth, exits = folder / f"truth-{uuid4().hex}.jsonl", list[int]()
     engine = SimulatedEngine(config, clock=clock) if clock else SimulatedEngine(config)
-    app = Server(engine, choose_dialect(str(name), config), TruthFile(truth), exits.append).application()
+    app = SimulatorServer(engine, choose_dialect(str(name), config), TruthFile(truth), exits.append).application()
     async with (
         TestServer(app, shutdown_timeout=0.1) as server,
-        KernelTransport(idle_timeout_s=manner.pop("idle_timeout_s", 120)) as transport,
-        Control(str(server.make_url(""))) as control,
+        KernelTransport(idle_timeout_s=request_config.pop("idle_timeout_s", 120)) as transport,
+        ControlClient(str(server.make_url(""))) as control,
     ):
         spoken = Engine(kind=EngineKind.SIMULATOR, dialect=name)
-        changed = {"engine": spoken, "output": Output(max_tokens=48), "drafting": config.drafter.speculates, **manner}
+        changed = {
+            "engine": spoken,
+            "output": Output(max_tokens=48),
+            "drafting": config.drafter.speculates,
+            **request_config,
+        }
         asked = replace(context(transport, str(server.make_url("")), **changed), dialect=dialect_of(spoken))
         yield Site(asked, control, truth, exits)
 
@@ -189,13 +193,13 @@ async def test_health_name_version_and_counters_are_the_engines(name: DialectNam
         before = await site.counters()
         assert await site.control.healthy(dialect.health_path)
         records = await site.drive()
-        counted = difference(before, await site.counters())
+        counted = counter_difference(before, await site.counters())
         identity = dialect.identity(await site.control.documents(dialect.identity_paths))
         state = (await site.control.documents([dialect.state_path]))[dialect.state_path] if dialect.state_path else None
         speculating = dialect.speculating(state, await site.control.text(dialect.metrics_path))
     tokens = sum(record.output_tokens or 0 for record in records)
     drafts = sum(record.draft_steps or 0 for record in records)
-    assert identity == Identity("simulated", "simulated-0.1.0")
+    assert identity == EngineIdentity("simulated", "simulated-0.1.0")
     assert speculating is (None if name is TENSORRT_LLM else True)
     assert counted.output_tokens == (None if name is TENSORRT_LLM else tokens)
     assert counted.draft_steps in ([drafts] if name is VLLM else [None, drafts]), "SGLang counts where it has any"
@@ -328,7 +332,7 @@ async def test_counters_that_start_again_are_a_restart(name: DialectName, tmp_pa
         await site.drive(ROWS[:1])
         before = await site.counters()
         await site.drive(ROWS[1:2])
-        assert difference(before, await site.counters()).restarted
+        assert counter_difference(before, await site.counters()).restarted
 
 
 @ALL

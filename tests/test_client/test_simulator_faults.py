@@ -14,14 +14,14 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from specbench_client.simulator import (
     FAULTS,
-    Engine,
     Fault,
-    Method,
-    Server,
+    SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
+    SimulatorServer,
     TruthFile,
     choose_dialect,
-    drafter,
+    make_drafter,
     parse_faults,
 )
 
@@ -33,7 +33,7 @@ BODY = {
     "messages": [{"role": "user", "content": "Say a long hello to every one"}],
 }
 STREAM = {**BODY, "stream": True, "stream_options": {"include_usage": True}}
-EAGLE = drafter(Method.EAGLE3, 3)
+EAGLE = make_drafter(SimulatedMethod.EAGLE3, 3)
 
 
 class Clock:
@@ -89,9 +89,9 @@ def truth(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def faulty(truth: Path, *faults: str, clock: Clock | None = None) -> AsyncIterator[Bench]:
     config = SimulatorConfig(time_scale=0, drafter=EAGLE, faults=parse_faults(faults))
-    engine = Engine(config, clock=clock) if clock else Engine(config)
+    engine = SimulatedEngine(config, clock=clock) if clock else SimulatedEngine(config)
     exits: list[int] = []
-    server = Server(engine, choose_dialect("vllm", config), TruthFile(truth), exits.append)
+    server = SimulatorServer(engine, choose_dialect("vllm", config), TruthFile(truth), exits.append)
     async with TestClient(TestServer(server.application())) as client:
         yield Bench(client, truth, exits)
 

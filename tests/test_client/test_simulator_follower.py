@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from specbench_client.cli.simulate import simulate
-from specbench_client.simulator import ConfigError, follow
+from specbench_client.simulator import ConfigError, follow_leader
 from specbench_testing.ports import free_port
 
 
@@ -34,7 +34,7 @@ def test_a_follower_waits_joins_and_ends_with_its_leader() -> None:
             said.append(line.partition(" the ")[0])
             told.notify_all()
 
-    thread = threading.Thread(target=follow, args=(f"http://127.0.0.1:{port}", say, 0.01))
+    thread = threading.Thread(target=follow_leader, args=(f"http://127.0.0.1:{port}", say, 0.01))
     thread.start()
     with told:
         assert told.wait_for(lambda: said == ["waiting for"], 60)
@@ -47,11 +47,11 @@ def test_a_follower_waits_joins_and_ends_with_its_leader() -> None:
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "http://127.0.0.1", "http://x:port", "http://:80"])
 def test_what_is_no_address_is_refused_with_one_that_is(address: str) -> None:
-    with pytest.raises(ConfigError, match=r"give one like http://127\.0\.0\.1:8000"):
-        follow(address, lambda _line: None)
+    with pytest.raises(ConfigError, match=r"give one such as http://127\.0\.0\.1:8000"):
+        follow_leader(address, lambda _line: None)
 
 
 def test_the_command_refuses_it_as_bad_input() -> None:
     done = CliRunner().invoke(simulate, ["--follow", "nowhere"])
     assert done.exit_code == 2
-    assert "give one like" in done.output
+    assert "give one such as" in done.output

@@ -12,18 +12,18 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from specbench_api.spec.engine import IMITATED
+from specbench_api.spec.engine import SIMULATED_DIALECTS
 from specbench_client.simulator import (
-    Acceptance,
-    Categories,
+    AcceptanceProbabilities,
     ConfigError,
-    Engine,
-    Method,
-    Server,
+    PromptCategories,
+    SimulatedEngine,
+    SimulatedMethod,
     SimulatorConfig,
+    SimulatorServer,
     TruthFile,
     choose_dialect,
-    drafter,
+    make_drafter,
 )
 
 # The shapes of vLLM 0.32's chunks as a real engine sent them, by hand: keys in order, nested ones after their parent.
@@ -41,7 +41,7 @@ SPECULATION = (
 USAGE_CHUNK = f"id object created model choices {USAGE} system_fingerprint metrics{{{TIMING} {SPECULATION}}}"
 BASELINE_USAGE_CHUNK = f"id object created model choices {USAGE} system_fingerprint metrics{{{TIMING}}}"
 
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=drafter(Method.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 STREAM = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
@@ -51,9 +51,11 @@ Client = TestClient[Any, Any]
 
 @asynccontextmanager
 async def serving(
-    config: SimulatorConfig, truth: Path | None = None, known: Categories | None = None
+    config: SimulatorConfig, truth: Path | None = None, known: PromptCategories | None = None
 ) -> AsyncIterator[Client]:
-    server = Server(Engine(config, known), choose_dialect("vllm", config), TruthFile(truth) if truth else None)
+    server = SimulatorServer(
+        SimulatedEngine(config, known), choose_dialect("vllm", config), TruthFile(truth) if truth else None
+    )
     async with TestClient(TestServer(server.application())) as client:
         yield client
 
@@ -152,8 +154,13 @@ async def test_usage_comes_only_where_asked_for() -> None:
 async def test_greedy_text_is_the_same_for_every_drafter_streamed_or_not() -> None:
     """Speculation changes how tokens come, never which."""
     texts = []
-    for method, depth in ((Method.NONE, 0), (Method.NGRAM, 4), (Method.SUFFIX, 8), (Method.DRAFT_MODEL, 3)):
-        async with serving(SimulatorConfig(time_scale=0, drafter=drafter(method, depth))) as client:
+    for method, depth in (
+        (SimulatedMethod.NONE, 0),
+        (SimulatedMethod.NGRAM, 4),
+        (SimulatedMethod.SUFFIX, 8),
+        (SimulatedMethod.DRAFT_MODEL, 3),
+    ):
+        async with serving(SimulatorConfig(time_scale=0, drafter=make_drafter(method, depth))) as client:
             texts.append(text_of(await ask(client, STREAM)))
             texts.append((await ask(client, HELLO))["choices"][0]["message"]["content"])
     assert len(set(texts)) == 1
@@ -260,9 +267,11 @@ async def test_a_body_that_is_not_json_is_refused() -> None:
 async def test_the_truth_is_what_was_delivered(tmp_path: Path) -> None:
     """One line a request, exact; what the wire reported stands beside it; stamps one a chunk, in order."""
     file = tmp_path / "truth.jsonl"
-    known = Categories({"Say hello": "greeting"})
+    known = PromptCategories({"Say hello": "greeting"})
     config = SimulatorConfig(
-        time_scale=0, drafter=drafter(Method.NGRAM, 4), acceptance=Acceptance({"default": (0.0,), "greeting": (1.0,)})
+        time_scale=0,
+        drafter=make_drafter(SimulatedMethod.NGRAM, 4),
+        acceptance=AcceptanceProbabilities({"default": (0.0,), "greeting": (1.0,)}),
     )
     bodies = [
         {**STREAM, "max_tokens": 23, "ignore_eos": True},
@@ -308,10 +317,10 @@ async def test_a_client_that_leaves_is_forgotten(tmp_path: Path) -> None:
 
 def test_a_dialect_that_is_not_spoken_is_refused_with_those_that_are() -> None:
     """What a spec may ask for, and nothing else."""
-    with pytest.raises(ConfigError, match="there are: vllm, sglang, tensorrt-llm"):
+    with pytest.raises(ConfigError, match="give one of vllm, sglang, tensorrt-llm"):
         choose_dialect("tgi", BASELINE)
-    assert [type(choose_dialect(str(name), BASELINE)).__name__ for name in IMITATED] == [
-        "VllmDialect",
-        "SglangDialect",
-        "TensorrtLlmDialect",
+    assert [type(choose_dialect(str(name), BASELINE)).__name__ for name in SIMULATED_DIALECTS] == [
+        "VllmServerDialect",
+        "SglangServerDialect",
+        "TensorrtLlmServerDialect",
     ]

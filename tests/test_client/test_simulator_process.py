@@ -11,36 +11,36 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_client.simulator import (
-    Categories,
     ConfigError,
-    Drafter,
     Faults,
-    Method,
+    PromptCategories,
+    SimulatedDrafter,
+    SimulatedMethod,
+    SimulatedStepCost,
     SimulatorConfig,
-    StepCost,
-    drafter,
+    make_drafter,
     parse_acceptance,
     parse_faults,
     read_categories,
 )
-from specbench_client.simulator.ask import Prompt
-from specbench_client.simulator.batch import Batch, Sequence
+from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
 from specbench_client.simulator.config import StepLoad
-from specbench_client.simulator.process import Generation, StepOutcome, accept
-from specbench_client.simulator.text import VOCABULARY, Wanted, compose, count_tokens, render
+from specbench_client.simulator.generated_text import VOCABULARY, TextRequest, count_tokens, generate_text, render
+from specbench_client.simulator.requests import SimulatedPrompt
+from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome, count_accepted
 
 DRAFTERS = st.builds(
-    Drafter,
-    method=st.just(Method.NGRAM),
+    SimulatedDrafter,
+    method=st.just(SimulatedMethod.NGRAM),
     num_speculative_tokens=st.integers(1, 8),
     match_probability=st.floats(0, 1),
     variable_length=st.booleans(),
-) | st.just(Drafter())
+) | st.just(SimulatedDrafter())
 
 
-def all_steps(output_tokens: int, how: Drafter, probability: float, seed: int) -> list[StepOutcome]:
+def all_steps(output_tokens: int, how: SimulatedDrafter, probability: float, seed: int) -> list[StepOutcome]:
     conditional = (probability,) * how.num_speculative_tokens
-    generation = Generation(output_tokens, how, conditional, Random(seed))
+    generation = DraftVerifyProcess(output_tokens, how, conditional, Random(seed))
     steps = []
     while not generation.finished:
         steps.append(generation.advance())
@@ -48,7 +48,9 @@ def all_steps(output_tokens: int, how: Drafter, probability: float, seed: int) -
 
 
 @given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
-def test_every_output_token_is_the_prefills_or_a_steps(n: int, how: Drafter, probability: float, seed: int) -> None:
+def test_every_output_token_is_the_prefills_or_a_steps(
+    n: int, how: SimulatedDrafter, probability: float, seed: int
+) -> None:
     """The truth line's identity: output = 1 + the sum of (delivered accepted + 1)."""
     prefill, *steps = all_steps(n, how, probability, seed)
     assert prefill == StepOutcome(tokens=1, prefill=True)
@@ -57,7 +59,7 @@ def test_every_output_token_is_the_prefills_or_a_steps(n: int, how: Drafter, pro
 
 
 @given(st.integers(1, 300), DRAFTERS, st.floats(0, 1), st.integers())
-def test_only_the_last_step_is_cut(n: int, how: Drafter, probability: float, seed: int) -> None:
+def test_only_the_last_step_is_cut(n: int, how: SimulatedDrafter, probability: float, seed: int) -> None:
     """vLLM's over-count can only be in the last step, and is at most the drafts of it."""
     for step in all_steps(n, how, probability, seed)[1:-1]:
         assert step.delivered_accepted == step.accepted
@@ -65,7 +67,7 @@ def test_only_the_last_step_is_cut(n: int, how: Drafter, probability: float, see
 
 def test_the_over_count_exists() -> None:
     """A drafter that is always right overshoots: accepted is counted before the cut."""
-    steps = all_steps(7, drafter(Method.MTP, 4), 1.0, seed=0)
+    steps = all_steps(7, make_drafter(SimulatedMethod.MTP, 4), 1.0, seed=0)
     assert [(step.tokens, step.accepted) for step in steps] == [(1, 0), (5, 4), (1, 4)]
 
 
@@ -73,7 +75,7 @@ def test_acceptance_is_the_configured_one_by_position() -> None:
     """Conditional acceptance at each position lies within four standard errors of the configured probability."""
     conditional = (0.8, 0.6, 0.4)
     rng = Random(7)
-    counts = [accept(rng, 3, conditional) for _ in range(20_000)]
+    counts = [count_accepted(rng, 3, conditional) for _ in range(20_000)]
     for position, probability in enumerate(conditional):
         reached = sum(one >= position for one in counts)
         estimate = sum(one > position for one in counts) / reached
@@ -82,24 +84,26 @@ def test_acceptance_is_the_configured_one_by_position() -> None:
 
 def test_a_look_up_drafter_has_steps_without_drafts() -> None:
     """The share of steps with drafts is the match probability within four standard errors."""
-    steps = all_steps(20_000, drafter(Method.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
+    steps = all_steps(20_000, make_drafter(SimulatedMethod.NGRAM, 4, 0.3), 0.5, seed=3)[1:]
     share = sum(step.drafted > 0 for step in steps) / len(steps)
     assert abs(share - 0.3) < 4 * math.sqrt(0.21 / len(steps))
 
 
 def test_suffix_drafts_vary_in_length() -> None:
     """Suffix decoding proposes as far as its match goes: 1 to k."""
-    drafted = {step.drafted for step in all_steps(2_000, drafter(Method.SUFFIX, 4), 0.5, seed=3)[1:]}
+    drafted = {step.drafted for step in all_steps(2_000, make_drafter(SimulatedMethod.SUFFIX, 4), 0.5, seed=3)[1:]}
     assert drafted == {0, 1, 2, 3, 4}
 
 
-def sequence(tokens: int = 50, prompt: int = 10, depth: int = 0) -> Sequence:
-    how = drafter(Method.MTP, depth) if depth else Drafter()
-    return Sequence(prompt, prompt, Generation(tokens, how, (0.5,) * depth, Random(0)))
+def sequence(tokens: int = 50, prompt: int = 10, depth: int = 0) -> ScheduledRequest:
+    how = make_drafter(SimulatedMethod.MTP, depth) if depth else SimulatedDrafter()
+    return ScheduledRequest(prompt, prompt, DraftVerifyProcess(tokens, how, (0.5,) * depth, Random(0)))
 
 
-def batch(cost: StepCost | None = None, faults: Faults | None = None, max_num_seqs: int = 256) -> Batch:
-    return Batch(max_num_seqs, cost or StepCost(), (faults or Faults()).slowdown)
+def batch(
+    cost: SimulatedStepCost | None = None, faults: Faults | None = None, max_num_seqs: int = 256
+) -> ContinuousBatch:
+    return ContinuousBatch(max_num_seqs, cost or SimulatedStepCost(), (faults or Faults()).slowdown)
 
 
 def second_step_ms(streams: int, depth: int = 0) -> float:
@@ -119,7 +123,7 @@ def test_a_step_gets_longer_with_concurrency_and_with_drafts() -> None:
 
 def test_the_cost_is_the_documented_sum() -> None:
     """Base plus every term, each with its own coefficient."""
-    cost = StepCost(1, 10, 100, 1000, 10_000)
+    cost = SimulatedStepCost(1, 10, 100, 1000, 10_000)
     load = StepLoad(batch_tokens=2, kv_tokens=3, draft_depth=4, prefill_tokens=5)
     assert cost.milliseconds(load) == 1 + 20 + 300 + 4000 + 50_000
 
@@ -155,8 +159,8 @@ def test_a_dropped_request_is_served_no_more() -> None:
 
 def test_prefill_costs_only_what_is_not_cached() -> None:
     """The step that admits pays for the prompt tokens it computes, and decodes nothing for the newcomer."""
-    several = batch(StepCost(0, 1, 0, 0, 1))
-    several.add(Sequence(100, 10, Generation(5, Drafter(), (), Random(0))))
+    several = batch(SimulatedStepCost(0, 1, 0, 0, 1))
+    several.add(ScheduledRequest(100, 10, DraftVerifyProcess(5, SimulatedDrafter(), (), Random(0))))
     first = several.step()
     assert first.load == StepLoad(batch_tokens=0, kv_tokens=0, draft_depth=0, prefill_tokens=10)
     assert several.step().load == StepLoad(batch_tokens=1, kv_tokens=101, draft_depth=0, prefill_tokens=0)
@@ -164,30 +168,30 @@ def test_prefill_costs_only_what_is_not_cached() -> None:
 
 def test_throttling_slows_later_steps() -> None:
     """The same load takes longer and longer, up to the bound."""
-    several = batch(StepCost(1000, 0, 0, 0, 0), parse_faults(("throttle=0.5",)))
+    several = batch(SimulatedStepCost(1000, 0, 0, 0, 0), parse_faults(("throttle=0.5",)))
     several.add(sequence())
     durations = [several.step().duration_ms for _ in range(20)]
     assert durations[:2] == [1000, 1500]
     assert durations[-1] == 10_000
 
 
-WANTED = Wanted(model="simulated", prompt="What is a step?", max_tokens=400)
+WANTED = TextRequest(model="simulated", prompt="What is a step?", max_tokens=400)
 
 
 @given(st.text(), st.integers(0, 5))
 def test_text_depends_on_prompt_and_seed_alone(prompt: str, seed: int) -> None:
     """Asked twice, the same words; one word is one token."""
-    wanted = Wanted(model="simulated", prompt=prompt, max_tokens=400)
-    answer = compose(wanted, seed=seed, mean_tokens=20)
-    assert answer == compose(wanted, seed=seed, mean_tokens=20)
+    wanted = TextRequest(model="simulated", prompt=prompt, max_tokens=400)
+    answer = generate_text(wanted, seed=seed, mean_tokens=20)
+    assert answer == generate_text(wanted, seed=seed, mean_tokens=20)
     assert render(answer.words, first=True).split() == list(answer.words)
 
 
 def test_other_prompts_seeds_models_and_samples_say_other_things() -> None:
     """Each part of the identity changes the text."""
     variants = [
-        compose(
-            Wanted(model=model, prompt=prompt, max_tokens=400, ignore_eos=True, sample=sample),
+        generate_text(
+            TextRequest(model=model, prompt=prompt, max_tokens=400, ignore_eos=True, sample=sample),
             seed=seed,
             mean_tokens=20,
         )
@@ -204,20 +208,20 @@ def test_other_prompts_seeds_models_and_samples_say_other_things() -> None:
 
 def test_the_answer_ends_naturally_or_at_its_limit() -> None:
     """A shorter limit cuts the very same text; ignore_eos goes on past its end; min_tokens holds."""
-    natural = compose(WANTED, seed=0, mean_tokens=20)
+    natural = generate_text(WANTED, seed=0, mean_tokens=20)
     assert natural.finish_reason == "stop"
     count = len(natural.words)
-    cut = compose(Wanted("simulated", WANTED.prompt, count - 1), seed=0, mean_tokens=20)
+    cut = generate_text(TextRequest("simulated", WANTED.prompt, count - 1), seed=0, mean_tokens=20)
     assert (cut.words, cut.finish_reason) == (natural.words[:-1], "length")
-    longer = compose(Wanted("simulated", WANTED.prompt, 400, ignore_eos=True), seed=0, mean_tokens=20)
+    longer = generate_text(TextRequest("simulated", WANTED.prompt, 400, ignore_eos=True), seed=0, mean_tokens=20)
     assert (longer.words[:count], len(longer.words), longer.finish_reason) == (natural.words, 400, "length")
-    at_least = compose(Wanted("simulated", WANTED.prompt, 400, min_tokens=300), seed=0, mean_tokens=20)
+    at_least = generate_text(TextRequest("simulated", WANTED.prompt, 400, min_tokens=300), seed=0, mean_tokens=20)
     assert len(at_least.words) == 300
 
 
 def test_natural_lengths_have_the_configured_mean() -> None:
     """The mean over prompts is the one asked for, within four standard errors."""
-    lengths = [len(compose(Wanted("m", str(i), 10_000), seed=0, mean_tokens=60).words) for i in range(500)]
+    lengths = [len(generate_text(TextRequest("m", str(i), 10_000), seed=0, mean_tokens=60).words) for i in range(500)]
     assert abs(sum(lengths) / 500 - 60) < 4 * 30 / math.sqrt(500)
 
 
@@ -244,12 +248,17 @@ def test_impossible_acceptance_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "depth", "match"),
-    [(Method.NGRAM, 0, None), (Method.NONE, 2, None), (Method.MTP, 65, None), (Method.NGRAM, 2, 1.5)],
+    [
+        (SimulatedMethod.NGRAM, 0, None),
+        (SimulatedMethod.NONE, 2, None),
+        (SimulatedMethod.MTP, 65, None),
+        (SimulatedMethod.NGRAM, 2, 1.5),
+    ],
 )
-def test_impossible_drafters_are_refused(method: Method, depth: int, match: float | None) -> None:
+def test_impossible_drafters_are_refused(method: SimulatedMethod, depth: int, match: float | None) -> None:
     """No drafter without drafts, no drafts without a drafter."""
     with pytest.raises(ConfigError):
-        drafter(method, depth, match)
+        make_drafter(method, depth, match)
 
 
 @pytest.mark.parametrize("text", ["nonsense", "truncate=2", "miscount=x", "never-ready=3", "stall=-1"])
@@ -275,7 +284,7 @@ def test_impossible_engines_are_refused(wrong: dict[str, float]) -> None:
 def test_negative_costs_are_refused() -> None:
     """Time does not run backwards."""
     with pytest.raises(ConfigError, match="per_kv_ms"):
-        StepCost(per_kv_ms=-1)
+        SimulatedStepCost(per_kv_ms=-1)
 
 
 def test_categories_are_found_by_any_of_a_rows_forms(tmp_path: Path) -> None:
@@ -289,10 +298,12 @@ def test_categories_are_found_by_any_of_a_rows_forms(tmp_path: Path) -> None:
         '{"id": 4, "prompt": "bare"}\n'
     )
     known = read_categories(file)
-    found = [known.of(Prompt("", (text,), 1)) for text in ("sort", "hello", "and then", "1+1", "bare", "s", "?")]
+    found = [
+        known.of(SimulatedPrompt("", (text,), 1)) for text in ("sort", "hello", "and then", "1+1", "bare", "s", "?")
+    ]
     assert found == ["coding", "chat", "chat", "math", "default", "default", "default"]
-    assert known.of(Prompt("", ("sort", "hello"), 2)) == "chat"
-    assert Categories().of(Prompt("", (), 1)) == "default"
+    assert known.of(SimulatedPrompt("", ("sort", "hello"), 2)) == "chat"
+    assert PromptCategories().of(SimulatedPrompt("", (), 1)) == "default"
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"id": 1}'])

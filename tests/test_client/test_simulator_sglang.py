@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from specbench_client.simulator import Method, SimulatorConfig, drafter
-from specbench_testing.spoken import CHAT, COMPLETION, Client, answer, asked, got, samples, serving, shape
+from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
+from specbench_testing.simulator_client import (
+    CHAT,
+    COMPLETION,
+    Client,
+    accepted_response,
+    get_page,
+    key_structure,
+    post_request,
+    samples,
+    serve_dialect,
+)
 
 HEAD = "id object created model"
 USAGE = "usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details reasoning_tokens}"
@@ -28,7 +38,7 @@ COMPLETION_STREAM = [
     f"{HEAD} choices usage sglext{{spec_tokens_details{{{DETAILS}}}}}",
     f"{HEAD} choices usage{{prompt_tokens total_tokens completion_tokens reasoning_tokens}}",
 ]
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=drafter(Method.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 BASELINE = SimulatorConfig(time_scale=0, output_mean_tokens=40)
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 PROMPT = {"model": "simulated", "temperature": 0, "prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True}
@@ -41,7 +51,7 @@ TOLD = {
 
 def shapes(chunks: list[dict[str, Any]]) -> list[str]:
     """Shapes in order, each once."""
-    return list(dict.fromkeys(shape(chunk) for chunk in chunks))
+    return list(dict.fromkeys(key_structure(chunk) for chunk in chunks))
 
 
 def details_of(chunks: list[dict[str, Any]]) -> dict[str, Any]:
@@ -51,9 +61,9 @@ def details_of(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 async def test_streams_have_the_shape_of_sglangs() -> None:
     """A chat's reason has a chunk of its own, and so has what is told of drafts, before the usage."""
-    async with serving("sglang", EAGLE) as client:
-        chat = await answer(client, {**HELLO, **TOLD})
-        completion = await answer(client, {**PROMPT, **TOLD}, COMPLETION)
+    async with serve_dialect("sglang", EAGLE) as client:
+        chat = await accepted_response(client, {**HELLO, **TOLD})
+        completion = await accepted_response(client, {**PROMPT, **TOLD}, COMPLETION)
     assert shapes(chat) == CHAT_STREAM
     assert shapes(completion) == COMPLETION_STREAM
     assert {chunk["object"] for chunk in chat} == {"chat.completion.chunk"}
@@ -65,12 +75,12 @@ async def test_streams_have_the_shape_of_sglangs() -> None:
 
 async def test_whole_answers_have_the_shape_of_sglangs() -> None:
     about = f"{USAGE} metadata{{weight_version}} sglext{{spec_tokens_details{{{DETAILS}}}}}"
-    async with serving("sglang", EAGLE) as client:
-        chat = await answer(client, {**HELLO, "return_spec_tokens_details": True})
-        completion = await answer(client, {**PROMPT, "return_spec_tokens_details": True}, COMPLETION)
+    async with serve_dialect("sglang", EAGLE) as client:
+        chat = await accepted_response(client, {**HELLO, "return_spec_tokens_details": True})
+        completion = await accepted_response(client, {**PROMPT, "return_spec_tokens_details": True}, COMPLETION)
     message = "message{role content reasoning_content tool_calls}"
-    assert shape(chat) == f"{HEAD} choices[index {message} {CHOICE}] {about}"
-    assert shape(completion) == f"{HEAD} choices[index text {CHOICE}] {about}"
+    assert key_structure(chat) == f"{HEAD} choices[index {message} {CHOICE}] {about}"
+    assert key_structure(completion) == f"{HEAD} choices[index text {CHOICE}] {about}"
 
 
 @pytest.mark.parametrize(
@@ -81,8 +91,8 @@ async def test_whole_answers_have_the_shape_of_sglangs() -> None:
 async def test_of_drafts_nothing_is_told_where_there_are_none_or_nobody_asked(
     config: SimulatorConfig, body: dict[str, Any]
 ) -> None:
-    async with serving("sglang", config) as client:
-        chunks = await answer(client, body)
+    async with serve_dialect("sglang", config) as client:
+        chunks = await accepted_response(client, body)
         counted = await samples(client)
     assert not any("sglext" in chunk for chunk in chunks)
     assert any("spec_verify_calls" in name for name in counted) == (config is EAGLE)
@@ -91,16 +101,16 @@ async def test_of_drafts_nothing_is_told_where_there_are_none_or_nobody_asked(
 async def test_usage_so_far_does_not_need_the_usage_at_the_end() -> None:
     """Unlike on vLLM."""
     body = {**HELLO, "stream": True, "stream_options": {"continuous_usage_stats": True}}
-    async with serving("sglang", BASELINE) as client:
-        *chunks, last = await answer(client, body)
+    async with serve_dialect("sglang", BASELINE) as client:
+        *chunks, last = await accepted_response(client, body)
     assert [chunk["usage"]["completion_tokens"] for chunk in chunks[1:]] == list(range(1, len(chunks)))
     assert "usage" not in last
 
 
 async def test_correct_drafts_are_counted_before_the_answer_is_cut_and_proposed_ones_by_a_formula() -> None:
-    config = SimulatorConfig(time_scale=0, drafter=drafter(Method.SUFFIX, 8, 1.0))
-    async with serving("sglang", config) as client:
-        chunks = await answer(client, {**PROMPT, **TOLD}, COMPLETION)
+    config = SimulatorConfig(time_scale=0, drafter=make_drafter(SimulatedMethod.SUFFIX, 8, 1.0))
+    async with serve_dialect("sglang", config) as client:
+        chunks = await accepted_response(client, {**PROMPT, **TOLD}, COMPLETION)
     told = details_of(chunks)
     histogram = told["spec_correct_drafts_histogram"]
     assert told["spec_num_proposed_drafts"] == 8 * told["spec_verify_ct"], "though its drafts are of any length"
@@ -112,8 +122,11 @@ async def test_correct_drafts_are_counted_before_the_answer_is_cut_and_proposed_
 
 
 async def test_counters_gauges_and_labels_are_sglangs() -> None:
-    async with serving("sglang", EAGLE) as client:
-        told = [details_of(await answer(client, {**PROMPT, **TOLD, "seed": seed}, COMPLETION)) for seed in range(8)]
+    async with serve_dialect("sglang", EAGLE) as client:
+        told = [
+            details_of(await accepted_response(client, {**PROMPT, **TOLD, "seed": seed}, COMPLETION))
+            for seed in range(8)
+        ]
         counted = await samples(client)
     answers = 'engine_type="unified",{}model_name="simulated"'
     streamed = answers.format('is_streaming="true",')
@@ -132,22 +145,22 @@ async def test_health_generates_a_token_and_ready_does_not() -> None:
     async def generated(client: Client) -> float:
         return sum(value for name, value in (await samples(client)).items() if "generation_tokens_total" in name)
 
-    async with serving("sglang", BASELINE) as client:
-        await got(client, "/ready")
+    async with serve_dialect("sglang", BASELINE) as client:
+        await get_page(client, "/ready")
         before = await generated(client)
-        await got(client, "/health")
+        await get_page(client, "/health")
         assert (before, await generated(client)) == (0, 1)
 
 
 async def test_its_arguments_and_the_average_since_the_last_flush_can_be_asked() -> None:
-    async with serving("sglang", EAGLE) as client:
-        fresh = await got(client, "/server_info")
-        told = details_of(await answer(client, {**PROMPT, **TOLD}, COMPLETION))
-        after = await got(client, "/server_info")
+    async with serve_dialect("sglang", EAGLE) as client:
+        fresh = await get_page(client, "/server_info")
+        told = details_of(await accepted_response(client, {**PROMPT, **TOLD}, COMPLETION))
+        after = await get_page(client, "/server_info")
         async with client.post("/flush_cache") as response:
             assert (response.status, (await response.text()).startswith("Cache flushed.")) == (200, True)
-        flushed = await got(client, "/server_info")
-        models, model = await got(client, "/v1/models"), await got(client, "/model_info")
+        flushed = await get_page(client, "/server_info")
+        models, model = await get_page(client, "/v1/models"), await get_page(client, "/model_info")
     assert (fresh["speculative_algorithm"], fresh["speculative_num_draft_tokens"]) == ("EAGLE3", 4)
     assert fresh["internal_states"] == flushed["internal_states"] == [{}]
     average = 1 + told["spec_num_correct_drafts"] / told["spec_verify_ct"]
@@ -157,7 +170,7 @@ async def test_its_arguments_and_the_average_since_the_last_flush_can_be_asked()
 
 
 async def test_nothing_is_flushed_while_something_runs() -> None:
-    async with serving("sglang", SimulatorConfig()) as client:
+    async with serve_dialect("sglang", SimulatorConfig()) as client:
         body = {**PROMPT, "stream": True, "max_tokens": 30_000}
         async with client.post(COMPLETION, json=body) as running:
             await running.content.readuntil(b"\n\n")
@@ -176,22 +189,22 @@ async def test_nothing_is_flushed_while_something_runs() -> None:
     ],
 )
 async def test_bad_requests_get_sglangs_error_object(path: str, body: Any, status: int, kind: str, word: str) -> None:
-    async with serving("sglang", BASELINE) as client:
+    async with serve_dialect("sglang", BASELINE) as client:
         async with client.post(path, json=body) as response:
             error = await response.json()
         async with client.post("/v2/nothing", json={}) as response:
             assert (response.status, await response.json()) == (404, {"detail": "Not Found"})
-    assert shape(error) == "object message type param code"
+    assert key_structure(error) == "object message type param code"
     assert (error["object"], error["type"], error["code"]) == ("error", kind, status)
     assert word in error["message"]
 
 
 async def test_any_models_name_and_unknown_fields_are_taken() -> None:
-    async with serving("sglang", BASELINE) as client:
-        assert (await asked(client, {**HELLO, "model": "gpt-9", "no_such_field": 1}))[0] == 200
+    async with serve_dialect("sglang", BASELINE) as client:
+        assert (await post_request(client, {**HELLO, "model": "gpt-9", "no_such_field": 1}))[0] == 200
 
 
 async def test_token_ids_come_with_completions() -> None:
-    async with serving("sglang", EAGLE) as client:
-        chunks = await answer(client, {**PROMPT, **TOLD, "return_token_ids": True}, COMPLETION)
+    async with serve_dialect("sglang", EAGLE) as client:
+        chunks = await accepted_response(client, {**PROMPT, **TOLD, "return_token_ids": True}, COMPLETION)
     assert sum(len(chunk["choices"][0]["token_ids"]) for chunk in chunks if chunk["choices"]) == 30

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from specbench_client.simulator import Method, SimulatorConfig, drafter
-from specbench_testing.spoken import CHAT, COMPLETION, answer, asked, got, samples, serving, shape
+from specbench_client.simulator import SimulatedMethod, SimulatorConfig, make_drafter
+from specbench_testing.simulator_client import (
+    CHAT,
+    COMPLETION,
+    accepted_response,
+    get_page,
+    key_structure,
+    post_request,
+    samples,
+    serve_dialect,
+)
 
 HEAD = "id object created model"
 USAGE = "usage{prompt_tokens total_tokens completion_tokens prompt_tokens_details{cached_tokens}}"
@@ -20,7 +29,7 @@ CHAT_STREAM = [
 ]
 COMPLETION_CHOICE = f"index text token_ids logprobs finish_reason stop_reason {AVERAGE}"
 COMPLETION_STREAM = [f"{HEAD} choices[{COMPLETION_CHOICE}] {USAGE}", f"{HEAD} choices {USAGE}"]
-EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=drafter(Method.EAGLE3, 3))
+EAGLE = SimulatorConfig(time_scale=0, output_mean_tokens=40, drafter=make_drafter(SimulatedMethod.EAGLE3, 3))
 HELLO = {"model": "simulated", "temperature": 0, "messages": [{"role": "user", "content": "Say hello"}]}
 PROMPT = {"model": "simulated", "temperature": 0, "prompt": "Once upon a time", "max_tokens": 30, "ignore_eos": True}
 STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
@@ -28,14 +37,14 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_
 
 def shapes(chunks: list[dict[str, Any]]) -> list[str]:
     """Shapes in order, each once."""
-    return list(dict.fromkeys(shape(chunk) for chunk in chunks))
+    return list(dict.fromkeys(key_structure(chunk) for chunk in chunks))
 
 
 async def test_streams_have_the_shape_of_tensorrt_llms() -> None:
     """The usage chunk of a completion calls itself a chat's."""
-    async with serving("tensorrt-llm", EAGLE) as client:
-        chat = await answer(client, {**HELLO, **STREAM})
-        completion = await answer(client, {**PROMPT, **STREAM}, COMPLETION)
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        chat = await accepted_response(client, {**HELLO, **STREAM})
+        completion = await accepted_response(client, {**PROMPT, **STREAM}, COMPLETION)
     assert shapes(chat) == CHAT_STREAM
     assert shapes(completion) == COMPLETION_STREAM
     assert [chunk["object"] for chunk in (*completion[:1], completion[-1])] == [
@@ -45,7 +54,7 @@ async def test_streams_have_the_shape_of_tensorrt_llms() -> None:
 
 
 async def test_the_first_chunk_of_a_chat_ends_with_a_space() -> None:
-    async with serving("tensorrt-llm", EAGLE) as client, client.post(CHAT, json={**HELLO, **STREAM}) as response:
+    async with serve_dialect("tensorrt-llm", EAGLE) as client, client.post(CHAT, json={**HELLO, **STREAM}) as response:
         first, second, *_ = (await response.text()).split("\n\n")
     assert (first[-2:], second[-1]) == ("} ", "}")
 
@@ -53,13 +62,13 @@ async def test_the_first_chunk_of_a_chat_ends_with_a_space() -> None:
 async def test_whole_answers_have_the_shape_of_tensorrt_llms() -> None:
     message = "message{role content reasoning_content tool_calls}"
     reasons = "finish_reason stop_reason"
-    async with serving("tensorrt-llm", EAGLE) as client:
-        chat = await answer(client, HELLO)
-        completion = await answer(client, PROMPT, COMPLETION)
-    assert shape(chat) == (
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        chat = await accepted_response(client, HELLO)
+        completion = await accepted_response(client, PROMPT, COMPLETION)
+    assert key_structure(chat) == (
         f"{HEAD} choices[index {message} logprobs {reasons} disaggregated_params {AVERAGE}] {USAGE} prompt_token_ids"
     )
-    assert shape(completion) == (
+    assert key_structure(completion) == (
         f"{HEAD} choices[{COMPLETION_CHOICE} context_logits disaggregated_params] {USAGE} prompt_token_ids"
     )
     assert completion["usage"]["completion_tokens"] == 30
@@ -67,8 +76,8 @@ async def test_whole_answers_have_the_shape_of_tensorrt_llms() -> None:
 
 
 async def test_each_chunk_tells_the_average_of_its_iterations_so_far() -> None:
-    async with serving("tensorrt-llm", EAGLE) as client:
-        *chunks, _ = await answer(client, {**PROMPT, **STREAM}, COMPLETION)
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        *chunks, _ = await accepted_response(client, {**PROMPT, **STREAM}, COMPLETION)
     for iterations, chunk in enumerate(chunks, start=1):
         tokens = chunk["usage"]["completion_tokens"]
         assert chunk["choices"][0][AVERAGE] == pytest.approx(tokens / iterations, rel=1e-6)
@@ -88,8 +97,8 @@ async def test_both_options_are_on_where_any_is_given(
     options: dict[str, bool] | None, running: bool, last: bool
 ) -> None:
     given = {} if options is None else {"stream_options": options}
-    async with serving("tensorrt-llm", EAGLE) as client:
-        chunks = await answer(client, {**PROMPT, "stream": True, **given}, COMPLETION)
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        chunks = await accepted_response(client, {**PROMPT, "stream": True, **given}, COMPLETION)
     assert (chunks[0]["usage"] is not None) is running
     assert (chunks[-1]["choices"] == []) is last
 
@@ -108,24 +117,24 @@ async def test_both_options_are_on_where_any_is_given(
     ],
 )
 async def test_a_field_that_it_does_not_know_is_refused(path: str, body: dict[str, Any], word: str) -> None:
-    async with serving("tensorrt-llm", EAGLE) as client:
-        status, error = await asked(client, body, path)
-    assert shape(error) == "object message type param code"
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        status, error = await post_request(client, body, path)
+    assert key_structure(error) == "object message type param code"
     assert (status, error["object"], error["type"], error["code"]) == (400, "error", "BadRequestError", 400)
     assert word in error["message"]
 
 
 async def test_a_salt_is_a_chats_and_what_no_route_takes_has_a_detail() -> None:
-    async with serving("tensorrt-llm", EAGLE) as client:
-        assert (await asked(client, {**HELLO, "cache_salt": "s"}))[0] == 200
-        assert await asked(client, {}, "/v2/nothing") == (404, {"detail": "Not Found"})
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        assert (await post_request(client, {**HELLO, "cache_salt": "s"}))[0] == 200
+        assert await post_request(client, {}, "/v2/nothing") == (404, {"detail": "Not Found"})
 
 
 async def test_statistics_of_iterations_are_given_out_once() -> None:
     """Whoever asks first has them; their sums are what was drafted and kept."""
-    async with serving("tensorrt-llm", EAGLE) as client:
-        chunks = await answer(client, {**PROMPT, **STREAM}, COMPLETION)
-        first, second = await got(client, "/metrics"), await got(client, "/metrics")
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        chunks = await accepted_response(client, {**PROMPT, **STREAM}, COMPLETION)
+        first, second = await get_page(client, "/metrics"), await get_page(client, "/metrics")
     steps = len(chunks) - 2  # the prompt's iteration, and the usage
     drafting = [one["specDecodingStats"] for one in first if one["specDecodingStats"]["numRequestsWithDraftTokens"]]
     assert [one["iter"] for one in first] == list(range(1, steps + 2))
@@ -136,15 +145,15 @@ async def test_statistics_of_iterations_are_given_out_once() -> None:
 
 
 async def test_more_than_a_thousand_iterations_are_lost() -> None:
-    async with serving("tensorrt-llm", SimulatorConfig(time_scale=0)) as client:
-        await answer(client, {**PROMPT, "max_tokens": 1100}, COMPLETION)
-        kept = await got(client, "/metrics")
+    async with serve_dialect("tensorrt-llm", SimulatorConfig(time_scale=0)) as client:
+        await accepted_response(client, {**PROMPT, "max_tokens": 1100}, COMPLETION)
+        kept = await get_page(client, "/metrics")
     assert (len(kept), kept[0]["iter"], kept[-1]["iter"]) == (1000, 101, 1100)
 
 
 async def test_prometheus_has_requests_and_not_a_single_token() -> None:
-    async with serving("tensorrt-llm", EAGLE) as client:
-        await answer(client, PROMPT, COMPLETION)
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        await accepted_response(client, PROMPT, COMPLETION)
         found = await samples(client, "/prometheus/metrics")
     labels = 'engine_type="undefined",finished_reason="length",model_name="undefined"'
     assert found[f"request_success_total{{{labels}}}"] == 1
@@ -158,8 +167,8 @@ async def test_prometheus_has_requests_and_not_a_single_token() -> None:
 
 
 async def test_token_ids_come_instead_of_text() -> None:
-    async with serving("tensorrt-llm", EAGLE) as client:
-        chunks = await answer(client, {**PROMPT, **STREAM, "detokenize": False}, COMPLETION)
+    async with serve_dialect("tensorrt-llm", EAGLE) as client:
+        chunks = await accepted_response(client, {**PROMPT, **STREAM, "detokenize": False}, COMPLETION)
     choices = [chunk["choices"][0] for chunk in chunks[:-1]]
     assert {choice["text"] for choice in choices} == {""}
     assert sum(len(choice["token_ids"]) for choice in choices) == 30

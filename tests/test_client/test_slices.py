@@ -1,4 +1,4 @@
-"""Slices against a known truth: the simulator's own verification, whose acceptance depends on where a step stands."""
+"""Breakdowns against a known truth: a simulator whose acceptance depends on the position of a step."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.slices import Slice, Slices
-from specbench_client.analysis.slices import cell
-from specbench_client.analysis.slices.cell import slices_of
-from specbench_client.analysis.slices.requests import BY_LITERATURE, BY_QUARTILE
-from specbench_client.metrics.frame import tidy
-from specbench_client.simulator.process import accept
-from specbench_testing.records import World as RecordedWorld
-from specbench_testing.records import frame_of, record, run_of_world
+from specbench_api.outcome.breakdown import Breakdown, BreakdownSlice
+from specbench_client.analysis.breakdown import breakdown
+from specbench_client.analysis.breakdown.breakdown import BY_LITERATURE, BY_QUARTILE, breakdown_of_cell
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.simulator.speculation import count_accepted
+from specbench_testing.synthetic_records import SyntheticRun as RecordedWorld
+from specbench_testing.synthetic_records import frame_of, record, run_of_world
 
 LENGTH = "acceptance_length_emitted_pooled"
 GOOD, BAD = (0.9, 0.8, 0.7), (0.5, 0.3, 0.1)
@@ -37,7 +36,7 @@ def walked(rng: Random, tokens: int, truth: Truth) -> list[int]:
     steps: list[int] = []
     position = 1
     while position < tokens:
-        steps.append(min(accept(rng, 3, truth(position)), tokens - position - 1))
+        steps.append(min(count_accepted(rng, 3, truth(position)), tokens - position - 1))
         position += steps[-1] + 1
     return steps
 
@@ -55,19 +54,19 @@ def rows_of(prompts: int, tokens: int, truth: Truth, **edits: Any) -> pd.DataFra
     return tidy([frame_of(found)])
 
 
-def lengths(slices: list[Slice]) -> dict[str, float | None]:
+def lengths(slices: list[BreakdownSlice]) -> dict[str, float | None]:
     return {each.label: each.figures[LENGTH].value for each in slices}
 
 
-def holds(each: Slice, truth: float) -> bool:
+def holds(each: BreakdownSlice, truth: float) -> bool:
     interval = each.figures[LENGTH].interval
     assert interval is not None
     assert interval.high - interval.low < 0.4, "an interval that holds everything shows nothing"
     return interval.low <= truth <= interval.high
 
 
-def test_acceptance_by_position_is_the_simulators_own() -> None:
-    found = slices_of(rows_of(40, 1024, lambda at: GOOD if at < 256 else BAD), 1, 3)
+def test_acceptance_by_position_is_that_of_the_simulator() -> None:
+    found = breakdown_of_cell(rows_of(40, 1024, lambda at: GOOD if at < 256 else BAD), 1, 3)
     by_label = {each.label: each for each in found.by_position}
     assert list(by_label) == ["1–15", "16–31", "32–63", "64–127", "128–255", "256–511", "512–1,023"]
     truths = {label: length_of(BAD if each.low and each.low >= 256 else GOOD) for label, each in by_label.items()}
@@ -75,26 +74,26 @@ def test_acceptance_by_position_is_the_simulators_own() -> None:
     assert found.placed_share == 1
 
 
-def test_acceptance_by_context_counts_the_prompt_too() -> None:
+def test_context_includes_the_prompt() -> None:
     rows = rows_of(40, 512, lambda at: GOOD if at + 500 < 512 else BAD, input_tokens=500)
-    by_label = {each.label: each for each in slices_of(rows, 1, 3).by_context}
+    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_context}
     assert list(by_label) == ["256–511", "512–1,023"]
     assert holds(by_label["512–1,023"], length_of(BAD))
     assert by_label["256–511"].figures[LENGTH].value == pytest.approx(length_of(GOOD), abs=0.4)
 
 
-def test_thoughts_and_answers_are_told_apart() -> None:
-    rows = rows_of(40, 512, lambda at: GOOD if at < 200 else BAD, thought_tokens=200)
-    thought, answer = slices_of(rows, 1, 3).by_part
-    assert (thought.label, answer.label) == ("thought", "answer")
+def test_reasoning_and_answer_are_separated() -> None:
+    rows = rows_of(40, 512, lambda at: GOOD if at < 200 else BAD, reasoning_tokens=200)
+    thought, answer = breakdown_of_cell(rows, 1, 3).by_part
+    assert (thought.label, answer.label) == ("reasoning", "answer")
     assert holds(thought, length_of(GOOD))
     assert holds(answer, length_of(BAD))
 
 
-def test_the_slices_of_a_dimension_hold_every_step_once() -> None:
-    rows = rows_of(12, 300, lambda _: GOOD, thought_tokens=50)
+def test_the_slices_of_a_dimension_contain_every_step_once() -> None:
+    rows = rows_of(12, 300, lambda _: GOOD, reasoning_tokens=50)
     steps, tokens = rows["steps"].sum(), (rows["tokens"] - 1).sum()
-    found = slices_of(rows, None, 3)
+    found = breakdown_of_cell(rows, None, 3)
     for dimension in (found.by_position, found.by_context, found.by_part):
         assert sum(each.steps for each in dimension) == steps
         emitted = sum(each.steps * (each.figures[LENGTH].value or math.nan) for each in dimension)
@@ -103,30 +102,30 @@ def test_the_slices_of_a_dimension_hold_every_step_once() -> None:
     assert all(each.figures[LENGTH].interval is None for each in found.by_position), "no seed, no intervals"
 
 
-def test_a_class_that_few_prompts_reach_has_the_interval_of_few_prompts() -> None:
+def test_a_class_reached_by_few_prompts_has_the_interval_of_few_prompts() -> None:
     rows = pd.concat(
         [rows_of(30, 60, lambda _: GOOD), rows_of(2, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")]
     ).reset_index(drop=True)
-    by_label = {each.label: each for each in slices_of(rows, 1, 3).by_position}
+    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
     assert by_label["64–127"].prompts == 2
     assert by_label["64–127"].figures[LENGTH].n == 2
     assert by_label["64–127"].figures[LENGTH].interval is None
     assert by_label["1–15"].figures[LENGTH].interval is not None
 
 
-def test_an_interval_is_as_wide_as_the_prompts_that_reach_the_class_are_few() -> None:
+def test_intervals_widen_with_fewer_prompts_in_the_class() -> None:
     few = rows_of(5, 200, lambda _: GOOD, prompt_id=lambda prompt: f"long{prompt}")
     rows = pd.concat([rows_of(30, 60, lambda _: GOOD), few], ignore_index=True)
-    by_label = {each.label: each for each in slices_of(rows, 1, 3).by_position}
+    by_label = {each.label: each for each in breakdown_of_cell(rows, 1, 3).by_position}
     interval = by_label["64–127"].figures[LENGTH].interval
     assert interval is not None
     assert "5 prompts" in interval.method
 
 
-def test_short_answers_are_grouped_by_their_own_quartiles_and_each_group_goes_on_by_position() -> None:
+def test_short_answers_are_grouped_by_quartiles_and_then_by_position() -> None:
     rows = rows_of(40, 200, lambda _: GOOD)
     rows = pd.concat([rows, rows_of(40, 40, lambda _: BAD, prompt_id=lambda prompt: f"s{prompt}")], ignore_index=True)
-    found = slices_of(rows, 1, 3)
+    found = breakdown_of_cell(rows, 1, 3)
     assert found.length_classes == BY_QUARTILE
     short, long = found.by_length
     assert [each.whole.label for each in (short, long)] == ["1–40", "121–200"], "classes without answers are left out"
@@ -138,14 +137,14 @@ def test_short_answers_are_grouped_by_their_own_quartiles_and_each_group_goes_on
 
 def test_long_answers_are_grouped_as_in_the_literature() -> None:
     parts = [rows_of(3, tokens, lambda _: GOOD, prompt_id=lambda p, t=tokens: f"{t}-{p}") for tokens in (3999, 4000)]
-    found = slices_of(pd.concat(parts, ignore_index=True), 1, 3)
+    found = breakdown_of_cell(pd.concat(parts, ignore_index=True), 1, 3)
     assert found.length_classes == BY_LITERATURE
     assert [each.whole.label for each in found.by_length] == ["1–3,999", "4,000–7,999"]
 
 
-def test_turns_have_slices_of_requests() -> None:
+def test_each_turn_has_a_slice() -> None:
     rows = rows_of(20, 60, lambda _: GOOD, turn=lambda prompt: prompt % 2)
-    first, second = slices_of(rows, 1, 3).by_turn
+    first, second = breakdown_of_cell(rows, 1, 3).by_turn
     assert (first.label, second.label) == ("turn 1", "turn 2")
     assert (first.requests, first.prompts) == (10, 10)
     assert set(first.figures) == {LENGTH, "acceptance_length_verified_pooled", "acceptance_rate", "tpot_ms_pooled"}
@@ -153,51 +152,51 @@ def test_turns_have_slices_of_requests() -> None:
 
 def test_the_spread_from_request_to_request_by_hand() -> None:
     rows = tidy([frame_of([record(output_tokens=1 + 10 * ten, steps=10) for ten in range(1, 12)])])
-    spread = slices_of(rows, 1, 0).acceptance_by_request
+    spread = breakdown_of_cell(rows, 1, 0).acceptance_by_request
     assert spread is not None
     assert (spread.minimum, spread.median, spread.maximum, spread.n) == (1, 6, 11, 11)
     assert (spread.lower_quartile, spread.upper_quartile) == (3.5, 8.5)
     assert spread.deciles == pytest.approx([2, 3, 4, 5, 6, 7, 8, 9, 10])
 
 
-def missing(found: Slices) -> dict[str, str]:
+def missing(found: Breakdown) -> dict[str, str]:
     return {name: reason for name, reason in found.missing.items() if name in ("by_position", "by_context", "by_part")}
 
 
-def test_what_could_not_be_had_says_why() -> None:
-    untold = slices_of(rows_of(3, 20, lambda _: GOOD, acceptance_source=None), 1, 3)
-    assert missing(untold) == dict.fromkeys(("by_position", "by_context", "by_part"), cell.NO_DRAFTS)
-    unplaced = slices_of(rows_of(3, 20, lambda _: GOOD, step_accepted=None), 1, 3)
-    assert missing(unplaced) == dict.fromkeys(("by_position", "by_context", "by_part"), cell.UNPLACED)
+def test_missing_breakdowns_have_a_reason() -> None:
+    untold = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, acceptance_source=None), 1, 3)
+    assert missing(untold) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NO_DRAFTS)
+    unplaced = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, step_accepted=None), 1, 3)
+    assert missing(unplaced) == dict.fromkeys(("by_position", "by_context", "by_part"), breakdown.NOT_LOCATED)
     assert unplaced.placed_share == 0
-    uncounted = slices_of(rows_of(3, 20, lambda _: GOOD, input_tokens=None), 1, 3)
-    assert missing(uncounted) == {"by_context": cell.NO_PROMPT_TOKENS, "by_part": cell.NO_THOUGHTS}
-    assert uncounted.missing["by_turn"] == cell.NO_TURNS
-    assert uncounted.missing["by_length"] == cell.ONE_LENGTH
-    assert slices_of(tidy([]), 1, 3).missing["by_length"] == cell.NO_TOKENS
+    uncounted = breakdown_of_cell(rows_of(3, 20, lambda _: GOOD, input_tokens=None), 1, 3)
+    assert missing(uncounted) == {"by_context": breakdown.NO_PROMPT_TOKENS, "by_part": breakdown.NO_REASONING}
+    assert uncounted.missing["by_turn"] == breakdown.NO_TURNS
+    assert uncounted.missing["by_length"] == breakdown.ONE_LENGTH
+    assert breakdown_of_cell(tidy([]), 1, 3).missing["by_length"] == breakdown.NO_TOKENS
 
 
-def test_of_some_placed_the_share_is_told() -> None:
+def test_the_share_of_located_steps_is_reported() -> None:
     placed = rows_of(3, 20, lambda _: GOOD)
     rows = pd.concat([placed, rows_of(1, 20, lambda _: GOOD, step_accepted=None)], ignore_index=True)
-    assert slices_of(rows, 1, 3).placed_share == 0.75
+    assert breakdown_of_cell(rows, 1, 3).placed_share == 0.75
 
 
-def test_steps_that_are_not_believed_are_in_no_slice() -> None:
+def test_refuted_steps_are_in_no_slice() -> None:
     rows = rows_of(4, 20, lambda _: GOOD).assign(steps=np.nan, acceptance_source=None)
-    found = slices_of(rows, 1, 3)
+    found = breakdown_of_cell(rows, 1, 3)
     assert (found.by_position, found.placed_share, found.acceptance_by_request) == ([], None, None)
 
 
-def test_every_cell_of_a_run_has_its_slices_and_they_are_kept_in_its_summary() -> None:
+def test_every_cell_has_its_breakdown_in_the_summary() -> None:
     summary = run_of_world(RecordedWorld(prompts=20, repeats=3))
     baseline, ngram = summary.cells
-    assert baseline.slices is not None
-    assert baseline.slices.by_position == []
-    assert baseline.slices.missing["by_position"] == cell.NO_DRAFTS
-    assert ngram.slices is not None
+    assert baseline.breakdown is not None
+    assert baseline.breakdown.by_position == []
+    assert baseline.breakdown.missing["by_position"] == breakdown.NO_DRAFTS
+    assert ngram.breakdown is not None
     (whole,) = {
-        sum(each.steps for each in dimension) for dimension in (ngram.slices.by_position, ngram.slices.by_context)
+        sum(each.steps for each in dimension) for dimension in (ngram.breakdown.by_position, ngram.breakdown.by_context)
     }
     assert whole > 1000
     assert type(summary).from_json(summary.to_json()) == summary

@@ -1,4 +1,4 @@
-"""A line a request: every step at the position at which it began, the shortest answer first, and nothing made up."""
+"""The acceptance map: every step at the position at which it began, and the shortest answer first."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_api.outcome.breakdown import AcceptedMap
 from specbench_api.outcome.layout import run_root
-from specbench_api.outcome.slices import AcceptedMap
-from specbench_client.analysis.slices import accepted
-from specbench_client.analysis.slices.accepted import COLUMNS, COLUMNS_MAX, REQUESTS_MAX, ROWS_MAX, accepted_map
+from specbench_client.analysis.breakdown import acceptance_map
+from specbench_client.analysis.breakdown.acceptance_map import (
+    COLUMNS,
+    COLUMNS_MAX,
+    REQUESTS_MAX,
+    ROWS_MAX,
+    build_acceptance_map,
+)
 from specbench_client.cli import cli
 from specbench_client.drive.conclude import conclude
-from specbench_client.report.plots.sections.requests import by_request
+from specbench_client.report.plots.sections.acceptance_maps import by_request
 from specbench_client.store.folder import FolderStore
-from specbench_testing.kept import keep
-from specbench_testing.records import World
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
 
 STEPS = st.lists(st.integers(0, 5), min_size=1, max_size=60)
 
@@ -47,12 +53,12 @@ def frame(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def made(*rows: dict[str, Any]) -> AcceptedMap:
-    found = accepted_map([frame(*rows)], 0)
+    found = build_acceptance_map([frame(*rows)], 0)
     assert found is not None
     return found
 
 
-def test_each_step_stands_where_it_began_and_the_shortest_answer_comes_first() -> None:
+def test_steps_are_at_their_start_and_answers_sorted_by_length() -> None:
     found = made(row([3, 0, 1]), row([1, 0]))
     assert [(each.first, each.last) for each in found.rows] == [(4, 4), (8, 8)]
     assert [(each.first, each.last) for each in found.columns] == [(place, place) for place in range(1, 8)]
@@ -63,12 +69,12 @@ def test_each_step_stands_where_it_began_and_the_shortest_answer_comes_first() -
     assert (found.requests, found.repeat) == (2, 0)
 
 
-def test_chunks_tell_the_steps_where_the_engine_lists_none() -> None:
+def test_steps_are_located_by_chunks_if_the_engine_lists_none() -> None:
     assert made(row([1, 0], step_accepted=None, chunk_tokens=[1, 2, 1])).emitted == [[2, None, 1]]
 
 
 @given(st.lists(STEPS, min_size=1, max_size=60))
-def test_it_stays_small_and_no_value_leaves_what_steps_emitted(answers: list[list[int]]) -> None:
+def test_the_map_is_bounded_and_values_are_within_the_emitted_range(answers: list[list[int]]) -> None:
     found = made(*(row(drafts) for drafts in answers))
     assert len(found.rows) == len(found.emitted) <= ROWS_MAX
     assert all(len(values) == len(found.columns) <= COLUMNS_MAX for values in found.emitted)
@@ -94,18 +100,18 @@ def test_it_stays_small_and_no_value_leaves_what_steps_emitted(answers: list[lis
         {"step_accepted": [1.0, float("nan")]},
     ],
 )
-def test_a_request_whose_steps_cannot_be_placed_or_that_is_not_steady_has_no_line(edits: dict[str, Any]) -> None:
-    assert accepted_map([frame(row([1, 0], **edits))], 0) is None
+def test_requests_without_located_steps_or_not_steady_have_no_row(edits: dict[str, Any]) -> None:
+    assert build_acceptance_map([frame(row([1, 0], **edits))], 0) is None
     assert made(row([1, 0], **edits), row([2])).requests == 1
 
 
-def test_no_more_is_read_than_is_drawn() -> None:
+def test_only_the_needed_records_are_read() -> None:
     def parts() -> Iterator[pd.DataFrame]:
         for _ in range(-(-REQUESTS_MAX // 50)):
             yield frame(*(row([1]) for _ in range(50)))
         raise AssertionError("one part too many was asked for")
 
-    found = accepted_map(parts(), 2)
+    found = build_acceptance_map(parts(), 2)
     assert found is not None
     assert (found.requests, found.repeat) == (REQUESTS_MAX, 2)
 
@@ -113,10 +119,12 @@ def test_no_more_is_read_than_is_drawn() -> None:
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The results of a small run at two loads, with its answer."""
-    world, folder = World(prompts=6, concurrency=(1, 2)), tmp_path_factory.mktemp("results")
-    plan = keep(world, folder, "a")
+    world, folder = SyntheticRun(prompts=6, concurrency=(1, 2)), tmp_path_factory.mktemp("results")
+    plan = store_results(world, folder, "a")
     summary = conclude(plan, FolderStore(folder / run_root(plan.namespace, plan.name, plan.uid)))
-    maps = {(cell.arm, cell.level.label): cell.slices.accepted_map if cell.slices else None for cell in summary.cells}
+    maps = {
+        (cell.arm, cell.level.label): cell.breakdown.accepted_map if cell.breakdown else None for cell in summary.cells
+    }
     assert {place for place, found in maps.items() if found is not None} == {("ngram", "1")}
     drawn = by_request(summary)
     assert drawn is not None
@@ -124,21 +132,23 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_answer_of_a_run_has_it_at_the_lightest_load_and_a_command_draws_it(stored: Path, tmp_path: Path) -> None:
+def test_a_run_has_the_map_at_the_lowest_load_and_a_command_draws_it(stored: Path, tmp_path: Path) -> None:
     page = tmp_path / "answers.html"
-    done = CliRunner().invoke(cli, ["slices", str(stored), "--latest", "--by", "turn", "--plot", str(page)])
+    done = CliRunner().invoke(
+        cli, ["analyze", "breakdown", str(stored), "--latest", "--by", "turn", "--plot", str(page)]
+    )
     assert done.exit_code == 0, done.output
     assert "Acceptance along each answer" in page.read_text(encoding="utf-8")
 
 
-def test_an_arm_that_has_none_is_refused_with_what_to_do(stored: Path, tmp_path: Path) -> None:
-    arguments = ["slices", str(stored), "--latest", "--arm", "none", "--plot", str(tmp_path / "none.svg")]
+def test_an_arm_without_a_map_is_rejected_with_a_remedy(stored: Path, tmp_path: Path) -> None:
+    arguments = ["analyze", "breakdown", str(stored), "--latest", "--arm", "none", "--plot", str(tmp_path / "none.svg")]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code != 0
-    assert "no step of these arms can be placed" in str(done.exception or done.output)
+    assert "the engine does not report the accepted drafts of each step" in str(done.exception or done.output)
 
 
-def test_values_are_means_of_neighbours_where_requests_are_more_than_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accepted, "ROWS_MAX", 1)
+def test_values_are_means_of_neighbouring_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptance_map, "ROWS_MAX", 1)
     assert made(row([3]), row([1])).emitted == [[3, None, None, None]]
     assert np.isclose(made(row([3]), row([1]), row([0])).emitted[0][0] or 0, 7 / 3, atol=1e-3)

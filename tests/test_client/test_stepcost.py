@@ -1,4 +1,4 @@
-"""Step costs: a linear engine is found again, what cannot be told apart is said, nothing is told beyond the cells."""
+"""Step costs: a linear engine is recovered, inseparable terms are reported, and nothing is extrapolated."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.stepcost import Basis, Coefficient, StepCost, StepObservation
+from specbench_api.outcome.step_cost import Coefficient, StepCost, StepCostBasis, StepObservation
 from specbench_api.plan.plan import Arm
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.load import Level
-from specbench_client.analysis.stepcost.design import design_of
-from specbench_client.analysis.stepcost.families import family_of, step_costs
-from specbench_client.analysis.stepcost.fit import fit, step_cost
-from specbench_client.analysis.stepcost.observe import Place, observation
-from specbench_client.analysis.stepcost.surface import surfaces
-from specbench_client.metrics.frame import tidy
-from specbench_client.simulator.config import StepCost as TrueCost
+from specbench_client.analysis.stepcost.model import choose_terms, drafter_family, fit_step_cost, fit_terms, step_costs
+from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
+from specbench_client.analysis.stepcost.surfaces import surfaces
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.simulator.config import SimulatedStepCost as TrueCost
 from specbench_client.simulator.config import StepLoad
 from specbench_testing.virtual_engine import VirtualEngine
 
@@ -46,7 +44,7 @@ def cell(batch: float, tokens: int, step_ms: float, *, context: int = 200, workl
         arm=arm(tokens).name,
         workload=workload,
         load=f"concurrency {batch}",
-        asked_tokens=tokens,
+        configured_draft_tokens=tokens,
         draft_tokens=tokens,
         batch=batch,
         context_tokens=batch * context,
@@ -76,8 +74,8 @@ def grid(
 
 
 def test_the_costs_of_a_linear_engine_are_found_exactly() -> None:
-    found = step_cost(["none", "eagle3"], grid())
-    assert found.basis is Basis.FIT
+    found = fit_step_cost(["none", "eagle3"], grid())
+    assert found.basis is StepCostBasis.FIT
     for term, truth in TRUTH.items():
         assert found.coefficients[term].value == pytest.approx(truth, rel=1e-6)
     assert found.coefficients[Coefficient.DRAFTING].value == pytest.approx(0, abs=1e-6)
@@ -95,7 +93,7 @@ def test_the_intervals_hold_the_costs_about_as_often_as_they_say() -> None:
         noisy = [
             each.model_copy(update={"step_ms": each.step_ms * float(np.exp(rng.normal(0, 0.01)))}) for each in plain
         ]
-        found = fit(noisy, terms)
+        found = fit_terms(noisy, terms)
         for term, value, half in zip(found.terms, found.values, found.half_widths, strict=True):
             held[term] += bool(abs(value - TRUTH[term]) <= half)
     assert all(0.92 < count / draws < 0.98 for count in held.values()), held
@@ -109,8 +107,8 @@ def test_the_simulator_s_own_costs_are_found_in_its_records_within_their_interva
         engine = VirtualEngine(cost=true, input_tokens=prompt, output_tokens=answer, requests_per_stream=8)
         for tokens in (0, 1, 3, 5):
             for streams in (1, 8, 24):
-                place = Place("r", arm(tokens), workload, Level(concurrency=streams))
-                found = observation(place, tidy([engine.records(streams, tokens)], "point"))
+                place = ObservedCell("r", arm(tokens), workload, Level(concurrency=streams))
+                found = observe_cell(place, tidy([engine.records(streams, tokens)], "point"))
                 assert found is not None
                 seen.append((arm(tokens), found))
     (cost,) = step_costs(seen)
@@ -121,7 +119,7 @@ def test_the_simulator_s_own_costs_are_found_in_its_records_within_their_interva
         Coefficient.PREFILL: true.per_prefill_ms,
         Coefficient.DRAFT: true.per_draft_ms,
     }
-    assert cost.basis is Basis.FIT
+    assert cost.basis is StepCostBasis.FIT
     for term, value in truth.items():
         figure = cost.coefficients[term]
         assert figure.interval is not None
@@ -136,27 +134,27 @@ def test_the_simulator_s_own_costs_are_found_in_its_records_within_their_interva
         (grid(batches=(8, 9)), "one batch size alone"),
         (grid(lengths=(0,)), "one draft length alone (0)"),
         (grid(lengths=(3,)), "one draft length alone (3)"),
-        (grid(batches=(1, 8), lengths=(0, 3), contexts=(200,)), "4 cells, and 5 are the fewest"),
+        (grid(batches=(1, 8), lengths=(0, 3), contexts=(200,)), "4 cells, but 3 terms need at least 5"),
         (
             [cell(batch, batch - 1, 5.0) for batch in (1, 2)] * 3,
-            "batch and draft length change together",
+            "batch size and draft length change together",
         ),
-        ([], "no cell tells its step time"),
+        ([], "no cell has a step time"),
     ],
 )
-def test_what_cannot_be_told_apart_is_said_and_not_fitted(observations: list[StepObservation], why: str) -> None:
-    found = step_cost(["none"], observations)
+def test_inseparable_terms_are_reported_and_not_fitted(observations: list[StepObservation], why: str) -> None:
+    found = fit_step_cost(["none"], observations)
     assert not found.coefficients
-    assert found.basis is Basis.INTERPOLATION
+    assert found.basis is StepCostBasis.INTERPOLATION
     assert why in found.notes[0]
 
 
-def test_a_term_whose_column_is_a_mixture_of_the_others_is_left_out_with_words() -> None:
+def test_a_term_whose_column_is_a_combination_of_others_is_left_out_with_a_note() -> None:
     same = [each.model_copy(update={"context_tokens": each.batch * (each.draft_tokens + 1)}) for each in grid()]
-    design = design_of(same)
+    design = choose_terms(same)
     assert Coefficient.CONTEXT not in design.terms
-    assert any(note.startswith("per_context_token: not told apart") for note in design.notes)
-    found = step_cost(["none"], same)
+    assert any(note.startswith("per_context_token: not separable") for note in design.notes)
+    found = fit_step_cost(["none"], same)
     assert Coefficient.CONTEXT not in found.coefficients
 
 
@@ -165,20 +163,20 @@ def staircase(batch: int, tokens: int, context: int) -> float:
     return float(5.0 * 2 ** np.ceil(np.log2(batch * (tokens + 1)) / 2) * (1 + (tokens == 3)) + context * 0)
 
 
-def test_a_poor_fit_is_said_and_interpolation_takes_its_place() -> None:
-    found = step_cost(["none", "e"], grid(time=staircase, contexts=(200,)))
-    assert found.basis is Basis.INTERPOLATION
+def test_a_poor_fit_is_reported_and_interpolation_replaces_it() -> None:
+    found = fit_step_cost(["none", "e"], grid(time=staircase, contexts=(200,)))
+    assert found.basis is StepCostBasis.INTERPOLATION
     assert any(note.startswith("poor fit: held-out cells are missed by") for note in found.notes)
     surface = surfaces(found)["context 200"]
     for each in found.observations:
-        assert surface.step_ms(each.batch, each.asked_tokens) == pytest.approx(each.step_ms)
+        assert surface.step_ms(each.batch, each.configured_draft_tokens) == pytest.approx(each.step_ms)
     assert surface.step_ms(4.5, 0) == pytest.approx((staircase(1, 0, 0) + staircase(8, 0, 0)) / 2)
     assert surface.step_ms(8, 2) == pytest.approx((staircase(8, 1, 0) + staircase(8, 3, 0)) / 2)
 
 
 @pytest.mark.parametrize("time", [true_ms, staircase])
-def test_nothing_is_told_beyond_the_cells(time: Callable[[int, int, int], float]) -> None:
-    (surface,) = surfaces(step_cost(["none", "e"], grid(time=time, contexts=(200,)))).values()
+def test_nothing_is_extrapolated_beyond_the_cells(time: Callable[[int, int, int], float]) -> None:
+    (surface,) = surfaces(fit_step_cost(["none", "e"], grid(time=time, contexts=(200,)))).values()
     assert surface.step_ms(33, 3) is None
     assert surface.step_ms(0.5, 3) is None
     assert surface.step_ms(8, 6) is None
@@ -186,20 +184,20 @@ def test_nothing_is_told_beyond_the_cells(time: Callable[[int, int, int], float]
 
 
 @pytest.mark.parametrize("time", [true_ms, staircase])
-def test_a_length_is_told_only_where_lengths_around_it_were_measured(time: Callable[[int, int, int], float]) -> None:
+def test_a_length_has_a_step_time_only_between_measured_lengths(time: Callable[[int, int, int], float]) -> None:
     """A grid with a corner missing: five drafts at small batches alone; and one without its baseline."""
-    seen = [each for each in grid(time=time, contexts=(200,)) if each.asked_tokens < 5 or each.batch <= 8]
-    (surface,) = surfaces(step_cost(["none", "e"], seen)).values()
+    seen = [each for each in grid(time=time, contexts=(200,)) if each.configured_draft_tokens < 5 or each.batch <= 8]
+    (surface,) = surfaces(fit_step_cost(["none", "e"], seen)).values()
     assert surface.step_ms(8, 4) is not None
     assert surface.step_ms(20, 4) is None
     assert surface.step_ms(20, 3) is not None
-    (surface,) = surfaces(step_cost(["e"], grid(lengths=(1, 3, 5), time=time, contexts=(200,)))).values()
+    (surface,) = surfaces(fit_step_cost(["e"], grid(lengths=(1, 3, 5), time=time, contexts=(200,)))).values()
     assert surface.step_ms(8, 0) is None
     assert surface.step_ms(8, 1) is not None
 
 
-def test_between_the_cells_of_a_linear_engine_its_own_time_is_told() -> None:
-    surface = surfaces(step_cost(["none", "e"], grid()))["context 2000"]
+def test_between_the_cells_of_a_linear_engine_its_true_step_time_is_found() -> None:
+    surface = surfaces(fit_step_cost(["none", "e"], grid()))["context 2000"]
     assert surface.step_ms(20, 4) == pytest.approx(true_ms(20, 4, 2000), rel=1e-6)
 
 
@@ -208,9 +206,9 @@ def test_between_the_cells_of_a_linear_engine_its_own_time_is_told() -> None:
 def test_no_cost_is_negative_and_no_interpolation_leaves_its_cells(times: list[float]) -> None:
     plain = grid(contexts=(200,))
     seen = [each.model_copy(update={"step_ms": time}) for each, time in zip(plain, times, strict=True)]
-    found = step_cost(["none", "e"], seen)
+    found = fit_step_cost(["none", "e"], seen)
     assert all((figure.value or 0) >= 0 for figure in found.coefficients.values())
-    bare = found.model_copy(update={"basis": Basis.INTERPOLATION})
+    bare = found.model_copy(update={"basis": StepCostBasis.INTERPOLATION})
     (surface,) = surfaces(bare).values()
     inside = surface.step_ms(5, 2)
     assert inside is not None
@@ -218,13 +216,13 @@ def test_no_cost_is_negative_and_no_interpolation_leaves_its_cells(times: list[f
 
 
 def test_a_drafter_is_one_family_at_all_its_lengths_and_trees_and_schedules_are_none() -> None:
-    assert family_of(arm(1)) == family_of(arm(5)) != family_of(arm(1, "other"))
-    assert family_of(arm(0)) is None
+    assert drafter_family(arm(1)) == drafter_family(arm(5)) != drafter_family(arm(1, "other"))
+    assert drafter_family(arm(0)) is None
     drafter = arm(3).drafter
     assert drafter is not None
     tree = Arm(name="t", drafter=drafter.model_copy(update={"eagle_topk": 4}))
     scheduled = Drafter.model_validate({**drafter.to_dict(), "draftLengths": [{"batchSize": 8, "tokens": 3}]})
-    assert family_of(tree) is family_of(Arm(name="s", drafter=scheduled)) is None
+    assert drafter_family(tree) is drafter_family(Arm(name="s", drafter=scheduled)) is None
 
 
 def test_each_drafter_has_a_profile_of_its_own_with_the_baseline_in_it() -> None:
@@ -237,17 +235,17 @@ def test_each_drafter_has_a_profile_of_its_own_with_the_baseline_in_it() -> None
     assert StepCost.from_json(found[0].to_json()) == found[0]
 
 
-def test_a_cell_whose_steps_are_not_told_is_no_observation() -> None:
+def test_a_cell_without_reported_steps_is_not_an_observation() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=8).records(2, 3)], "point")
-    place = Place("r", arm(3), "w", Level(concurrency=2))
-    assert observation(place, rows) is not None
-    assert observation(place, rows.assign(steps=np.nan)) is None
-    assert observation(place, rows.assign(input_tokens=np.nan)) is None
-    assert observation(place, rows.iloc[:3]) is None
+    place = ObservedCell("r", arm(3), "w", Level(concurrency=2))
+    assert observe_cell(place, rows) is not None
+    assert observe_cell(place, rows.assign(steps=np.nan)) is None
+    assert observe_cell(place, rows.assign(input_tokens=np.nan)) is None
+    assert observe_cell(place, rows.iloc[:3]) is None
 
 
 def test_one_stream_has_no_others_in_its_batch() -> None:
     rows = tidy([VirtualEngine(requests_per_stream=20).records(1, 3)], "point")
-    found = observation(Place("r", arm(3), "w", Level(concurrency=1)), rows)
+    found = observe_cell(ObservedCell("r", arm(3), "w", Level(concurrency=1)), rows)
     assert found is not None
     assert (found.batch, found.prefill_tokens, found.draft_tokens) == (1.0, 0.0, 3.0)

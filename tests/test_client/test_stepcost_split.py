@@ -1,4 +1,4 @@
-"""A step's parts: those of an engine whose costs are known, which add up; and none where the model is not good."""
+"""The split of a step time: parts of a known engine add up, and a poor fit gives none."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.stepcost import StepCost, StepObservation, StepSplit
+from specbench_api.outcome.step_cost import StepCost, StepObservation, StepSplit
 from specbench_api.outcome.summary import RunSummary
-from specbench_client.analysis.stepcost.fit import step_cost
-from specbench_client.analysis.stepcost.split import with_splits
+from specbench_client.analysis.stepcost.model import fit_step_cost, with_splits
 from specbench_client.report.plots.sections import times
-from specbench_client.report.stepcost import SPLIT_TITLES, split_sheet
-from specbench_testing.records import World, run_of_world
+from specbench_client.report.text.step_costs import SPLIT_TITLES, split_table
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 BASE_MS, TOKEN_MS, CONTEXT_MS, DRAFT_MS, PREFILL_MS = 8.0, 0.1, 0.0005, 0.3, 0.02
 BATCHES, LENGTHS, PREFILLS = (1, 8, 32), (0, 1, 3, 5), (0.0, 10.0)
@@ -34,7 +33,7 @@ def cells(noise: Callable[[], float] = lambda: 0.0) -> list[StepObservation]:
             arm=f"eagle3-{tokens}" if tokens else "none",
             workload=f"prefill {prefill:g}",
             load=str(batch),
-            asked_tokens=tokens,
+            configured_draft_tokens=tokens,
             draft_tokens=tokens,
             batch=batch,
             context_tokens=batch * 200,
@@ -49,7 +48,7 @@ def cells(noise: Callable[[], float] = lambda: 0.0) -> list[StepObservation]:
 
 
 def profile(seen: Sequence[StepObservation]) -> StepCost:
-    return with_splits(step_cost(["none", "eagle3"], seen))
+    return with_splits(fit_step_cost(["none", "eagle3"], seen))
 
 
 def split_of(seen: StepObservation) -> StepSplit:
@@ -61,7 +60,9 @@ def test_the_parts_of_a_linear_engine_are_found_in_each_cell() -> None:
     for seen in profile(cells()).observations:
         split = split_of(seen)
         found = (split.target_ms, split.draft_ms, split.verify_ms, split.prefill_ms)
-        assert found == pytest.approx(parts_of(seen.batch, seen.asked_tokens, seen.prefill_tokens), rel=1e-3, abs=1e-3)
+        assert found == pytest.approx(
+            parts_of(seen.batch, seen.configured_draft_tokens, seen.prefill_tokens), rel=1e-3, abs=1e-3
+        )
         assert split.rest_ms == pytest.approx(0, abs=1e-6)
 
 
@@ -69,12 +70,12 @@ def test_a_draft_pass_is_told_over_the_target_s_with_an_interval_and_for_no_step
     rng = np.random.default_rng(2)
     for seen in profile(cells(lambda: rng.normal(0, 0.005))).observations:
         ratio = split_of(seen).draft_to_target
-        if not seen.asked_tokens:
+        if not seen.configured_draft_tokens:
             assert ratio is None
             continue
         assert ratio is not None
         assert ratio.interval is not None
-        target = parts_of(seen.batch, seen.asked_tokens, 0.0)[0]
+        target = parts_of(seen.batch, seen.configured_draft_tokens, 0.0)[0]
         assert ratio.interval.low < DRAFT_MS / target < ratio.interval.high
 
 
@@ -95,16 +96,20 @@ def test_a_model_that_misses_its_cells_splits_nothing_and_keeps_no_older_split()
     poor = [each.model_copy(update={"step_ms": time}) for each, time in zip(good.observations, times_ms, strict=True)]
     assert all(each.split is not None for each in good.observations)
     assert all(each.split is None for each in profile(poor).observations)
-    assert split_sheet(profile(poor)).rows == []
+    assert split_table(profile(poor)).rows == []
 
 
 def run_with_parts() -> RunSummary:
     """A run of which one cell has these parts: one draft a step, alone in its batch."""
     whole = profile(cells())
-    (seen,) = (each for each in whole.observations if (each.batch, each.asked_tokens, each.prefill_tokens) == (1, 1, 0))
+    (seen,) = (
+        each
+        for each in whole.observations
+        if (each.batch, each.configured_draft_tokens, each.prefill_tokens) == (1, 1, 0)
+    )
     kept = [seen.model_copy(update={"arm": "ngram", "workload": "chat", "load": "1"})]
     cost = whole.model_copy(update={"arms": ["none", "ngram"], "observations": kept})
-    return run_of_world(World(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
+    return run_of_world(SyntheticRun(prompts=16, concurrency=(1, 2))).model_copy(update={"step_costs": [cost]})
 
 
 def test_the_report_draws_the_parts_with_the_measured_step_and_says_that_they_are_fitted() -> None:
@@ -112,7 +117,7 @@ def test_the_report_draws_the_parts_with_the_measured_step_and_says_that_they_ar
     drawn = times.step_split(summary)
     assert drawn is not None
     assert drawn.caption.startswith("Fitted, not timed: ")
-    assert "ngram: n 1 cells, held-out cells met within 0.0%" in drawn.caption
+    assert "ngram: n 1 cells, held-out cells predicted within 0.0%" in drawn.caption
     (bar,) = drawn.panels[0].draw.keywords["data"].rows  # type: ignore[attr-defined]
     seen = summary.step_costs[0].observations[0]
     assert [part.size for part in bar.parts[:3]] == pytest.approx([*parts_of(seen.batch, 1, 0.0)[:3]], rel=1e-3)
@@ -121,8 +126,8 @@ def test_the_report_draws_the_parts_with_the_measured_step_and_says_that_they_ar
 
 
 def test_the_table_has_a_row_a_cell_and_a_dash_for_the_baseline_s_ratio() -> None:
-    sheet = split_sheet(profile(cells()))
-    assert "fitted and not timed (held-out cells met within 0.0%)" in sheet.title
+    sheet = split_table(profile(cells()))
+    assert "fitted and not timed (held-out cells predicted within 0.0%)" in sheet.title
     rows = {(row[0], row[1], row[2]): row for row in sheet.rows}
     assert len(rows) == len(BATCHES) * len(LENGTHS) * len(PREFILLS)
     assert all(len(row) == len(SPLIT_TITLES) for row in sheet.rows)

@@ -69,7 +69,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
 
-    with files_of_at_most(1000), pytest.raises(NotDurable, match="make room") as refused:
+    with files_of_at_most(1000), pytest.raises(NotDurable, match="free some space") as refused:
         store.put("part.parquet", bytes(2000))
     with files_of_at_most(1000), pytest.raises(NotDurable):
         store.replace("progress.json", bytes(2000))
@@ -94,11 +94,11 @@ def test_objects_can_be_read_by_colleagues(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["", "../plan.json", "a//b", "/etc/passwd", "a/.hidden"])
 def test_what_is_no_key_is_a_bug_of_the_caller(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ValueError, match="is no key"):
+    with pytest.raises(ValueError, match="is not a valid key"):
         FolderStore(tmp_path).put(key, b"x")
 
 
 @pytest.mark.parametrize("prefix", ["../evil", "runs/../../evil", "/etc", "runs//x", ""])
 def test_no_prefix_leads_out_of_the_folder(prefix: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no key"):
+    with pytest.raises(ValueError, match="is not a valid key"):
         FolderStore(tmp_path / "results").below(prefix)

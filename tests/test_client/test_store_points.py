@@ -18,33 +18,33 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_api.outcome.layout import manifest_key, summary_key
-from specbench_api.outcome.manifest import Manifest, Observed
+from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.record import Record
-from specbench_api.outcome.summary import Counts, PointSummary, SelfWatch
+from specbench_api.outcome.summary import ArrivalPattern, ClientHealth, PointSummary, RequestCounts
 from specbench_api.spec.load import Level
 from specbench_client.errors import NotDurable
-from specbench_client.store.columns import SCHEMA, to_frame, to_parquet
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.parts import PartLimits, PartsWriter
-from specbench_client.store.patience import Patience, PatientStore
-from specbench_client.store.point import PointStore, Span
-from specbench_client.store.store import Refusal, Store
-from specbench_testing.stores import Meddled, Obstinate
+from specbench_client.store.points import MeasurementSpan, PointStore
+from specbench_client.store.records import RECORD_SCHEMA, PartLimits, RecordWriter, records_to_parquet, to_frame
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.store import Store, StoreErrorReason
+from specbench_testing.faulty_stores import InterferingStore, RejectingStore
 
 POINT = "a" * 64
-SPAN = Span(5, "2030-01-01T00:00:00.000Z", "2030-01-01T00:01:00.000Z")
-OBSERVED = Observed(dataset_fingerprint="f", prompts=3, client_version="0", launch="0-1")
+SPAN = MeasurementSpan(5, "2030-01-01T00:00:00.000Z", "2030-01-01T00:01:00.000Z")
+OBSERVED = PointProvenance(dataset_fingerprint="f", prompts=3, client_version="0", launch="0-1")
 FULL = Record(
-    request_id="r0", prompt_id="q0", category="qa", conversation_id="q0#0", turn=0, repeat=0, phase="steady", stream=1,
-    intended_ns=1, connect_ns=2, sent_ns=2, first_byte_ns=3, first_token_ns=4, last_token_ns=9_007_199_254_740_993,
-    chunk_ns=[4, 5, 6], chunk_tokens=[1, 2, 3], chunk_gathered=[False, False, True], clock="user",
+    request_id="r0", prompt_id="q0", category="qa", conversation_id="q0#0", turn=0, repeat=0, phase="steady",
+    stream_index=1, intended_ns=1, connect_ns=2, sent_ns=2, first_byte_ns=3, first_token_ns=4,
+    last_token_ns=9_007_199_254_740_993, chunk_ns=[4, 5, 6], chunk_tokens=[1, 2, 3],
+    chunk_coalesced=[False, False, True], timestamp_source="user",
     input_tokens=7, output_tokens=6, output_tokens_client=6,
     steps=3, draft_steps=2, drafted_tokens=6, accepted_tokens=3, step_accepted=[1, 2], acceptance_source="per_step",
     cached_tokens=0, finish_reason="stop", error_class=None, error=None, output_sha256="s",
 )  # fmt: skip
 FAILED = dataclasses.replace(
     FULL, request_id="r1", connect_ns=None, sent_ns=None, first_byte_ns=None, first_token_ns=None, last_token_ns=None,
-    chunk_ns=None, chunk_tokens=None, chunk_gathered=None, input_tokens=None, output_tokens=None,
+    chunk_ns=None, chunk_tokens=None, chunk_coalesced=None, input_tokens=None, output_tokens=None,
     output_tokens_client=None, steps=None, draft_steps=None,
     drafted_tokens=None, accepted_tokens=None, step_accepted=None, acceptance_source=None, cached_tokens=None,
     finish_reason=None, error_class="refused", error="nobody listens", output_sha256=None, category=None,
@@ -62,8 +62,9 @@ def prompts_of(points: PointStore, manifest: Manifest) -> list[str]:
 
 def summary_of(requests: int = 1) -> PointSummary:
     return PointSummary(
-        hash=POINT, arm="none", workload="chat", level=Level(concurrency=1), repeat=0, simulated=True,
-        counts=Counts(requests=requests), figures={}, self_watch=SelfWatch(),
+        hash=POINT, arm="none", workload="chat", level=Level(concurrency=1),
+        arrivals=ArrivalPattern(process="ClosedLoop"), repeat=0, simulated=True,
+        counts=RequestCounts(requests=requests), figures={}, client_health=ClientHealth(),
     )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def points(tmp_path: Path) -> PointStore:
 
 
 @pytest.fixture
-def writer(points: PointStore) -> Iterator[PartsWriter]:
+def writer(points: PointStore) -> Iterator[RecordWriter]:
     writer = points.open(POINT, "1-a")
     yield writer
     writer.abandon(5)
@@ -90,34 +91,34 @@ def committed(points: PointStore, attempt: str = "1-a", numbers: range = range(3
 
 
 def test_the_columns_of_a_part_are_the_records_own_in_their_order() -> None:
-    assert SCHEMA.names == [field.name for field in dataclasses.fields(Record)]
-    assert str(SCHEMA.field("chunk_ns").type) == "list<item: int64>"
-    assert not SCHEMA.field("intended_ns").nullable
-    assert SCHEMA.field("sent_ns").nullable
+    assert RECORD_SCHEMA.names == [field.name for field in dataclasses.fields(Record)]
+    assert str(RECORD_SCHEMA.field("chunk_ns").type) == "list<item: int64>"
+    assert not RECORD_SCHEMA.field("intended_ns").nullable
+    assert RECORD_SCHEMA.field("sent_ns").nullable
 
 
 def test_a_record_survives_parquet_and_missing_stays_missing() -> None:
-    frame = to_frame(to_parquet([FULL, FAILED]))
+    frame = to_frame(records_to_parquet([FULL, FAILED]))
 
     assert list(frame.request_id) == ["r0", "r1"]
     assert frame.last_token_ns[0] == FULL.last_token_ns
     assert list(frame.step_accepted[0]) == [1, 2]
     assert frame.cached_tokens[0] == 0
-    missing = [name for name in SCHEMA.names if getattr(FAILED, name) is None]
+    missing = [name for name in RECORD_SCHEMA.names if getattr(FAILED, name) is None]
     assert frame.loc[[1], missing].isna().to_numpy().all()
 
 
 def test_only_the_columns_that_are_wanted_are_read() -> None:
-    assert list(to_frame(to_parquet([FULL]), ["turn", "chunk_ns"]).columns) == ["turn", "chunk_ns"]
+    assert list(to_frame(records_to_parquet([FULL]), ["turn", "chunk_ns"]).columns) == ["turn", "chunk_ns"]
 
 
 def test_a_part_is_read_without_threads_that_could_outlive_the_program(tmp_path: Path) -> None:
     """Arrow's own threads may let go of Python's bytes when Python has ended already, and abort the process."""
     part = tmp_path / "part.parquet"
-    part.write_bytes(to_parquet([FULL, FAILED]))
+    part.write_bytes(records_to_parquet([FULL, FAILED]))
     lines = [
         "import os, pathlib, sys",
-        "from specbench_client.store.columns import to_frame",
+        "from specbench_client.store.records import to_frame",
         "before = len(os.listdir('/proc/self/task'))",
         "to_frame(pathlib.Path(sys.argv[1]).read_bytes())",
         "print(len(os.listdir('/proc/self/task')) - before)",
@@ -129,16 +130,16 @@ def test_a_part_is_read_without_threads_that_could_outlive_the_program(tmp_path:
 
 def test_a_column_that_an_older_part_does_not_hold_is_missing() -> None:
     older = io.BytesIO()
-    pq.write_table(pq.read_table(io.BytesIO(to_parquet([FULL]))).drop_columns(["output_text"]), older)
+    pq.write_table(pq.read_table(io.BytesIO(records_to_parquet([FULL]))).drop_columns(["output_text"]), older)
     frame = to_frame(older.getvalue())
-    assert list(frame.columns) == SCHEMA.names
+    assert list(frame.columns) == RECORD_SCHEMA.names
     assert frame.output_text.isna().all()
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: PartsWriter) -> None:
+def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: RecordWriter) -> None:
     for number in range(5):
         writer.add(record(number))
 
@@ -151,24 +152,24 @@ def test_a_part_is_closed_when_it_is_full(points: PointStore, writer: PartsWrite
 
 
 def test_a_part_is_stored_when_its_time_is_up_though_nothing_comes(tmp_path: Path) -> None:
-    store = Obstinate(FolderStore(tmp_path / "results"), [])
-    writer = PartsWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1000, seconds=0.01))
+    store = RejectingStore(FolderStore(tmp_path / "results"), [])
+    writer = RecordWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1000, seconds=0.01))
     writer.add(record(0))
 
     assert store.stored.wait(60)  # no flush: only time closes it
     assert [file.rows for file in writer.flush()] == [1]
 
 
-def test_no_records_are_no_parts(writer: PartsWriter) -> None:
+def test_no_records_are_no_parts(writer: RecordWriter) -> None:
     assert writer.flush() == []
     assert list(writer.frames()) == []
 
 
 def test_a_store_that_is_away_for_a_while_gets_every_part_in_order(tmp_path: Path) -> None:
     folder = FolderStore(tmp_path / "results")
-    obstinate = Obstinate(folder, [("00000", Refusal.AWAY)] * 3)
-    patient = PatientStore(obstinate, Patience(pause_s=lambda _: False))
-    writer = PartsWriter(patient, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
+    obstinate = RejectingStore(folder, [("00000", StoreErrorReason.AWAY)] * 3)
+    patient = RetryingStore(obstinate, RetryPolicy(pause_s=lambda _: False))
+    writer = RecordWriter(patient, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
     for number in range(3):
         writer.add(record(number))
 
@@ -177,8 +178,8 @@ def test_a_store_that_is_away_for_a_while_gets_every_part_in_order(tmp_path: Pat
 
 
 def test_a_part_that_cannot_be_stored_is_raised_by_flush_and_by_the_next_record(tmp_path: Path) -> None:
-    store = Obstinate(FolderStore(tmp_path / "results"), [("00000", Refusal.CREDENTIALS_REFUSED)])
-    writer = PartsWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
+    store = RejectingStore(FolderStore(tmp_path / "results"), [("00000", StoreErrorReason.CREDENTIALS_REFUSED)])
+    writer = RecordWriter(store, tmp_path / "spool", POINT, "1-a", PartLimits(rows=1))
     writer.add(record(0))
 
     with pytest.raises(NotDurable) as refused:
@@ -191,7 +192,7 @@ def test_a_part_that_cannot_be_stored_is_raised_by_flush_and_by_the_next_record(
 
 def test_a_spool_that_cannot_be_written_is_not_durable(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file in its place")
-    writer = PartsWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
+    writer = RecordWriter(FolderStore(tmp_path / "results"), tmp_path / "spool", POINT, "1-a", PartLimits())
     writer.add(record(0))
 
     with pytest.raises(NotDurable, match="spool"):
@@ -201,7 +202,7 @@ def test_a_spool_that_cannot_be_written_is_not_durable(tmp_path: Path) -> None:
 # -- commit and reading ------------------------------------------------------------------------------------------------
 
 
-def test_without_a_manifest_there_is_no_result(points: PointStore, writer: PartsWriter) -> None:
+def test_without_a_manifest_there_is_no_result(points: PointStore, writer: RecordWriter) -> None:
     writer.add(record(0))
     writer.flush()
 
@@ -249,7 +250,7 @@ def test_two_clients_that_commit_one_point_at_once_leave_one_whole_result(tmp_pa
         second_waits.set()
         first_goes_on.wait()
 
-    first = threading.Thread(target=commit, args=(Meddled(folder, "manifest.json", wait_for_second), "1-a", 1))
+    first = threading.Thread(target=commit, args=(InterferingStore(folder, "manifest.json", wait_for_second), "1-a", 1))
     first.start()
     second_waits.wait()
 
@@ -258,7 +259,7 @@ def test_two_clients_that_commit_one_point_at_once_leave_one_whole_result(tmp_pa
         first.join()
 
     with pytest.raises(NotDurable) as refused:
-        commit(Meddled(folder, "manifest.json", let_first_go_on), "2-b", 2)
+        commit(InterferingStore(folder, "manifest.json", let_first_go_on), "2-b", 2)
 
     points = PointStore(folder, tmp_path / "spool")
     manifest = points.manifest(POINT)
@@ -271,7 +272,7 @@ def test_a_manifest_that_names_no_summary_is_damage(points: PointStore) -> None:
     manifest = committed(points)
     without = manifest.model_copy(update={"files": manifest.files[:-1]})
 
-    with pytest.raises(NotDurable, match="names no summary"):
+    with pytest.raises(NotDurable, match="lists no summary"):
         points.read_summary(without)
 
 
@@ -303,7 +304,7 @@ def test_damage_is_named_and_nothing_is_read_from_it(key: str, damage: str, poin
         read(manifest)
 
     assert refused.value.reason == "Damaged"
-    (named,) = re.findall(r"remove (\S+) with everything below it to have the point measured again", str(refused.value))
+    (named,) = re.findall(r"remove (\S+) with everything below it to measure the point again", str(refused.value))
     shutil.rmtree(named)
     assert points.manifests([POINT]) == {}
 
@@ -348,4 +349,4 @@ def test_a_manifest_of_another_point_is_damage(points: PointStore) -> None:
 def test_a_part_is_plain_parquet_that_others_can_read(points: PointStore, tmp_path: Path) -> None:
     (part, *_) = committed(points).files
 
-    assert pq.read_table(tmp_path / "results" / part.key).schema.names == SCHEMA.names
+    assert pq.read_table(tmp_path / "results" / part.key).schema.names == RECORD_SCHEMA.names

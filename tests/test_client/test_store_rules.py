@@ -49,7 +49,7 @@ def test_the_same_content_may_be_put_again(store: Store) -> None:
 def test_other_content_is_a_conflict_and_changes_nothing(store: Store) -> None:
     store.put("plan.json", b"first")
 
-    with pytest.raises(NotDurable, match="exists already with other content") as refused:
+    with pytest.raises(NotDurable, match="already exists with other content") as refused:
         store.put("plan.json", b"second")
 
     assert refused.value.reason == "Conflict"

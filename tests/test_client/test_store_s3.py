@@ -13,11 +13,10 @@ from botocore.parsers import ResponseParserError
 
 from specbench_api.outcome.layout import manifest_key, point_root
 from specbench_client.errors import BadInput, NotDurable
-from specbench_client.store.locate import open_store, read_object
+from specbench_client.store.locations import open_store, read_object
 from specbench_client.store.manifests import read_manifests
-from specbench_client.store.patience import Patience, PatientStore
-from specbench_client.store.refusals import refusals
-from specbench_client.store.s3 import S3Store, s3_client
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
+from specbench_client.store.s3 import S3Store, s3_client, translate_s3_errors
 from specbench_client.store.store import Store
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Access, S3Server
@@ -104,7 +103,7 @@ def test_a_clock_that_is_off_is_named_and_not_the_credentials(
     refused = refusal(store, operation)
 
     assert refused.reason == "ClockWrong"
-    assert "set the clock of this machine right" in str(refused)
+    assert "correct the clock of this machine" in str(refused)
     assert "access key" not in str(refused)
 
 
@@ -132,7 +131,7 @@ def test_an_object_that_is_not_what_was_stored_is_named_as_damaged(s3_server: S3
     ids=["an answer that was cut", "an answer that is no S3's"],
 )
 def test_an_answer_that_cannot_be_read_is_no_bug_of_ours(error: Exception, reason: str) -> None:
-    with pytest.raises(NotDurable) as refused, refusals("bench", "http://s3"):
+    with pytest.raises(NotDurable) as refused, translate_s3_errors("bench", "http://s3"):
         raise error
 
     assert refused.value.reason == reason
@@ -149,7 +148,7 @@ def test_a_server_that_comes_back_is_waited_for(s3_server: S3Server) -> None:
             s3_server.start()
         return False
 
-    PatientStore(store, Patience(pause_s=pause)).put("plan.json", b"x")
+    RetryingStore(store, RetryPolicy(pause_s=pause)).put("plan.json", b"x")
 
     assert store.get("plan.json") == b"x"
     assert pauses == [0.5, 1.0]
@@ -196,11 +195,11 @@ def test_a_location_names_bucket_prefix_endpoint_and_region(
     ("location", "said"),
     [
         ("s3://", "the bucket is missing"),
-        ("s3://bench/p?endpiont=http://x", "'endpiont' is no parameter"),
+        ("s3://bench/p?endpiont=http://x", "unknown parameter 'endpiont'"),
         ("s3://bench/p?endpoint=x:9000", "needs http:// or https://"),
-        ("s3://Bu cket_/p", "'Bu cket_' cannot be the name of a bucket: 3 to 63 small letters"),
-        ("gs://b/p", "results cannot be kept at gs://"),
-        ("", "no place for the results"),
+        ("s3://Bu cket_/p", "'Bu cket_' is not a valid bucket name: use 3 to 63 lower-case letters"),
+        ("gs://b/p", "results cannot be stored at gs://"),
+        ("", "the location of the results is empty"),
     ],
 )
 def test_a_location_that_is_none_is_bad_input(location: str, said: str) -> None:
@@ -221,7 +220,7 @@ def test_one_object_is_read_by_its_uri(s3_store: S3Store) -> None:
     assert read_object(s3_store.uri("prompts.jsonl")) == b"{}"
     with pytest.raises(BadInput, match="there is no such object"):
         read_object(s3_store.uri("others.jsonl"))
-    with pytest.raises(BadInput, match="names no object"):
+    with pytest.raises(BadInput, match="contains no object key"):
         read_object("s3://bucket")
 
 

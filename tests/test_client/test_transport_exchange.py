@@ -11,20 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.slices import finish
+from specbench_client.cooperative import run_to_completion
 from specbench_client.transport import aiohttp_transport, kernel_transport
 from specbench_client.transport.aiohttp_transport import AiohttpTransport
-from specbench_client.transport.exchange import Clock, ErrorClass, Exchange, HttpRequest, Transport
+from specbench_client.transport.exchange import (
+    ErrorClass,
+    HttpExchange,
+    HttpRequest,
+    OutOfSockets,
+    TimestampSource,
+    Transport,
+)
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_client.transport.sockets import OutOfSockets
-from specbench_testing.scripted_server import HEAD, Do, Script, response, scripted, unused_url
+from specbench_testing.scripted_server import HEAD, Script, ScriptAction, response, serve_scripts, unused_url
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 Kind = type[AiohttpTransport] | type[KernelTransport]
 BOTH: list[Kind] = [AiohttpTransport, KernelTransport]
-CLOCKS = {AiohttpTransport: Clock.USER, KernelTransport: Clock.KERNEL}
+CLOCKS = {AiohttpTransport: TimestampSource.USER, KernelTransport: TimestampSource.KERNEL}
 
 
 @pytest.fixture(params=BOTH)
@@ -33,21 +39,21 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return transport
 
 
-async def asked(transport: Transport, request: HttpRequest) -> Exchange:
-    return finish((await transport.exchange(request)).read())
+async def asked(transport: Transport, request: HttpRequest) -> HttpExchange:
+    return run_to_completion((await transport.exchange(request)).read())
 
 
-async def exchanged(kind: Kind, *script: bytes | Do, idle_timeout_s: float = 20.0) -> Exchange:
-    async with scripted(script) as (url, _), kind(idle_timeout_s=idle_timeout_s) as transport:
+async def exchanged(kind: Kind, *script: bytes | ScriptAction, idle_timeout_s: float = 20.0) -> HttpExchange:
+    async with serve_scripts(script) as (url, _), kind(idle_timeout_s=idle_timeout_s) as transport:
         return await asked(transport, HttpRequest(f"{url}/v1", b"{}", {"X-Request-Id": "r"}))
 
 
-def body_of(exchange: Exchange) -> bytes:
+def body_of(exchange: HttpExchange) -> bytes:
     return b"".join(arrival.data for arrival in exchange.arrivals)
 
 
 async def test_an_answer_is_kept_as_it_came_with_its_times_in_order(kind: Kind) -> None:
-    async with scripted([HEAD, b"data: 1\n\n", b"data: 2\n\n"]) as (url, heard), kind() as transport:
+    async with serve_scripts([HEAD, b"data: 1\n\n", b"data: 2\n\n"]) as (url, heard), kind() as transport:
         exchange = await asked(transport, HttpRequest(f"{url}/v1", b'{"a": 1}', {"X-Request-Id": "r-7"}))
     (head, body), *others = heard.requests
     assert not others
@@ -55,7 +61,7 @@ async def test_an_answer_is_kept_as_it_came_with_its_times_in_order(kind: Kind) 
     assert b"X-Request-Id: r-7" in head
     assert b"Content-Type: application/json" in head
     assert b"Accept-Encoding: identity" in head
-    assert (exchange.status, exchange.clock, exchange.error_class) == (200, CLOCKS[kind], None)
+    assert (exchange.status, exchange.timestamp_source, exchange.error_class) == (200, CLOCKS[kind], None)
     assert exchange.headers["content-type"] == "text/event-stream"
     assert body_of(exchange) == b"data: 1\n\ndata: 2\n\n"
     times = [exchange.sent_ns, exchange.first_byte_ns, *(one.ns for one in exchange.arrivals), exchange.ended_ns]
@@ -66,7 +72,7 @@ async def test_an_answer_is_kept_as_it_came_with_its_times_in_order(kind: Kind) 
 
 async def test_aiohttps_clock_is_the_callers() -> None:
     ticks = count()
-    async with scripted([HEAD, b"x"]) as (url, _), AiohttpTransport(clock=lambda: next(ticks)) as transport:
+    async with serve_scripts([HEAD, b"x"]) as (url, _), AiohttpTransport(clock=lambda: next(ticks)) as transport:
         exchange = await asked(transport, HttpRequest(url, b""))
     times = (exchange.connect_ns, exchange.sent_ns, exchange.first_byte_ns, exchange.arrivals[0].ns)
     assert times == (0, 1, 2, 3)
@@ -74,7 +80,7 @@ async def test_aiohttps_clock_is_the_callers() -> None:
 
 async def test_each_request_has_a_connection_of_its_own(kind: Kind) -> None:
     keep = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"
-    async with scripted([keep, Do.STALL]) as (url, heard), kind() as transport:
+    async with serve_scripts([keep, ScriptAction.STALL]) as (url, heard), kind() as transport:
         for _ in range(3):
             assert (await asked(transport, HttpRequest(url, b""))).error_class is None
     assert len(heard.requests) == 3
@@ -126,9 +132,9 @@ async def test_a_name_that_does_not_exist_is_refused(kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("script", "wanted"),
     [
-        ([Do.RESET], ErrorClass.RESET),
+        ([ScriptAction.RESET], ErrorClass.RESET),
         ([], ErrorClass.RESET),
-        ([CHUNKED, b"3\r\nabc\r\n", Do.RESET], ErrorClass.RESET),
+        ([CHUNKED, b"3\r\nabc\r\n", ScriptAction.RESET], ErrorClass.RESET),
         ([CHUNKED, b"4\r\nda"], ErrorClass.RESET),
         ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"], ErrorClass.RESET),
         ([b"SSH-2.0-OpenSSH_9.2\r\n"], ErrorClass.MALFORMED),
@@ -151,13 +157,13 @@ async def test_what_came_before_a_reset_is_kept(kind: Kind) -> None:
     assert body_of(exchange).startswith(b"abc")
 
 
-@pytest.mark.parametrize("script", [[Do.STALL], [HEAD, b"data: 1\n\n", Do.STALL]])
+@pytest.mark.parametrize("script", [[ScriptAction.STALL], [HEAD, b"data: 1\n\n", ScriptAction.STALL]])
 async def test_silence_is_a_timeout(kind: Kind, script: Script) -> None:
     assert (await exchanged(kind, *script, idle_timeout_s=0.05)).error_class is ErrorClass.TIMEOUT
 
 
 async def test_an_answer_that_takes_too_long_in_all_is_a_timeout(kind: Kind) -> None:
-    async with scripted([HEAD, b"x", Do.STALL]) as (url, _), kind(total_timeout_s=0.1) as transport:
+    async with serve_scripts([HEAD, b"x", ScriptAction.STALL]) as (url, _), kind(total_timeout_s=0.1) as transport:
         exchange = await asked(transport, HttpRequest(url, b""))
     assert exchange.error_class is ErrorClass.TIMEOUT
 
@@ -194,13 +200,13 @@ async def test_a_status_that_refuses_stays_one_when_its_body_is_cut(kind: Kind) 
 async def test_an_answer_without_end_is_not_kept_for_ever(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (aiohttp_transport, kernel_transport):
         monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 10)
-    exchange = await exchanged(kind, HEAD, b"data: 1\n\ndata: 2\n\n", Do.STALL)
+    exchange = await exchanged(kind, HEAD, b"data: 1\n\ndata: 2\n\n", ScriptAction.STALL)
     assert exchange.error_class is ErrorClass.MALFORMED
     assert "longer than 10 bytes" in (exchange.error or "")
 
 
 async def test_a_client_without_sockets_does_not_blame_the_engine(kind: Kind) -> None:
-    async with scripted([HEAD]) as (url, _), kind() as transport:
+    async with serve_scripts([HEAD]) as (url, _), kind() as transport:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:

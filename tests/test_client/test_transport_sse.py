@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.transport.exchange import Arrival
-from specbench_client.transport.sse import Event, MalformedStream, events
-from specbench_testing.wires import arrivals
+from specbench_client.transport.exchange import ReceivedBytes
+from specbench_client.transport.sse import MalformedStream, SseEvent, parse_events
+from specbench_testing.engine_streams import arrivals
 
 LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 DATA = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=3)
 
 
 def data_of(body: bytes, *cuts: int) -> list[str]:
-    return [event.data for event in events(arrivals(body, cuts))]
+    return [event.data for event in parse_events(arrivals(body, cuts))]
 
 
 @given(st.lists(DATA, max_size=5), LINE_ENDS, st.lists(st.integers(0, 400), max_size=30))
@@ -38,17 +38,26 @@ def test_any_bytes_are_events_or_a_malformed_stream(body: bytes, cuts: list[int]
 
 
 def test_an_event_is_timed_by_the_read_that_completed_it_and_marked_where_that_read_went_on() -> None:
-    reads = [Arrival(10, b"data: a"), Arrival(20, b"\n"), Arrival(30, b"\ndata: b\n\nda"), Arrival(40, b"ta: c\n\n")]
-    assert events(reads) == [Event(30, "a", gathered=True), Event(30, "b", gathered=True), Event(40, "c")]
+    reads = [
+        ReceivedBytes(10, b"data: a"),
+        ReceivedBytes(20, b"\n"),
+        ReceivedBytes(30, b"\ndata: b\n\nda"),
+        ReceivedBytes(40, b"ta: c\n\n"),
+    ]
+    assert parse_events(reads) == [
+        SseEvent(30, "a", coalesced=True),
+        SseEvent(30, "b", coalesced=True),
+        SseEvent(40, "c"),
+    ]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_an_event_that_its_read_ends_with_was_not_gathered(end: str) -> None:
     """Bytes of one time are of one read, though its HTTP framing cut them into several pieces."""
     one, two = (f"data: {name}{end}{end}".encode() for name in "ab")
-    assert [event.gathered for event in events([Arrival(1, one), Arrival(2, two)])] == [False, False]
-    assert [event.gathered for event in events([Arrival(1, one), Arrival(1, two)])] == [True, False]
-    assert [event.gathered for event in events([Arrival(1, one), Arrival(1, b": ping")])] == [True]
+    assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(2, two)])] == [False, False]
+    assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(1, two)])] == [True, False]
+    assert [event.coalesced for event in parse_events([ReceivedBytes(1, one), ReceivedBytes(1, b": ping")])] == [True]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Accepted drafts of steps that do not add up to the answer are found; variable and missing drafts are not blamed."""
+"""Accepted drafts that do not add up to the answer are found; steps with variable or no drafts are not reported."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import SelfWatch
-from specbench_client.metrics.frame import tidy
-from specbench_client.trust.checks.acceptance_identity import CHECK
+from specbench_api.outcome.summary import ClientHealth
+from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.trust.checks.step_token_mismatch import CHECK
 from specbench_client.trust.evidence import PointEvidence
-from specbench_testing.lies import WORLD, columns, found, names
-from specbench_testing.records import frame_of, record
+from specbench_testing.corrupted_records import WORLD, check_names, findings_of, replace_columns
+from specbench_testing.synthetic_records import frame_of, record
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -23,36 +23,38 @@ ANSWERS = st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=12), st.intege
 """Accepted drafts of each draft step, and how many steps had no drafts."""
 
 
-def seen(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
-    """What the check sees of these answers, each with so many tokens more than its steps emit."""
+def check_values(answers: list[tuple[list[int], int]], extra: int = 0, **edits: Any) -> list[float | None]:
+    """The check's values for these answers, each with `extra` tokens more than its steps emit."""
     rows = [record(**{**_answer(accepted, undrafted, extra), **edits}) for accepted, undrafted in answers]
-    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), SelfWatch(), None)
-    return [each.value for each in CHECK.look(evidence)]
+    evidence = PointEvidence(WORLD.plan, NGRAM, tidy([frame_of(rows)]), ClientHealth(), None)
+    return [each.value for each in CHECK.evaluate(evidence)]
 
 
 @settings(max_examples=25, deadline=None)
 @given(ANSWERS)
 def test_the_identity_holds_whatever_each_step_drafted(answers: list[tuple[list[int], int]]) -> None:
-    assert seen(answers) == []
-    assert seen(answers, extra=1) == [], "one token an answer may be counted on one side alone"
+    assert check_values(answers) == []
+    assert check_values(answers, extra=1) == [], "one token an answer may be counted on one side alone"
 
 
-def test_what_is_beyond_it_is_told_as_a_share_of_the_tokens() -> None:
+def test_the_difference_is_reported_as_a_share_of_the_tokens() -> None:
     answers = [([3, 1, 0], 2)] * 4
-    assert seen(answers, extra=4) == [pytest.approx(3 / 13)]
-    assert seen(answers, extra=-3) == [pytest.approx(2 / 6)]
+    assert check_values(answers, extra=4) == [pytest.approx(3 / 13)]
+    assert check_values(answers, extra=-3) == [pytest.approx(2 / 6)]
 
 
-def test_where_steps_are_not_known_only_a_list_that_emits_too_much_contradicts() -> None:
+def test_without_step_counts_only_a_list_that_emits_too_much_is_found() -> None:
     answers = [([3, 1, 0], 0)]
-    assert seen(answers, extra=5, steps=None) == [], "there may have been five steps without drafts"
-    assert seen(answers, extra=-4, steps=None) == [pytest.approx(3 / 3)]
-    assert seen(answers, extra=-4, steps=None, step_accepted=None) == []
+    assert check_values(answers, extra=5, steps=None) == [], "there may have been five steps without drafts"
+    assert check_values(answers, extra=-4, steps=None) == [pytest.approx(3 / 3)]
+    assert check_values(answers, extra=-4, steps=None, step_accepted=None) == []
 
 
-def test_a_point_whose_engine_lists_more_than_it_counts_is_doubted() -> None:
-    lies = columns(step_accepted=lambda _, row: row["step_accepted"] and [*row["step_accepted"][:-3], 3, 3, 3])
-    assert names(found(lies)) == [("AcceptanceIdentity", Severity.DOUBT)]
+def test_a_list_of_steps_with_more_tokens_than_counted_is_a_warning() -> None:
+    corruptions = replace_columns(
+        step_accepted=lambda _, row: row["step_accepted"] and [*row["step_accepted"][:-3], 3, 3, 3]
+    )
+    assert check_names(findings_of(corruptions)) == [("StepTokenMismatch", Severity.WARNING)]
 
 
 def _answer(accepted: list[int], undrafted: int, extra: int) -> dict[str, Any]:

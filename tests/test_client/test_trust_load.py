@@ -1,4 +1,4 @@
-"""A load that was not the one asked for, or not the same all the while, is found; chance is not."""
+"""A load that differs from the requested one, or changes during the point, is found; random variation is not."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import pytest
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.plan.plan import Point
-from specbench_testing.lies import OPEN, columns, found, names, watch
-from specbench_testing.records import Lies, World
+from specbench_testing.corrupted_records import OPEN, check_names, findings_of, replace_columns, replace_watch
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
-INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
+INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
 
-def test_an_open_loop_without_lies_has_no_findings() -> None:
-    for world in (OPEN, World(prompts=60, rate=(10,), repeats=1, turns=2)):
+def test_a_valid_open_loop_has_no_findings() -> None:
+    for world in (OPEN, SyntheticRun(prompts=60, rate=(10,), repeats=1, turns=2)):
         for arm in ("none", "ngram"):
-            assert found(Lies(), arm, world) == []
+            assert findings_of(Corruptions(), arm, world) == []
 
 
-def test_a_closed_loops_load_is_not_asked_of_an_open_one() -> None:
-    assert found(watch(reached_concurrency=0.5), world=OPEN) == []
+def test_reached_concurrency_is_not_checked_in_an_open_loop() -> None:
+    assert findings_of(replace_watch(reached_concurrency=0.5), world=OPEN) == []
 
 
 @pytest.mark.parametrize("reached", [2.0, 2.69])
 def test_a_load_that_was_not_reached_is_found(reached: float) -> None:
-    assert names(found(watch(reached_concurrency=reached))) == [("ConcurrencyNotReached", INVALID)]
-    assert found(watch(reached_concurrency=2.8)) == []
+    assert check_names(findings_of(replace_watch(reached_concurrency=reached))) == [("ConcurrencyNotReached", INVALID)]
+    assert findings_of(replace_watch(reached_concurrency=2.8)) == []
 
 
-def test_a_load_that_the_records_belie_is_found_without_a_watch() -> None:
+def test_a_load_that_was_not_reached_is_found_from_records_alone() -> None:
     def slow_client(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return frame.assign(last_token_ns=frame["sent_ns"] + (frame["last_token_ns"] - frame["sent_ns"]) // 2)
 
-    assert ("ConcurrencyNotReached", INVALID) in names(found(Lies(records=slow_client)))
+    assert ("ConcurrencyNotReached", INVALID) in check_names(findings_of(Corruptions(records=slow_client)))
 
 
-def loaded(arrival: dict[str, Any], rate: float | None = 10) -> World:
-    """An open loop with another process of arrivals."""
+def loaded(arrival: dict[str, Any], rate: float | None = 10) -> SyntheticRun:
+    """An open loop with the given arrival process."""
     load = {"slots": 64, "repeats": 1, "arrival": arrival} | ({"rate": [rate]} if rate else {})
-    return World(prompts=60, rate=(rate or 1,), repeats=1, edits={"spec.load": load})
+    return SyntheticRun(prompts=60, rate=(rate or 1,), repeats=1, edits={"spec.load": load})
 
 
 TRACE = {"process": "Trace", "uri": "trace.csv"}
@@ -61,61 +61,65 @@ TRACE = {"process": "Trace", "uri": "trace.csv"}
         (TRACE, 5.0, 1000, 0),
     ],
 )
-def test_a_rate_that_was_not_reached_is_found_beyond_what_chance_can_do(
+def test_a_rate_that_was_not_reached_is_found_beyond_chance(
     arrival: dict[str, Any], reached: float, steady_s: float, expected: int
 ) -> None:
-    lies = watch(reached_rate=reached, duration_s=steady_s, steady_share=1.0)
-    assert names(found(lies, world=loaded(arrival))) == [("RateNotReached", INVALID)] * expected
+    corruptions = replace_watch(reached_rate=reached, duration_s=steady_s, steady_share=1.0)
+    assert check_names(findings_of(corruptions, world=loaded(arrival))) == [("RateNotReached", INVALID)] * expected
 
 
-def test_a_rate_is_asked_of_no_closed_loop() -> None:
-    assert found(watch(reached_rate=0.1)) == []
+def test_the_rate_is_not_checked_in_a_closed_loop() -> None:
+    assert findings_of(replace_watch(reached_rate=0.1)) == []
 
 
-def growing(growth: float, **values: Any) -> Lies:
-    return watch(in_flight_growth=growth, reached_rate=10, duration_s=1000, steady_share=1.0, **values)
+def growing(growth: float, **values: Any) -> Corruptions:
+    return replace_watch(in_flight_growth=growth, reached_rate=10, duration_s=1000, steady_share=1.0, **values)
 
 
 def test_an_engine_that_cannot_keep_up_with_the_arrivals_is_found() -> None:
-    assert names(found(growing(1.6, reached_concurrency=20.0), world=OPEN)) == [("Overloaded", INVALID)]
-    assert found(growing(1.4, reached_concurrency=20.0), world=OPEN) == []
-    assert found(growing(3.0, reached_concurrency=7.0), world=OPEN) == [], "two requests where there was one"
-    assert found(growing(3.0, reached_concurrency=3.0)) == [], "a closed loop has no queue of its own"
+    assert check_names(findings_of(growing(1.6, reached_concurrency=20.0), world=OPEN)) == [("Overloaded", INVALID)]
+    assert findings_of(growing(1.4, reached_concurrency=20.0), world=OPEN) == []
+    assert findings_of(growing(3.0, reached_concurrency=7.0), world=OPEN) == [], "two requests where there was one"
+    assert findings_of(growing(3.0, reached_concurrency=3.0)) == [], "a closed loop has no queue of its own"
 
 
-def test_a_short_point_in_which_the_queue_happened_to_grow_is_no_overload() -> None:
+def test_random_queue_growth_in_a_short_point_is_not_overload() -> None:
     seen = {"reached_concurrency": 20.0, "reached_rate": 10, "steady_share": 1.0}
-    assert found(watch(in_flight_growth=2.0, duration_s=10, **seen), world=OPEN) == []
-    assert names(found(watch(in_flight_growth=3.0, duration_s=10, **seen), world=OPEN)) == [("Overloaded", INVALID)]
+    assert findings_of(replace_watch(in_flight_growth=2.0, duration_s=10, **seen), world=OPEN) == []
+    assert check_names(findings_of(replace_watch(in_flight_growth=3.0, duration_s=10, **seen), world=OPEN)) == [
+        ("Overloaded", INVALID)
+    ]
 
 
-def test_a_trace_that_rises_by_itself_is_only_doubted() -> None:
+def test_a_growing_trace_is_only_a_warning() -> None:
     world = loaded(TRACE)
-    assert names(found(growing(2.0, reached_concurrency=20.0), world=world)) == [("Overloaded", DOUBT)]
+    assert check_names(findings_of(growing(2.0, reached_concurrency=20.0), world=world)) == [("Overloaded", WARNING)]
 
 
 def test_a_point_without_a_steady_state_is_found() -> None:
-    few = World(prompts=6, concurrency=(3,), repeats=1)
-    assert names(found(Lies(), world=few)) == [("NoSteadyState", INVALID)]
-    lies = columns(phase=lambda index, _: "ramp" if index < 20 else "drain")
-    assert ("NoSteadyState", INVALID) in names(found(lies))
+    few = SyntheticRun(prompts=6, concurrency=(3,), repeats=1)
+    assert check_names(findings_of(Corruptions(), world=few)) == [("NoSteadyState", INVALID)]
+    corruptions = replace_columns(phase=lambda index, _: "ramp" if index < 20 else "drain")
+    assert ("NoSteadyState", INVALID) in check_names(findings_of(corruptions))
 
 
 def test_an_open_loop_needs_as_many_steady_requests_as_were_in_flight() -> None:
-    assert names(found(watch(reached_concurrency=500.0), world=OPEN)) == [("NoSteadyState", INVALID)]
-    none = columns(phase=lambda _, row: "ramp" if row["phase"] == "steady" else row["phase"])
-    assert "more arrived than the engine could do" in found(none, world=OPEN)[0].message
+    assert check_names(findings_of(replace_watch(reached_concurrency=500.0), world=OPEN)) == [
+        ("NoSteadyState", INVALID)
+    ]
+    none = replace_columns(phase=lambda _, row: "ramp" if row["phase"] == "steady" else row["phase"])
+    assert "more requests arrived than the engine can serve" in findings_of(none, world=OPEN)[0].message
 
 
-@pytest.mark.parametrize(("steady", "expected"), [(False, [("WarmupNotSteady", DOUBT)]), (True, []), (None, [])])
-def test_a_warm_up_that_did_not_become_steady_is_doubted(
+@pytest.mark.parametrize(("steady", "expected"), [(False, [("WarmupNotSteady", WARNING)]), (True, []), (None, [])])
+def test_a_warm_up_that_did_not_become_steady_is_a_warning(
     steady: bool | None, expected: list[tuple[str, Severity]]
 ) -> None:
-    assert names(found(watch(warmup_steady=steady, warmup_requests=32))) == expected
+    assert check_names(findings_of(replace_watch(warmup_steady=steady, warmup_requests=32))) == expected
 
 
-def slowed(factor: float, *, later: float = 0.5) -> Lies:
-    """From so far on in the point, answers flow at another pace."""
+def slowed(factor: float, *, later: float = 0.5) -> Corruptions:
+    """From the share `later` of the point on, answers are slower by `factor`."""
 
     def edit(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         rows = frame.copy()
@@ -124,36 +128,36 @@ def slowed(factor: float, *, later: float = 0.5) -> Lies:
         rows.loc[late, "last_token_ns"] = rows["first_token_ns"] + (flow * factor).astype("int64")
         return rows
 
-    return Lies(records=edit, watch=lambda _, seen: seen.model_copy(update={"reached_concurrency": 3.0}))
+    return Corruptions(records=edit, watch=lambda _, seen: seen.model_copy(update={"reached_concurrency": 3.0}))
 
 
-LONGER = World(prompts=60, concurrency=(3,), repeats=1)
+LONGER = SyntheticRun(prompts=60, concurrency=(3,), repeats=1)
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram"])
 @pytest.mark.parametrize("factor", [1.2, 0.8])
-def test_an_engine_that_changes_its_pace_within_a_point_is_doubted(factor: float, arm: str) -> None:
-    findings = found(slowed(factor), arm, LONGER)
-    assert names(findings) == [("Drift", DOUBT)]
+def test_an_engine_that_changes_speed_within_a_point_is_a_warning(factor: float, arm: str) -> None:
+    findings = findings_of(slowed(factor), arm, LONGER)
+    assert check_names(findings) == [("StepTimeDrift", WARNING)]
     assert "time per decode step" in findings[0].message
 
 
 @pytest.mark.parametrize("factor", [1.05, 0.95])
-def test_a_machine_that_moves_a_little_is_not_doubted(factor: float) -> None:
-    assert found(slowed(factor), world=LONGER) == []
+def test_a_small_change_of_speed_is_not_reported(factor: float) -> None:
+    assert findings_of(slowed(factor), world=LONGER) == []
 
 
-def test_a_pace_is_judged_by_tokens_where_steps_are_not_told() -> None:
+def test_drift_is_measured_by_tokens_if_steps_are_not_reported() -> None:
     def untold(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         return slowed(1.3).records(point, frame).assign(steps=None, draft_steps=None, step_accepted=None)
 
-    findings = found(Lies(records=untold, watch=slowed(1.3).watch), "none", LONGER)
-    assert names(findings) == [("Drift", DOUBT)]
+    findings = findings_of(Corruptions(records=untold, watch=slowed(1.3).watch), "none", LONGER)
+    assert check_names(findings) == [("StepTimeDrift", WARNING)]
     assert "time per output token" in findings[0].message
 
 
-def test_categories_that_stand_one_after_the_other_in_the_file_are_no_drift() -> None:
-    """Their acceptance differs, and with it the time per token; nothing is said of the machine."""
+def test_a_file_sorted_by_category_is_not_drift() -> None:
+    """The categories' acceptance differs, and with it the time per token, but not the machine."""
 
     def sorted_file(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
         early = frame["sent_ns"].rank(pct=True) < 0.5
@@ -162,31 +166,35 @@ def test_categories_that_stand_one_after_the_other_in_the_file_are_no_drift() ->
         category = np.where(early, "code", "chat")
         return frame.assign(category=category, last_token_ns=frame["first_token_ns"] + flow, **told)
 
-    lies = Lies(records=sorted_file, watch=slowed(1).watch)
-    assert found(lies, world=LONGER) == []
+    corruptions = Corruptions(records=sorted_file, watch=slowed(1).watch)
+    assert findings_of(corruptions, world=LONGER) == []
 
 
-def test_an_open_loop_is_judged_only_where_as_many_requests_were_in_flight() -> None:
-    many = World(prompts=120, rate=(10,), repeats=1)
-    assert names(found(slowed(1.3), world=many)) == [("Drift", DOUBT)]
+def test_drift_in_an_open_loop_requires_a_level_number_in_flight() -> None:
+    many = SyntheticRun(prompts=120, rate=(10,), repeats=1)
+    assert check_names(findings_of(slowed(1.3), world=many)) == [("StepTimeDrift", WARNING)]
     for growth in (1.3, 0.8, None):
-        busy = watch(in_flight_growth=growth)
-        assert found(Lies(records=slowed(1.3).records, watch=busy.watch), world=many) == []
+        busy = replace_watch(in_flight_growth=growth)
+        assert findings_of(Corruptions(records=slowed(1.3).records, watch=busy.watch), world=many) == []
 
 
-def test_a_third_that_is_less_than_a_turn_of_the_streams_may_change_as_an_open_loop_may() -> None:
+def test_few_requests_per_stream_have_the_tolerance_of_an_open_loop() -> None:
     """Its requests had the same others beside them. Of 60 prompts about thirty are steady on 16 streams."""
 
     def of(factor: float, streams: int) -> list[tuple[str, object]]:
-        lies = Lies(records=slowed(factor).records, watch=watch(reached_concurrency=float(streams)).watch)
-        return list(names(found(lies, "none", World(prompts=60, concurrency=(streams,), repeats=1))))
+        corruptions = Corruptions(
+            records=slowed(factor).records, watch=replace_watch(reached_concurrency=float(streams)).watch
+        )
+        return list(
+            check_names(findings_of(corruptions, "none", SyntheticRun(prompts=60, concurrency=(streams,), repeats=1)))
+        )
 
-    assert of(1.15, 3) == [("Drift", DOUBT)]
+    assert of(1.15, 3) == [("StepTimeDrift", WARNING)]
     assert of(1.15, 16) == []
-    assert of(1.4, 16) == [("Drift", DOUBT)]
+    assert of(1.4, 16) == [("StepTimeDrift", WARNING)]
 
 
-def test_a_handful_of_requests_shows_no_drift() -> None:
-    few = World(prompts=18, concurrency=(1,), repeats=1)
+def test_few_requests_are_not_checked_for_drift() -> None:
+    few = SyntheticRun(prompts=18, concurrency=(1,), repeats=1)
     calm = slowed(1.5).records
-    assert found(Lies(records=calm, watch=watch(reached_concurrency=1.0).watch), world=few) == []
+    assert findings_of(Corruptions(records=calm, watch=replace_watch(reached_concurrency=1.0).watch), world=few) == []

@@ -1,4 +1,4 @@
-"""Each lie of a single point is put into honest records, and found; beside it stands the honest twin that is not."""
+"""Each problem of a single point is added to valid records and found; a valid variant of it is not reported."""
 
 from __future__ import annotations
 
@@ -8,175 +8,200 @@ import numpy as np
 import pytest
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.outcome.summary import Counters, SelfWatch
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
-from specbench_testing.lies import TALKS, WORLD, columns, counters, found, names, untold, watch
-from specbench_testing.records import Lies, World
+from specbench_testing.corrupted_records import (
+    TALKS,
+    WORLD,
+    check_names,
+    findings_of,
+    replace_columns,
+    replace_counters,
+    replace_watch,
+    without_counters,
+)
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun
 
-INVALID, DOUBT, NOTE = Severity.INVALID, Severity.DOUBT, Severity.NOTE
+INVALID, WARNING, INFO = Severity.INVALID, Severity.WARNING, Severity.INFO
 
 
-def test_a_finding_names_its_point_and_carries_its_number() -> None:
+def test_a_finding_names_its_point_and_contains_its_value() -> None:
     point = WORLD.plan.points[1]
-    finding = found(watch(cpu_share=0.95))[0]
+    finding = findings_of(replace_watch(cpu_share=0.95))[0]
     assert (finding.arm, finding.workload, finding.load, finding.point) == ("ngram", "chat", "3", point.hash)
     assert (finding.value, finding.threshold) == (0.95, 0.8)
 
 
 def test_a_drafter_that_never_drafts_is_found() -> None:
     idle = {"draft_steps": 0, "drafted_tokens": 0, "accepted_tokens": 0}
-    nothing = columns(**idle, step_accepted=None, steps=lambda _, row: row["output_tokens"] - 1)
-    lies = Lies(records=nothing.records, counters=lambda _, told: told.model_copy(update=idle))
-    assert names(found(lies)) == [("NeverDrafted", INVALID)]
+    nothing = replace_columns(**idle, step_accepted=None, steps=lambda _, row: row["output_tokens"] - 1)
+    corruptions = Corruptions(records=nothing.records, counters=lambda _, told: told.model_copy(update=idle))
+    assert check_names(findings_of(corruptions)) == [("NeverDrafted", INVALID)]
 
 
-def test_counters_alone_can_tell_that_it_never_drafts() -> None:
-    hidden = columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
-    lies = Lies(records=hidden.records, counters=lambda _, told: told.model_copy(update={"drafted_tokens": 0}))
-    assert names(found(lies)) == [("NeverDrafted", INVALID)]
-    assert found(hidden) == [], "the counters know of drafts"
+def test_counters_alone_show_that_a_drafter_never_drafts() -> None:
+    hidden = replace_columns(drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+    corruptions = Corruptions(
+        records=hidden.records, counters=lambda _, told: told.model_copy(update={"drafted_tokens": 0})
+    )
+    assert check_names(findings_of(corruptions)) == [("NeverDrafted", INVALID)]
+    assert findings_of(hidden) == [], "the counters know of drafts"
 
 
-def test_an_engine_that_tells_nothing_leaves_a_doubt() -> None:
-    hidden = columns(draft_steps=None, drafted_tokens=None, accepted_tokens=None, step_accepted=None)
-    assert names(found(Lies(records=hidden.records, counters=untold))) == [("NeverDrafted", DOUBT)]
+def test_an_engine_that_reports_no_drafting_is_a_warning() -> None:
+    hidden = replace_columns(draft_steps=None, drafted_tokens=None, accepted_tokens=None, step_accepted=None)
+    assert check_names(findings_of(Corruptions(records=hidden.records, counters=without_counters))) == [
+        ("NeverDrafted", WARNING)
+    ]
 
 
-def test_steps_that_verified_drafts_prove_it_alive_and_none_of_them_dead() -> None:
-    """SGLang's drafts under a varying length: verifications are told, drafted tokens are not."""
-    hidden = columns(drafted_tokens=None, step_accepted=None, acceptance_source="per_request")
-    assert found(Lies(records=hidden.records, counters=untold)) == []
-    none = columns(drafted_tokens=None, step_accepted=None, draft_steps=0, acceptance_source="per_request")
-    assert ("NeverDrafted", INVALID) in names(found(Lies(records=none.records, counters=untold)))
+def test_draft_steps_prove_drafting_and_zero_draft_steps_its_absence() -> None:
+    """SGLang with variable draft lengths reports draft steps but no draft tokens."""
+    hidden = replace_columns(drafted_tokens=None, step_accepted=None, acceptance_source="per_request")
+    assert findings_of(Corruptions(records=hidden.records, counters=without_counters)) == []
+    none = replace_columns(drafted_tokens=None, step_accepted=None, draft_steps=0, acceptance_source="per_request")
+    assert ("NeverDrafted", INVALID) in check_names(
+        findings_of(Corruptions(records=none.records, counters=without_counters))
+    )
 
 
 @pytest.mark.parametrize(("source", "doubted"), [("per_request", False), ("chunks", True)])
-def test_an_accepted_draft_was_drafted_where_the_engine_says_so(source: str, doubted: bool) -> None:
-    """TensorRT-LLM: tokens an iteration are told, drafts and their steps are not. Chunks alone may be an interval."""
-    hidden = columns(drafted_tokens=None, draft_steps=None, step_accepted=None, acceptance_source=source)
-    wanted = [("NeverDrafted", DOUBT)] if doubted else []
-    assert names(found(Lies(records=hidden.records, counters=untold))) == wanted
+def test_accepted_tokens_prove_drafting_only_if_the_engine_reports_them(source: str, doubted: bool) -> None:
+    """TensorRT-LLM reports tokens per iteration, but no drafts; acceptance from chunks may be a stream interval."""
+    hidden = replace_columns(drafted_tokens=None, draft_steps=None, step_accepted=None, acceptance_source=source)
+    wanted = [("NeverDrafted", WARNING)] if doubted else []
+    assert check_names(findings_of(Corruptions(records=hidden.records, counters=without_counters))) == wanted
 
 
-def test_requests_that_drafted_nothing_and_leave_their_counts_out_are_no_lie() -> None:
-    some = columns(drafted_tokens=lambda index, row: None if index % 2 else row["drafted_tokens"])
-    assert found(Lies(records=some.records, counters=untold)) == []
+def test_requests_without_draft_counts_are_not_reported() -> None:
+    some = replace_columns(drafted_tokens=lambda index, row: None if index % 2 else row["drafted_tokens"])
+    assert findings_of(Corruptions(records=some.records, counters=without_counters)) == []
 
 
-def test_usage_that_counts_more_than_was_sent_is_found() -> None:
-    lies = columns(output_tokens=lambda _, row: row["output_tokens"] + 3)
-    assert names(found(lies)) == [("TokenCountMismatch", INVALID)] * 2, "against the chunks and against the counters"
-    assert names(found(Lies(records=lies.records, counters=untold))) == [("TokenCountMismatch", INVALID)]
+def test_usage_with_more_tokens_than_were_sent_is_found() -> None:
+    corruptions = replace_columns(output_tokens=lambda _, row: row["output_tokens"] + 3)
+    assert check_names(findings_of(corruptions)) == [("TokenCountMismatch", INVALID)] * 2, (
+        "against the chunks and against the counters"
+    )
+    assert check_names(findings_of(Corruptions(records=corruptions.records, counters=without_counters))) == [
+        ("TokenCountMismatch", INVALID)
+    ]
 
 
-LONG = World(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
-SHORT = World(prompts=24, concurrency=(3,), repeats=1, tokens=(3, 6))
+LONG = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(400, 500))
+SHORT = SyntheticRun(prompts=24, concurrency=(3,), repeats=1, tokens=(3, 6))
 
 
-def one_less(*reasons: str) -> Lies:
-    """The chunks tell one token less than the usage, in the answers that ended so."""
-    return columns(output_tokens_client=lambda _, row: row["output_tokens"] - (row["finish_reason"] in reasons))
+def one_less(*reasons: str) -> Corruptions:
+    """The chunks contain one token less than the usage in answers with these finish reasons."""
+    return replace_columns(output_tokens_client=lambda _, row: row["output_tokens"] - (row["finish_reason"] in reasons))
 
 
-@pytest.mark.parametrize(("world", "severity"), [(LONG, NOTE), (WORLD, DOUBT), (SHORT, DOUBT)])
-def test_an_end_token_that_only_one_side_counts_is_seen_by_what_it_comes_to(world: World, severity: Severity) -> None:
-    assert names(found(one_less("stop"), world=world)) == [("TokenCountMismatch", severity)]
+@pytest.mark.parametrize(("world", "severity"), [(LONG, INFO), (WORLD, WARNING), (SHORT, WARNING)])
+def test_end_tokens_counted_by_one_side_are_judged_by_their_sum(world: SyntheticRun, severity: Severity) -> None:
+    assert check_names(findings_of(one_less("stop"), world=world)) == [("TokenCountMismatch", severity)]
 
 
-def test_an_answer_that_was_cut_has_no_end_token_that_could_explain_a_difference() -> None:
-    cut = columns(finish_reason="length").records
-    lies = Lies(records=lambda point, frame: one_less("length").records(point, cut(point, frame)))
-    assert ("TokenCountMismatch", INVALID) in names(found(lies))
+def test_an_answer_cut_at_its_length_has_no_end_token() -> None:
+    cut = replace_columns(finish_reason="length").records
+    corruptions = Corruptions(records=lambda point, frame: one_less("length").records(point, cut(point, frame)))
+    assert ("TokenCountMismatch", INVALID) in check_names(findings_of(corruptions))
 
 
-@pytest.mark.parametrize(("share", "severity"), [(1.0, DOUBT), (1.4, INVALID)])
-def test_a_counter_may_lack_end_tokens_and_is_doubted_where_they_are_many(share: float, severity: Severity) -> None:
-    def without_ends(_: Point, told: Counters) -> Counters:
+@pytest.mark.parametrize(("share", "severity"), [(1.0, WARNING), (1.4, INVALID)])
+def test_a_counter_without_end_tokens_is_a_warning_if_they_are_many(share: float, severity: Severity) -> None:
+    def without_ends(_: Point, told: CounterDeltas) -> CounterDeltas:
         return told.model_copy(update={"output_tokens": (told.output_tokens or 0) - int(share * 24)})
 
-    stopped = columns(finish_reason="stop").records
-    assert names(found(Lies(records=stopped, counters=without_ends), world=SHORT)) == [("TokenCountMismatch", severity)]
+    stopped = replace_columns(finish_reason="stop").records
+    assert check_names(findings_of(Corruptions(records=stopped, counters=without_ends), world=SHORT)) == [
+        ("TokenCountMismatch", severity)
+    ]
 
 
 def test_a_counter_that_lacks_tokens_is_found() -> None:
-    assert names(found(counters(output_tokens=900))) == [("TokenCountMismatch", INVALID)]
+    assert check_names(findings_of(replace_counters(output_tokens=900))) == [("TokenCountMismatch", INVALID)]
 
 
-def test_a_missing_client_count_is_not_held_against_the_engine() -> None:
-    assert found(columns(output_tokens_client=None, chunk_tokens=None)) == []
+def test_a_missing_client_count_is_not_reported() -> None:
+    assert findings_of(replace_columns(output_tokens_client=None, chunk_tokens=None)) == []
 
 
 def test_prompts_from_a_cache_are_found_in_records_and_in_counters() -> None:
-    assert names(found(columns(cached_tokens=90))) == [("PromptCacheHit", INVALID)]
-    hidden = columns(cached_tokens=None)
-    lies = Lies(records=hidden.records, counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000}))
-    assert names(found(lies)) == [("PromptCacheHit", INVALID)]
+    assert check_names(findings_of(replace_columns(cached_tokens=90))) == [("PromptCacheHit", INVALID)]
+    hidden = replace_columns(cached_tokens=None)
+    corruptions = Corruptions(
+        records=hidden.records, counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000})
+    )
+    assert check_names(findings_of(corruptions)) == [("PromptCacheHit", INVALID)]
 
 
-def test_a_start_token_that_is_kept_and_a_history_that_is_reused_are_no_lies() -> None:
-    assert found(columns(cached_tokens=1)) == []
-    reused = columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0)
-    assert found(reused, world=TALKS) == []
-    hidden = Lies(
-        records=columns(cached_tokens=None).records,
+def test_cached_start_tokens_and_history_are_not_reported() -> None:
+    assert findings_of(replace_columns(cached_tokens=1)) == []
+    reused = replace_columns(cached_tokens=lambda _, row: 80 if row["turn"] else 0)
+    assert findings_of(reused, world=TALKS) == []
+    hidden = Corruptions(
+        records=replace_columns(cached_tokens=None).records,
         counters=lambda _, told: told.model_copy(update={"cached_tokens": 2000}),
     )
-    assert found(hidden, world=TALKS) == [], "counters cannot tell first turns from later ones"
+    assert findings_of(hidden, world=TALKS) == [], "counters cannot tell first turns from later ones"
 
 
 def test_failed_requests_are_found_and_named_by_class() -> None:
-    lies = columns(error_class=lambda index, _: "http_5xx" if index % 8 == 7 else None)
-    assert names(found(lies)) == [("RequestsFailed", INVALID)]
-    assert "3 of 24 requests failed (3 http_5xx)" in found(lies)[0].message
+    corruptions = replace_columns(error_class=lambda index, _: "http_5xx" if index % 8 == 7 else None)
+    assert check_names(findings_of(corruptions)) == [("RequestsFailed", INVALID)]
+    assert "3 of 24 requests failed (3 http_5xx)" in findings_of(corruptions)[0].message
 
 
-def test_one_failure_among_hundreds_is_a_note() -> None:
-    many = World(prompts=150, concurrency=(1,), repeats=1, tokens=(5, 9))
-    lies = columns(error_class=lambda index, _: "reset" if index == 20 else None)
-    assert names(found(lies, world=many)) == [("RequestsFailed", NOTE)]
+def test_one_failure_among_hundreds_is_info() -> None:
+    many = SyntheticRun(prompts=150, concurrency=(1,), repeats=1, tokens=(5, 9))
+    corruptions = replace_columns(error_class=lambda index, _: "reset" if index == 20 else None)
+    assert check_names(findings_of(corruptions, world=many)) == [("RequestsFailed", INFO)]
 
 
 def test_turns_skipped_after_an_error_count_once_with_it() -> None:
-    lies = columns(
+    corruptions = replace_columns(
         error_class=lambda index, row: None if index < 40 else ("skipped_after_error" if row["turn"] else "timeout")
     )
-    findings = found(lies, world=TALKS)
-    assert names(findings) == [("RequestsFailed", INVALID)]
-    assert findings[0].message == "5 of 43 requests failed (5 timeout), and 5 later turns were not asked"
+    findings = findings_of(corruptions, world=TALKS)
+    assert check_names(findings) == [("RequestsFailed", INVALID)]
+    assert findings[0].message == "5 of 43 requests failed (5 timeout), and 5 later turns were not sent"
 
 
 def test_an_engine_that_restarted_is_found_and_its_counters_are_not_used() -> None:
-    assert names(found(counters(restarted=True, output_tokens=5))) == [("EngineRestarted", INVALID)]
+    assert check_names(findings_of(replace_counters(restarted=True, output_tokens=5))) == [("EngineRestarted", INVALID)]
 
 
 def test_foreign_traffic_is_found() -> None:
-    assert names(found(counters(output_tokens=5000))) == [("ForeignTraffic", INVALID)]
+    assert check_names(findings_of(replace_counters(output_tokens=5000))) == [("ForeignTraffic", INVALID)]
 
 
 def test_tokens_of_our_own_failed_requests_are_not_foreign() -> None:
-    broken = columns(
+    broken = replace_columns(
         error_class=lambda index, _: "reset" if index == 10 else None,
         output_tokens=lambda index, row: None if index == 10 else row["output_tokens"],
     )
-    assert names(found(broken)) == [("RequestsFailed", INVALID)]
+    assert check_names(findings_of(broken)) == [("RequestsFailed", INVALID)]
 
 
-def test_an_engine_without_counters_is_not_suspected() -> None:
-    assert found(Lies(counters=untold)) == []
-    assert found(Lies(counters=lambda _, told: Counters(drafted_tokens=told.drafted_tokens))) == []
-    assert found(Lies(watch=lambda *_: SelfWatch())) == []
+def test_an_engine_without_counters_is_not_reported() -> None:
+    assert findings_of(Corruptions(counters=without_counters)) == []
+    assert findings_of(Corruptions(counters=lambda _, told: CounterDeltas(drafted_tokens=told.drafted_tokens))) == []
+    assert findings_of(Corruptions(watch=lambda *_: ClientHealth())) == []
 
 
-EDITS: list[Callable[[], Lies]] = [
-    lambda: columns(input_tokens=None, cached_tokens=None),
-    lambda: columns(steps=None, draft_steps=None, step_accepted=None),
-    lambda: columns(chunk_ns=None, chunk_tokens=None),
-    lambda: columns(category=None, finish_reason=None, output_sha256=None),
-    lambda: columns(step_accepted=lambda _, row: np.array(row["step_accepted"]) if row["step_accepted"] else None),
-    lambda: columns(error_class=float("nan"), error=float("nan")),
+EDITS: list[Callable[[], Corruptions]] = [
+    lambda: replace_columns(input_tokens=None, cached_tokens=None),
+    lambda: replace_columns(steps=None, draft_steps=None, step_accepted=None),
+    lambda: replace_columns(chunk_ns=None, chunk_tokens=None),
+    lambda: replace_columns(category=None, finish_reason=None, output_sha256=None),
+    lambda: replace_columns(
+        step_accepted=lambda _, row: np.array(row["step_accepted"]) if row["step_accepted"] else None
+    ),
+    lambda: replace_columns(error_class=float("nan"), error=float("nan")),
 ]
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_what_an_engine_does_not_tell_raises_no_finding(edit: Callable[[], Lies]) -> None:
-    assert found(edit()) == []
+def test_missing_data_raises_no_finding(edit: Callable[[], Corruptions]) -> None:
+    assert findings_of(edit()) == []

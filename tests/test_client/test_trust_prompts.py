@@ -1,4 +1,4 @@
-"""What is wrong with the prompts themselves: random words, rows that are missing, answers of another length."""
+"""Checks on the prompts: random words, missing rows, unexpected answer lengths."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from specbench_api.outcome.coverage import CategoryCoverage, Coverage, Recorded, WordOrder
 from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage, RequestLogStats, WordOrderTest
 from specbench_api.plan.plan import Point
 from specbench_client.drive.conclude import conclude
 from specbench_client.drive.group import drive_group
 from specbench_client.drive.options import DriveOptions
-from specbench_client.report.coverage import coverage_rows, told
 from specbench_client.report.html import render_html
-from specbench_client.report.tables import markdown
+from specbench_client.report.text.cells import markdown
+from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.drafters import Method, drafter
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
 from specbench_client.store.folder import FolderStore
 from specbench_client.workload.prompts import load_prompts
-from specbench_testing.driving import plan_of, simulator
-from specbench_testing.records import Lies, World, run_of_world
+from specbench_testing.simulated_groups import plan_of, simulator
+from specbench_testing.synthetic_records import Corruptions, SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
-DOUBT, NOTE = Severity.DOUBT, Severity.NOTE
-REASON = "placeholder: its licence does not let the text be passed on"
+WARNING, INFO = Severity.WARNING, Severity.INFO
+REASON = "placeholder: the licence does not allow redistribution of the text"
 
 
-def world(dataset: dict[str, Any], **given: Any) -> World:
-    return World(prompts=20, edits={"spec.workloads[0].dataset": dataset}, **given)
+def world(dataset: dict[str, Any], **given: Any) -> SyntheticRun:
+    return SyntheticRun(prompts=20, edits={"spec.workloads[0].dataset": dataset}, **given)
 
 
-def covered(asked: int, missing: int, lost: str | None = None) -> Coverage:
-    """`lost`: a category of which nothing is left."""
-    gone = [CategoryCoverage(category=lost, asked=1, used=0, turns=0, left_out={REASON: 1})] if lost else []
+def covered(asked: int, missing: int, lost: str | None = None) -> PromptCoverage:
+    """Coverage in which no row is left of the category `lost`."""
+    gone = [CategoryCoverage(category=lost, requested=1, used=0, turns=0, unusable={REASON: 1})] if lost else []
     used = asked - missing
-    return Coverage(
+    return PromptCoverage(
         source="speed-bench",
         config="qualitative",
         licence="theirs",
         rows=asked,
-        asked=asked,
+        requested=asked,
         used=used,
         turns=used,
-        left_out={REASON: missing} if missing else {},
-        by_category=[CategoryCoverage(category="code", asked=asked, used=used, turns=used), *gone],
+        unusable={REASON: missing} if missing else {},
+        by_category=[CategoryCoverage(category="code", requested=asked, used=used, turns=used), *gone],
     )
 
 
@@ -58,17 +58,17 @@ def covered(asked: int, missing: int, lost: str | None = None) -> Coverage:
 RANDOM = {"source": "random", "allowRandom": True, "count": 20}
 
 
-def test_random_words_make_a_run_untrustworthy_whatever_else_is_well() -> None:
+def test_random_words_make_a_run_untrustworthy() -> None:
     summary = run_of_world(world(RANDOM))
 
     assert [(each.check, each.severity, each.workload) for each in summary.findings] == [
-        ("RandomPrompts", DOUBT, "chat")
+        ("RandomPrompts", WARNING, "chat")
     ]
     assert not summary.trustworthy
-    assert "not trustworthy (RandomPrompts)" in summary.verdict
+    assert "Not trustworthy: RandomPrompts (see findings)." in summary.headline
 
 
-def test_a_mix_with_random_words_is_told_with_their_share() -> None:
+def test_a_mix_with_random_words_is_reported_with_their_share() -> None:
     members = [
         {"name": "code", "weight": 3, "source": "gsm8k"},
         {"name": "noise", "weight": 1, **RANDOM},
@@ -79,16 +79,17 @@ def test_a_mix_with_random_words_is_told_with_their_share() -> None:
     assert finding.message.startswith("25% of the prompts of workload 'chat' are random words")
 
 
-RANDOM_ORDER, REAL_ORDER = (WordOrder(pairs=8000, repeated=share, shuffled=0.05) for share in (0.052, 0.17))
+RANDOM_ORDER, REAL_ORDER = (WordOrderTest(pairs=8000, repeated=share, shuffled=0.05) for share in (0.052, 0.17))
 
 
-def ordered(whole: WordOrder | None, **by_category: WordOrder | None) -> Coverage:
-    """100 prompts, with what their words told."""
+def ordered(whole: WordOrderTest | None, **by_category: WordOrderTest | None) -> PromptCoverage:
+    """Coverage of 100 prompts with the given results of the word-order test."""
     counted = [
-        CategoryCoverage(category=name, asked=50, used=50, turns=50, order=order) for name, order in by_category.items()
+        CategoryCoverage(category=name, requested=50, used=50, turns=50, order=order)
+        for name, order in by_category.items()
     ]
-    return Coverage(
-        source="jsonl", rows=100, asked=100, used=100, turns=100, left_out={}, by_category=counted, order=whole
+    return PromptCoverage(
+        source="jsonl", rows=100, requested=100, used=100, turns=100, unusable={}, by_category=counted, order=whole
     )
 
 
@@ -101,15 +102,15 @@ def ordered(whole: WordOrder | None, **by_category: WordOrder | None) -> Coverag
         (ordered(None), None),
     ],
 )
-def test_random_words_in_a_file_of_ones_own_are_doubted(coverage: Coverage, whose: str | None) -> None:
-    found = run_of_world(World(prompts=20), Lies(coverage={"chat": coverage})).findings
+def test_random_words_in_a_users_file_are_a_warning(coverage: PromptCoverage, whose: str | None) -> None:
+    found = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage})).findings
 
-    assert [(each.check, each.severity) for each in found] == ([("RandomPrompts", DOUBT)] if whose else [])
-    assert all(f"the words of {whose} stand in random order: 5.2% of the pairs" in each.message for each in found)
+    assert [(each.check, each.severity) for each in found] == ([("RandomPrompts", WARNING)] if whose else [])
+    assert all(f"the words of {whose} are in random order: 5.2% of the pairs" in each.message for each in found)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_random_words_are_found_from_the_file_to_the_verdict(mixed: bool, tmp_path: Path) -> None:
+def test_random_words_in_a_file_are_found_end_to_end(mixed: bool, tmp_path: Path) -> None:
     draw, file = Random(1), tmp_path / "prompts.jsonl"
     texts = [
         " ".join(draw.choices([f"word{'abcdefgh'[n % 8]}{chr(97 + n // 8)}" for n in range(200)], k=300))
@@ -122,7 +123,7 @@ def test_random_words_are_found_from_the_file_to_the_verdict(mixed: bool, tmp_pa
     coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
     assert coverage is not None
 
-    assert [each.check for each in run_of_world(wanted, Lies(coverage={"chat": coverage})).findings] == [
+    assert [each.check for each in run_of_world(wanted, Corruptions(coverage={"chat": coverage})).findings] == [
         "RandomPrompts"
     ]
 
@@ -131,7 +132,7 @@ def test_random_words_are_found_from_the_file_to_the_verdict(mixed: bool, tmp_pa
     ("source", "name"),
     [("spec-bench", "spec_bench_question.jsonl"), ("gsm8k", "gsm8k_test.jsonl"), ("humaneval", "HumanEval.jsonl.gz")],
 )
-def test_the_published_sets_stand_in_order(source: str, name: str, tmp_path: Path) -> None:
+def test_published_datasets_are_not_in_random_order(source: str, name: str, tmp_path: Path) -> None:
     file = Path(__file__).resolve().parents[3] / "shared" / "data" / name
     if not file.exists():
         pytest.skip(f"{name} is not here")
@@ -139,19 +140,19 @@ def test_the_published_sets_stand_in_order(source: str, name: str, tmp_path: Pat
     coverage = load_prompts(wanted.plan.workloads[0].dataset, tmp_path).coverage
     assert coverage is not None
     assert coverage.order is not None, "they are long enough to be judged"
-    assert run_of_world(wanted, Lies(coverage={"chat": coverage})).findings == []
+    assert run_of_world(wanted, Corruptions(coverage={"chat": coverage})).findings == []
 
 
 # -- short answers, other prompts, one stream --------------------------------------------------------------------------
 
 
-def test_short_answers_are_noted_with_the_share_of_the_first_token() -> None:
-    (finding,) = run_of_world(World(prompts=20, tokens=(20, 40))).findings
+def test_short_answers_are_info_with_the_share_of_ttft() -> None:
+    (finding,) = run_of_world(SyntheticRun(prompts=20, tokens=(20, 40))).findings
 
-    assert (finding.check, finding.severity, finding.workload) == ("ShortAnswers", NOTE, "chat")
+    assert (finding.check, finding.severity, finding.workload) == ("ShortAnswers", INFO, "chat")
     assert finding.value is not None
     assert 20 < finding.value < 40
-    assert "of their time is the first one's" in finding.message
+    assert "of their time is TTFT" in finding.message
 
 
 @pytest.mark.parametrize(
@@ -163,32 +164,32 @@ def test_short_answers_are_noted_with_the_share_of_the_first_token() -> None:
         ({"rate": (5.0,)}, False),
     ],
 )
-def test_a_run_that_knows_one_stream_alone_is_noted(given: dict[str, Any], noted: bool) -> None:
-    found = run_of_world(World(prompts=40, **given), one_stream=True).findings
+def test_a_run_with_a_single_stream_is_info(given: dict[str, Any], noted: bool) -> None:
+    found = run_of_world(SyntheticRun(prompts=40, **given), one_stream=True).findings
 
-    assert [each.severity for each in found if each.check == "OneStream"] == [NOTE] * noted
+    assert [each.severity for each in found if each.check == "SingleStreamOnly"] == [INFO] * noted
 
 
 @pytest.mark.parametrize(("every", "found"), [(1, ["PromptTokensDiffer"]), (10, ["PromptTokensDiffer"]), (1000, [])])
-def test_other_prompt_tokens_than_the_baselines_break_the_comparison(every: int, found: list[str]) -> None:
+def test_different_prompt_tokens_invalidate_the_comparison(every: int, found: list[str]) -> None:
     def longer(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
         if point.arm == "none":
             return frame
         numbered = enumerate(frame["input_tokens"])
         return frame.assign(input_tokens=[tokens + 7 * (place % every == 0) for place, tokens in numbered])
 
-    seen = run_of_world(World(prompts=40), Lies(records=longer)).findings
+    seen = run_of_world(SyntheticRun(prompts=40), Corruptions(records=longer)).findings
 
     assert [each.check for each in seen if each.severity is Severity.INVALID] == found
-    assert all("the median difference is +7" in each.message for each in seen)
+    assert all("median difference +7" in each.message for each in seen)
 
 
-def test_a_category_of_few_prompts_is_noted_and_told_without_intervals() -> None:
-    wanted = World(prompts=24, categories=("code", "code", "code", "code", "code", "chat", "code"))
+def test_a_category_of_few_prompts_is_info_and_has_no_intervals() -> None:
+    wanted = SyntheticRun(prompts=24, categories=("code", "code", "code", "code", "code", "chat", "code"))
     summary = run_of_world(wanted)
 
     (finding,) = summary.findings
-    assert (finding.check, finding.severity, finding.value) == ("FewPrompts", NOTE, 3)
+    assert (finding.check, finding.severity, finding.value) == ("TooFewPrompts", INFO, 3)
     assert "fewer than 5 different prompts: chat (3)." in finding.message
     (arm,) = (cell for cell in summary.cells if cell.arm != "none")
     chat, code = arm.by_category["chat"], arm.by_category["code"]
@@ -206,34 +207,34 @@ def test_a_category_of_few_prompts_is_noted_and_told_without_intervals() -> None
     ("coverage", "expected"),
     [
         (covered(100, 0), []),
-        (covered(100, 4), [("PartialCoverage", NOTE)]),
-        (covered(100, 5), [("PartialCoverage", DOUBT)]),
-        (covered(100, 1, lost="rag"), [("PartialCoverage", DOUBT)]),
+        (covered(100, 4), [("DatasetRowsMissing", INFO)]),
+        (covered(100, 5), [("DatasetRowsMissing", WARNING)]),
+        (covered(100, 1, lost="rag"), [("DatasetRowsMissing", WARNING)]),
     ],
 )
-def test_rows_that_are_missing_are_noted_and_many_doubted(
-    coverage: Coverage, expected: list[tuple[str, Severity]]
+def test_missing_rows_are_info_and_many_are_a_warning(
+    coverage: PromptCoverage, expected: list[tuple[str, Severity]]
 ) -> None:
-    summary = run_of_world(World(prompts=20), Lies(coverage={"chat": coverage}))
+    summary = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage}))
 
     assert [(each.check, each.severity) for each in summary.findings] == expected
     assert summary.coverage == {"chat": coverage}
 
 
-def test_the_message_says_how_many_why_and_which_categories_are_gone() -> None:
-    lies = Lies(coverage={"chat": covered(100, 1, lost="rag")})
-    (finding,) = run_of_world(World(prompts=20), lies).findings
+def test_the_message_contains_count_reason_and_lost_categories() -> None:
+    corruptions = Corruptions(coverage={"chat": covered(100, 1, lost="rag")})
+    (finding,) = run_of_world(SyntheticRun(prompts=20), corruptions).findings
 
     assert finding.message == (
-        "of 100 rows that workload 'chat' asks for, 1 (1%) were left out (allowMissing):"
-        f" 1 x {REASON}; nothing is left of rag"
+        "1 of 100 rows (1%) requested by workload 'chat' were left out (allowMissing):"
+        f" 1 x {REASON}; no rows are left of rag"
     )
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_page_and_table_say_what_the_prompts_are_and_what_is_missing() -> None:
-    wanted = World(prompts=20)
-    summary = run_of_world(wanted, Lies(coverage={"chat": covered(100, 7, lost="rag")}))
+def test_report_and_table_describe_the_prompts_and_what_is_missing() -> None:
+    wanted = SyntheticRun(prompts=20)
+    summary = run_of_world(wanted, Corruptions(coverage={"chat": covered(100, 7, lost="rag")}))
 
     page, text = render_html(wanted.plan, summary), markdown(wanted.plan, summary)
 
@@ -242,7 +243,7 @@ def test_page_and_table_say_what_the_prompts_are_and_what_is_missing() -> None:
         in page
     )
     assert "Licence: theirs" in page
-    assert f"- chat: 93 prompts of 100 rows that were asked for; left out: 7 x {REASON}" in text
+    assert f"- chat: 93 prompts of 100 requested rows; left out: 7 x {REASON}" in text
     assert [row.category for row in coverage_rows(summary)] == ["all", "code", "rag"]
 
 
@@ -270,8 +271,8 @@ def test_page_and_table_say_what_the_prompts_are_and_what_is_missing() -> None:
         ),
     ],
 )
-def test_what_was_asked_for_is_told_in_one_line(dataset: dict[str, Any], says: str) -> None:
-    assert told(world(dataset).plan.workloads[0].dataset) == says
+def test_the_requested_dataset_is_described_in_one_line(dataset: dict[str, Any], says: str) -> None:
+    assert dataset_text(world(dataset).plan.workloads[0].dataset) == says
 
 
 # -- answers of another length -----------------------------------------------------------------------------------------
@@ -280,14 +281,14 @@ def test_what_was_asked_for_is_told_in_one_line(dataset: dict[str, Any], says: s
 @pytest.mark.parametrize(
     ("expected", "found"), [({"min": 40, "max": 80}, []), ({"max": 20}, ["code"]), ({"min": 200}, ["code"])]
 )
-def test_answers_outside_a_members_range_are_noted(expected: dict[str, int], found: list[str]) -> None:
+def test_answers_outside_a_members_range_are_info(expected: dict[str, int], found: list[str]) -> None:
     members = [
         {"name": "code", "weight": 1, "source": "gsm8k", "outputTokens": expected},
         {"name": "chat", "weight": 1, "source": "mbpp"},
     ]
     seen = run_of_world(world({"source": "mix", "members": members})).findings
 
-    assert {(each.check, each.severity) for each in seen} == ({("UnexpectedLengths", NOTE)} if found else set())
+    assert {(each.check, each.severity) for each in seen} == ({("UnexpectedOutputLengths", INFO)} if found else set())
     assert all("the median answer of code has" in each.message for each in seen)
 
 
@@ -301,20 +302,20 @@ def test_answers_outside_a_members_range_are_noted(expected: dict[str, int], fou
         ({"temperatures": {"default": 10}}, []),
         (
             {"temperatures": {"0.7": 6, "0": 4}},
-            ["workload 'chat': 6 of 10 logged requests had a temperature other than 0, most 0.7"],
+            ["workload 'chat': 6 of 10 logged requests have a temperature other than 0, most often 0.7"],
         ),
         (
             {"temperatures": {"0": 1}, "output_tokens_median": 300},
-            ["workload 'chat': the log's median answer has 300 tokens, and output.maxTokens is 80"],
+            ["workload 'chat': the log's median answer has 300 tokens, but output.maxTokens is 80"],
         ),
     ],
 )
-def test_a_log_that_is_sent_otherwise_than_it_was_is_noted(recorded: dict[str, Any], messages: list[str]) -> None:
-    coverage = covered(100, 0).model_copy(update={"recorded": Recorded(**recorded)})
-    seen = run_of_world(World(prompts=20), Lies(coverage={"chat": coverage})).findings
+def test_sampling_that_differs_from_the_log_is_info(recorded: dict[str, Any], messages: list[str]) -> None:
+    coverage = covered(100, 0).model_copy(update={"recorded": RequestLogStats(**recorded)})
+    seen = run_of_world(SyntheticRun(prompts=20), Corruptions(coverage={"chat": coverage})).findings
 
     assert [each.message for each in seen] == messages
-    assert {(each.check, each.severity) for each in seen} <= {("UnlikeLog", NOTE)}
+    assert {(each.check, each.severity) for each in seen} <= {("SamplingDiffersFromLog", INFO)}
 
 
 # -- all the way -------------------------------------------------------------------------------------------------------
@@ -331,7 +332,11 @@ async def test_what_was_left_out_goes_the_whole_way_from_the_file_to_the_answer(
     plan = plan_of(file, {"spec.load": load, "spec.workloads[0].dataset": dataset})
     store = FolderStore(tmp_path / "results")
     for group in plan.groups:
-        drafting = drafter(Method.NGRAM, 3) if plan.arm(group.arm).drafter else drafter(Method.NONE, 0)
+        drafting = (
+            make_drafter(SimulatedMethod.NGRAM, 3)
+            if plan.arm(group.arm).drafter
+            else make_drafter(SimulatedMethod.NONE, 0)
+        )
         config = SimulatorConfig(time_scale=0, drafter=drafting)
         async with simulator(tmp_path / f"truth-{group.index}.jsonl", config) as engine:
             options = DriveOptions(attempt=f"{group.index}", spool=tmp_path / "spool")
@@ -340,9 +345,9 @@ async def test_what_was_left_out_goes_the_whole_way_from_the_file_to_the_answer(
     summary = conclude(plan, store)
 
     (coverage,) = summary.coverage.values()
-    assert (coverage.asked, coverage.used) == (9, 8)
-    (why,) = coverage.left_out
-    assert why.startswith("tools: only chatTemplate.appliedBy: Client sends them")
-    assert coverage.left_out[why] == 1
-    assert "PartialCoverage" in [finding.check for finding in summary.findings]
-    assert b"tools: only chatTemplate.appliedBy" in (store.get("report.html") or b"")
+    assert (coverage.requested, coverage.used) == (9, 8)
+    (why,) = coverage.unusable
+    assert why.startswith("tools: they need chatTemplate.appliedBy: Client")
+    assert coverage.unusable[why] == 1
+    assert "DatasetRowsMissing" in [finding.check for finding in summary.findings]
+    assert b"tools: they need chatTemplate.appliedBy: Client" in (store.get("report.html") or b"")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
+from specbench_client.workload.prompt_files import read_rows
 from specbench_client.workload.prompts import Prompts, load_prompts
-from specbench_client.workload.rows import read_rows
 
 LINE = b'{"id": "a", "prompt": "x"}\n'
 
@@ -45,7 +45,9 @@ def test_a_line_beyond_the_bound_is_refused_without_being_read_to_its_end(tmp_pa
     with file.open("wb") as hole:
         hole.write(LINE + b'{"id": "b", "prompt": "')
         hole.truncate(3 * 1024**3)
-    with pytest.raises(BadInput, match="line 2: is longer than 1,000 bytes: one row a line is needed"):
+    with pytest.raises(
+        BadInput, match="line 2: is longer than 1,000 bytes: a JSON Lines or CSV file has one prompt per line"
+    ):
         read_rows(file, Source.JSONL, 1000)
 
 
@@ -63,8 +65,8 @@ def test_a_line_of_just_the_bound_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (gzip.compress(LINE * 1000, mtime=0)[:-20], "is gzip that cannot be unpacked"),
-        (gzip.compress(LINE, mtime=0)[:10] + b"garbage garbage", "is gzip that cannot be unpacked"),
+        (gzip.compress(LINE * 1000, mtime=0)[:-20], "the gzip data cannot be decompressed"),
+        (gzip.compress(LINE, mtime=0)[:10] + b"garbage garbage", "the gzip data cannot be decompressed"),
         ('{"id": "ü", "prompt": "x"}'.encode("latin-1"), "line 1: not UTF-8"),
         ('{"id": "a", "prompt": "x"}'.encode("utf-16"), "line 1: not UTF-8"),
         (b'{"id": "a", "prompt": NaN}', "p.jsonl"),
@@ -82,12 +84,15 @@ def test_what_is_no_utf_8_or_cut_is_refused_with_its_place(data: bytes, said: st
     ("data", "said"),
     [
         (b'[{"id": "a"}, {"id": ', "s.json, row 2: not JSON"),
-        (b'[{"id": "a"}', "s.json: ends within its array, after 1 rows"),
-        (b"[1]", "s.json, row 1: a JSON int, where one object a row is needed"),
-        (b"[]", "s.json: holds no rows"),
+        (b'[{"id": "a"}', "s.json: the file ends inside the array, after 1 rows"),
+        (b"[1]", "s.json, row 1: is a JSON number: each row is one JSON object"),
+        (b"[]", "s.json: contains no rows"),
         (b"\xff[", "s.json, line 1: not UTF-8"),
-        (b'[{"id": "a"}] [{"id": "b"}]', "s.json: goes on after the end of its array, after 1 rows: two files in one?"),
-        (b'[{"id": "a"} {"id": "b"}]', "s.json, after row 1: not JSON: '{' where a comma or ] is needed"),
+        (
+            b'[{"id": "a"}] [{"id": "b"}]',
+            "s.json: there is more text after the end of the array (1 rows): if two files were concatenated",
+        ),
+        (b'[{"id": "a"} {"id": "b"}]', "s.json, after row 1: not JSON: found '{', expected a comma or ]"),
         (b'[{"id": "a"},]', "s.json, row 2: not JSON"),
         (b'[{"id": "\xff"}]', "s.json: not UTF-8"),
     ],
@@ -112,13 +117,13 @@ def test_an_array_is_read_row_by_row_wherever_its_bytes_are_cut(
     rows = [{"id": str(number), "text": "é😀" * number, "deep": [{"n": [number]}]} for number in range(20)]
     (tmp_path / "s.json").write_text(" " + json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8-sig")
     for size in (1, 2, 3, 7, 64):
-        monkeypatch.setattr("specbench_client.workload.arrays._AT_ONCE", size)
+        monkeypatch.setattr("specbench_client.workload.prompt_files._CHUNK_BYTES", size)
         assert [row.columns for row in read_rows(tmp_path / "s.json", Source.SHAREGPT)] == rows
 
 
 def test_parquet_without_rows_says_so(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": pa.array([], pa.string())}), tmp_path / "p.parquet")
-    with pytest.raises(BadInput, match=r"p\.parquet: holds no rows"):
+    with pytest.raises(BadInput, match=r"p\.parquet: contains no rows"):
         read_rows(tmp_path / "p.parquet", Source.PARQUET)
 
 
@@ -164,16 +169,19 @@ def test_lists_in_a_table_are_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("id,prompt\n1,NaN\n", "p.csv, line 2: prompt is 'NaN', which is how tables write a missing value"),
-        ("id,prompt\n1,a\n2,\n", "p.csv, line 3: one of prompt, turns, messages, token_ids is needed, found none"),
-        ("id,prompt\n1,a,b\n", "p.csv, line 2: has 3 cells for 2 columns: quote cells that hold commas"),
-        ("id,id\n1,a\n", "p.csv, line 1: the column 'id' is there twice"),
+        ("id,prompt\n1,NaN\n", "p.csv, line 2: prompt is 'NaN', which tables write for a missing value"),
+        (
+            "id,prompt\n1,a\n2,\n",
+            "p.csv, line 3: exactly one of prompt, turns, messages, token_ids is required, found none",
+        ),
+        ("id,prompt\n1,a,b\n", "p.csv, line 2: has 3 cells for 2 columns: quote cells that contain commas"),
+        ("id,id\n1,a\n", "p.csv, line 1: the column 'id' appears twice"),
         ('id,prompt\n1,"a\n', "p.csv, line 2: not CSV"),
-        ("id,turns\n1,a|b\n", "p.csv, line 2: turns is no JSON"),
-        ('id,prompt\n1,"a\nb"\n2,""\n', "p.csv, line 4: one of prompt"),
-        ("id,prompt\n1,a\n1,b\n", "p.csv, line 3: the id '1' is that of line 2 too"),
-        ("id,prompt\n", "p.csv: holds no rows"),
-        ("", "p.csv: holds no rows"),
+        ("id,turns\n1,a|b\n", "p.csv, line 2: turns is not valid JSON"),
+        ('id,prompt\n1,"a\nb"\n2,""\n', "p.csv, line 4: exactly one of prompt"),
+        ("id,prompt\n1,a\n1,b\n", "p.csv, line 3: the id '1' is already used by line 2"),
+        ("id,prompt\n", "p.csv: contains no rows"),
+        ("", "p.csv: contains no rows"),
     ],
 )
 def test_a_broken_table_is_refused_with_its_line(text: str, said: str, tmp_path: Path) -> None:
@@ -199,7 +207,7 @@ def test_json_lines_under_the_name_of_an_array_are_read(tmp_path: Path) -> None:
 
 def test_a_file_on_a_volume_is_read_where_a_pod_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specbench_api.spec.dataset.PVC_FOLDER", str(tmp_path))
-    monkeypatch.setattr("specbench_client.workload.places.PVC_FOLDER", str(tmp_path))
+    monkeypatch.setattr("specbench_client.workload.locations.PVC_FOLDER", str(tmp_path))
     (tmp_path / "data" / "a").mkdir(parents=True)
     (tmp_path / "data" / "a" / "p.jsonl").write_bytes(LINE)
     declared = {"source": "jsonl", "pvc": {"claimName": "data", "path": "/a/p.jsonl"}}
@@ -207,5 +215,5 @@ def test_a_file_on_a_volume_is_read_where_a_pod_has_it(tmp_path: Path, monkeypat
     assert contents(load_prompts(Dataset.model_validate(declared), tmp_path)) == ["x"]
 
     declared["pvc"] = {"claimName": "other", "path": "p.jsonl"}
-    with pytest.raises(BadInput, match=r"the volume other is not mounted at .* here: .*give uri, a path"):
+    with pytest.raises(BadInput, match=r"the volume other is not mounted at .*: .*set uri to a path"):
         load_prompts(Dataset.model_validate(declared), tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specbench_client.errors import BadInput
-from specbench_client.workload.guess import guess_dataset
+from specbench_client.workload.source_detection import guess_dataset
 
 OURS = json.dumps({"id": "a", "prompt": "x"}).encode()
 HUMANEVAL = json.dumps({"task_id": "HumanEval/0", "prompt": "def f():", "entry_point": "f", "test": "x"}).encode()

@@ -15,21 +15,21 @@ import pytest
 
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
-from specbench_client.workload import hub as hub_module
-from specbench_client.workload.hub import load_split
+from specbench_client.workload import locations as hub_module
+from specbench_client.workload.locations import load_split
 from specbench_client.workload.prompts import load_prompts
-from specbench_client.workload.sources.source import Hub
-from specbench_client.workload.sources.table import LOADERS
+from specbench_client.workload.sources.loader import HubDataset
+from specbench_client.workload.sources.registry import LOADERS
 
 
-def repository(folder: Path) -> Hub:
+def repository(folder: Path) -> HubDataset:
     """A folder laid out as the hub lays out a data set: a card that names its configs, and Parquet."""
     (folder / "main").mkdir(parents=True)
     rows = [{"question": f"How many is {number}?", "answer": "#### 4"} for number in range(3)]
     pq.write_table(pa.Table.from_pylist(rows), folder / "main" / "test-00000-of-00001.parquet")
     card = "---\nconfigs:\n- config_name: main\n  data_files:\n  - split: test\n    path: main/test-*\n---\n"
     (folder / "README.md").write_text(card)
-    return Hub(str(folder), "test", "main")
+    return HubDataset(str(folder), "test", "main")
 
 
 @pytest.fixture(autouse=True)
@@ -57,12 +57,12 @@ def test_a_source_without_a_file_is_read_from_its_hub(tmp_path: Path, monkeypatc
 
 
 def test_a_split_that_is_not_there_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"could not be read: .*give the file itself in dataset\.uri"):
+    with pytest.raises(BadInput, match=r"could not be read: .*set dataset\.uri to the file itself"):
         load_split(replace(repository(tmp_path / "gsm8k"), split="dev"), None)
 
 
 def test_what_is_gated_says_so(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="accept its terms on its page, set HF_TOKEN, or give the file itself"):
+    with pytest.raises(BadInput, match=r"accept its terms on its hub page and set HF_TOKEN, or set dataset.uri"):
         load_split(replace(repository(tmp_path / "gpqa"), split="dev"), None, gated=True)
 
 
@@ -72,7 +72,7 @@ def test_a_file_of_the_hub_is_read_by_its_own_ending_and_told_by_its_own_name(
     cached = tmp_path / "0a1b2c"
     cached.write_text("id,prompt\n1,Hi\n")
     monkeypatch.setattr(hub_module, "hub_file", lambda _: cached)
-    monkeypatch.setattr("specbench_client.workload.places.hub_file", lambda _: cached)
+    monkeypatch.setattr("specbench_client.workload.locations.hub_file", lambda _: cached)
 
     found = load_prompts(Dataset(source=Source.CSV, uri="hf://datasets/a/b/p.csv"), tmp_path)
 
@@ -109,6 +109,6 @@ def test_a_hub_that_cannot_be_reached_is_refused_with_what_to_give_instead(
     command = [sys.executable, "-c", program, json.dumps(declared)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
 
-    assert "is the hub reachable from here (HF_HUB_OFFLINE is set)" in done.stdout
-    assert "give the file itself in dataset.uri (a path, or s3://BUCKET/KEY)" in done.stdout
+    assert "check that the hub is reachable (HF_HUB_OFFLINE is set)" in done.stdout
+    assert "set dataset.uri to the file itself (a path, or s3://BUCKET/KEY)" in done.stdout
     assert done.stdout.count("\n") == 1

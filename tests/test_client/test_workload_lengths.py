@@ -8,11 +8,11 @@ from typing import NoReturn
 
 import pytest
 
-from specbench_client.chat import Message
-from specbench_client.workload.lengths import measure_lengths
-from specbench_client.workload.reading import Prompt
+from specbench_client.chat import ChatMessage
+from specbench_client.workload.prompt_lengths import measure_lengths
+from specbench_client.workload.row_parsing import Prompt
 
-PROMPT = Prompt("q", "qa", ((Message("system", "a b"), Message("user", "c d e")), (Message("user", "f"),)))
+PROMPT = Prompt("q", "qa", ((ChatMessage("system", "a b"), ChatMessage("user", "c d e")), (ChatMessage("user", "f"),)))
 
 
 class Words:
@@ -49,5 +49,5 @@ def test_a_damaged_table_is_named_and_left_alone(tmp_path: Path, monkeypatch: py
     lengths = measure_lengths([PROMPT])
 
     assert lengths.tokens is None
-    assert "its SHA-256 is another" in (lengths.reason or "")
+    assert "its SHA-256 differs" in (lengths.reason or "")
     assert table.read_bytes() == b"half a table"

@@ -10,9 +10,9 @@ import pytest
 
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
-from specbench_client.load.trace import load_trace
-from specbench_client.workload.checking import TOOLS
+from specbench_client.load.arrival_trace import load_trace
 from specbench_client.workload.prompts import Prompts, load_prompts
+from specbench_client.workload.row_validation import TOOLS
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
@@ -73,17 +73,20 @@ def test_a_log_that_says_nothing_of_its_requests_leaves_it_missing(tmp_path: Pat
     ("edit", "reason"),
     [
         ({"tools": [{"type": "function"}]}, TOOLS),
-        ({"tools": "all"}, "offers tools in a form of their own"),
-        ({"functions": [{"name": "f"}]}, "offers functions, the older form of tools: it is not sent"),
-        ({"messages": [*MESSAGES, {"role": "assistant", "content": "x"}]}, "does not end with the user's message"),
+        ({"tools": "all"}, "offers tools in an unknown format"),
+        ({"functions": [{"name": "f"}]}, "offers functions, the older form of tools, which is not supported"),
+        (
+            {"messages": [*MESSAGES, {"role": "assistant", "content": "x"}]},
+            "does not end with a message of role user or tool",
+        ),
         (
             {"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}, *MESSAGES]},
-            "has tool calls without a name, or with arguments that are no JSON",
+            "has tool calls without a name, or with arguments that are not valid JSON",
         ),
         ({"messages": [{"role": "assistant", "content": None, "tool_calls": [CALL]}, *MESSAGES]}, TOOLS),
         (
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]},
-            "has content of several parts, or none of text: it is not sent in parts",
+            "has content in several parts, or without text, which is not supported",
         ),
         ({"messages": [{"role": "user", "content": None}]}, "has an empty message"),
     ],
@@ -93,13 +96,13 @@ def test_what_could_not_be_sent_again_is_told_and_never_mended(
 ) -> None:
     with pytest.raises(BadInput) as refused:
         of(tmp_path, ASKED, {**ASKED, **edit})
-    assert f"1 of 2 rows have no text that could be sent: line 2\n  1 x {reason}\n" in str(refused.value)
+    assert f"1 of 2 rows have no text that can be sent: line 2\n  1 x {reason}\n" in str(refused.value)
     assert "dataset prepare" not in str(refused.value)
 
     coverage = of(tmp_path, ASKED, {**ASKED, **edit}, allow_missing=True).coverage
 
     assert coverage is not None
-    assert (coverage.asked, coverage.used, coverage.left_out) == (2, 1, {reason: 1})
+    assert (coverage.requested, coverage.used, coverage.unusable) == (2, 1, {reason: 1})
 
 
 def test_tools_and_their_calls_are_sent_where_the_client_applies_the_template(tmp_path: Path) -> None:

@@ -11,30 +11,30 @@ import pytest
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.dataset import Dataset
 from specbench_client.errors import BadInput
-from specbench_client.workload.checking import TOOLS as WITH_TOOLS
-from specbench_client.workload.prompts import Prompts, select
-from specbench_client.workload.rows import Row
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.prompts import Prompts, select_prompts
+from specbench_client.workload.row_validation import TOOLS as WITH_TOOLS
 
 LICENSED = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH\n\n{article}"
-REASON = "placeholder: its licence does not let the text be passed on"
+REASON = "placeholder: the licence does not allow redistribution of the text"
 
 
-def row(number: int, *, licensed: bool, **columns: Any) -> Row:
+def row(number: int, *, licensed: bool, **columns: Any) -> PromptRow:
     given = {
         "question_id": f"s{number}",
         "category": "rag" if number % 2 else "stem",
         "turns": [LICENSED if licensed else "Why?"],
         "source": "https://huggingface.co/cais/hle" if number % 2 else "https://example.org/bamboo",
     }
-    return Row(f"row {number + 1}", {**given, **columns})
+    return PromptRow(f"row {number + 1}", {**given, **columns})
 
 
 ROWS = [row(number, licensed=number % 5 != 0) for number in range(20)]
 
 
-def of(rows: list[Row] = ROWS, **declared: Any) -> Prompts:
+def of(rows: list[PromptRow] = ROWS, **declared: Any) -> Prompts:
     dataset = {"source": "speed-bench", "config": "qualitative", "uri": "s3://b/speed/", **declared}
-    return select(rows, Dataset.model_validate(dataset))
+    return select_prompts(rows, Dataset.model_validate(dataset))
 
 
 def test_placeholders_are_refused_by_count_and_by_name_with_what_to_do() -> None:
@@ -42,15 +42,15 @@ def test_placeholders_are_refused_by_count_and_by_name_with_what_to_do() -> None
         of()
     assert str(refused.value).splitlines() == [
         (
-            "s3://b/speed/: 16 of 20 rows have no text that could be sent: row 2 (s1, rag), row 3 (s2, stem),"
+            "s3://b/speed/: 16 of 20 rows have no text that can be sent: row 2 (s1, rag), row 3 (s2, stem),"
             " row 4 (s3, rag), row 5 (s4, stem), row 7 (s6, stem) and 11 more"
         ),
         f"  16 x {REASON}",
         "  by category: rag 8, stem 8",
         "  by source: https://huggingface.co/cais/hle 8, https://example.org/bamboo 8",
         (
-            "  `specbench dataset prepare speed-bench --config qualitative` fetches them from their sources;"
-            " or set dataset.allowMissing: true to leave them out: every result then tells which"
+            "  run `specbench dataset prepare speed-bench --config qualitative` to download the texts;"
+            " or set dataset.allowMissing: true to skip them; results then list what was skipped"
         ),
     ]
 
@@ -61,9 +61,9 @@ def test_left_out_by_choice_they_are_counted_per_category() -> None:
     assert [prompt.id for prompt in found.rows] == ["s0", "s5", "s10", "s15"]
     coverage = found.coverage
     assert coverage is not None
-    assert (coverage.rows, coverage.asked, coverage.used, coverage.turns) == (20, 20, 4, 4)
-    assert coverage.left_out == {REASON: 16}
-    told = {one.category: (one.asked, one.used, one.left_out) for one in coverage.by_category}
+    assert (coverage.rows, coverage.requested, coverage.used, coverage.turns) == (20, 20, 4, 4)
+    assert coverage.unusable == {REASON: 16}
+    told = {one.category: (one.requested, one.used, one.unusable) for one in coverage.by_category}
     assert told == {"stem": (10, 2, {REASON: 8}), "rag": (10, 2, {REASON: 8})}
 
 
@@ -73,12 +73,12 @@ def test_placeholders_outside_the_asked_categories_do_not_matter() -> None:
     coverage = of(rows, categories=["stem"]).coverage
 
     assert coverage is not None
-    assert (coverage.asked, coverage.left_out) == (1, {})
+    assert (coverage.requested, coverage.unusable) == (1, {})
 
 
 def test_a_placeholder_in_a_later_turn_is_one_too() -> None:
     rows = [row(0, licensed=False), row(1, licensed=False, turns=["Why?", LICENSED])]
-    with pytest.raises(BadInput, match=r"1 of 2 rows have no text that could be sent: row 2 \(s1, rag\)"):
+    with pytest.raises(BadInput, match=r"1 of 2 rows have no text that can be sent: row 2 \(s1, rag\)"):
         of(rows)
 
 
@@ -88,7 +88,7 @@ def test_a_broken_row_is_refused_though_missing_ones_may_be_left_out() -> None:
 
 
 def test_where_nothing_is_left_there_is_nothing_to_measure() -> None:
-    with pytest.raises(BadInput, match="no prompt is left of 1 rows"):
+    with pytest.raises(BadInput, match="none of the 1 rows passes the filters"):
         of([row(1, licensed=True)], allowMissing=True)
 
 
@@ -105,9 +105,9 @@ TRAJECTORY = [
 TOOLS = [{"type": "function", "function": {"name": "look"}}]
 
 
-def agentic(*rows: Row, with_tools: bool, **declared: Any) -> Prompts:
+def agentic(*rows: PromptRow, with_tools: bool, **declared: Any) -> Prompts:
     told = {"source": "speed-bench", "uri": "agentic.jsonl", "config": "agentic", **declared}
-    return select(rows, Dataset.model_validate(told), with_tools=with_tools)
+    return select_prompts(rows, Dataset.model_validate(told), with_tools=with_tools)
 
 
 def test_each_answer_of_a_trajectory_is_one_request_with_what_came_before() -> None:
@@ -124,7 +124,7 @@ def test_each_answer_of_a_trajectory_is_one_request_with_what_came_before() -> N
     called = json.loads(found.rows[2].turns[0][2].further)
     assert called["tool_calls"][0]["function"] == {"name": "look", "arguments": {"at": "x"}}
     assert found.coverage is not None
-    assert (found.coverage.rows, found.coverage.asked, found.coverage.used) == (3, 3, 3)
+    assert (found.coverage.rows, found.coverage.requested, found.coverage.used) == (3, 3, 3)
 
 
 def test_where_the_engine_renders_them_trajectories_with_tools_are_told_and_left_out() -> None:
@@ -137,7 +137,7 @@ def test_where_the_engine_renders_them_trajectories_with_tools_are_told_and_left
 
     assert [prompt.id for prompt in found.rows] == ["s0/step-1", "s1/step-1"]
     assert found.coverage is not None
-    assert found.coverage.left_out == {WITH_TOOLS: 2}
+    assert found.coverage.unusable == {WITH_TOOLS: 2}
 
 
 def test_prompts_without_tools_keep_the_fingerprint_that_they_had() -> None:

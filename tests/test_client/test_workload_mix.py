@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_api.outcome.coverage import MemberCoverage
+from specbench_api.outcome.prompt_coverage import MemberCoverage
 from specbench_api.spec.dataset import Dataset, Member
 from specbench_client.errors import BadInput
 from specbench_client.workload.mix import turns_of
@@ -50,7 +50,7 @@ def test_a_mix_is_interleaved_and_named_by_its_members(tmp_path: Path) -> None:
     assert [prompt.id for prompt in found.rows[:4]] == ["qa/0", "qa/1", "code/0", "qa/2"]
     coverage = found.coverage
     assert coverage is not None
-    assert (coverage.rows, coverage.asked, coverage.used) == (18, 18, 8)
+    assert (coverage.rows, coverage.requested, coverage.used) == (18, 18, 8)
     assert coverage.members == {
         "qa": MemberCoverage(source="jsonl", share=0.75, output_tokens_min=20, output_tokens_max=150),
         "code": MemberCoverage(source="jsonl", share=0.25),
@@ -62,17 +62,17 @@ def test_without_a_count_it_ends_where_the_first_member_does(tmp_path: Path) -> 
 
 
 def test_a_member_with_too_few_prompts_is_named_with_how_many_are_needed(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"members\[qa\]: a mix of 16 needs 12 of its prompts and there are 9"):
+    with pytest.raises(BadInput, match=r"members\[qa\]: a mix of 16 needs 12 of its prompts, but there are only 9"):
         of(tmp_path, 16)
 
 
 def test_a_mix_that_ends_before_a_member_was_asked_once_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"members\[code\]: a mix of 2 has no place for any of its prompts: raise its"):
+    with pytest.raises(BadInput, match=r"members\[code\]: none of its prompts fits into a mix of 2: raise its"):
         of(tmp_path, 2)
 
 
 def test_a_fault_in_a_member_is_told_with_its_file(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"code\.jsonl: holds no rows"):
+    with pytest.raises(BadInput, match=r"code\.jsonl: contains no rows"):
         of(tmp_path, 4, code=0)
 
 

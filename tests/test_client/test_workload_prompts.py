@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from specbench_api.spec.workload import Dataset, Source
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.errors import BadInput
-from specbench_client.store.locate import read_object
+from specbench_client.store.locations import read_object
 from specbench_client.store.s3 import S3Store
 from specbench_client.workload.prompts import Prompts, fingerprint, load_prompts
-from specbench_client.workload.reading import Prompt
+from specbench_client.workload.row_parsing import Prompt
 from specbench_testing.s3 import S3Access
 
 Row = dict[str, Any]
@@ -43,8 +43,8 @@ def refusal(tmp_path: Path, rows: Sequence[Row], **declared: Any) -> str:
     return str(refused.value)
 
 
-def user(*texts: str) -> tuple[tuple[Message, ...], ...]:
-    return tuple((Message("user", text),) for text in texts)
+def user(*texts: str) -> tuple[tuple[ChatMessage, ...], ...]:
+    return tuple((ChatMessage("user", text),) for text in texts)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def test_a_prompt_is_one_turn_turns_are_several_and_messages_are_one_with_its_hi
     assert [prompt.category for prompt in prompts.rows] == ["qa", "chat", None]
     assert prompts.rows[0].turns == user("What is 0?")
     assert prompts.rows[1].turns == user("First", "Second")
-    assert prompts.rows[2].turns == (tuple(Message(message["role"], message["content"]) for message in history),)
+    assert prompts.rows[2].turns == (tuple(ChatMessage(message["role"], message["content"]) for message in history),)
     assert prompts.turns == 4
 
 
@@ -174,11 +174,11 @@ def test_a_fault_outside_the_asked_categories_does_not_matter(tmp_path: Path) ->
 def test_an_unknown_category_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     said = refusal(tmp_path, MIXED, categories=["a", "z"])
 
-    assert said == "p.jsonl: has no category 'z'; there are: a, b, c"
+    assert said == "p.jsonl: no row has the category 'z'; available: a, b, c"
 
 
 def test_more_prompts_than_there_are_is_refused(tmp_path: Path) -> None:
-    assert "count asks for 8 prompts and there are 7" in refusal(tmp_path, MIXED, count=8)
+    assert "count is 8, but there are only 7 prompts" in refusal(tmp_path, MIXED, count=8)
 
 
 def test_the_fingerprint_is_of_what_is_sent_and_of_nothing_else(tmp_path: Path) -> None:
@@ -203,48 +203,57 @@ def test_a_file_without_ids_tells_its_prompts_by_their_lines(tmp_path: Path) -> 
         (without(row(1), "id"), "line 2: the column id is missing"),
         (
             {"question_id": 1, "turns": ["a"]},
-            "line 2: the column id is missing: the row has question_id, so set source",
+            "line 2: the column id is missing but question_id is present: set source",
         ),
         (row(1, id=""), "line 2: id is ''"),
         (row(1, id=1.5), "line 2: id is 1.5"),
         (row(1, id=True), "line 2: id is True"),
-        (row(0), "line 2: the id 'q0' is that of line 1 too"),
+        (row(0), "line 2: the id 'q0' is already used by line 1"),
         (row(1, category=3), "line 2: category is 3"),
-        (without(row(1), "prompt"), "line 2: one of prompt, turns, messages, token_ids is needed, found none"),
-        (row(1, turns=["x"]), "line 2: one of prompt, turns, messages, token_ids is needed, found prompt and turns"),
+        (
+            without(row(1), "prompt"),
+            "line 2: exactly one of prompt, turns, messages, token_ids is required, found none",
+        ),
+        (
+            row(1, turns=["x"]),
+            "line 2: exactly one of prompt, turns, messages, token_ids is required, found prompt and turns",
+        ),
         (row(1, prompt=""), "line 2: prompt is empty"),
         (row(1, prompt=" \n"), "line 2: prompt is empty"),
-        (row(1, prompt=["x"]), "line 2: prompt is a list: give a text"),
-        ({"id": "x", "turns": []}, "line 2: turns is a list: give a list with at least one element"),
-        ({"id": "x", "turns": "x"}, "line 2: turns is a str: give a list"),
+        (row(1, prompt=["x"]), "line 2: prompt is of type list: give a string"),
+        ({"id": "x", "turns": []}, "line 2: turns is empty: give a list with at least one element"),
+        ({"id": "x", "turns": "x"}, "line 2: turns is of type str: give a list"),
         ({"id": "x", "turns": ["a", None]}, "line 2: turns[1] is missing"),
         ({"id": "x", "turns": ["a", ""]}, "line 2: turns[1] is empty"),
-        ({"id": "x", "messages": ["hi"]}, "line 2: messages[0] is a str: give an object with role and content"),
+        ({"id": "x", "messages": ["hi"]}, "line 2: messages[0] is of type str: give an object such as"),
         ({"id": "x", "messages": [{"role": "judge", "content": "x"}]}, "line 2: messages[0].role is 'judge'"),
         (
             {"id": "x", "messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "{}"}}]}]},
-            "line 2: messages[0].tool_calls[0] has no function with a name",
+            "line 2: messages[0].tool_calls[0] has no function.name",
         ),
         (
             {
                 "id": "x",
                 "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
             },
-            "line 2: messages[0].tool_calls[0].function.arguments is no JSON",
+            "line 2: messages[0].tool_calls[0].function.arguments is not valid JSON",
         ),
-        ({"id": "x", "prompt": "a", "tools": ["f"]}, "line 2: tools is no list of objects"),
-        ({"id": "x", "messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content is a list"),
+        ({"id": "x", "prompt": "a", "tools": ["f"]}, "line 2: tools is not a list of objects"),
+        (
+            {"id": "x", "messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            "messages[0].content is of type list",
+        ),
         (
             {"id": "x", "messages": [{"role": "user", "content": "a", "name": "Bob"}]},
-            "has 'name', which would not be sent",
+            "has the key 'name', which is not sent",
         ),
-        ({"id": "x", "messages": [{"role": "assistant", "content": "a"}]}, "the last of messages is the assistant's"),
-        ({"id": "x", "token_ids": []}, "line 2: token_ids is a list: give a list with at least one element"),
-        ({"id": "x", "token_ids": [1, "2"]}, "line 2: token_ids holds '2': give the model's token ids"),
-        ({"id": "x", "token_ids": [1, -2]}, "line 2: token_ids holds -2"),
+        ({"id": "x", "messages": [{"role": "assistant", "content": "a"}]}, "the last message has role assistant"),
+        ({"id": "x", "token_ids": []}, "line 2: token_ids is empty: give a list with at least one element"),
+        ({"id": "x", "token_ids": [1, "2"]}, "line 2: token_ids contains '2': give token ids of the model's tokenizer"),
+        ({"id": "x", "token_ids": [1, -2]}, "line 2: token_ids contains -2"),
         (
             row(1, prompt="FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING X"),
-            "1 of 2 rows have no text that could be sent: line 2 (q1, qa)\n  1 x placeholder",
+            "1 of 2 rows have no text that can be sent: line 2 (q1, qa)\n  1 x placeholder",
         ),
     ],
 )
@@ -262,13 +271,13 @@ def test_of_many_bad_rows_the_first_are_told_and_the_rest_counted(tmp_path: Path
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "holds no rows"),
-        (b"\n\n", "holds no rows"),
+        (b"", "contains no rows"),
+        (b"\n\n", "contains no rows"),
         (b'{"id": "a"', "line 1: not JSON"),
         (b'{"id": "a", "prompt": "x"}\n{"id": oops}\n', "line 2: not JSON: Expecting value at column 8"),
-        (b'[{"id": "a"}]', "line 1: a JSON list, where one object a line is needed"),
+        (b'[{"id": "a"}]', "line 1: is a JSON array: each line is one JSON object"),
         (b'{"id": "a", "prompt": "\xff"}', "line 1: not UTF-8"),
-        (b"\x1f\x8b\x08\x00", "is gzip that cannot be unpacked"),
+        (b"\x1f\x8b\x08\x00", "the gzip data cannot be decompressed"),
     ],
 )
 def test_a_file_that_is_no_json_lines_is_refused_with_the_line(content: bytes, said: str, tmp_path: Path) -> None:
@@ -292,10 +301,10 @@ def test_what_is_no_parquet_is_refused(tmp_path: Path, capfd: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
-        ("missing.jsonl", "there is no such file"),
+        ("missing.jsonl", "no such file"),
         (".", "is a folder"),
         ("https://example.com/p.jsonl", "download the file first"),
-        ("s3://bucket/p.jsonl", "S3 is not at hand here"),
+        ("s3://bucket/p.jsonl", "S3 is not available here"),
     ],
 )
 def test_a_file_that_is_not_there_is_refused_with_what_to_write(uri: str, said: str, tmp_path: Path) -> None:
@@ -316,13 +325,16 @@ def test_half_a_character_is_refused_with_its_line(tmp_path: Path, column: str) 
 @pytest.mark.parametrize("value", ["9" * 5000, "[" * 100_000 + "]" * 100_000], ids=["number", "depth"])
 def test_json_that_no_one_means_is_refused_with_its_line(tmp_path: Path, value: str) -> None:
     (tmp_path / "p.jsonl").write_text(f'{{"id": "a", "prompt": "b", "n": {value}}}\n')
-    with pytest.raises(BadInput, match="line 1: not JSON"):
+    with pytest.raises(BadInput, match="line 1: this JSON cannot be parsed"):
         load_prompts(Dataset(source=Source.JSONL, uri="p.jsonl"), tmp_path)
 
 
 def test_the_fingerprint_of_known_prompts_never_changes() -> None:
     """A run that was begun by an earlier version is continued by this one."""
-    turns = ((Message("system", "s"), Message("user", "ü")), (Message("user", "v", reasoning="no part of it"),))
-    tokens = ((Message("user", "", (1, 2)),),)
+    turns = (
+        (ChatMessage("system", "s"), ChatMessage("user", "ü")),
+        (ChatMessage("user", "v", reasoning="no part of it"),),
+    )
+    tokens = ((ChatMessage("user", "", (1, 2)),),)
     pinned = "9f20187ecabfd5deaaa1b199fd7cbb4f4207c1524b2e0b5dc7310003e77dcdda"
     assert fingerprint([Prompt("a", "c", turns), Prompt("b", None, tokens)]) == pinned

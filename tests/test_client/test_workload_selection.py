@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.errors import BadInput
-from specbench_client.workload.lengths import EncodingMissing
-from specbench_client.workload.prompts import Prompts, load_prompts, select
-from specbench_client.workload.rows import Row
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.prompt_lengths import EncodingMissing
+from specbench_client.workload.prompts import Prompts, load_prompts, select_prompts
 
 GOLDEN = {
     "jsonl": "1a0f491243089548307e6694674abcd861888c3b620ae6f260fb66161f4aa240",
@@ -39,7 +39,7 @@ class Words:
         return [0 for _ in text.split()]
 
 
-def speed(number: int, **columns: Any) -> Row:
+def speed(number: int, **columns: Any) -> PromptRow:
     row = {
         "question_id": f"s{number:03}",
         "category": ("low_entropy", "mixed", "high_entropy")[number % 3],
@@ -48,15 +48,15 @@ def speed(number: int, **columns: Any) -> Row:
         "language": ("en", "de")[number // 4 % 2],
         "turns": ["word " * (number + 1), "more"][: 1 + number % 2],
     }
-    return Row(f"line {number + 1}", {**row, **columns})
+    return PromptRow(f"line {number + 1}", {**row, **columns})
 
 
 ROWS = [speed(number) for number in range(24)]
 
 
-def selected(rows: Sequence[Row] = ROWS, **declared: Any) -> Prompts:
+def selected(rows: Sequence[PromptRow] = ROWS, **declared: Any) -> Prompts:
     dataset = Dataset(**{"source": "speed-bench", "config": "throughput_1k", "uri": "x", **declared})
-    return select(rows, dataset, Words)
+    return select_prompts(rows, dataset, Words)
 
 
 def numbers(prompts: Prompts) -> list[int]:
@@ -92,11 +92,11 @@ def test_a_filter_keeps_what_it_says_in_the_files_order(declared: dict[str, Any]
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"difficulty": ["hardest"]}, "x: has no difficulty 'hardest'; there are: easy, hard"),
-        ({"sub_categories": ["lore"]}, "x: has no sub-category 'lore'; there are: law, code"),
-        ({"languages": ["fr"]}, "x: has no language 'fr'; there are: en, de"),
-        ({"input_tokens": {"min": 99}}, "x: no prompt is left of 24 rows"),
-        ({"categories": ["mixed"], "count": 9}, "count asks for 9 prompts and there are 8"),
+        ({"difficulty": ["hardest"]}, "x: no row has the difficulty 'hardest'; available: easy, hard"),
+        ({"sub_categories": ["lore"]}, "x: no row has the sub-category 'lore'; available: law, code"),
+        ({"languages": ["fr"]}, "x: no row has the language 'fr'; available: en, de"),
+        ({"input_tokens": {"min": 99}}, "x: none of the 24 rows passes the filters"),
+        ({"categories": ["mixed"], "count": 9}, "count is 9, but there are only 8 prompts"),
     ],
 )
 def test_a_filter_that_finds_nothing_is_refused_with_what_there_is(declared: dict[str, Any], said: str) -> None:
@@ -107,14 +107,14 @@ def test_lengths_that_cannot_be_counted_are_refused_and_never_guessed() -> None:
     def missing() -> Words:
         raise EncodingMissing("the table is not here")
 
-    with pytest.raises(BadInput, match="inputTokens cannot be counted: the table is not here"):
-        select(ROWS, Dataset(source=Source.SPEED_BENCH, uri="x", input_tokens={"min": 2}), missing)
+    with pytest.raises(BadInput, match="inputTokens cannot be applied: the table is not here"):
+        select_prompts(ROWS, Dataset(source=Source.SPEED_BENCH, uri="x", input_tokens={"min": 2}), missing)
 
 
 def test_what_a_range_leaves_out_is_counted() -> None:
     coverage = selected(input_tokens={"min": 3, "max": 5}).coverage
     assert coverage is not None
-    assert (coverage.excluded, coverage.asked) == ({"not as long as inputTokens asks": 20}, 4)
+    assert (coverage.excluded, coverage.requested) == ({"length outside inputTokens": 20}, 4)
 
 
 # -- so many -----------------------------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def test_turns_counts_requests_and_not_rows(turns: int, seed: int | None) -> Non
 
 def test_turns_that_no_whole_conversations_make_are_refused_with_the_nearest() -> None:
     pairs = [speed(number, turns=["a", "b"]) for number in range(4)]
-    with pytest.raises(BadInput, match="turns: 5 cannot be had from whole conversations, 4 can: give turns: 4"):
+    with pytest.raises(BadInput, match="turns is 5, which no set of whole conversations adds up to: set turns: 4"):
         selected(pairs, turns=5)
-    with pytest.raises(BadInput, match="turns asks for 9 and all prompts together have 8"):
+    with pytest.raises(BadInput, match="turns is 9, but all prompts together have only 8"):
         selected(pairs, turns=9)
 
 

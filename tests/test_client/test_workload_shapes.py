@@ -12,8 +12,8 @@ from specbench_api.spec.dataset import Dataset, Source
 from specbench_client.cli import exit_code
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import load_prompts
-from specbench_client.workload.shapes import shape_hint
-from specbench_client.workload.sources.table import LOADERS
+from specbench_client.workload.source_detection import shape_hint
+from specbench_client.workload.sources.registry import LOADERS
 
 GSM8K = {"question": "How many?", "answer": "3", "id": "g1"}
 
@@ -23,7 +23,7 @@ def test_a_published_set_is_named_where_its_rows_are_no_prompts_of_ours(
 ) -> None:
     file = tmp_path / "test.jsonl"
     file.write_text(json.dumps(GSM8K) + "\n")
-    said = "these are the columns of gsm8k: say so (source: gsm8k in a spec, --source gsm8k"
+    said = "these are the columns of gsm8k: name that source (source: gsm8k in a spec, --source gsm8k"
     with pytest.raises(BadInput) as refused:
         load_prompts(Dataset(source=Source.JSONL, uri=str(file)), tmp_path)
     assert said in str(refused.value)
@@ -37,8 +37,8 @@ def test_a_published_set_is_named_where_its_rows_are_no_prompts_of_ours(
     ("source", "columns", "hint"),
     [
         (Source.PARQUET, {"article": "a", "highlights": "b"}, "these are the columns of cnn-dailymail: "),
-        (Source.CSV, {"text": "x"}, "call the column that holds the prompt's text `prompt`"),
-        (Source.CSV, {"id;prompt": "1;x"}, "columns of a CSV are parted by commas"),
+        (Source.CSV, {"text": "x"}, "rename the column that contains the prompt's text to `prompt`"),
+        (Source.CSV, {"id;prompt": "1;x"}, "the columns are separated by semicolons"),
         (Source.JSONL, {"id": "a", "prompt": "x", "question": "y", "answer": "z"}, ""),
         (Source.JSONL, {"id": None}, ""),
         (Source.GSM8K, {"problem": "a", "solution": "b"}, ""),

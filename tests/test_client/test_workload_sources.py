@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from specbench_api.spec.dataset import CONFIGS, MADE, Dataset, Source
+from specbench_api.spec.dataset import CONFIGS, GENERATED_SOURCES, Dataset, Source
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompts import Prompts, load_prompts
 from specbench_client.workload.sources.gpqa import order_of_choices
-from specbench_client.workload.sources.table import LOADERS
+from specbench_client.workload.sources.registry import LOADERS
 
 Row = dict[str, Any]
 GPQA = {
@@ -136,7 +136,7 @@ def texts(prompts: Prompts) -> list[list[str]]:
 
 
 def test_every_source_is_in_the_table_and_tried_here() -> None:
-    assert set(LOADERS) == set(Source) - set(MADE)
+    assert set(LOADERS) == set(Source) - set(GENERATED_SOURCES)
     assert set(TRUE) == set(EXPECTED) == set(LOADERS) - {Source.JSONL, Source.PARQUET, Source.CSV}
 
 
@@ -173,19 +173,19 @@ def test_a_row_of_another_shape_is_refused_with_its_line_and_the_column(source: 
     [
         (Source.SPEC_BENCH, {"turns": ["a", ""]}, "turns[1] is empty"),
         (Source.SPEC_BENCH, {"turns": None}, "the column turns is missing"),
-        (Source.SPEED_BENCH, {"turns": []}, "turns is a list: give a list with at least one element"),
-        (Source.SPEED_BENCH, {"turns": None}, "one of turns (prepared Parquet) and messages (NeMo-Skills)"),
-        (Source.SPEED_BENCH, {"turns": None, "messages": [{"role": "system", "content": "x"}]}, "user's turns"),
-        (Source.MT_BENCH, {"prompt": ["a"]}, "has 1 turns, and every question of MT-Bench has 2"),
-        (Source.HUMANEVAL, {"prompt": 3}, "prompt is a int"),
+        (Source.SPEED_BENCH, {"turns": []}, "turns is empty: give a list with at least one element"),
+        (Source.SPEED_BENCH, {"turns": None}, "neither turns (prepared Parquet) nor messages (NeMo-Skills)"),
+        (Source.SPEED_BENCH, {"turns": None, "messages": [{"role": "system", "content": "x"}]}, "user messages"),
+        (Source.MT_BENCH, {"prompt": ["a"]}, "has 1 turns, but every question of MT-Bench has 2"),
+        (Source.HUMANEVAL, {"prompt": 3}, "prompt is of type int"),
         (Source.GSM8K, {"question": " "}, "question is empty"),
-        (Source.GSM8K, {"question": float("nan")}, "question is a float"),
+        (Source.GSM8K, {"question": float("nan")}, "question is of type float"),
         (Source.GPQA, {"Incorrect Answer 2": None}, "the column Incorrect Answer 2 is missing"),
         (Source.SHAREGPT, {"conversations": "x"}, "conversations is missing"),
-        (Source.SHAREGPT, {"conversations": ["x", "y"]}, "conversations[0] is no message"),
+        (Source.SHAREGPT, {"conversations": ["x", "y"]}, "conversations[0] is not a message"),
         (Source.EDIT, {"change_request": ""}, "change_request is empty"),
-        (Source.OPENAI_LOGS, {"messages": None}, "holds no request"),
-        (Source.OPENAI_LOGS, {"messages": ["x"]}, "messages is no list of objects"),
+        (Source.OPENAI_LOGS, {"messages": None}, "contains no request"),
+        (Source.OPENAI_LOGS, {"messages": ["x"]}, "messages is not a list of objects"),
     ],
 )
 def test_a_broken_row_is_refused_with_its_line(source: Source, edit: Row, said: str, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_folder_of_speed_bench_is_read_by_its_config(tmp_path: Path) -> None:
     found = load_prompts(Dataset(source=Source.SPEED_BENCH, config="qualitative", uri="speed"), tmp_path)
 
     assert texts(found) == [["a", "b"]]
-    with pytest.raises(BadInput, match=r"holds none of throughput_1k/test\.parquet, throughput_1k\.jsonl"):
+    with pytest.raises(BadInput, match=r"contains none of throughput_1k/test\.parquet, throughput_1k\.jsonl"):
         load_prompts(Dataset(source=Source.SPEED_BENCH, config="throughput_1k", uri="speed"), tmp_path)
 
 
@@ -248,8 +248,8 @@ def test_sharegpts_json_array_is_read_and_its_own_rule_is_counted(tmp_path: Path
 
     assert [prompt.id for prompt in found.rows] == ["QWJhYvA_0"]
     assert found.coverage is not None
-    assert found.coverage.excluded == {"fewer than two messages": 1, "does not begin with a person's message": 1}
-    assert (found.coverage.rows, found.coverage.asked, found.coverage.left_out) == (3, 1, {})
+    assert found.coverage.excluded == {"fewer than two messages": 1, "does not begin with a user's message": 1}
+    assert (found.coverage.rows, found.coverage.requested, found.coverage.unusable) == (3, 1, {})
 
 
 def test_the_choices_of_gpqa_stand_by_seed_and_question_alone(tmp_path: Path) -> None:

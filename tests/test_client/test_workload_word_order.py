@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.trust.checks.random_prompts import MOVED_MIN
-from specbench_client.workload.reading import Prompt
+from specbench_client.workload.row_parsing import Prompt
 from specbench_client.workload.word_order import NUMBER, PAIRS_MAX, word_order, words_of
 
 DRAW = random.Random(7)
@@ -24,11 +24,11 @@ CODE = [path.read_text() for path in sorted(Path(sysconfig.get_paths()["stdlib"]
 
 
 def prompts(texts: list[str]) -> list[Prompt]:
-    return [Prompt(f"p{number}", None, ((Message("user", text),),)) for number, text in enumerate(texts)]
+    return [Prompt(f"p{number}", None, ((ChatMessage("user", text),),)) for number, text in enumerate(texts)]
 
 
 def token_prompts(rows: list[list[int]]) -> list[Prompt]:
-    return [Prompt(f"p{number}", None, ((Message("user", "", tuple(row)),),)) for number, row in enumerate(rows)]
+    return [Prompt(f"p{number}", None, ((ChatMessage("user", "", tuple(row)),),)) for number, row in enumerate(rows)]
 
 
 def words(count: int, vocabulary: list[str] = LIST) -> str:

@@ -10,17 +10,17 @@ import pytest
 from specbench_cluster import ClusterError
 from specbench_cluster.product import Product
 from specbench_testing.cluster import Cluster
-from specbench_testing.installed import Installed
+from specbench_testing.installed_product import InstalledProduct
 
 
 @pytest.fixture(scope="session")
-def product(cluster: Cluster, image: str) -> Iterator[Installed]:
+def product(cluster: Cluster, image: str) -> Iterator[InstalledProduct]:
     """A release of its own, so that one that somebody looks at stays as it is."""
     if cluster.ground is None:
         pytest.skip("SPECBENCH_KUBECONFIG is a foreign cluster: S3 and kills need the one that hack/cluster makes")
     name = f"end-to-end-{uuid.uuid4().hex[:6]}"
     release = Product(cluster.ground, release=name, system=f"{name}-system", image=image)
-    installed = Installed(cluster, cluster.ground, release, name)
+    installed = InstalledProduct(cluster, cluster.ground, release, name)
     try:
         installed.install()
         yield installed

@@ -1,6 +1,6 @@
 """Campaigns on 64 GPUs that are not there: a matrix to its end, whatever befalls the operator; a budget that stops one.
 
-Engines and clients are played (`specbench_testing.played_site` says what that means and what it does not show).
+Engines and clients are played (`specbench_testing.simulated_site` says what that means and what it does not show).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pytest
 
 from peers.kwok.stages import OUT_OF_MEMORY
 from specbench_api import API_VERSION
+from specbench_testing.api_server_runs import Definition, install_campaign_definition
 from specbench_testing.cluster import MERGE, Cluster
+from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import eventually
 from specbench_testing.operator_kills import OperatorKills, drawn_seed
-from specbench_testing.patience import patiently
-from specbench_testing.played_site import PlayedSite, all_end, played_site
-from specbench_testing.runs import Definition, install_campaign_definition
+from specbench_testing.operator_process import eventually
+from specbench_testing.retries import retry_until_available
+from specbench_testing.simulated_site import SimulatedSite, all_end, simulated_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.xdist_group("end-to-end")]
 
@@ -32,24 +32,24 @@ NAME = "matrix"
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[PlayedSite]:
+def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[SimulatedSite]:
     if cluster.ground is None:
         pytest.skip("the S3 server of hack/cluster is needed")
     install_campaign_definition(cluster)
-    with played_site(cluster, tmp_path) as found:
+    with simulated_site(cluster, tmp_path) as found:
         yield found
 
 
 class Campaign:
     """A campaign as a user sees it."""
 
-    def __init__(self, site: PlayedSite, spec: dict[str, Any]) -> None:
+    def __init__(self, site: SimulatedSite, spec: dict[str, Any]) -> None:
         self._site = site
         made = {"apiVersion": API_VERSION, "kind": "SpecBenchCampaign", "metadata": {"name": NAME}, "spec": spec}
         site.site.campaigns.create(made)
 
     def status(self) -> dict[str, Any]:
-        return dict(patiently(lambda: self._site.site.campaigns.get(NAME)).get("status") or {})
+        return dict(retry_until_available(lambda: self._site.site.campaigns.get(NAME)).get("status") or {})
 
     def counted(self, word: str) -> int:
         return int(self.status().get("counts", {}).get(word, 0))
@@ -57,19 +57,24 @@ class Campaign:
     def said(self, kind: str) -> str:
         return "".join(row["status"] for row in self.status().get("conditions", []) if row["type"] == kind)
 
-    def runs(self) -> list[OneRun]:
+    def runs(self) -> list[ClusterRun]:
         path = f"/apis/{API_VERSION}/namespaces/{self._site.site.namespace}/specbenchruns"
-        return [self._site.run(run) for run in patiently(lambda: self._site.site.cluster.call("GET", path))["items"]]
+        return [
+            self._site.run(run)
+            for run in retry_until_available(lambda: self._site.site.cluster.call("GET", path))["items"]
+        ]
 
     def suspend(self, *, suspended: bool) -> None:
         path = f"/apis/{API_VERSION}/namespaces/{self._site.site.namespace}/specbenchcampaigns/{NAME}"
-        patiently(lambda: self._site.site.cluster.call("PATCH", path, {"spec": {"suspend": suspended}}, kind=MERGE))
+        retry_until_available(
+            lambda: self._site.site.cluster.call("PATCH", path, {"spec": {"suspend": suspended}}, kind=MERGE)
+        )
 
 
 Sides = tuple[int, int, int]
 
 
-def matrix(site: PlayedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
+def matrix(site: SimulatedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
     """Three axes of so many values, one row of combinations excluded, and runs included whose engines all fail."""
     seeds, drafts, lookups = (list(range(1, side + 1)) for side in sides)
     return {
@@ -86,7 +91,7 @@ def matrix(site: PlayedSite, sides: Sides, **spec: Any) -> dict[str, Any]:
     }
 
 
-def comes_to_its_end(site: PlayedSite, sides: Sides, kills: int, longest_life_s: float = 3.0) -> None:
+def comes_to_its_end(site: SimulatedSite, sides: Sides, kills: int, longest_life_s: float = 3.0) -> None:
     """Suspended in the middle and resumed, while the operator is killed."""
     total = prod(sides) - sides[-1] + FAILING
     with OperatorKills(site.operator, kills, drawn_seed(), (0.5, longest_life_s)) as killing:
@@ -112,18 +117,18 @@ def comes_to_its_end(site: PlayedSite, sides: Sides, kills: int, longest_life_s:
 
 
 @pytest.mark.timeout(600)
-def test_a_campaign_comes_to_its_end_although_the_operator_is_killed(site: PlayedSite) -> None:
+def test_a_campaign_comes_to_its_end_although_the_operator_is_killed(site: SimulatedSite) -> None:
     comes_to_its_end(site, (3, 2, 2), kills=3)
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(1800)
-def test_sixty_runs_come_to_their_end_although_the_operator_is_killed_twenty_times(site: PlayedSite) -> None:
+def test_sixty_runs_come_to_their_end_although_the_operator_is_killed_twenty_times(site: SimulatedSite) -> None:
     comes_to_its_end(site, (4, 4, 4), kills=20, longest_life_s=6.0)
 
 
 @pytest.mark.timeout(600)
-def test_a_campaign_stops_when_its_budget_is_spent(site: PlayedSite) -> None:
+def test_a_campaign_stops_when_its_budget_is_spent(site: SimulatedSite) -> None:
     gpu_hours = 4 * 30 / 3600  # three or four of the 26 runs
     campaign = Campaign(site, matrix(site, (3, 3, 3), budget={"gpuHours": gpu_hours}, parallelism=2))
     eventually(lambda: campaign.said("BudgetExhausted") == "True", f"it goes on: {campaign.status()}", WITHIN_S)

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from specbench_api.spec.engine import IMITATED, DialectName
-from specbench_testing.installed import Installed, small_run
-from specbench_testing.measured import measured_rows
+from specbench_api.spec.engine import SIMULATED_DIALECTS, DialectName
+from specbench_testing.installed_product import InstalledProduct, small_run
+from specbench_testing.synthetic_records import measured_rows
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
@@ -28,10 +28,10 @@ TURN = ["prompt_id", "turn"]
 COUNTED = ["output_tokens", "steps", "accepted_tokens"]
 
 
-def test_every_dialect_tells_the_same_and_it_is_what_the_engine_did(product: Installed, tmp_path: Path) -> None:
+def test_every_dialect_tells_the_same_and_it_is_what_the_engine_did(product: InstalledProduct, tmp_path: Path) -> None:
     begun = {
         dialect: product.begin(f"speaks-{dialect}", {"spec.engine.dialect": str(dialect), "spec.drafters": [DRAFTER]})
-        for dialect in IMITATED
+        for dialect in SIMULATED_DIALECTS
     }
     truth = _truth(tmp_path)
     assert len(truth) == 10
@@ -44,9 +44,9 @@ def test_every_dialect_tells_the_same_and_it_is_what_the_engine_did(product: Ins
         figures = stored.json("summary.json")["cells"][1]["figures"]
         assert figures["acceptance_length_emitted_pooled"]["value"] == pytest.approx(length), dialect
         if dialect is DialectName.TENSORRT_LLM:
-            assert "accepted_joint_1" not in figures, "its wire tells the mean of a request and no more"
+            assert "position_acceptance_rate_1" not in figures, "its wire tells the mean of a request and no more"
             continue
-        said = [figures[f"accepted_joint_{position}"]["value"] for position in range(1, K + 1)]
+        said = [figures[f"position_acceptance_rate_{position}"]["value"] for position in range(1, K + 1)]
         assert said == pytest.approx(real), dialect
 
 

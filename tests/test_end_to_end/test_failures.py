@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from specbench_testing.installed import Installed
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import eventually
-from specbench_testing.stored_run import StoredRun
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.installed_product import InstalledProduct
+from specbench_testing.operator_process import eventually
+from specbench_testing.s3_results import StoredRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
@@ -50,14 +50,14 @@ FAILURES = {
 
 
 @pytest.fixture(scope="module")
-def failing(product: Installed) -> dict[str, tuple[OneRun, StoredRun]]:
+def failing(product: InstalledProduct) -> dict[str, tuple[ClusterRun, StoredRun]]:
     """All of them, begun at once."""
     return {name: product.begin(name, failure.edits) for name, failure in FAILURES.items()}
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_a_failure_is_named_frees_its_gpus_and_leaves_the_other_arm_its_results(
-    failing: dict[str, tuple[OneRun, StoredRun]], name: str
+    failing: dict[str, tuple[ClusterRun, StoredRun]], name: str
 ) -> None:
     failure, (run, stored) = FAILURES[name], failing[name]
     alone = failure.arms == BOTH
@@ -65,7 +65,7 @@ def test_a_failure_is_named_frees_its_gpus_and_leaves_the_other_arm_its_results(
     rows = {row["arm"]: row for row in status["groups"]}
     assert {arm: rows[arm]["reason"] for arm in failure.arms} == dict.fromkeys(failure.arms, failure.reason)
     assert all(failure.words in rows[arm]["message"] for arm in failure.arms), rows
-    assert run.said("EngineReady")[:2] == run.said("LoadFinished")[:2] == ("False", failure.reason)
+    assert run.said("EngineReady")[:2] == run.said("MeasurementComplete")[:2] == ("False", failure.reason)
     assert failure.words in run.said("EngineReady")[2]
     run.tells(failure.reason)
     assert status["points"]["failed"] == len(failure.arms)

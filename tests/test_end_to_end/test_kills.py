@@ -13,12 +13,12 @@ from random import Random
 
 import pytest
 
-from specbench_testing.installed import SLOW, Installed
-from specbench_testing.kills import KINDS, STAGES, Moment, kill, stage_of
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import eventually
-from specbench_testing.stored_run import StoredRun
-from specbench_testing.witness import Witness
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.component_kills import KINDS, STAGES, KillMoment, kill, stage_of
+from specbench_testing.installed_product import SLOW, InstalledProduct
+from specbench_testing.operator_process import eventually
+from specbench_testing.run_watcher import RunWatcher
+from specbench_testing.s3_results import StoredRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(900), pytest.mark.xdist_group("end-to-end")]
 
@@ -29,8 +29,8 @@ SEED = os.environ.get("SPECBENCH_CHAOS_SEED") or secrets.token_hex(4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_survives_the_death_of(product: Installed, kind: str) -> None:
-    def half_measured(_: OneRun, stored: StoredRun) -> None:
+def test_a_run_survives_the_death_of(product: InstalledProduct, kind: str) -> None:
+    def half_measured(_: ClusterRun, stored: StoredRun) -> None:
         eventually(lambda: stored.versions(".parquet"), "no records come to S3", 120)
         assert not stored.manifests(), "the first point was over before anything could happen to it"
 
@@ -43,13 +43,13 @@ def test_a_run_survives_the_death_of(product: Installed, kind: str) -> None:
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_run_survives_at_any_moment_the_death_of(product: Installed, kind: str, number: int) -> None:
+def test_a_run_survives_at_any_moment_the_death_of(product: InstalledProduct, kind: str, number: int) -> None:
     chance = Random(f"{SEED} {kind} {number}")
     print(f"SPECBENCH_CHAOS_SEED={SEED}")  # noqa: T201 - pytest shows it when it fails
     for _ in range(DRAWS):
-        moment = Moment.drawn(kind, chance)
+        moment = KillMoment.drawn(kind, chance)
 
-        def its_moment(run: OneRun, _: StoredRun, at: Moment = moment) -> None:
+        def its_moment(run: ClusterRun, _: StoredRun, at: KillMoment = moment) -> None:
             at.wait(run)
 
         if survives(product, kind, its_moment, chance):
@@ -58,11 +58,11 @@ def test_a_run_survives_at_any_moment_the_death_of(product: Installed, kind: str
 
 
 def survives(
-    product: Installed, kind: str, until: Callable[[OneRun, StoredRun], None], chance: Random
+    product: InstalledProduct, kind: str, until: Callable[[ClusterRun, StoredRun], None], chance: Random
 ) -> StoredRun | None:
     """One run with one kill, and what it stored; None where it had ended before. Fails for anything that is wrong."""
     run, stored = product.begin(f"kill-{kind}", {"spec.engine.args": SLOW})
-    with Witness(run, stored) as witness:
+    with RunWatcher(run, stored) as witness:
         until(run, stored)
         stage = [*STAGES, "over", "not begun"][stage_of(run)]
         killed = kill(kind, product, run, chance)

@@ -9,7 +9,7 @@ import pytest
 from peers.kwok.stages import NODE_LABEL, ROLE
 from specbench_testing.cluster import Cluster
 from specbench_testing.kwok_nodes import KwokNodes, placement
-from specbench_testing.operating import eventually
+from specbench_testing.operator_process import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(300), pytest.mark.xdist_group("end-to-end")]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from peers.kwok.stages import CRASHES, ENGINE, NEVER_READY, OUT_OF_MEMORY, ROLE, Document, configuration
-from specbench_api.plan.expand import expand
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import LABEL_ROLE, ROLE_ENGINE
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_client.simulator.faults import Fault, parse_faults
-from specbench_operator.render.client_pod import GRACE_S
+from specbench_operator.render.client_jobs import CLIENT_GRACE_S
 from specbench_operator.render.engine_job import engine_job
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.operator import SETTINGS, operator_run
+from specbench_testing.operator_builders import SETTINGS, operator_run
 
 FAULTS = (NEVER_READY, OUT_OF_MEMORY, CRASHES)
 
@@ -35,7 +35,7 @@ def test_a_fault_of_one_arm_stands_where_the_stages_look(fault: str) -> None:
 def test_stages_go_by_the_labels_and_the_grace_of_the_operators_pods() -> None:
     assert (ROLE, ENGINE) == (LABEL_ROLE, ROLE_ENGINE)
     (killed,) = _stages("other-is-killed")
-    assert killed["spec"]["delay"]["durationMilliseconds"] == GRACE_S * 1000
+    assert killed["spec"]["delay"]["durationMilliseconds"] == CLIENT_GRACE_S * 1000
 
 
 def _stages(*names: str) -> list[Document]:

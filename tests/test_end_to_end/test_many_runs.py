@@ -1,6 +1,6 @@
 """Twelve runs at once on 64 GPUs that are not there, on a real control plane, while the operator is killed five times.
 
-Engines and clients are played (`specbench_testing.played_site` says what that means and what it does not show).
+Engines and clients are played (`specbench_testing.simulated_site` says what that means and what it does not show).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from peers.kwok.stages import CRASHES, NEVER_READY, OUT_OF_MEMORY
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
+from specbench_testing.cluster_run import ClusterRun
 from specbench_testing.kwok_nodes import placement
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import eventually
 from specbench_testing.operator_kills import OperatorKills, drawn_seed
-from specbench_testing.played_site import POINTS, PlayedSite, all_end, played_site
-from specbench_testing.runs import Definition
+from specbench_testing.operator_process import eventually
+from specbench_testing.simulated_site import POINTS, SimulatedSite, all_end, simulated_site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
@@ -32,10 +32,10 @@ SLOW = "--base-ms=96"
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[PlayedSite]:
+def site(cluster: Cluster, crd: Definition, tmp_path: Path) -> Iterator[SimulatedSite]:
     if cluster.ground is None:
         pytest.skip("the S3 server of hack/cluster is needed")
-    with played_site(cluster, tmp_path) as found:
+    with simulated_site(cluster, tmp_path) as found:
         yield found
 
 
@@ -45,7 +45,7 @@ def edits(fault: str | None = None) -> dict[str, Any]:
     return {"spec.placement": placement(4), "spec.engine.args": [SLOW], **failing}
 
 
-def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_times(site: PlayedSite) -> None:
+def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_times(site: SimulatedSite) -> None:
     with OperatorKills(site.operator, KILLS, drawn_seed()) as kills:
         healthy = [site.create(name, edits()) for name in HEALTHY]
         failing = {name: site.create(name, edits(fault)) for name, (fault, _) in FAILING.items()}
@@ -65,7 +65,7 @@ def test_twelve_runs_come_to_their_answers_although_the_operator_is_killed_five_
         assert POINTS // 2 <= len(site.measured(failing[name])) < POINTS
 
 
-def suspended_in_the_middle(site: PlayedSite, run: OneRun) -> None:
+def suspended_in_the_middle(site: SimulatedSite, run: ClusterRun) -> None:
     """Suspended as soon as something of it is measured; its GPUs are free; then it goes on."""
     eventually(lambda: site.measured(run), f"nothing of {run.name} is measured: {run.status()}", WITHIN_S)
     run.suspend(suspended=True)
@@ -74,7 +74,7 @@ def suspended_in_the_middle(site: PlayedSite, run: OneRun) -> None:
     run.suspend(suspended=False)
 
 
-def measured_whole(site: PlayedSite, run: OneRun, status: dict[str, Any]) -> None:
+def measured_whole(site: SimulatedSite, run: ClusterRun, status: dict[str, Any]) -> None:
     """The answer is there, and S3 holds every point once."""
     stored = site.stored(run)
     assert (status["phase"], status["progress"]) == ("Succeeded", f"{POINTS}/{POINTS}"), status

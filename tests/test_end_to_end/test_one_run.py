@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from specbench_testing.cluster import Cluster
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import Site
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.operator_process import OperatorSite
 
 LATE = 3
 """At which look what is asked for is there."""
@@ -34,7 +34,7 @@ class Slow:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specbench_testing.operating.time.sleep", lambda _: None)
+    monkeypatch.setattr("specbench_testing.operator_process.time.sleep", lambda _: None)
 
 
 @pytest.fixture
@@ -43,18 +43,18 @@ def server() -> Slow:
 
 
 @pytest.fixture
-def run(server: Slow) -> OneRun:
+def run(server: Slow) -> ClusterRun:
     cluster: Cluster = server  # type: ignore[assignment]
-    return OneRun(cluster, "default", "demo", "uid")
+    return ClusterRun(cluster, "default", "demo", "uid")
 
 
 @pytest.fixture
-def site(server: Slow) -> Site:
+def site(server: Slow) -> OperatorSite:
     cluster: Cluster = server  # type: ignore[assignment]
-    return Site(cluster, "default")
+    return OperatorSite(cluster, "default")
 
 
-def test_events_are_waited_for(run: OneRun, site: Site, server: Slow) -> None:
+def test_events_are_waited_for(run: ClusterRun, site: OperatorSite, server: Slow) -> None:
     run.tells("First", "Second")
     assert server.looks == LATE
     server.looks = 0
@@ -62,7 +62,9 @@ def test_events_are_waited_for(run: OneRun, site: Site, server: Slow) -> None:
     assert server.looks == LATE
 
 
-def test_what_is_given_is_what_was_looked_at_and_not_a_later_look(run: OneRun, site: Site, server: Slow) -> None:
+def test_what_is_given_is_what_was_looked_at_and_not_a_later_look(
+    run: ClusterRun, site: OperatorSite, server: Slow
+) -> None:
     assert site.reaches("demo", "Succeeded")["conditions"][0]["message"] == f"{LATE}"
     server.looks = 0
     assert site.comes_to_say("demo", "Ready", "True", "Done") == f"{LATE}"
@@ -70,6 +72,6 @@ def test_what_is_given_is_what_was_looked_at_and_not_a_later_look(run: OneRun, s
     assert run.ends()["conditions"][0]["message"] == f"{LATE + 1}"
 
 
-def test_what_does_not_come_is_told(site: Site) -> None:
+def test_what_does_not_come_is_told(site: OperatorSite) -> None:
     with pytest.raises(AssertionError, match="demo does not say Ready=\\('Unknown',\\)"):
         site.comes_to_say("demo", "Ready", "Unknown", within_s=0.05)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specbench_testing import operator_kills
-from specbench_testing.operating import OperatorProcess, eventually
 from specbench_testing.operator_kills import OperatorKills, drawn_seed
+from specbench_testing.operator_process import OperatorProcess, eventually
 
 QUICK = (0.0, 0.01)
 

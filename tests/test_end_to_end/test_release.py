@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specbench_cluster.product import CHART
-from specbench_testing.installed import Installed
-from specbench_testing.operating import eventually
+from specbench_testing.installed_product import InstalledProduct
+from specbench_testing.operator_process import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
@@ -17,11 +17,11 @@ DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/specbenchr
 WORDS = "changed by a test of the upgrade"
 
 
-def test_the_charts_own_test_passes(product: Installed) -> None:
+def test_the_charts_own_test_passes(product: InstalledProduct) -> None:
     assert "Phase:          Succeeded" in product.product.helm_test()
 
 
-def test_an_upgrade_of_the_chart_upgrades_the_definition_of_runs(product: Installed, tmp_path: Path) -> None:
+def test_an_upgrade_of_the_chart_upgrades_the_definition_of_runs(product: InstalledProduct, tmp_path: Path) -> None:
     changed = tmp_path / "specbench"
     shutil.copytree(CHART, changed)
     file = changed / "files/crds/specbench.io_specbenchruns.yaml"
@@ -36,7 +36,7 @@ def test_an_upgrade_of_the_chart_upgrades_the_definition_of_runs(product: Instal
     assert _description(product) == was
 
 
-def _description(product: Installed) -> str:
+def _description(product: InstalledProduct) -> str:
     version = product.cluster.call("GET", DEFINITION)["spec"]["versions"][0]
     words: str = version["schema"]["openAPIV3Schema"]["description"]
     return words

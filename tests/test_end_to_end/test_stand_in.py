@@ -11,28 +11,36 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.ending import Termination
-from specbench_api.outcome.launched import Whereabouts
 from specbench_api.outcome.layout import SUMMARY, run_root
+from specbench_api.outcome.provenance import HostFacts
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.expand import expand
+from specbench_api.outcome.termination import Termination
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import plan_name
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_client.errors import EngineFailed, Interrupted
 from specbench_client.store.folder import FolderStore
-from specbench_client.store.point import PointStore
-from specbench_operator.render.client_job import client_job
+from specbench_client.store.points import PointStore
+from specbench_operator.render.client_jobs import client_job, plan_config_map
 from specbench_operator.render.engine_job import engine_job
-from specbench_operator.render.plan_config import plan_config
-from specbench_testing import stand_in_client, stand_in_work
-from specbench_testing.cluster import Cluster, Refused
-from specbench_testing.operating import eventually
-from specbench_testing.operator import SETTINGS, operator_run
+from specbench_testing import stand_in_client, stand_in_measurement
+from specbench_testing.cluster import ApiError, Cluster
+from specbench_testing.operator_builders import SETTINGS, operator_run
+from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource
-from specbench_testing.stand_in_client import Stage
-from specbench_testing.stand_in_work import StandIn, Surroundings
-from specbench_testing.work_log import Act, Entry, WorkLog, at_once, begun_again, measured, measured_twice, two_engines
+from specbench_testing.stand_in_client import NamespaceStage
+from specbench_testing.stand_in_measurement import StandInClient, Surroundings
+from specbench_testing.work_log import (
+    WorkAction,
+    WorkLog,
+    WorkLogEntry,
+    measured,
+    measured_concurrently,
+    measured_twice,
+    started_twice,
+    two_engines,
+)
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -43,13 +51,13 @@ FIRST, SECOND = (point.hash for point in PLAN.groups[0].points)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stand_in_work, "POINT_S", (0.0, 0.01))
+    monkeypatch.setattr(stand_in_measurement, "POINT_S", (0.0, 0.01))
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Callable[[str], StandIn]:
+def make(tmp_path: Path) -> Callable[[str], StandInClient]:
     log, store = WorkLog(tmp_path / "work.jsonl"), FolderStore(tmp_path / "results")
-    return lambda client: StandIn(PLAN, store, tmp_path / "spool" / client, client, log)
+    return lambda client: StandInClient(PLAN, store, tmp_path / "spool" / client, client, log)
 
 
 def around(**changes: Any) -> Surroundings:
@@ -57,28 +65,28 @@ def around(**changes: Any) -> Surroundings:
     return replace(calm, **changes)
 
 
-def of_points(stand_in: StandIn) -> set[str]:
+def of_points(stand_in: StandInClient) -> set[str]:
     return PointStore(stand_in.store, Path()).measured([point.hash for point in PLAN.points])
 
 
-def acts(stand_in: StandIn) -> list[tuple[Act, str]]:
+def acts(stand_in: StandInClient) -> list[tuple[WorkAction, str]]:
     return [(entry.act, entry.point) for entry in stand_in.log.entries()]
 
 
-def test_it_measures_what_has_no_manifest_and_nothing_else(make: Callable[[str], StandIn]) -> None:
-    said = make("0-a").drive(PLAN.groups[0], Whereabouts(), around())
+def test_it_measures_what_has_no_manifest_and_nothing_else(make: Callable[[str], StandInClient]) -> None:
+    said = make("0-a").drive(PLAN.groups[0], HostFacts(), around())
     assert (said.code, said.measured) == (0, 2)
     again = make("1-b")
-    assert again.drive(PLAN.groups[0], Whereabouts(), around()).measured == 2
-    assert acts(again) == [(act, point) for point in (FIRST, SECOND) for act in (Act.BEGUN, Act.MEASURED)]
+    assert again.drive(PLAN.groups[0], HostFacts(), around()).measured == 2
+    assert acts(again) == [(act, point) for point in (FIRST, SECOND) for act in (WorkAction.BEGUN, WorkAction.MEASURED)]
     assert measured(again.log.entries(), PLAN.uid) == [FIRST, SECOND]
     assert json.loads(again.store.get("progress.json") or b"")["attempt"] == "0-a"
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_its_results_make_an_answer(make: Callable[[str], StandIn]) -> None:
+def test_its_results_make_an_answer(make: Callable[[str], StandInClient]) -> None:
     for group in PLAN.groups:
-        make(f"{group.index}-a").drive(group, Whereabouts(), around())
+        make(f"{group.index}-a").drive(group, HostFacts(), around())
     reporter = make("report-a")
     assert reporter.report().measured == len(PLAN.points)
     summary = RunSummary.from_json(reporter.store.get(SUMMARY) or b"")
@@ -93,48 +101,50 @@ class InTheMiddle:
         self._log = log
 
     def __call__(self) -> bool:
-        return (Act.BEGUN, SECOND) not in [(entry.act, entry.point) for entry in self._log.entries()]
+        return (WorkAction.BEGUN, SECOND) not in [(entry.act, entry.point) for entry in self._log.entries()]
 
 
 @pytest.mark.parametrize(("who", "error"), [("engine_serves", EngineFailed), ("still_wanted", Interrupted)])
 def test_what_is_cut_off_is_no_result_and_is_measured_by_the_next(
-    make: Callable[[str], StandIn], who: str, error: type[Exception]
+    make: Callable[[str], StandInClient], who: str, error: type[Exception]
 ) -> None:
     cut = make("0-a")
     with pytest.raises(error):
-        cut.drive(PLAN.groups[0], Whereabouts(), around(**{who: InTheMiddle(cut.log)}))
+        cut.drive(PLAN.groups[0], HostFacts(), around(**{who: InTheMiddle(cut.log)}))
     assert of_points(cut) == {FIRST}
-    assert acts(cut)[-1] == (Act.ABANDONED, SECOND)
-    make("1-b").drive(PLAN.groups[0], Whereabouts(), around())
+    assert acts(cut)[-1] == (WorkAction.ABANDONED, SECOND)
+    make("1-b").drive(PLAN.groups[0], HostFacts(), around())
     assert of_points(cut) == {FIRST, SECOND}
     entries = cut.log.entries()
-    assert (measured_twice(entries), at_once(entries)) == ([], [])
-    assert begun_again(entries) == [f"{PLAN.name} {SECOND[:12]}: 2 times"]
+    assert (measured_twice(entries), measured_concurrently(entries)) == ([], [])
+    assert started_twice(entries) == [f"{PLAN.name} {SECOND[:12]}: 2 times"]
 
 
 def test_a_slow_engine_takes_longer_in_proportion() -> None:
     def plan_of(*args: str) -> Plan:
         return expand(parse_run(operator_run({"spec.engine.args": list(args)})))
 
-    assert [stand_in_work.slowness(plan_of(*args)) for args in ((), ("--base-ms=48",))] == [1.0, 10.0]
+    assert [stand_in_measurement.slowness(plan_of(*args)) for args in ((), ("--base-ms=48",))] == [1.0, 10.0]
 
 
-def test_who_is_deleted_before_it_began_begins_nothing(make: Callable[[str], StandIn]) -> None:
+def test_who_is_deleted_before_it_began_begins_nothing(make: Callable[[str], StandInClient]) -> None:
     deleted = around()
     deleted.interrupted.set()
     with pytest.raises(Interrupted):
-        make("0-a").drive(PLAN.groups[0], Whereabouts(), deleted)
+        make("0-a").drive(PLAN.groups[0], HostFacts(), deleted)
     assert acts(make("0-a")) == []
 
 
-def entry(act: Act, client: str, point: str, run: str = "uid") -> Entry:
-    return Entry(act, "now", "name", run, client, point)
+def entry(act: WorkAction, client: str, point: str, run: str = "uid") -> WorkLogEntry:
+    return WorkLogEntry(act, "now", "name", run, client, point)
 
 
-def test_of_the_log_a_line_that_is_being_written_is_left_for_the_next_look(make: Callable[[str], StandIn]) -> None:
+def test_of_the_log_a_line_that_is_being_written_is_left_for_the_next_look(
+    make: Callable[[str], StandInClient],
+) -> None:
     log = make("0-a").log
     assert log.entries() == []
-    first, second = entry(Act.BEGUN, "a", "p"), entry(Act.MEASURED, "a", "p")
+    first, second = entry(WorkAction.BEGUN, "a", "p"), entry(WorkAction.MEASURED, "a", "p")
     log.add(first)
     log.add(second)
     whole = log.path.read_bytes()
@@ -145,12 +155,12 @@ def test_of_the_log_a_line_that_is_being_written_is_left_for_the_next_look(make:
 
 
 def test_the_log_tells_what_was_measured_twice_and_who_worked_at_once() -> None:
-    first = [entry(Act.BEGUN, "a", "p"), entry(Act.MEASURED, "a", "p")]
-    second = [entry(Act.BEGUN, "b", "p"), entry(Act.MEASURED, "b", "p")]
-    assert (measured_twice(first), begun_again(first), at_once(first)) == ([], [], [])
-    assert measured_twice(first + second) == begun_again(first + second) == ["name p: 2 times"]
-    assert at_once([first[0], second[0], first[1], second[1]]) == ["name: ['a', 'b']"]
-    assert at_once([first[0], entry(Act.BEGUN, "b", "p", run="other")]) == []
+    first = [entry(WorkAction.BEGUN, "a", "p"), entry(WorkAction.MEASURED, "a", "p")]
+    second = [entry(WorkAction.BEGUN, "b", "p"), entry(WorkAction.MEASURED, "b", "p")]
+    assert (measured_twice(first), started_twice(first), measured_concurrently(first)) == ([], [], [])
+    assert measured_twice(first + second) == started_twice(first + second) == ["name p: 2 times"]
+    assert measured_concurrently([first[0], second[0], first[1], second[1]]) == ["name: ['a', 'b']"]
+    assert measured_concurrently([first[0], entry(WorkAction.BEGUN, "b", "p", run="other")]) == []
 
 
 class FewPods:
@@ -158,7 +168,7 @@ class FewPods:
 
     def __init__(self, plan: Plan) -> None:
         self.pods: dict[str, Resource] = {}
-        self._plan = plan_config(RUN, plan)
+        self._plan = plan_config_map(RUN, plan)
 
     def run(self, job: Resource, **status: Any) -> Resource:
         meta = {"name": job["metadata"]["name"], "uid": f"uid of {job['metadata']['name']}"}
@@ -180,7 +190,7 @@ class FewPods:
             assert name == plan_name(PLAN.name)
             return self._plan
         if name not in self.pods:
-            raise Refused(404, f"no pod {name}")
+            raise ApiError(404, f"no pod {name}")
         if method == "PATCH":
             assert body["metadata"]["uid"] == self.pods[name]["metadata"]["uid"]
             self.pods[name]["status"] |= body["status"]
@@ -193,17 +203,17 @@ def api() -> FewPods:
 
 
 @pytest.fixture
-def stage(api: FewPods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(api: FewPods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NamespaceStage:
     monkeypatch.setattr(
         stand_in_client, "_store", lambda results: FolderStore(tmp_path / results.removeprefix("s3://"))
     )
     cluster: Cluster = api  # type: ignore[assignment]
-    return Stage(cluster, "default", WorkLog(tmp_path / "work.jsonl"))
+    return NamespaceStage(cluster, "default", WorkLog(tmp_path / "work.jsonl"))
 
 
 def client_pod(api: FewPods, **status: Any) -> Resource:
     return api.run(
-        client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=Whereabouts(), engine_pod="engine-pod"), **status
+        client_job(RUN, PLAN, PLAN.groups[0], 0, SETTINGS, engine=HostFacts(), engine_pod="engine-pod"), **status
     )
 
 
@@ -223,7 +233,9 @@ def ends(pod: Resource) -> Termination:
     return found
 
 
-def test_a_pod_as_the_operator_renders_it_is_played_to_its_end(api: FewPods, stage: Stage, tmp_path: Path) -> None:
+def test_a_pod_as_the_operator_renders_it_is_played_to_its_end(
+    api: FewPods, stage: NamespaceStage, tmp_path: Path
+) -> None:
     pod, _ = client_pod(api), engine_pod(api)
     stage.look()
     assert ends(pod).measured == 2
@@ -236,13 +248,15 @@ def test_a_pod_as_the_operator_renders_it_is_played_to_its_end(api: FewPods, sta
     assert PointStore(root, Path()).measured([FIRST, SECOND]) == {FIRST, SECOND}
 
 
-def test_a_client_without_its_engine_says_that_it_was_lost(api: FewPods, stage: Stage) -> None:
+def test_a_client_without_its_engine_says_that_it_was_lost(api: FewPods, stage: NamespaceStage) -> None:
     pod, _ = client_pod(api), engine_pod(api, ready="False")
     stage.look()
     assert (ends(pod).code, ends(pod).reason, pod["status"]["phase"]) == (4, "EngineLost", "Failed")
 
 
-def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(api: FewPods, stage: Stage) -> None:
+def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(
+    api: FewPods, stage: NamespaceStage
+) -> None:
     waiting = client_pod(api, phase="Pending")
     stage.look()
     assert ending_of(waiting) is None
@@ -252,7 +266,7 @@ def test_a_deleted_pod_ends_as_interrupted_and_one_that_waits_is_not_played(api:
     assert (ends(waiting).code, stage.log.entries()) == (130, [])
 
 
-def test_two_engines_of_one_run_are_noted(api: FewPods, stage: Stage) -> None:
+def test_two_engines_of_one_run_are_noted(api: FewPods, stage: NamespaceStage) -> None:
     first, _ = engine_pod(api), engine_pod(api, attempt=1)
     first["status"]["phase"] = "Failed"
     stage.look()

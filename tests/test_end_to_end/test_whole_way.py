@@ -6,27 +6,27 @@ import math
 
 import pytest
 
-from specbench_testing.cluster import Refused
-from specbench_testing.installed import SLOW, Installed
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import eventually
-from specbench_testing.stored_run import StoredRun
-from specbench_testing.witness import Witness
+from specbench_testing.cluster import ApiError
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.installed_product import SLOW, InstalledProduct
+from specbench_testing.operator_process import eventually
+from specbench_testing.run_watcher import RunWatcher
+from specbench_testing.s3_results import StoredRun
 
 pytestmark = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.timeout(600), pytest.mark.xdist_group("end-to-end")]
 
 CONDITIONS = {
     "Validated": "Valid",
     "EngineReady": "Done",
-    "LoadFinished": "Finished",
-    "ResultsDurable": "Durable",
+    "MeasurementComplete": "Finished",
+    "ResultsStored": "Durable",
     "Ready": "Finished",
 }
 
 
-def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product: Installed) -> None:
+def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product: InstalledProduct) -> None:
     run, stored = product.begin("whole")
-    with Witness(run, stored) as witness:
+    with RunWatcher(run, stored) as witness:
         waited = product.product.kubectl(
             "-n", run.namespace, "wait", "--for=condition=Ready", f"sbr/{run.name}", "--timeout=240s"
         )
@@ -45,7 +45,7 @@ def test_a_run_goes_from_apply_to_a_verdict_and_leaves_its_results_alone(product
     eventually(lambda: run.at_work() == [], "it is at work although its answer is there")
     assert run.children("jobs", "engine") == [], "an engine's Job stays only as the record of a failure"
     eventually(lambda: product.product.gpus() == (8, 0), "the GPUs are not free")
-    run.tells("EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished", "ResultsReady")
+    run.tells("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
     _may_be_deleted(run, stored)
 
 
@@ -93,7 +93,7 @@ def _says_where_it_comes_from(stored: StoredRun) -> None:
     assert provenance["arms"][1]["kvCacheLost"]["value"] == 0
 
 
-def _may_be_deleted(run: OneRun, stored: StoredRun) -> None:
+def _may_be_deleted(run: ClusterRun, stored: StoredRun) -> None:
     before = stored.versions()
     run.delete()
     for kind in ("jobs", "pods", "services", "configmaps"):
@@ -101,9 +101,9 @@ def _may_be_deleted(run: OneRun, stored: StoredRun) -> None:
     assert stored.versions() == before, "deleting a run never touches results"
 
 
-def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: Installed) -> None:
+def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: InstalledProduct) -> None:
     run, stored = product.begin("suspended", {"spec.engine.args": SLOW})
-    with Witness(run, stored) as witness:
+    with RunWatcher(run, stored) as witness:
         eventually(lambda: run.status().get("points", {}).get("measured") == 1, "nothing is measured", 240)
         run.suspend(suspended=True)
         run.reaches("Suspended")
@@ -118,15 +118,19 @@ def test_a_suspended_run_gives_its_gpus_back_and_goes_on_where_it_was(product: I
 
 
 def test_a_drafter_that_its_engine_cannot_do_is_refused_by_the_api_server_with_what_to_do_instead(
-    product: Installed,
+    product: InstalledProduct,
 ) -> None:
     engine = {"kind": "transformers", "image": "docker.io/library/no-such-engine:none"}
-    with pytest.raises(Refused, match=r"transformers cannot do eagle3.*use draft_model, ngram or medusa") as refused:
+    with pytest.raises(
+        ApiError, match=r"transformers does not support eagle3.*use draft_model, ngram or medusa"
+    ) as refused:
         product.begin("refused", {"spec.engine": engine, "spec.model": {"name": "m", "path": "/models/m"}})
     assert refused.value.status == 422
 
 
-def test_a_spec_that_only_the_operator_can_judge_is_refused_in_status_and_creates_nothing(product: Installed) -> None:
+def test_a_spec_that_only_the_operator_can_judge_is_refused_in_status_and_creates_nothing(
+    product: InstalledProduct,
+) -> None:
     run, stored = product.begin("refused", {"spec.engine.args": ["--port=1"]})
     run.reaches("Invalid", within_s=120)
     validated, reason, message = run.said("Validated")

@@ -11,7 +11,7 @@ import pytest
 
 from specbench_api.spec.chat_template import TEMPLATE_DATE, ChatTemplate
 from specbench_api.spec.target import Target
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 from specbench_client.workload.chat_template.loading import load_template
 from specbench_testing.chat_templates import (
     BESIDE,
@@ -26,9 +26,9 @@ from specbench_testing.chat_templates import (
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 
-def message(told: dict[str, Any]) -> Message:
+def message(told: dict[str, Any]) -> ChatMessage:
     further = {name: value for name, value in told.items() if name not in ("role", "reasoning_content")}
-    return Message(
+    return ChatMessage(
         told["role"],
         told["content"] or "",
         reasoning=told.get("reasoning_content", ""),
@@ -71,7 +71,7 @@ def test_the_client_renders_as_transformers_does(
     messages = tuple(message(one) for one in conversation.messages)
 
     assert template.text(messages) == expected["text"]
-    assert list(template.asked(messages)[-1].token_ids or ()) == expected["ids"]
+    assert list(template.with_token_ids(messages)[-1].token_ids or ()) == expected["ids"]
 
 
 def test_what_stands_beside_a_tokenizer_counts_as_transformers_counts_it(engine_python: str, tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_what_stands_beside_a_tokenizer_counts_as_transformers_counts_it(engine_
     ours = []
     for folder in folders:
         template = load_template(ChatTemplate(applied_by="Client", tokenizer=str(folder)), Target(name="tiny"), folder)
-        asked = (Message("user", BESIDE),)
-        ours.append({"text": template.text(asked), "ids": list(template.asked(asked)[-1].token_ids or ())})
+        asked = (ChatMessage("user", BESIDE),)
+        ours.append({"text": template.text(asked), "ids": list(template.with_token_ids(asked)[-1].token_ids or ())})
 
     assert dict(zip(SETTINGS, ours, strict=True)) == dict(
         zip(SETTINGS, by_transformers(engine_python, rows), strict=True)

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.launch.launch import Order
-from specbench_api.launch.table import LAUNCHERS
+from specbench_api.launch.launcher import LaunchRequest
+from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.launch.transformers import PROGRAM
 from specbench_api.outcome.record import Record
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Output
-from specbench_client.load.talk import Asker
-from specbench_client.local.process import EngineProcess
+from specbench_client.load.conversation_runner import HttpTurnClient
+from specbench_client.local.engine_process import EngineProcess
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_client.workload.chat_template.applied import AppliedTemplate
 from specbench_client.workload.chat_template.loading import load_template
-from specbench_testing.loops import Driver
-from specbench_testing.turns import context, row
+from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_testing.conversation_turns import context, row
+from specbench_testing.load_loops import LoopDriver
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
@@ -76,8 +76,8 @@ def _marking(kind: EngineKind, template: AppliedTemplate) -> list[AppliedTemplat
 async def asked(url: str, kind: EngineKind, template: AppliedTemplate | None, **more: object) -> list[Record]:
     output = Output(max_tokens=24)
     async with KernelTransport() as transport:
-        manner = {"model": "smol", "output": output, "keep_text": True, "template": template, **more}
-        driver = Driver(Asker(context(transport, url, kind, **manner)), template=template)
+        request_config = {"model": "smol", "output": output, "keep_text": True, "template": template, **more}
+        driver = LoopDriver(HttpTurnClient(context(transport, url, kind, **request_config)), template=template)
         await driver.closed(ROWS, 1)
     assert [record.error for record in driver.records if record.error] == []
     return sorted(driver.records, key=lambda record: (record.prompt_id, record.turn))
@@ -90,7 +90,7 @@ async def test_ids_of_the_client_give_the_answers_of_messages(
     declared = ChatTemplate(applied_by="Client", tokenizer=models["folder"])
     template = load_template(declared, Target(name="smol"), tmp_path)
     path = models["gguf"] if kind is EngineKind.LLAMA_CPP else models["folder"]
-    order = Order(engine_of(kind, engine_python, ours), Target(name="smol", path=path), None, slots=1)
+    order = LaunchRequest(engine_of(kind, engine_python, ours), Target(name="smol", path=path), None, slots=1)
     launch = LAUNCHERS[kind].launch(order)
     async with EngineProcess(launch, tmp_path, tmp_path / "engine.log") as engine:
         await engine.wait_ready(START_S)
@@ -101,7 +101,7 @@ async def test_ids_of_the_client_give_the_answers_of_messages(
     assert [one.input_tokens for one in by_ids] == [one.input_tokens for one in by_messages]
     assert [one.output_text for one in by_ids] == [one.output_text for one in by_messages]
     assert len({one.output_text for one in by_ids}) > 1
-    first = [template.asked(one.turns[0])[-1].token_ids for one in ROWS]
+    first = [template.with_token_ids(one.turns[0])[-1].token_ids for one in ROWS]
     assert [by_ids[0].input_tokens, by_ids[2].input_tokens] == [len(ids or ()) for ids in first]
     if shown:
         without, with_them = (records[0].output_text or "" for records in shown)

@@ -12,26 +12,26 @@ from typing import Any
 import aiohttp
 import pytest
 
-from specbench_api.launch.launch import Launch, Order
+from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.transformers import PROGRAM, TransformersLauncher
 from specbench_api.outcome.record import AcceptanceSource, Record
-from specbench_api.outcome.summary import Counters
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import Engine, EngineKind, EnvVar
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.dialects.counters import difference
-from specbench_client.dialects.facts.reading import pages_of, read_facts
+from specbench_client.dialects.dialect import counter_difference
+from specbench_client.dialects.engine_facts import pages_of, read_facts
 from specbench_client.dialects.table import DIALECTS
 from specbench_client.errors import EngineFailed
-from specbench_client.load.talk import Asker
-from specbench_client.local.process import EngineProcess
-from specbench_client.transport.control import Control
+from specbench_client.load.conversation_runner import HttpTurnClient
+from specbench_client.local.engine_process import EngineProcess
+from specbench_client.transport.control_client import ControlClient
 from specbench_client.transport.kernel_transport import KernelTransport
-from specbench_testing.loops import Driver
-from specbench_testing.real_run import run_here
-from specbench_testing.transcripts import transcribed
-from specbench_testing.turns import context, row
+from specbench_testing.conversation_turns import context, row
+from specbench_testing.load_loops import LoopDriver
+from specbench_testing.real_engine_run import run_here
+from specbench_testing.transcripts import record_transcript
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 DIALECT = DIALECTS[EngineKind.TRANSFORMERS]
@@ -55,36 +55,36 @@ def drafter_of(tiny: dict[str, str], arm: str) -> Drafter | None:
     return Drafter(name=arm, method=method, model=models.get(arm), num_speculative_tokens=K[arm])
 
 
-def launch_of(tiny: dict[str, str], arm: str, python: str, path: str, *args: str) -> Launch:
+def launch_of(tiny: dict[str, str], arm: str, python: str, path: str, *args: str) -> LaunchSpec:
     engine = Engine(
         kind=EngineKind.TRANSFORMERS,
         command=[python, *PROGRAM[1:]],
         env=[EnvVar(name="PYTHONPATH", value=path), EnvVar(name="HF_HUB_OFFLINE", value="1")],
         args=["--threads=1", "--dtype=float32", *args],
     )
-    order = Order(engine, Target(name="tiny", path=tiny["target"]), drafter_of(tiny, arm), slots=1)
+    order = LaunchRequest(engine, Target(name="tiny", path=tiny["target"]), drafter_of(tiny, arm), slots=1)
     assert TransformersLauncher().problems(order) == []
     return TransformersLauncher().launch(order)
 
 
 @asynccontextmanager
-async def serving(launch: Launch, folder: Path) -> AsyncIterator[EngineProcess]:
+async def serving(launch: LaunchSpec, folder: Path) -> AsyncIterator[EngineProcess]:
     async with EngineProcess(launch, folder, folder / "engine.log") as process:
         await process.wait_ready(START_S)
         yield process
 
 
-async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple[list[Record], Counters]:
+async def drive(url: str, arm: str, output: Output, sampling: Sampling) -> tuple[list[Record], CounterDeltas]:
     """All rows, and what the engine itself counted meanwhile."""
-    async with KernelTransport() as transport, Control(url) as control:
+    async with KernelTransport() as transport, ControlClient(url) as control:
         changed = {"model": "tiny", "drafting": arm != "none", "output": output, "sampling": sampling}
-        driver = Driver(Asker(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
+        driver = LoopDriver(HttpTurnClient(context(transport, url, EngineKind.TRANSFORMERS, **changed)))
         before = DIALECT.counters(await control.text(DIALECT.metrics_path))
         await driver.closed(ROWS, 1)
         page = await control.text(DIALECT.metrics_path)
     assert DIALECT.speculating(None, page) is (arm != "none")
     assert [record.error for record in driver.records if record.error] == []
-    return driver.records, difference(before, DIALECT.counters(page))
+    return driver.records, counter_difference(before, DIALECT.counters(page))
 
 
 DRAFTERS = {"none": (0, None), "ngram": (0, None), "noisy": (460_032, 320), "medusa": (295_680, None)}
@@ -96,7 +96,7 @@ async def test_the_runtime_tells_what_it_is_made_of(
     arm: str, tiny: dict[str, str], engine_python: str, ours: str, tmp_path: Path
 ) -> None:
     launch = launch_of(tiny, arm, engine_python, ours)
-    async with serving(launch, tmp_path) as engine, Control(engine.url) as control:
+    async with serving(launch, tmp_path) as engine, ControlClient(engine.url) as control:
         facts = read_facts(DIALECT.readings, await control.documents(pages_of(DIALECT.readings)))
     told = {name.value: fact.value for name, fact in facts.items()}
     assert (told["drafter_weights_bytes"], told["drafter_vocabulary"]) == DRAFTERS[arm]
@@ -107,7 +107,7 @@ async def test_the_runtime_tells_what_it_is_made_of(
     assert told["gpu"] is None, "it computes on the processor here"
 
 
-Seen = dict[str, dict[str, tuple[list[Record], Counters]]]
+Seen = dict[str, dict[str, tuple[list[Record], CounterDeltas]]]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ async def test_too_many_drafts_for_the_heads_are_refused(
         for before, one in zip(("", *launch.args), launch.args, strict=False)
     ]
     with pytest.raises(EngineFailed, match=r"it has 3 heads: --num-speculative-tokens 4 is too many"):
-        async with serving(Launch(**{**vars(launch), "args": tuple(args)}), tmp_path):
+        async with serving(LaunchSpec(**{**vars(launch), "args": tuple(args)}), tmp_path):
             pass
 
 
@@ -256,9 +256,9 @@ def test_a_run_by_the_command_line_says_what_the_engine_counted_and_what_kind_of
             assert point.counters.drafted_tokens == point.total("drafted_tokens") > 0
             assert point.counters.accepted_tokens == point.total("accepted_tokens") > 0
     assert set(run.points) == {"none", "noisy", "medusa"}
-    assert run.answer["verdict"].startswith("on a research runtime: ")
+    assert run.answer["headline"].startswith("On a research runtime: ")
     assert "ResearchRuntime" in run.checks
-    assert not {"AcceptanceMismatch", "GreedyDivergence", "TokenCountMismatch"} & run.checks
+    assert not {"AcceptanceCounterMismatch", "GreedyDivergence", "TokenCountMismatch"} & run.checks
 
 
 @pytest.mark.parametrize("arm", ["none", "ngram", "noisy", "medusa"])
@@ -269,7 +269,7 @@ async def test_a_stream_is_vllms_key_for_key_and_can_be_kept(
             "temperature": 0, "ignore_eos": True, "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True}}  # fmt: skip
     async with serving(launch_of(tiny, arm, engine_python, ours), tmp_path) as engine:
-        said = await transcribed(engine.url, "transformers-5.19.0", "transformers", body, drafting=arm != "none")
+        said = await record_transcript(engine.url, "transformers-5.19.0", "transformers", body, drafting=arm != "none")
     said.keep(arm)
     last = json.loads(said.data[-2])
     assert (last["choices"], said.data[-1]) == ([], "[DONE]")

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from specbench_api.launch.launch import Launch, Order
+from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.launch.vllm import VllmLauncher
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine, EngineKind
 from specbench_api.spec.target import Target
-from specbench_client.dialects.counters import difference
+from specbench_client.cooperative import run_to_completion
+from specbench_client.dialects.dialect import counter_difference
 from specbench_client.dialects.table import DIALECTS
-from specbench_client.local.process import EngineProcess
-from specbench_client.slices import finish
-from specbench_testing.real_run import RealRun, run_here
-from specbench_testing.transcripts import transcribed
+from specbench_client.local.engine_process import EngineProcess
+from specbench_testing.real_engine_run import RealRun, run_here
+from specbench_testing.transcripts import record_transcript
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ def test_every_drafter_leaves_the_text_as_it_is(run: RealRun) -> None:
 def test_nothing_found_makes_the_run_invalid(run: RealRun) -> None:
     invalid = [finding for finding in run.answer["findings"] if finding["severity"] == "Invalid"]
     assert invalid == []
-    assert "AcceptanceMismatch" not in run.checks
+    assert "AcceptanceCounterMismatch" not in run.checks
 
 
 @pytest.mark.parametrize("arm", ["none", *K])
@@ -146,10 +146,10 @@ async def test_a_requests_own_count_is_to_the_token_what_the_counters_gained(
                     "temperature": 0, "ignore_eos": True, "stream": True,
                     "stream_options": {"include_usage": True, "continuous_usage_stats": True}}  # fmt: skip
             drafting = arm != "none"
-            said = await transcribed(engine.url, f"vllm-{VERSION}", "vllm", body, drafting=drafting)
+            said = await record_transcript(engine.url, f"vllm-{VERSION}", "vllm", body, drafting=drafting)
             said.keep(f"{arm}-{number}")
-            counted = difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
-            answer = finish(dialect.read(said.events, drafting=drafting))
+            counted = counter_difference(dialect.counters(said.metrics_before), dialect.counters(said.metrics_after))
+            answer = run_to_completion(dialect.read(said.events, drafting=drafting))
             assert answer.output_tokens == answer.output_tokens_client == counted.output_tokens == 40
             if drafting:
                 block = answer_block(said.data)
@@ -158,10 +158,10 @@ async def test_a_requests_own_count_is_to_the_token_what_the_counters_gained(
                 assert block["num_accepted_draft_tokens"] == counted.accepted_tokens
 
 
-def launch_of(models: dict[str, str], python: str, arm: str) -> Launch:
+def launch_of(models: dict[str, str], python: str, arm: str) -> LaunchSpec:
     engine = Engine.model_validate(engine_of(python))
     rows = {row["name"]: Drafter.model_validate(row) for row in drafters_of(models)}
-    order = Order(engine, Target(name="smol", path=models["target"]), rows.get(arm), slots=2)
+    order = LaunchRequest(engine, Target(name="smol", path=models["target"]), rows.get(arm), slots=2)
     assert VllmLauncher().problems(order) == []
     return VllmLauncher().launch(order)
 

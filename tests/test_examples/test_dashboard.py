@@ -14,7 +14,7 @@ import prometheus_client
 import pytest
 import yaml
 
-from peers.table import PEERS
+from peers.registry import PEERS
 from specbench_operator.telemetry import Telemetry
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples/monitoring"

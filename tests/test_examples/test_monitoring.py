@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from peers.table import PEERS
+from peers.registry import PEERS
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "examples/monitoring/drift.rules.yaml"
@@ -40,7 +40,7 @@ def test_every_series_is_one_that_an_engine_exports_or_a_rule_records() -> None:
 
 
 def test_every_alert_is_explained() -> None:
-    page = (ROOT / "docs/drift.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/research/drift.md").read_text(encoding="utf-8")
     assert [name for name in ALERTS if f"`{name}`" not in page] == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.termination import Exit
 from specbench_client.cli import exit_code
 
 SEEDS = Path(__file__).resolve().parents[2] / "examples/seeds"

@@ -1,4 +1,4 @@
-"""docs/coverage.md: every line of the literature once, each with what its answer owes, and a count that is the rows'.
+"""docs/research/coverage.md: every line of the literature once, each with what its answer owes, and its count.
 
 That links, options and make targets exist is asked of every page (`test_pages.py`); here it is asked of values, files
 and tests, too.
@@ -18,7 +18,7 @@ import pytest
 from specbench_client.cli import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/coverage.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/research/coverage.md").read_text(encoding="utf-8")
 LINES = 131
 ANSWERS = ("yes", "partly", "no")
 _GROUP = re.compile(r"^## (1[a-h]) [^\n]*\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -85,4 +85,4 @@ def _wrong_values(words: list[str]) -> list[str]:
 
 
 def test_a_value_that_an_option_does_not_have_is_found() -> None:
-    assert _wrong_values(["slices", "results", "--by", "turn", "--by", "colour"]) == ["colour"]
+    assert _wrong_values(["analyze", "breakdown", "results", "--by", "turn", "--by", "colour"]) == ["colour"]

@@ -1,4 +1,4 @@
-"""docs/datasets.md: every command that it shows is understood, and those on our own example work."""
+"""docs/how-to/prepare-prompts.md: every command that it shows is understood, and those on our own example work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specbench_client.cli.dataset import dataset
 from specbench_client.dataset.speed_bench.resolvers import RESOLVERS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "datasets.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/how-to/prepare-prompts.md").read_text(encoding="utf-8")
 SHOWN = re.findall(r"^\$ specbench dataset (.+)$", PAGE, re.MULTILINE)
 
 

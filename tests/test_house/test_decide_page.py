@@ -7,12 +7,12 @@ from pathlib import Path
 
 import yaml
 
-from specbench_api.outcome.recommendation import Answer, RuleVerdict
-from specbench_api.spec.prices import Prices
+from specbench_api.outcome.recommendation import RecommendationAnswer, RuleVerdict
 from specbench_client.cli.compare import compare
 from specbench_client.cli.decide import decide
+from specbench_client.documents.prices import Prices
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs/decide.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/decide.md").read_text(encoding="utf-8")
 
 
 def test_the_price_list_of_the_page_is_one_and_shows_every_field_or_names_it() -> None:
@@ -23,7 +23,7 @@ def test_the_price_list_of_the_page_is_one_and_shows_every_field_or_names_it() -
 
 
 def test_every_answer_and_every_verdict_on_a_rule_is_explained() -> None:
-    assert all(f"| `{answer}` |" in PAGE for answer in Answer)
+    assert all(f"| `{answer}` |" in PAGE for answer in RecommendationAnswer)
     assert all(f"| {verdict} |" in PAGE for verdict in RuleVerdict)
 
 

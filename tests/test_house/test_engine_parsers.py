@@ -10,10 +10,9 @@ import pytest
 
 from engine_parsers.cases import Case, cases_of
 from engine_parsers.environments import ENVIRONMENTS
-from engine_parsers.judging import WORDS_MAX, Verdict, ask
+from engine_parsers.judge_process import WORDS_MAX, Verdict, ask
 from engine_parsers.models import DRAFTERS, MODELS, TARGETS, write_models
-from specbench_api.launch.support.cell import Evidence
-from specbench_api.launch.support.table import CELLS, RELEASES, cell
+from specbench_api.launch.support_matrix import DEFAULT_RELEASES, SUPPORT_MATRIX, SupportEvidence, support_of
 from specbench_api.spec.drafter import NEEDS_MODEL, Method
 from specbench_api.spec.engine import EngineKind
 
@@ -36,11 +35,11 @@ judge(load)
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
 def test_every_method_that_an_engine_has_is_asked_about(kind: EngineKind, tmp_path: Path) -> None:
-    has = [method for method in Method if cell(kind, method, RELEASES.get(kind)).supported]
+    has = [method for method in Method if support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported]
     named = {case.name for case in cases_of(kind, tmp_path)}
     assert {str(method) for method in has if method is not Method.CUSTOM} - named == set()
-    claimed = [method for method in Method if CELLS[kind, method].evidence is Evidence.PARSER]
-    assert [method for method in claimed if CELLS[kind, method].supported and method not in has] == []
+    claimed = [method for method in Method if SUPPORT_MATRIX[kind, method].evidence is SupportEvidence.PARSER]
+    assert [method for method in claimed if SUPPORT_MATRIX[kind, method].supported and method not in has] == []
 
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
@@ -54,14 +53,14 @@ def test_no_two_cases_are_alike_and_each_names_models_that_lie_there(kind: Engin
 
 
 def test_the_engine_that_is_asked_is_the_release_that_is_launched() -> None:
-    assert ENVIRONMENTS[EngineKind.VLLM].pinned == RELEASES[EngineKind.VLLM]
+    assert ENVIRONMENTS[EngineKind.VLLM].pinned == DEFAULT_RELEASES[EngineKind.VLLM]
 
 
 def test_every_method_with_a_model_has_one_of_a_few_numbers() -> None:
     has = {
         method
         for method in NEEDS_MODEL
-        if any(cell(kind, method, RELEASES.get(kind)).supported for kind in ENVIRONMENTS)
+        if any(support_of(kind, method, DEFAULT_RELEASES.get(kind)).supported for kind in ENVIRONMENTS)
     }
     assert has == set(DRAFTERS)
     assert {*TARGETS.values(), *DRAFTERS.values(), "llama"} == set(MODELS)
@@ -100,6 +99,6 @@ def test_an_engine_that_cannot_be_asked_is_no_refusal(tmp_path: Path) -> None:
 
 def test_a_verdict_is_one_line_however_much_an_engine_says() -> None:
     text = str(Verdict("x", accepted=False, words="line\n" * 500))
-    assert text.startswith("refused: line line")
+    assert text.startswith("rejected: line line")
     assert "\n" not in text
-    assert len(text) <= WORDS_MAX + len("refused: …")
+    assert len(text) <= WORDS_MAX + len("rejected: …")

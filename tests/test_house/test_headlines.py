@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from specbench_api.outcome.figure import LATENCIES, PERCENTILES, Headline
+from specbench_api.outcome.figure import LATENCIES, PERCENTILES, StatusFigure
 from specbench_api.spec.slo import Slo
-from specbench_operator.reconcile.telling.answer import arms_of
-from specbench_testing.records import World, run_of_world
+from specbench_operator.reconcile.status.run_status import arms_of
+from specbench_testing.synthetic_records import SyntheticRun, run_of_world
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 
@@ -15,16 +15,16 @@ SLO = Slo(ttft_ms=10_000)
 
 
 def test_the_client_provides_every_figure_that_the_operator_reads() -> None:
-    summary = run_of_world(World())
-    wanted = {str(name) for name in Headline if name not in LATENCIES}
+    summary = run_of_world(SyntheticRun())
+    wanted = {str(name) for name in StatusFigure if name not in LATENCIES}
     wanted |= {f"{name}_{which}" for name in LATENCIES for which in PERCENTILES}
     drafted = next(cell for cell in summary.cells if cell.arm != "none")
     assert wanted - drafted.figures.keys() == set()
 
 
 @pytest.mark.parametrize(
-    ("world", "of_the_other_loop"), [(World(slo=SLO), "rate"), (World(slo=SLO, rate=(2,)), "concurrency")]
+    ("world", "of_the_other_loop"), [(SyntheticRun(slo=SLO), "rate"), (SyntheticRun(slo=SLO, rate=(2,)), "concurrency")]
 )
-def test_every_column_of_a_drafted_arm_is_filled(world: World, of_the_other_loop: str) -> None:
+def test_every_column_of_a_drafted_arm_is_filled(world: SyntheticRun, of_the_other_loop: str) -> None:
     row = next(row for row in arms_of(run_of_world(world)) if row.arm != "none")
     assert [name for name, value in row if value is None or value == ""] == [of_the_other_loop]

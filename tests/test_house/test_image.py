@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from generators.requirements import EXTRAS, FIRST
-from specbench_client.extras import IMAGES
+from specbench_client.extras import IMAGE_TARGETS
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-TARGETS = {FIRST: "specbench", **IMAGES}
+TARGETS = {FIRST: "specbench", **IMAGE_TARGETS}
 """An extra → the target that holds it; the operator's image is the client's too."""
 FILES = {FIRST: FIRST, "llama-cpp": "llama-cpp", "transformers": "research", "tokenizers": FIRST}
 """An extra → the requirements of its target."""

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md knows every word that a person can meet in a status: types, phases and reasons."""
+"""docs/reference/conditions.md knows every word that a person can meet in a status: types, phases and reasons."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignPhase
 from specbench_api.spec.conditions import ConditionType, EngineReason, GateReason, GateWait, Phase
-from specbench_client.store.store import Refusal
-from specbench_operator.reconcile.launches.judgement import ClientReason
+from specbench_client.store.store import StoreErrorReason
+from specbench_operator.reconcile.launches.launch_state import ClientReason
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/reference/conditions.md").read_text(encoding="utf-8")
 PLACE_OF_REASON = {
-    "Course": 1, "StoreTrouble": 0, "Retry": 0, "Stop": 0, "Changed": 0, "Missing": 0, "yes": 0, "no": 0, "unknown": 0,
+    "RunState": 1, "CampaignState": 1, "StoreFailure": 0, "Retry": 0, "Stop": 0, "Changed": 0, "NotFound": 0,
+    "yes": 0, "no": 0, "unknown": 0,
 }  # fmt: skip
 """Calls of the operator that give a reason, and which of their arguments it is."""
 
@@ -35,7 +36,7 @@ def events() -> Iterator[tuple[str, bool]]:
     for file in (ROOT / "operator/specbench_operator").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             match node:
-                case ast.Call(func=ast.Name(id="Event"), args=[_, reason, *_]):
+                case ast.Call(func=ast.Name(id="KubernetesEvent"), args=[_, reason, *_]):
                     yield from ((word, file.parent.name == "campaign") for word in _words(reason))
 
 
@@ -44,7 +45,16 @@ def _words(argument: ast.expr) -> Iterator[str]:
 
 
 def test_every_reason_of_a_condition_is_on_the_page() -> None:
-    words = {*reasons(), *EngineReason, *ClientReason, *Refusal, *Phase, *CampaignPhase, *GateReason, *GateWait}
+    words = {
+        *reasons(),
+        *EngineReason,
+        *ClientReason,
+        *StoreErrorReason,
+        *Phase,
+        *CampaignPhase,
+        *GateReason,
+        *GateWait,
+    }
     known = {"NameTaken", "SecretMissing", "WaitingForRelease", "ApiFailing", "TooManyFailed"}
     assert known <= words, "the search finds them"
     assert sorted(word for word in words if f"`{word}`" not in PAGE) == []

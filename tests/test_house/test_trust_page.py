@@ -1,4 +1,4 @@
-"""docs/trust.md: each lie names a check that there is and a test that puts the lie in; no check is left out."""
+"""benchmarks/trust.md: every check has a row, and every row names the test that injects the fault."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from specbench_client.trust.table import REMEDIES
-from virtual_time.lies import LIES
+from specbench_client.trust.registry import REMEDIES
+from virtual_time.corrupted_worlds import CORRUPTED_WORLDS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
-TABLE = PAGE.partition("## The lies")[2].partition("## What is not seen")[0]
+PAGE = (ROOT / "benchmarks/trust.md").read_text(encoding="utf-8")
+TABLE = PAGE.partition("## Injected faults")[2]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")] for line in TABLE.splitlines() if line.startswith("| ")
 ][1:]
@@ -37,10 +37,10 @@ def test_every_row_says_all_and_is_injected_by_a_test_that_there_is(row: list[st
     assert all(row)
     kind, _, name = injected.partition(" ")
     if kind == "virtual":
-        assert check in LIES[name].checks
+        assert check in CORRUPTED_WORLDS[name].checks
     else:
         assert injected in TESTS
 
 
 def test_every_lie_in_virtual_time_has_a_row() -> None:
-    assert set(LIES) == {row[-1].removeprefix("virtual ") for row in ROWS if row[-1].startswith("virtual ")}
+    assert set(CORRUPTED_WORLDS) == {row[-1].removeprefix("virtual ") for row in ROWS if row[-1].startswith("virtual ")}

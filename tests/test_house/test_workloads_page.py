@@ -1,4 +1,4 @@
-"""docs/workloads.md: every example on it is a dataset that can be read, and every source stands in its table."""
+"""docs/reference/workloads.md: every example is a dataset that can be read, and every source is in its table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specbench_api.spec.dataset import Source
 from specbench_api.spec.load import Load
 from specbench_api.spec.workload import Workload
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "workloads.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/workloads.md").read_text(encoding="utf-8")
 EXAMPLES = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)]
 
 

@@ -1,4 +1,4 @@
-"""`adopt: Latest`: the newest results that measure the same are found once and kept to; nothing is made before that."""
+"""`adopt: Latest` is resolved once to the newest results with the same points; nothing is created before that."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.gate import GateReport
-from specbench_api.plan.expand import expand
+from specbench_api.outcome.gate_report import GateReport
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.conditions import ConditionType
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.adopting import carrying_on, kept_uid, newest_alike
-from specbench_operator.cluster.bucket import Listing
-from specbench_operator.cluster.observe import Observer
-from specbench_operator.state.observed import Observed
-from specbench_operator.state.stored import Stored, StoreTrouble
-from specbench_testing.operator import OLDER_UID, UID, operator_run
+from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.results import known_results_uid, newest_matching_results, with_adopted_uid
+from specbench_operator.cluster.s3 import Listing
+from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
+from specbench_testing.cluster_world import AWAY, ClusterWorld
+from specbench_testing.operator_builders import OLDER_UID, UID, operator_run
 from specbench_testing.resources import edit
-from specbench_testing.world import AWAY, World
 
 ROOT = "team/runs/default/demo"
 LATEST = {"spec.results.adopt": "Latest"}
@@ -72,7 +71,7 @@ def test_the_newest_results_that_measure_the_same_are_found(
     plans: Mapping[str, tuple[int, str]], found: str | None
 ) -> None:
     bucket: Any = Kept(plans)
-    assert newest_alike(bucket, ROOT, plan_of(UID)) == found
+    assert newest_matching_results(bucket, ROOT, plan_of(UID)) == found
 
 
 @pytest.mark.parametrize(("levels", "found"), [([8, 1], "a"), ([1, 8, 32], None), ([1], None)])
@@ -81,7 +80,7 @@ def test_levels_in_another_order_are_the_same_and_more_or_fewer_are_not(levels: 
         return plan_of(uid, {"spec.load.concurrency": concurrency, "spec.load.slots": 32})
 
     bucket: Any = Kept({"a": (12, asked("a", [1, 8]).to_json())})
-    assert newest_alike(bucket, ROOT, asked(UID, levels)) == found
+    assert newest_matching_results(bucket, ROOT, asked(UID, levels)) == found
 
 
 @dataclass
@@ -89,7 +88,7 @@ class Place:
     """An API server and an S3 of which one run is asked."""
 
     run: dict[str, Any] = field(default_factory=lambda: operator_run(LATEST))
-    found: str | StoreTrouble | None = OLDER_UID
+    found: str | StoreFailure | None = OLDER_UID
     plans: tuple[str, ...] = ()
     asked: list[str] = field(default_factory=list)
 
@@ -101,20 +100,20 @@ class Place:
         meta = {"name": "p", "uid": "p", "labels": labelled, "ownerReferences": [{"uid": UID, "controller": True}]}
         return [{"metadata": meta, "data": {"plan.json": text}} for text in self.plans] if kind == "ConfigMap" else []
 
-    def read(self, run: SpecBenchRun, *, last_launch: bool) -> Stored:
+    def read(self, run: SpecBenchRun, *, last_launch: bool) -> StoredResults:
         self.asked.append(run.results_uid)
-        return Stored()
+        return StoredResults()
 
     def read_gate(self, _run: SpecBenchRun) -> GateReport | None:
         return None
 
-    def latest(self, _run: SpecBenchRun) -> str | StoreTrouble | None:
+    def latest(self, _run: SpecBenchRun) -> str | StoreFailure | None:
         self.asked.append("Latest")
         return self.found
 
-    def observe(self) -> Observed:
+    def observe(self) -> RunObservation:
         here: Any = self
-        observed = Observer(here, here).observe("default", "demo")
+        observed = RunObserver(here, here).observe("default", "demo")
         assert observed is not None
         return observed
 
@@ -146,14 +145,14 @@ def test_what_was_found_once_stays_whatever_comes_to_lie_in_s3(uid: str) -> None
 
 @pytest.mark.parametrize("plan_json", [None, "", "{", "[]", "null", "{}"])
 def test_what_cannot_be_read_tells_no_uid(plan_json: str | None) -> None:
-    assert kept_uid(operator_run(LATEST), plan_json) is None
+    assert known_results_uid(operator_run(LATEST), plan_json) is None
 
 
 def test_while_s3_does_not_answer_nothing_is_made_and_no_place_is_told() -> None:
     place = Place(found=AWAY)
     observed = place.observe()
     assert (observed.stored, place.asked) == (AWAY, ["Latest"])
-    world = World(operator_run(LATEST), trouble=AWAY)
+    world = ClusterWorld(operator_run(LATEST), trouble=AWAY)
     decision = world.look()
     assert (decision.apply, world.launched, world.status.results) == ((), [], None)
     assert "s3:9000 cannot be reached" in world.condition(ConditionType.RECONCILING).message
@@ -173,6 +172,6 @@ def test_a_run_that_names_a_uid_or_none_is_as_it_was_written() -> None:
 
 def test_nothing_else_of_the_run_changes() -> None:
     run = operator_run(LATEST)
-    changed = carrying_on(run, OLDER_UID)
+    changed = with_adopted_uid(run, OLDER_UID)
     assert run["spec"]["results"]["adopt"] == "Latest", "what was given stays"
     assert {**changed, "spec": {**changed["spec"], "results": run["spec"]["results"]}} == run

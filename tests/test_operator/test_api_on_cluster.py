@@ -1,4 +1,4 @@
-"""Fences and errors of the API server: whether it keeps what `cluster.api` promises in its name."""
+"""`cluster.api` against a real API server: preconditions of writes and the mapping of errors."""
 
 from __future__ import annotations
 
@@ -10,50 +10,49 @@ from typing import Any
 import pytest
 
 from kubernetes import client, config
-from specbench_operator.cluster.act import Actor
-from specbench_operator.cluster.api import Api
-from specbench_operator.cluster.views import job_of
+from specbench_operator.cluster.api import KubernetesApi
+from specbench_operator.cluster.parsing import parse_job
+from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed, Retry, Stop
-from specbench_operator.reconcile.run import decide
-from specbench_operator.state.child import Ref
-from specbench_operator.state.decision import Decision, Event, StopJob
-from specbench_operator.state.jobs import Scope, Verdict
-from specbench_operator.state.observed import Observed
-from specbench_operator.state.stored import Stored
+from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.state.objects import FailureScope, LaunchVerdict, ObjectRef
+from specbench_operator.state.run import KubernetesEvent, RunDecision, RunObservation, StopJob, StoredResults
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.operating import Site, eventually
-from specbench_testing.operator import NOON, SETTINGS
+from specbench_testing.operator_builders import NOON, SETTINGS
+from specbench_testing.operator_process import OperatorSite, eventually
 from specbench_testing.ports import free_port
 from specbench_testing.resources import resource
-from specbench_testing.runs import Definition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition) -> Iterator[Site]:
+def site(cluster: Cluster, crd: Definition) -> Iterator[OperatorSite]:
     with cluster.namespace("api") as namespace:
-        yield Site(cluster, namespace)
+        yield OperatorSite(cluster, namespace)
 
 
 @pytest.fixture
-def api(site: Site, tmp_path: Path) -> Api:
+def api(site: OperatorSite, tmp_path: Path) -> KubernetesApi:
     """With the operator's own rights."""
-    return Api(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
+    return KubernetesApi(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
 
 
-def config_map(site: Site, name: str = "thing", **data: str) -> dict[str, Any]:
+def config_map(site: OperatorSite, name: str = "thing", **data: str) -> dict[str, Any]:
     meta = {"name": name, "namespace": site.namespace, "labels": {"app.kubernetes.io/managed-by": "specbench"}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
 
 
-def test_what_is_not_there_is_none(site: Site, api: Api) -> None:
+def test_what_is_not_there_is_none(site: OperatorSite, api: KubernetesApi) -> None:
     assert api.get("ConfigMap", site.namespace, "nothing") is None
     assert api.merge("ConfigMap", site.namespace, "nothing", {"data": {}}) is None
     api.delete("ConfigMap", site.namespace, "nothing", "any-uid")
 
 
-def test_a_page_at_a_time_gives_everything(site: Site, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_at_a_time_gives_everything(
+    site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("specbench_operator.cluster.api.PAGE", 2)
     for number in range(5):
         api.apply(config_map(site, f"thing-{number}"))
@@ -61,7 +60,7 @@ def test_a_page_at_a_time_gives_everything(site: Site, api: Api, monkeypatch: py
     assert [item["metadata"]["name"] for item in found] == [f"thing-{number}" for number in range(5)]
 
 
-def test_metadata_alone_tells_names_labels_and_owners_and_nothing_else(site: Site, api: Api) -> None:
+def test_metadata_alone_tells_names_labels_and_owners_and_nothing_else(site: OperatorSite, api: KubernetesApi) -> None:
     assert api.list("SpecBenchRun", site.namespace, bare=True) == []
     made = resource({"metadata.labels": {"team": "a"}})
     site.runs.create(made)
@@ -71,7 +70,7 @@ def test_metadata_alone_tells_names_labels_and_owners_and_nothing_else(site: Sit
     assert api.list("SpecBenchRun", site.namespace, labels="team!=a", bare=True) == []
 
 
-def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: Site, api: Api) -> None:
+def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: OperatorSite, api: KubernetesApi) -> None:
     api.apply(config_map(site, data="kept"))
     api.delete("ConfigMap", site.namespace, "thing", "another-uid")
     with pytest.raises(Changed):
@@ -83,7 +82,7 @@ def test_another_object_of_the_same_name_is_neither_deleted_nor_patched(site: Si
     assert api.get("ConfigMap", site.namespace, "thing") is None
 
 
-def test_what_the_server_cannot_take_is_for_a_person_to_mend(site: Site, api: Api) -> None:
+def test_what_the_server_cannot_take_is_for_a_person_to_mend(site: OperatorSite, api: KubernetesApi) -> None:
     broken = config_map(site)
     broken["metadata"]["labels"] = {"x": "not a label!"}
     with pytest.raises(Stop) as refused:
@@ -92,7 +91,7 @@ def test_what_the_server_cannot_take_is_for_a_person_to_mend(site: Site, api: Ap
     assert "not a label" in str(refused.value)
 
 
-def test_what_we_may_not_do_is_tried_again_and_named(site: Site, api: Api) -> None:
+def test_what_we_may_not_do_is_tried_again_and_named(site: OperatorSite, api: KubernetesApi) -> None:
     with pytest.raises(Retry) as refused:
         api.list("Secret", site.namespace)
     assert refused.value.reason == "Forbidden"
@@ -104,7 +103,7 @@ def test_what_we_may_not_do_is_tried_again_and_named(site: Site, api: Api) -> No
 def test_a_server_that_is_away_is_tried_again_in_words_that_stay_the_same() -> None:
     configuration = client.Configuration()
     configuration.host = f"http://127.0.0.1:{free_port()}"
-    api = Api(client.ApiClient(configuration), 1)
+    api = KubernetesApi(client.ApiClient(configuration), 1)
     said = set()
     for _ in range(2):
         with pytest.raises(Retry) as away:
@@ -115,10 +114,10 @@ def test_a_server_that_is_away_is_tried_again_in_words_that_stay_the_same() -> N
     assert "0x" not in said.pop()
 
 
-def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: Site, api: Api) -> None:
-    actor = Actor(api)
+def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: OperatorSite, api: KubernetesApi) -> None:
+    actor = RunWriter(api)
     created = site.runs.create(resource())
-    decision = decide(Observed(created, stored=Stored()), SETTINGS, NOON)
+    decision = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
     site.cluster.call(
         "PATCH",
         f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo",
@@ -126,30 +125,32 @@ def test_a_status_that_was_decided_on_an_older_run_is_not_written(site: Site, ap
         kind=MERGE,
     )
     with pytest.raises(Changed):
-        actor.tell(created, decision.status)
+        actor.write_status(created, decision.status)
     current = site.runs.get("demo")
     assert "phase" not in current.get("status", {})
-    assert actor.tell(current, decision.status)
+    assert actor.write_status(current, decision.status)
     written = site.runs.get("demo")
     assert written["status"] == decision.status.to_dict(), "nothing was pruned and nothing defaulted"
-    assert not actor.tell(written, decision.status), "the same is not written twice"
+    assert not actor.write_status(written, decision.status), "the same is not written twice"
 
 
-def test_a_row_that_a_status_no_longer_has_is_gone(site: Site, api: Api) -> None:
-    actor = Actor(api)
-    decision = decide(Observed(site.runs.create(resource()), stored=Stored()), SETTINGS, NOON)
-    actor.tell(site.runs.get("demo"), decision.status)
+def test_a_row_that_a_status_no_longer_has_is_gone(site: OperatorSite, api: KubernetesApi) -> None:
+    actor = RunWriter(api)
+    decision = decide_run(RunObservation(site.runs.create(resource()), stored=StoredResults()), SETTINGS, NOON)
+    actor.write_status(site.runs.get("demo"), decision.status)
     fewer = decision.status.model_copy(
         update={"conditions": decision.status.conditions[:3], "groups": decision.status.groups[:1], "start_time": None}
     )
-    actor.tell(site.runs.get("demo"), fewer)
+    actor.write_status(site.runs.get("demo"), fewer)
     assert site.runs.get("demo")["status"] == fewer.to_dict()
 
 
-def test_a_decision_that_is_carried_out_twice_changes_nothing_the_second_time(site: Site, api: Api) -> None:
-    actor = Actor(api)
+def test_a_decision_that_is_carried_out_twice_changes_nothing_the_second_time(
+    site: OperatorSite, api: KubernetesApi
+) -> None:
+    actor = RunWriter(api)
     created = site.runs.create(resource())
-    decision = decide(Observed(created, stored=Stored()), SETTINGS, NOON)
+    decision = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
     actor.act(created, decision)
     before = {name: site.items(name) for name in ("services", "configmaps")}
     uids = [job["metadata"]["uid"] for job in site.items("jobs")]
@@ -158,50 +159,58 @@ def test_a_decision_that_is_carried_out_twice_changes_nothing_the_second_time(si
     assert [job["metadata"]["uid"] for job in site.items("jobs")] == uids
 
 
-def test_children_are_owned_so_that_kubernetes_itself_removes_them(site: Site, api: Api) -> None:
+def test_children_are_owned_so_that_kubernetes_itself_removes_them(site: OperatorSite, api: KubernetesApi) -> None:
     created = site.runs.create(resource())
-    Actor(api).act(created, decide(Observed(created, stored=Stored()), SETTINGS, NOON))
+    RunWriter(api).act(created, decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON))
     for kind in ("jobs", "services", "configmaps"):
         owner = site.items(kind)[0]["metadata"]["ownerReferences"][0]
         assert (owner["uid"], owner["controller"]) == (created["metadata"]["uid"], True)
 
 
 def test_events_are_posted_once_and_a_refused_one_stops_nothing(
-    site: Site, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    site: OperatorSite, api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     created = site.runs.create(resource())
-    events = (Event("Normal", "EngineStarting", "group 0"), Event("Weird", "Refused", "x"), Event("Normal", "Last", ""))
-    Actor(api).announce(created, events, NOON)
-    Actor(api).announce(created, events, NOON)
+    events = (
+        KubernetesEvent("Normal", "EngineStarting", "group 0"),
+        KubernetesEvent("Weird", "Refused", "x"),
+        KubernetesEvent("Normal", "Last", ""),
+    )
+    RunWriter(api).post_events(created, events, NOON)
+    RunWriter(api).post_events(created, events, NOON)
     assert {"EngineStarting", "Last"} <= site.reasons()
 
 
-def test_a_job_that_is_stopped_ends_for_good_keeps_its_reason_and_loses_its_pods(site: Site, api: Api) -> None:
+def test_a_job_that_is_stopped_ends_for_good_keeps_its_reason_and_loses_its_pods(
+    site: OperatorSite, api: KubernetesApi
+) -> None:
     created = site.runs.create(resource())
-    launched = decide(Observed(created, stored=Stored()), SETTINGS, NOON)
-    Actor(api).act(created, launched)
+    launched = decide_run(RunObservation(created, stored=StoredResults()), SETTINGS, NOON)
+    RunWriter(api).act(created, launched)
     job = site.items("jobs")[0]
-    ref = Ref("Job", job["metadata"]["name"], job["metadata"]["uid"])
-    verdict = Verdict(Scope.GROUP, "NeverReady", "said", NOON)
-    stop = Decision(launched.status, stop=(StopJob(ref, verdict, ended=False),))
-    Actor(api).act(created, stop)
-    eventually(lambda: job_of(site.items("jobs")[0]).ended, "the Job goes on")
-    assert job_of(site.items("jobs")[0]).verdict == verdict
+    ref = ObjectRef("Job", job["metadata"]["name"], job["metadata"]["uid"])
+    verdict = LaunchVerdict(FailureScope.GROUP, "NeverReady", "said", NOON)
+    stop = RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),))
+    RunWriter(api).act(created, stop)
+    eventually(lambda: parse_job(site.items("jobs")[0]).ended, "the Job goes on")
+    assert parse_job(site.items("jobs")[0]).verdict == verdict
     eventually(lambda: not site.names("pods"), "its pods are still there")
 
 
-def test_the_job_of_an_engine_on_several_nodes_needs_no_pod_to_be_stopped_and_then_stays(site: Site, api: Api) -> None:
+def test_the_job_of_an_engine_on_several_nodes_needs_no_pod_to_be_stopped_and_then_stays(
+    site: OperatorSite, api: KubernetesApi
+) -> None:
     created = site.runs.create(resource({"spec.placement": {"gpus": 1, "nodes": 2}}))
     settings = replace(SETTINGS, leader_worker_sets=True)
-    launched = decide(Observed(created, stored=Stored()), settings, NOON)
-    Actor(api).act(created, launched)
+    launched = decide_run(RunObservation(created, stored=StoredResults()), settings, NOON)
+    RunWriter(api).act(created, launched)
     (job,) = site.items("jobs")
     assert job["spec"]["ttlSecondsAfterFinished"] > 0
-    ref = Ref("Job", job["metadata"]["name"], job["metadata"]["uid"])
-    verdict = Verdict(Scope.GROUP, "NeverReady", "said", NOON)
-    Actor(api).act(created, Decision(launched.status, stop=(StopJob(ref, verdict, ended=False),)))
-    eventually(lambda: job_of(site.items("jobs")[0]).ended, "a Job without pods has no end")
+    ref = ObjectRef("Job", job["metadata"]["name"], job["metadata"]["uid"])
+    verdict = LaunchVerdict(FailureScope.GROUP, "NeverReady", "said", NOON)
+    RunWriter(api).act(created, RunDecision(launched.status, stop=(StopJob(ref, verdict, ended=False),)))
+    eventually(lambda: parse_job(site.items("jobs")[0]).ended, "a Job without pods has no end")
     (stopped,) = site.items("jobs")
-    assert job_of(stopped).started_at is not None
+    assert parse_job(stopped).started_at is not None
     assert "ttlSecondsAfterFinished" not in stopped["spec"], "it is the record of its launch"
     assert site.names("pods") == []

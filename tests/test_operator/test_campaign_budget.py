@@ -1,4 +1,4 @@
-"""The budget: what is estimated, what is spent, and what happens at its end."""
+"""The budget of a campaign: estimate, spending, and what happens when it is exhausted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.reconcile.moments import to_text
+from specbench_operator.state.timestamps import format_timestamp
 from specbench_testing.campaign_world import GPUS, CampaignWorld
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -117,11 +117,11 @@ def test_what_is_held_and_not_told_yet_counts_for_the_stop_and_not_in_status() -
     world.launch(name)
     run = world.runs[name]
     world.store.now += timedelta(seconds=HOUR - 10)
-    run["status"] |= {"gpuSecondsHeld": float(GPUS * (HOUR - 30)), "gpuSecondsUntil": to_text(world.now)}
+    run["status"] |= {"gpuSecondsHeld": float(GPUS * (HOUR - 30)), "gpuSecondsUntil": format_timestamp(world.now)}
     world.store.touch(run)
     world.settle()
     assert world.said(Kind.BUDGET_EXHAUSTED)[0] is FALSE
-    assert world.look_again_s == pytest.approx(30), "that is all it can last"
+    assert world.requeue_after_s == pytest.approx(30), "that is all it can last"
     version = world.resource["metadata"]["resourceVersion"]
     world.store.now += timedelta(seconds=29)
     world.look()
@@ -177,7 +177,7 @@ def tell_again(world: CampaignWorld, name: str, kept: float) -> None:
     """The run's operator counts what it finds of the run's pods: this share of what they held."""
     uid = world.runs[name]["metadata"]["uid"]
     world.held[uid] = round(world.held.get(uid, 0.0) * kept, 1)
-    told = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": to_text(world.now)} if kept else {}
+    told = {"gpuSecondsHeld": world.held[uid], "gpuSecondsUntil": format_timestamp(world.now)} if kept else {}
     world.runs[name]["status"] = {"phase": "Running", **told}
     world.store.touch(world.runs[name])
 

@@ -1,4 +1,4 @@
-"""Edits of a campaign at work: names stay, what is new is added, what is gone is taken away, deadlines follow."""
+"""Edits of a campaign in progress: names are stable, runs are added and removed, and deadlines are propagated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specbench_api.plan.canonical import NOT_MEASURED
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_api.spec.gate import Gate
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NOTHING_CHANGES, RunSpec
 from specbench_operator.campaign.actions import PROPAGATED
 from specbench_testing.campaign_world import CampaignWorld

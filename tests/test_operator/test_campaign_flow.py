@@ -1,4 +1,4 @@
-"""A campaign from its first run to its last, and what it does with runs that others touch."""
+"""A campaign from its first run to its last, and runs that other people change."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_operator.errors import Changed, Retry, Stop
 from specbench_testing.campaign_world import NAME, CampaignWorld
 from specbench_testing.resources import MISSING, resource
@@ -49,7 +49,9 @@ def test_runs_follow_one_another_in_the_plans_order_and_none_is_made_twice(world
     assert world.status.progress == "6/6"
     assert world.said(Kind.READY) == (TRUE, "Finished")
     assert [world.said(kind)[0] for kind in (Kind.RECONCILING, Kind.STALLED, Kind.QUEUED)] == [FALSE] * 3
-    assert [world.said(kind)[0] for kind in (Kind.LOAD_FINISHED, Kind.RESULTS_DURABLE, Kind.TRUSTWORTHY)] == [TRUE] * 3
+    assert [world.said(kind)[0] for kind in (Kind.MEASUREMENT_COMPLETE, Kind.RESULTS_STORED, Kind.TRUSTWORTHY)] == [
+        TRUE
+    ] * 3
     assert world.said(Kind.GATE_PASSED) == (UNKNOWN, "NoGate")
     assert world.status.round is not None
     assert world.status.round.completion_time is not None

@@ -1,7 +1,7 @@
-"""Campaigns beside a real API server, with the operator as a process and the chart's rights, and nothing to measure on.
+"""Campaigns against a real API server, with the operator as a process and the chart's rights, without measuring.
 
-The runs that it creates ask for S3 that is not there, so that no engine is launched; how a run ends is written into its
-status by the test, and its own operator leaves a run alone that has a completionTime.
+S3 is unreachable for the runs, so no engine is launched. The tests write the end of a run into its status, and the
+operator does not change a run that has a completionTime.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pytest
 
 from kubernetes import config
 from specbench_api import API_VERSION
-from specbench_operator.cluster.api import Api
+from specbench_operator.cluster.api import KubernetesApi
 from specbench_operator.cluster.campaigns import CampaignObserver
-from specbench_operator.state.campaign import Stranger
+from specbench_operator.state.campaign import OtherRunKind
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.campaign_world import conditions
 from specbench_testing.campaigns import campaign
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.operating import OperatorProcess, Site, eventually
+from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.runs import Definition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("operator-on-cluster")]
 
@@ -33,13 +33,13 @@ EDITS = {"spec.template.spec.placement": {"gpus": 64}, "spec.template.spec.engin
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterator[Site]:
+def site(cluster: Cluster, crd: Definition, campaign_crd: Definition) -> Iterator[OperatorSite]:
     with cluster.namespace("campaigns") as namespace:
-        yield Site(cluster, namespace)
+        yield OperatorSite(cluster, namespace)
 
 
 @pytest.fixture
-def operator(site: Site, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
     process = OperatorProcess(site, tmp_path, "registry.invalid/specbench:none", QUICK).start()
     try:
         yield process
@@ -49,28 +49,28 @@ def operator(site: Site, tmp_path: Path) -> Iterator[OperatorProcess]:
             process.end(signal.SIGKILL)
 
 
-def make(site: Site, edits: dict[str, Any] | None = None) -> Resource:
+def make(site: OperatorSite, edits: dict[str, Any] | None = None) -> Resource:
     return site.campaigns.create(campaign({**EDITS, **(edits or {})}, name=NAME))
 
 
-def runs(site: Site) -> dict[str, Resource]:
+def runs(site: OperatorSite) -> dict[str, Resource]:
     found = site.cluster.call("GET", f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchruns")["items"]
     return {run["metadata"]["name"]: run for run in found}
 
 
-def status(site: Site) -> dict[str, Any]:
+def status(site: OperatorSite) -> dict[str, Any]:
     return dict(site.campaigns.get(NAME).get("status", {}))
 
 
-def said(site: Site, kind: str) -> tuple[str, str]:
+def said(site: OperatorSite, kind: str) -> tuple[str, str]:
     rows = {row["type"]: row for row in status(site).get("conditions", [])}
     return (rows[kind]["status"], rows[kind]["reason"]) if kind in rows else ("", "")
 
 
-def finish(site: Site, name: str) -> None:
+def finish(site: OperatorSite, name: str) -> None:
     """As its own operator would, at its end."""
     rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "Trustworthy": "True", "Validated": "True"}
-    rows |= {"ResultsDurable": "True", "LoadFinished": "True", "EngineReady": "True"}
+    rows |= {"ResultsStored": "True", "MeasurementComplete": "True", "EngineReady": "True"}
     told = {
         "observedGeneration": 1,
         "phase": "Succeeded",
@@ -84,13 +84,15 @@ def finish(site: Site, name: str) -> None:
     site.runs.set_status(name, told)
 
 
-def finish_those_that_are_there(site: Site) -> None:
+def finish_those_that_are_there(site: OperatorSite) -> None:
     for name, run in runs(site).items():
         if not run.get("status", {}).get("completionTime"):
             finish(site, name)
 
 
-def test_a_campaign_creates_its_runs_one_after_another_and_rolls_them_up(site: Site, operator: OperatorProcess) -> None:
+def test_a_campaign_creates_its_runs_one_after_another_and_rolls_them_up(
+    site: OperatorSite, operator: OperatorProcess
+) -> None:
     made = make(site, {"spec.parallelism": 4})
     eventually(lambda: len(runs(site)) == 4, "four runs are not created")
     owners = {run["metadata"]["ownerReferences"][0]["uid"] for run in runs(site).values()}
@@ -112,7 +114,7 @@ def test_a_campaign_creates_its_runs_one_after_another_and_rolls_them_up(site: S
     )
 
 
-def test_suspend_resume_edit_and_rerun(site: Site, operator: OperatorProcess) -> None:
+def test_suspend_resume_edit_and_rerun(site: OperatorSite, operator: OperatorProcess) -> None:
     make(site, {"spec.parallelism": 2, "spec.axes": [campaign()["spec"]["axes"][0]]})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     change(site, {"suspend": True})
@@ -133,7 +135,7 @@ def test_suspend_resume_edit_and_rerun(site: Site, operator: OperatorProcess) ->
     eventually(lambda: status(site).get("round", {}).get("number") == 2, "the new round is not told")
 
 
-def test_a_deleted_campaign_takes_its_runs_along(site: Site, operator: OperatorProcess) -> None:
+def test_a_deleted_campaign_takes_its_runs_along(site: OperatorSite, operator: OperatorProcess) -> None:
     make(site, {"spec.parallelism": 2})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchcampaigns/{NAME}"
@@ -141,7 +143,9 @@ def test_a_deleted_campaign_takes_its_runs_along(site: Site, operator: OperatorP
     eventually(lambda: runs(site) == {}, "runs outlive their campaign")
 
 
-def test_an_operator_that_is_killed_goes_on_and_makes_no_run_twice(site: Site, operator: OperatorProcess) -> None:
+def test_an_operator_that_is_killed_goes_on_and_makes_no_run_twice(
+    site: OperatorSite, operator: OperatorProcess
+) -> None:
     make(site, {"spec.parallelism": 2})
     eventually(lambda: len(runs(site)) == 2, "two runs are not created")
     before = {name: run["metadata"]["uid"] for name, run in runs(site).items()}
@@ -154,7 +158,7 @@ def test_an_operator_that_is_killed_goes_on_and_makes_no_run_twice(site: Site, o
 
 
 def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
-    site: Site, operator: OperatorProcess, tmp_path: Path
+    site: OperatorSite, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     first = make(site, {"spec.suspend": True})
     eventually(lambda: status(site).get("phase") == "Suspended", "it is not looked at")
@@ -163,10 +167,10 @@ def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
     change(site, {"suspend": False})
     eventually(lambda: status(site)["runs"][0].get("reason") == "NameTaken", "the stranger is not told")
     eventually(lambda: len(runs(site)) == 2, "the others do not go on")
-    api = Api(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
+    api = KubernetesApi(config.new_client_from_config(str(site.kubeconfig(tmp_path))), 10)  # type: ignore[no-untyped-call]
     observed = CampaignObserver(api).observe(site.namespace, NAME)
     assert observed is not None
-    assert observed.strangers == {name: Stranger.FOREIGN}
+    assert observed.other_runs == {name: OtherRunKind.FOREIGN}
     assert [run.ref.name for run in observed.runs] == [other for other in runs(site) if other != name]
     assert first["metadata"]["uid"] == observed.resource["metadata"]["uid"]
     change(site, {"axes": [{"path": "engine.kind", "values": ["no-such-engine"]}]})
@@ -174,6 +178,6 @@ def test_a_stranger_with_a_runs_name_is_told_and_a_bad_campaign_refused(
     assert len(runs(site)) == 2
 
 
-def change(site: Site, spec: dict[str, Any]) -> None:
+def change(site: OperatorSite, spec: dict[str, Any]) -> None:
     path = f"/apis/{API_VERSION}/namespaces/{site.namespace}/specbenchcampaigns/{NAME}"
     site.cluster.call("PATCH", path, {"spec": spec}, kind=MERGE)

@@ -1,4 +1,4 @@
-"""A run that was applied by hand to carry on a lost one's results becomes the campaign's own, and no other does."""
+"""A campaign adopts a run that was recovered from its lost results, and no other run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from specbench_api.campaign.expand import expand_campaign
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
-from specbench_api.spec.reading import parse_campaign
+from specbench_api.spec.parsing import parse_campaign
 from specbench_testing.campaign_world import NAME, CampaignWorld
+from specbench_testing.fake_api_store import Raw
 from specbench_testing.resources import edit
-from specbench_testing.store_api import Raw
 
 LOST = "7d0f6bd8-4c4b-4d53-9d53-000000000001"
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: no run twice, none too many, nothing foreign touched, and an end."""
+"""Properties that hold for any order of events: no run is created twice or beyond parallelism."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specbench_api.campaign.expand import expand_campaign
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_api.spec.reading import parse_campaign
-from specbench_operator.campaign.spending import LAG_S
+from specbench_api.spec.parsing import parse_campaign
+from specbench_operator.campaign.budget import FIGURE_AGE_MAX_S
 from specbench_operator.errors import Changed
-from specbench_testing.campaign_world import GPUS, CampaignWorld, holds, over
+from specbench_testing.campaign_world import GPUS, CampaignWorld, has_ended, holds_gpus
+from specbench_testing.fake_api_store import OperatorKilled
 from specbench_testing.resources import resource
-from specbench_testing.store_api import Died
 
 TRUE = ConditionStatus.TRUE
 FATES = (
@@ -38,14 +38,14 @@ class Fated(CampaignWorld):
         getattr(self, "_" + fate.replace(" ", "_"))()
 
     def live(self) -> list[str]:
-        return [name for name, run in self.mine.items() if not over(run) and not run["spec"]["suspend"]]
+        return [name for name, run in self.mine.items() if not has_ended(run) and not run["spec"]["suspend"]]
 
     def step(self) -> None:
         """One look of the operator, with all that must hold of it."""
         active, foreign = set(self.live()), self.strangers()
         try:
             self.look()
-        except (Changed, Died):
+        except (Changed, OperatorKilled):
             pass
         finally:
             self.store.writes_left = None
@@ -68,12 +68,12 @@ class Fated(CampaignWorld):
         return {name: copy.deepcopy(run) for name, run in self.runs.items() if name not in self.mine}
 
     def _launch(self) -> None:
-        for name in [name for name in self.live() if not holds(self.runs[name])][:1]:
+        for name in [name for name in self.live() if not holds_gpus(self.runs[name])][:1]:
             self.launch(name)
 
     def _launch_all(self) -> None:
         for name in self.live():
-            if not holds(self.runs[name]):
+            if not holds_gpus(self.runs[name]):
                 self.launch(name)
 
     def _finish(self) -> None:
@@ -102,7 +102,7 @@ class Fated(CampaignWorld):
 
     def _obey(self) -> None:
         for name, run in self.mine.items():
-            if run["spec"]["suspend"] and holds(run):
+            if run["spec"]["suspend"] and holds_gpus(run):
                 self.release(name)
 
     def _hold_by_hand(self) -> None:
@@ -130,7 +130,7 @@ class Fated(CampaignWorld):
         self.lose_status()
 
     def _run_status_lost(self) -> None:
-        for name in [name for name in self.live() if not holds(self.runs[name])][:1]:
+        for name in [name for name in self.live() if not holds_gpus(self.runs[name])][:1]:
             self.runs[name].pop("status", None)
 
     def _half_a_minute(self) -> None:
@@ -245,7 +245,7 @@ def test_a_round_overdraws_its_budget_by_no_more_than_is_documented(fates: list[
         world.step()
         world.befall("obey")
     widest = 4
-    assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * LAG_S
+    assert sum(world.held.values()) <= 0.1 * 3600 + widest * GPUS * FIGURE_AGE_MAX_S
 
 
 @given(st.lists(st.sampled_from(FATES), max_size=20))

@@ -1,4 +1,4 @@
-"""What the runs came to, together, in the words and figures that people read."""
+"""The summary of a campaign's runs in its status."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from specbench_api.spec.campaign import RUNS_MAX
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.campaign.decide import decide
-from specbench_operator.campaign.planned import plan_round
-from specbench_operator.state.campaign import CampaignObserved, RunSeen, Told
-from specbench_operator.state.child import Ref
+from specbench_operator.campaign.decide import decide_campaign
+from specbench_operator.campaign.round_plan import plan_round
+from specbench_operator.state.campaign import CampaignObservation, ObservedRun, RunCondition
+from specbench_operator.state.objects import ObjectRef
 from specbench_testing.campaign_world import CampaignWorld
-from specbench_testing.operator import NOON
+from specbench_testing.operator_builders import NOON
 
-STALLED = {"Stalled": Told("True", "R" * 40, "m" * 4096), "Trustworthy": Told("False", "R" * 128)}
+STALLED = {"Stalled": RunCondition("True", "R" * 40, "m" * 4096), "Trustworthy": RunCondition("False", "R" * 128)}
 TRUE, FALSE, UNKNOWN = ConditionStatus.TRUE, ConditionStatus.FALSE, ConditionStatus.UNKNOWN
 
 
@@ -32,7 +32,7 @@ def test_the_best_of_all_runs_is_told_with_its_combination(world: CampaignWorld)
         world.finish(name, speedup=1.2 + number / 10)
     world.settle()
     assert world.status.best == "ngram 1.70x at 1 (engine=sglang temperature=1)"
-    assert world.status.verdict == "Trustworthy"
+    assert world.status.trust == "Trustworthy"
 
 
 def test_the_best_is_none_that_cannot_be_trusted(world: CampaignWorld) -> None:
@@ -40,7 +40,7 @@ def test_the_best_is_none_that_cannot_be_trusted(world: CampaignWorld) -> None:
     world.finish(world.planned[1], speedup=1.3)
     world.finish_all()
     assert world.status.best.startswith("ngram 1.50x")
-    assert world.status.verdict == "1 of 6 untrustworthy"
+    assert world.status.trust == "1 of 6 untrustworthy"
     assert world.said(Kind.TRUSTWORTHY) == (FALSE, "Untrustworthy")
     assert world.planned[0] in world.message(Kind.TRUSTWORTHY)
     assert world.said(Kind.READY) == (TRUE, "Finished")
@@ -51,7 +51,7 @@ def test_where_nothing_is_faster_that_is_said_at_the_end_alone(world: CampaignWo
         world.finish(name, speedup=0.9)
     world.settle()
     assert world.status.best == ""
-    assert world.status.verdict == ""
+    assert world.status.trust == ""
     world.finish(world.planned[5], speedup=0.9)
     world.settle()
     assert world.status.best == "none faster"
@@ -81,24 +81,24 @@ def test_results_that_are_not_durable_are_told_with_their_run(world: CampaignWor
     name = world.planned[2]
     world.finish(name)
     rows = world.runs[name]["status"]["conditions"]
-    rows[[row["type"] for row in rows].index("ResultsDurable")] |= {"status": "False", "reason": "BucketMissing"}
+    rows[[row["type"] for row in rows].index("ResultsStored")] |= {"status": "False", "reason": "BucketMissing"}
     world.settle()
-    assert world.said(Kind.RESULTS_DURABLE) == (FALSE, "BucketMissing")
-    assert name in world.message(Kind.RESULTS_DURABLE)
+    assert world.said(Kind.RESULTS_STORED) == (FALSE, "BucketMissing")
+    assert name in world.message(Kind.RESULTS_STORED)
 
 
 def test_a_run_that_says_more_than_a_row_holds_is_cut_and_one_that_says_less_is_read(world: CampaignWorld) -> None:
     name = world.planned[0]
     world.runs[name]["status"] = {
-        "phase": "Analysing",
+        "phase": "Analyzing",
         "progress": "100000/1000000",
         "best": "x" * 128,
-        "verdict": "y" * 32,
+        "trust": "y" * 32,
         "conditions": [{"type": "SomethingNew", "status": "True"}],
     }
     world.settle()
     row = world.status.runs[0]
-    assert (row.phase, len(row.best), row.progress) == ("Analysing", 64, "100000/10000")
+    assert (row.phase, len(row.best), row.progress) == ("Analyzing", 64, "100000/10000")
 
 
 def test_the_largest_campaign_has_a_status_of_less_than_a_hundred_kilobytes() -> None:
@@ -109,11 +109,11 @@ def test_the_largest_campaign_has_a_status_of_less_than_a_hundred_kilobytes() ->
     ]
     world = CampaignWorld({"spec.axes": axes})
     seen = [
-        RunSeen(Ref("SpecBenchRun", name, name), 1, NOON, phase="Analysing", conditions=STALLED, progress="9" * 12,
-                verdict="Untrustworthy", best="b" * 64, gpu_seconds=1234567.8)
+        ObservedRun(ObjectRef("SpecBenchRun", name, name), 1, NOON, phase="Analyzing", conditions=STALLED,
+                progress="9" * 12, trust="Untrustworthy", best="b" * 64, gpu_seconds=1234567.8)
         for name in plan_round(world.resource, 1).names
     ]  # fmt: skip
-    status = decide(CampaignObserved(world.resource, tuple(seen)), NOON).status
+    status = decide_campaign(CampaignObservation(world.resource, tuple(seen)), NOON).status
     assert len(status.runs) == RUNS_MAX
     assert {len(row.reason) for row in status.runs} == {32}
     assert len(json.dumps(status.to_dict())) < 100_000

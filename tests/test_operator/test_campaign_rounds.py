@@ -1,4 +1,4 @@
-"""Rounds: by a token, by the schedule, after an operator that died, and how many of them stay."""
+"""Rounds of a campaign: started by a token or the schedule, after a restart of the operator, and the history limit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from specbench_api.spec.campaign_status import CampaignConditionType as Kind
-from specbench_api.spec.campaign_status import CampaignPhase, Round
+from specbench_api.spec.campaign_status import CampaignPhase, CampaignRound
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_operator.reconcile.moments import from_text
+from specbench_operator.state.timestamps import parse_timestamp
 from specbench_testing.campaign_world import NAME, CampaignWorld
-from specbench_testing.operator import NOON
-from specbench_testing.store_api import Died
+from specbench_testing.fake_api_store import OperatorKilled
+from specbench_testing.operator_builders import NOON
 
 NIGHTLY = {"spec.schedule": "0 3 * * *", "spec.timeZone": "Europe/Berlin"}
 THREE = datetime(2026, 1, 3, 2, tzinfo=UTC)
@@ -25,7 +25,7 @@ def world() -> CampaignWorld:
     return CampaignWorld({"spec.parallelism": 6})
 
 
-def round_of(world: CampaignWorld) -> Round:
+def round_of(world: CampaignWorld) -> CampaignRound:
     assert world.status.round is not None
     return world.status.round
 
@@ -72,7 +72,7 @@ def test_a_round_is_found_again_on_its_runs_when_status_is_lost(world: CampaignW
     world.lose_status()
     world.settle()
     assert round_of(world).model_copy(update={"start_time": None}) == before.model_copy(update={"start_time": None})
-    assert from_text(round_of(world).start_time) == world.now
+    assert parse_timestamp(round_of(world).start_time) == world.now
     world.finish_all()
     assert len(world.store.created) == 12
 
@@ -82,7 +82,7 @@ def test_an_operator_that_dies_while_it_begins_a_round_begins_it_once(world: Cam
     world.finish_all()
     world.edit("spec.rerun", "b")
     world.store.writes_left = writes
-    with pytest.raises(Died):
+    with pytest.raises(OperatorKilled):
         world.settle()
     world.store.writes_left = None
     world.finish_all()
@@ -94,7 +94,7 @@ def test_a_token_that_was_followed_by_another_before_its_round_was_told_begins_t
     world.finish_all()
     world.edit("spec.rerun", "b")
     world.store.writes_left = 6
-    with pytest.raises(Died):
+    with pytest.raises(OperatorKilled):
         world.look()
     world.store.writes_left = None
     assert round_of(world).number == 1, "its runs are there, and its status is not"
@@ -108,11 +108,11 @@ def test_an_operator_that_dies_while_a_firing_begins_a_round_does_not_call_it_le
     world.finish_all()
     until(world, THREE)
     world.store.writes_left = 6
-    with pytest.raises(Died):
+    with pytest.raises(OperatorKilled):
         world.look()
     world.store.writes_left = None
     world.settle()
-    assert from_text(round_of(world).fire_time) == THREE
+    assert parse_timestamp(round_of(world).fire_time) == THREE
     assert "FiringSkipped" not in world.events
 
 
@@ -162,17 +162,17 @@ def test_the_first_round_begins_with_the_campaign_and_the_second_with_the_schedu
     world = CampaignWorld({**NIGHTLY, "spec.parallelism": 6})
     world.finish_all()
     assert world.status.phase is CampaignPhase.SCHEDULED
-    assert from_text(world.status.next_schedule_time) == THREE
-    assert world.look_again_s == (THREE - world.now).total_seconds()
+    assert parse_timestamp(world.status.next_schedule_time) == THREE
+    assert world.requeue_after_s == (THREE - world.now).total_seconds()
     until(world, THREE - timedelta(seconds=1))
     world.settle()
     assert round_of(world).number == 1
     until(world, THREE)
     world.settle()
     assert round_of(world).number == 2
-    assert from_text(round_of(world).fire_time) == THREE
-    assert from_text(world.status.last_schedule_time) == THREE
-    assert from_text(world.status.next_schedule_time) == THREE + timedelta(days=1)
+    assert parse_timestamp(round_of(world).fire_time) == THREE
+    assert parse_timestamp(world.status.last_schedule_time) == THREE
+    assert parse_timestamp(world.status.next_schedule_time) == THREE + timedelta(days=1)
     assert all(
         run["metadata"]["annotations"]["specbench.io/fire-time"] == "2026-01-03T02:00:00Z"
         for name, run in world.runs.items()
@@ -216,8 +216,10 @@ def test_a_firing_that_nobody_was_there_for_begins_late_or_not_at_all(deadline: 
     world.settle()
     assert round_of(world).number == number
     if number == 2:
-        assert from_text(round_of(world).fire_time) == THREE + timedelta(days=3), "the latest of those that were missed"
-    assert from_text(world.status.next_schedule_time) == THREE + timedelta(days=4)
+        assert parse_timestamp(round_of(world).fire_time) == THREE + timedelta(days=3), (
+            "the latest of those that were missed"
+        )
+    assert parse_timestamp(world.status.next_schedule_time) == THREE + timedelta(days=4)
 
 
 def test_a_schedule_that_is_given_later_does_not_fire_for_the_past() -> None:
@@ -227,7 +229,7 @@ def test_a_schedule_that_is_given_later_does_not_fire_for_the_past() -> None:
     world.edit("spec.schedule", "@hourly")
     world.settle()
     assert round_of(world).number == 1
-    assert from_text(world.status.next_schedule_time) == NOON + timedelta(days=30, hours=1)
+    assert parse_timestamp(world.status.next_schedule_time) == NOON + timedelta(days=30, hours=1)
 
 
 def test_another_schedule_forgets_the_firing_that_was_announced() -> None:
@@ -246,7 +248,7 @@ def test_a_lost_status_leaves_a_firing_out_rather_than_fire_twice() -> None:
     world.finish_all()
     world.lose_status()
     world.settle()
-    assert (round_of(world).number, from_text(round_of(world).fire_time)) == (2, THREE)
+    assert (round_of(world).number, parse_timestamp(round_of(world).fire_time)) == (2, THREE)
     assert len(world.store.created) == 12
     world.lose_status()
     until(world, THREE + timedelta(days=1))

@@ -1,4 +1,4 @@
-"""When a schedule fires: words, time zones, clocks that change, and schedules that never do."""
+"""When a schedule fires: macros, time zones, daylight saving time, and schedules that never fire."""
 
 from __future__ import annotations
 

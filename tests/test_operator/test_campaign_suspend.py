@@ -1,4 +1,4 @@
-"""Suspending and resuming: what the campaign holds it lets go, and what a person holds stays."""
+"""Suspending and resuming: by the campaign and by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specbench_api.spec.campaign_status import CampaignConditionType as Kind
 from specbench_api.spec.campaign_status import CampaignPhase
 from specbench_api.spec.conditions import ConditionStatus
 from specbench_operator.errors import Retry, Stop
-from specbench_operator.state.campaign import ANNOTATION_HELD
+from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON
 from specbench_testing.campaign_world import CampaignWorld
 
 TRUE, FALSE = ConditionStatus.TRUE, ConditionStatus.FALSE
@@ -23,7 +23,7 @@ def world() -> CampaignWorld:
 
 def held(world: CampaignWorld) -> dict[str, str]:
     return {
-        name: run["metadata"]["annotations"].get(ANNOTATION_HELD, "")
+        name: run["metadata"]["annotations"].get(ANNOTATION_SUSPEND_REASON, "")
         for name, run in world.runs.items()
         if run["spec"]["suspend"]
     }
@@ -139,7 +139,7 @@ def test_a_mark_that_no_longer_holds_is_taken_off_so_that_the_next_hand_counts(w
     world.edit("spec.suspend", False)
     world.suspend_by_hand(name, suspend=False)
     world.settle()
-    assert ANNOTATION_HELD not in world.runs[name]["metadata"]["annotations"]
+    assert ANNOTATION_SUSPEND_REASON not in world.runs[name]["metadata"]["annotations"]
     world.suspend_by_hand(name)
     world.settle()
     assert held(world) == {name: ""}

@@ -1,6 +1,6 @@
-"""A real API server takes every manifest that we render, strictly: no field that it does not know, no value it refuses.
+"""A real API server accepts every manifest that the operator renders, with strict field validation.
 
-It is tried out (dry run) and not made: a Job is judged with its whole pod template.
+The requests are dry runs, so nothing is created; a Job is validated with its whole pod template.
 """
 
 from __future__ import annotations

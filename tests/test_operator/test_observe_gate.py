@@ -1,4 +1,4 @@
-"""What is read for a gate, and that nothing is read where it is not needed."""
+"""What is read for a gate, and that nothing is read when it is not needed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN
-from specbench_api.outcome.gate import GateReport
-from specbench_operator.cluster.observe import Observer
-from specbench_operator.state.observed import EarlierRun, Observed
-from specbench_operator.state.stored import Stored
-from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report
-from specbench_testing.operator import operator_run
+from specbench_api.outcome.gate_report import GateReport
+from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.state.run import EarlierRun, RunObservation, StoredResults
+from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
+from specbench_testing.operator_builders import operator_run
 
 NIGHTLY = {"baselineRef": {"campaign": "nightly"}}
 
@@ -39,17 +38,17 @@ class Cluster:
             self.asked.append(labels)
         return [self.main] if kind == "SpecBenchRun" else []
 
-    def read(self, _run: object, *, last_launch: bool) -> Stored:
+    def read(self, _run: object, *, last_launch: bool) -> StoredResults:
         assert last_launch, "no status says where the last engine ran"
-        return Stored()
+        return StoredResults()
 
     def read_gate(self, _run: object) -> GateReport | None:
         self.asked.append("gate.json")
         return self.report
 
-    def observe(self) -> Observed:
+    def observe(self) -> RunObservation:
         here: Any = self
-        observed = Observer(here, here).observe("default", "demo")
+        observed = RunObserver(here, here).observe("default", "demo")
         assert observed is not None
         return observed
 
@@ -81,7 +80,7 @@ def test_of_a_finished_run_the_answer_and_what_the_gate_means_are_read(
         Cluster(None),
         Cluster(GATE, completionTime=None),
         Cluster(GATE, phase="Failed"),
-        Cluster(GATE, gate={"asked": digest_of(), "passed": True, "reason": "Passed"}),
+        Cluster(GATE, gate={"gateDigest": digest_of(), "passed": True, "reason": "Passed"}),
     ],
     ids=["no gate", "not finished", "failed", "evaluated"],
 )
@@ -91,5 +90,5 @@ def test_nothing_is_read_where_nothing_depends_on_it(cluster: Cluster) -> None:
 
 
 def test_a_gate_that_was_changed_is_read_again() -> None:
-    cluster = Cluster(GATE, gate={"asked": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
+    cluster = Cluster(GATE, gate={"gateDigest": digest_of(NIGHTLY), "passed": True, "reason": "Passed"})
     assert cluster.observe().gate == cluster.report

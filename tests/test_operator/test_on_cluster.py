@@ -1,7 +1,7 @@
-"""The operator beside a real Kubernetes: what no table can promise of API server, Job controller and kubelet.
+"""The operator against a real Kubernetes: the behaviour of API server, Job controller and kubelet.
 
-Here no image of ours is needed: engines that fail in every real way, and the life of the operator itself. The whole
-way to an answer is in `test_whole_run.py`.
+These tests need no image of specbench: engines that fail in every real way, and restarts of the operator. Complete
+runs are in `test_whole_run.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pytest
 
 from specbench_api import API_VERSION
 from specbench_cluster.configuration import PAUSE_IMAGE
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.operating import OperatorProcess, Site, eventually
-from specbench_testing.patience import patiently
+from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.runs import Definition
+from specbench_testing.retries import retry_until_available
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.xdist_group("operator-on-cluster")]
 
@@ -34,13 +34,13 @@ QUICK = {
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition) -> Iterator[Site]:
+def site(cluster: Cluster, crd: Definition) -> Iterator[OperatorSite]:
     with cluster.namespace("operator") as namespace:
-        yield Site(cluster, namespace)
+        yield OperatorSite(cluster, namespace)
 
 
 @pytest.fixture
-def operator(site: Site, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(site: OperatorSite, tmp_path: Path) -> Iterator[OperatorProcess]:
     process = OperatorProcess(site, tmp_path, NO_IMAGE, QUICK).start()
     try:
         yield process
@@ -51,7 +51,7 @@ def operator(site: Site, tmp_path: Path) -> Iterator[OperatorProcess]:
 
 
 @pytest.fixture
-def bucket(site: Site) -> dict[str, Any]:
+def bucket(site: OperatorSite) -> dict[str, Any]:
     """Where results go: the S3 beside the cluster, with its Secret in the namespace."""
     ground = site.cluster.ground
     if ground is None:
@@ -63,13 +63,13 @@ def bucket(site: Site) -> dict[str, Any]:
 Make = Callable[..., Resource]
 
 
-def first_group(site: Site) -> dict[str, Any]:
+def first_group(site: OperatorSite) -> dict[str, Any]:
     """The row of the run's first engine group; empty before its first status."""
     return dict(next(iter(site.status("demo").get("groups", [])), {}))
 
 
 @pytest.fixture
-def make(site: Site, bucket: dict[str, Any]) -> Make:
+def make(site: OperatorSite, bucket: dict[str, Any]) -> Make:
     """Create a run of two arms, edited."""
 
     def create(edits: dict[str, Any] | None = None, name: str = "demo") -> Resource:
@@ -87,7 +87,7 @@ def make(site: Site, bucket: dict[str, Any]) -> Make:
 
 
 def test_an_image_that_is_not_there_fails_each_arm_and_leaves_no_pod(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.image": NO_IMAGE, "spec.placement": {"gpus": 4}})
     status = site.reaches("demo", "Failed")
@@ -104,7 +104,7 @@ def test_an_image_that_is_not_there_fails_each_arm_and_leaves_no_pod(
 
 
 def test_an_engine_that_finds_no_node_is_told_in_the_schedulers_words(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 64}, "spec.startupDeadlineSeconds": 8})
     assert "nvidia.com/gpu" in site.comes_to_say("demo", "EngineReady", "False", "Unschedulable")
@@ -113,21 +113,23 @@ def test_an_engine_that_finds_no_node_is_told_in_the_schedulers_words(
     assert status["gpuSecondsHeld"] == 0
 
 
-def test_a_program_that_cannot_be_started_is_a_config_error(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_a_program_that_cannot_be_started_is_a_config_error(
+    site: OperatorSite, operator: OperatorProcess, make: Make
+) -> None:
     make({"spec.engine.command": ["no-such-program"]})
     status = site.reaches("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["ConfigError"] * 2
     assert "no-such-program" in status["groups"][0]["message"]
 
 
-def test_an_engine_that_never_answers_is_never_ready(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_an_engine_that_never_answers_is_never_ready(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make({"spec.startupDeadlineSeconds": 5})
     status = site.reaches("demo", "Failed")
     assert [row["reason"] for row in status["groups"]] == ["NeverReady"] * 2
     eventually(lambda: not site.names("pods", "engine"), "the engines' pods are still there")
 
 
-def test_a_namespace_whose_quota_is_spent_is_told(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_a_namespace_whose_quota_is_spent_is_told(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/resourcequotas", quota)
     make()
@@ -135,7 +137,7 @@ def test_a_namespace_whose_quota_is_spent_is_told(site: Site, operator: Operator
 
 
 def test_a_spec_that_admission_cannot_judge_is_refused_within_seconds_and_creates_nothing(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.args": ["--port=1"]})
     site.reaches("demo", "Invalid")
@@ -146,7 +148,7 @@ def test_a_spec_that_admission_cannot_judge_is_refused_within_seconds_and_create
 
 
 def test_deleting_a_run_frees_its_gpus_also_while_the_operator_is_dead(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 8}})
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
@@ -157,7 +159,7 @@ def test_deleting_a_run_frees_its_gpus_also_while_the_operator_is_dead(
 
 
 def test_an_operator_that_was_killed_carries_on_and_makes_nothing_twice(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make()
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
@@ -173,7 +175,7 @@ def test_an_operator_that_was_killed_carries_on_and_makes_nothing_twice(
 
 
 def test_a_launch_that_status_has_forgotten_gives_its_gpus_back_and_keeps_its_number(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 8}})
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
@@ -189,11 +191,11 @@ def test_a_launch_that_status_has_forgotten_gives_its_gpus_back_and_keeps_its_nu
     eventually(lambda: site.names("pods", "engine"), "it does not go on")
     assert site.names("jobs", "engine") == ["demo-g0-0", "demo-g0-1"]
     row = eventually(lambda: [row for row in site.status("demo")["groups"] if row["attempt"] == 1])[0]
-    assert row["givenBack"] == 1
+    assert row["suspensions"] == 1
 
 
 def test_a_run_that_is_made_again_waits_for_what_the_old_one_left(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make()
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
@@ -208,7 +210,9 @@ def test_a_run_that_is_made_again_waits_for_what_the_old_one_left(
     assert not old & {job["metadata"]["uid"] for job in site.items("jobs")}
 
 
-def test_a_stranger_in_a_childs_place_is_told_and_left_alone(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_a_stranger_in_a_childs_place_is_told_and_left_alone(
+    site: OperatorSite, operator: OperatorProcess, make: Make
+) -> None:
     stranger = {"metadata": {"name": "demo-g0-0"}, "spec": {"ports": [{"port": 80}]}}
     site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/services", stranger)
     make()
@@ -227,11 +231,11 @@ WRONG_S3 = {
 
 @pytest.mark.parametrize("reason", WRONG_S3)
 def test_without_s3_no_engine_is_launched_and_the_reason_is_told(
-    site: Site, operator: OperatorProcess, make: Make, bucket: dict[str, Any], reason: str
+    site: OperatorSite, operator: OperatorProcess, make: Make, bucket: dict[str, Any], reason: str
 ) -> None:
     status, wrong = WRONG_S3[reason]
     make({"spec.results": {"s3": {**bucket, **wrong}}})
-    eventually(lambda: site.said("demo", "ResultsDurable") == (status, reason), f"{reason} is not told")
+    eventually(lambda: site.said("demo", "ResultsStored") == (status, reason), f"{reason} is not told")
     assert site.names("jobs") == []
     assert site.said("demo", "Reconciling") == ("True", reason)
     before, looks = site.runs.get("demo")["metadata"]["resourceVersion"], operator.looks()
@@ -240,7 +244,7 @@ def test_without_s3_no_engine_is_launched_and_the_reason_is_told(
 
 
 def test_an_engine_job_that_somebody_deletes_is_launched_again_three_times_in_all(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make()
     for attempt in range(3):
@@ -253,7 +257,7 @@ def test_an_engine_job_that_somebody_deletes_is_launched_again_three_times_in_al
 
 
 def test_an_engine_pod_that_somebody_deletes_is_a_lost_launch_and_not_a_crash(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make()
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
@@ -271,7 +275,7 @@ def test_an_engine_pod_that_somebody_deletes_is_a_lost_launch_and_not_a_crash(
 
 
 def test_a_drained_engine_is_preempted_and_launched_again_and_its_job_says_so(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 1}})
     eventually(lambda: [pod for pod in site.items("pods", "engine") if pod["status"]["phase"] == "Running"])
@@ -280,7 +284,7 @@ def test_a_drained_engine_is_preempted_and_launched_again_and_its_job_says_so(
     site.cluster.call("POST", f"/api/v1/namespaces/{site.namespace}/pods/{pod}/eviction", body)
     eventually(lambda: "demo-g0-1" in site.names("jobs", "engine"), f"it is not launched again: {site.status('demo')}")
     row = eventually(lambda: [row for row in site.status("demo")["groups"] if row["attempt"] == 1])[0]
-    assert (row["preemptions"], row.get("givenBack", 0)) == (1, 0)
+    assert (row["preemptions"], row.get("suspensions", 0)) == (1, 0)
     site.tells("Preempted")
     (first, _) = site.items("jobs", "engine")
     assert '"reason": "Preempted"' in first["metadata"]["annotations"]["specbench.io/verdict"]
@@ -294,7 +298,7 @@ def test_a_drained_engine_is_preempted_and_launched_again_and_its_job_says_so(
 
 
 def test_a_queue_where_there_is_no_kueue_is_told_and_holds_nothing(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.placement": {"gpus": 8, "queueName": "bench"}})
     assert "no Kueue" in site.comes_to_say("demo", "Queued", "True", "Inadmissible")
@@ -303,7 +307,7 @@ def test_a_queue_where_there_is_no_kueue_is_told_and_holds_nothing(
     assert site.status("demo")["gpuSecondsHeld"] == 0
 
 
-def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_suspending_gives_the_gpus_back(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make({"spec.placement": {"gpus": 8}})
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
@@ -314,11 +318,11 @@ def test_suspending_gives_the_gpus_back(site: Site, operator: OperatorProcess, m
     eventually(lambda: site.names("jobs", "engine") == ["demo-g0-1"], "it does not go on")
     # The Job is there before the status tells of it.
     eventually(lambda: first_group(site).get("attempt") == 1, "the second launch is not told")
-    assert first_group(site).get("givenBack", 0) == 1, "it was not lost: nobody's fault is counted"
+    assert first_group(site).get("suspensions", 0) == 1, "it was not lost: nobody's fault is counted"
 
 
 def test_children_of_a_finished_run_go_when_their_time_is_over_and_the_run_stays(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.startupDeadlineSeconds": 5, "spec.ttlSecondsAfterFinished": 3})
     site.reaches("demo", "Failed")
@@ -326,14 +330,16 @@ def test_children_of_a_finished_run_go_when_their_time_is_over_and_the_run_stays
     assert site.phase("demo") == "Failed"
 
 
-def test_runs_beside_each_other_do_not_wait_for_each_other(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_runs_beside_each_other_do_not_wait_for_each_other(
+    site: OperatorSite, operator: OperatorProcess, make: Make
+) -> None:
     for name in ("one", "two", "three"):
         make({"spec.startupDeadlineSeconds": 30}, name=name)
     eventually(lambda: len(site.names("jobs", "engine")) == 3, "not every run has its engine")
 
 
 @pytest.mark.chaos  # whoever shares the cluster sees its API server go
-def test_an_api_server_that_goes_away_is_waited_for(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_an_api_server_that_goes_away_is_waited_for(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make()
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
     ground = site.cluster.ground
@@ -343,7 +349,7 @@ def test_an_api_server_that_goes_away_is_waited_for(site: Site, operator: Operat
     assert operator.ended is None
     ground.start("kube-apiserver")
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
-    patiently(lambda: site.cluster.call("PATCH", path, {"spec": {"startupDeadlineSeconds": 5}}, kind=MERGE))
+    retry_until_available(lambda: site.cluster.call("PATCH", path, {"spec": {"startupDeadlineSeconds": 5}}, kind=MERGE))
     status = site.reaches("demo", "Failed")
     assert [row["attempt"] for row in status["groups"]] == [0, 0]
     assert operator.ended is None
@@ -351,7 +357,7 @@ def test_an_api_server_that_goes_away_is_waited_for(site: Site, operator: Operat
 
 
 def test_the_operator_ends_well_when_asked_and_tells_its_metrics_before(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.startupDeadlineSeconds": 5})
     site.reaches("demo", "Failed")

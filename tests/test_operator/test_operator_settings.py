@@ -1,19 +1,68 @@
-"""Settings: read from the environment, and wrong ones refused by name."""
+"""Settings: read from environment variables, documented, rejected by name if invalid, and as in the chart's values."""
 
 from __future__ import annotations
 
-import pytest
+import ast
+import inspect
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
 
+import pytest
+import yaml
+
+from specbench_operator import settings as settings_module
 from specbench_operator.errors import Stop
-from specbench_operator.settings import Settings
+from specbench_operator.settings import OperatorSettings
 
 IMAGE = {"SPECBENCH_CLIENT_IMAGE": "registry.example/specbench:1"}
+VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "helm/specbench/values.yaml").read_text())
+CHART_VALUES = {
+    "image_pull_policy": VALUES["image"]["pullPolicy"],
+    "probe_engines": VALUES["probeEngines"],
+    "leader_worker_sets": VALUES["leaderWorkerSets"],
+    "log_level": VALUES["logLevel"],
+    "workers": VALUES["workers"],
+}
+"""Setting -> default of the chart's value that sets it."""
+
+
+def documentation() -> dict[str, str]:
+    """Setting -> the docstring below its field."""
+    (definition,) = (
+        node
+        for node in ast.parse(inspect.getsource(settings_module)).body
+        if isinstance(node, ast.ClassDef) and node.name == "OperatorSettings"
+    )
+    found: dict[str, str] = {}
+    for field, text in zip(definition.body, definition.body[1:], strict=False):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = words
+    return found
+
+
+def test_every_setting_is_documented_with_its_unit() -> None:
+    documented = documentation()
+    assert [field.name for field in fields(OperatorSettings)] == list(documented)
+    units = {name: words for name, words in documented.items() if name.endswith("_s")}
+    assert [name for name, words in units.items() if "in seconds" not in words] == []
+
+
+def test_every_setting_but_the_image_has_a_default() -> None:
+    required = [field.name for field in fields(OperatorSettings) if field.default is MISSING]
+    assert required == ["client_image"]
+
+
+@pytest.mark.parametrize(("name", "value"), CHART_VALUES.items())
+def test_a_default_of_the_chart_is_the_default_of_the_setting(name: str, value: Any) -> None:
+    assert {field.name: field.default for field in fields(OperatorSettings)}[name] == value
 
 
 def test_only_the_image_must_be_said() -> None:
-    assert Settings.from_env(IMAGE) == Settings(client_image="registry.example/specbench:1")
+    assert OperatorSettings.from_env(IMAGE) == OperatorSettings(client_image="registry.example/specbench:1")
     with pytest.raises(Stop, match="SPECBENCH_CLIENT_IMAGE"):
-        Settings.from_env({})
+        OperatorSettings.from_env({})
 
 
 def test_every_kind_of_value_is_read() -> None:
@@ -26,11 +75,11 @@ def test_every_kind_of_value_is_read() -> None:
         "SPECBENCH_PROBE_ENGINES": "true",
         "SPECBENCH_LOG_LEVEL": " ",
     }
-    settings = Settings.from_env(given)
+    settings = OperatorSettings.from_env(given)
     assert settings.namespaces == ("team-a", "team-b")
     assert (settings.workers, settings.relist_s) == (2, 0.5)
     assert settings.probe_engines
-    assert not Settings.from_env({**IMAGE, "SPECBENCH_PROBE_ENGINES": "false"}).probe_engines
+    assert not OperatorSettings.from_env({**IMAGE, "SPECBENCH_PROBE_ENGINES": "false"}).probe_engines
     assert (settings.image_pull_policy, settings.log_level) == ("Always", "INFO")
 
 
@@ -47,4 +96,4 @@ def test_every_kind_of_value_is_read() -> None:
 )
 def test_a_value_that_cannot_be_used_is_refused_by_its_name(name: str, value: str) -> None:
     with pytest.raises(Stop, match=name):
-        Settings.from_env({**IMAGE, name: value})
+        OperatorSettings.from_env({**IMAGE, name: value})

@@ -1,4 +1,4 @@
-"""The probe in an engine's image: what it leaves, on a real shell, and what is made of it."""
+"""The probe in an engine's image: its script in a real shell, and the facts from its output."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.launched import Fact
+from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.spec.conditions import EngineReason, GroupState
-from specbench_operator.reconcile.launches.probed import SOURCE, probed
-from specbench_operator.render.probe import SCRIPT, sections
-from specbench_operator.state.child import Place, Ref
-from specbench_operator.state.pods import Pod, Terminated
-from specbench_testing.nvidia import HEAD, PAIR
-from specbench_testing.operator import NOON, UID
-from specbench_testing.world import World
+from specbench_operator.reconcile.launches.environment import PROBE_SOURCE, probe_facts
+from specbench_operator.render.probe import PROBE_SCRIPT, parse_probe_message
+from specbench_operator.state.objects import ChildKey, ContainerTerminated, ObjectRef, Pod
+from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.nvidia_smi import HEAD, PAIR
+from specbench_testing.operator_builders import NOON, UID
 
-POD = Pod(Ref("Pod", "demo-g0-0-x", "p"), UID, Place("engine", 0, 0), "demo-g0-0", "j", "Running", NOON)
+POD = Pod(ObjectRef("Pod", "demo-g0-0-x", "p"), UID, ChildKey("engine", 0, 0), "demo-g0-0", "j", "Running", NOON)
 NVIDIA_SMI = f"""#!/bin/sh
 case "$*" in
   --query*) for gpu in 0 1; do echo 'NVIDIA H200, 143771, 570.133.20'; done;;
@@ -42,14 +40,14 @@ def run_script(folder: Path, **programs: str) -> str:
     for name in ("head", "grep", "tail", "cat"):
         (folder / name).symlink_to(f"/usr/bin/{name}")
     log = folder / "log"
-    script = SCRIPT.replace("/dev/termination-log", str(log))
+    script = PROBE_SCRIPT.replace("/dev/termination-log", str(log))
     done = subprocess.run(["/bin/sh", "-c", script], env={"PATH": str(folder)}, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
     return log.read_text()
 
 
 def facts_of(message: str) -> dict[FactName, Fact]:
-    return probed(replace(POD, probe=Terminated(0, "Completed", message)))
+    return probe_facts(replace(POD, probe=ContainerTerminated(0, "Completed", message)))
 
 
 def test_what_a_shell_finds_becomes_facts(tmp_path: Path) -> None:
@@ -79,11 +77,13 @@ def test_a_machine_of_many_gpus_and_cards_stays_within_the_message(tmp_path: Pat
     wide = f"#!/bin/sh\nfor n in $(/usr/bin/seq 200); do {row}; done\n"
     message = run_script(tmp_path, nvidia_smi=wide, python3=wide)
     assert len(message.encode()) < 4096
-    assert set(sections(message)) == {"gpus", "cuda", "links", "torch"}, "what was cut hides nothing behind it"
+    assert set(parse_probe_message(message)) == {"gpus", "cuda", "links", "torch"}, (
+        "what was cut hides nothing behind it"
+    )
 
 
 def test_where_the_log_cannot_be_written_it_ends_well_all_the_same(tmp_path: Path) -> None:
-    script = SCRIPT.replace("/dev/termination-log", str(tmp_path / "missing/log"))
+    script = PROBE_SCRIPT.replace("/dev/termination-log", str(tmp_path / "missing/log"))
     assert subprocess.run(["/bin/sh", "-c", script], capture_output=True, check=False).returncode == 0
 
 
@@ -93,31 +93,31 @@ def test_torch_is_read_from_its_file_without_importing_it(tmp_path: Path) -> Non
     (package / "__init__.py").write_text("raise SystemExit(3)")
     version = "from typing import Optional\n__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n"
     (package / "version.py").write_text(version)
-    script = SCRIPT.replace("/dev/termination-log", str(tmp_path / "log"))
+    script = PROBE_SCRIPT.replace("/dev/termination-log", str(tmp_path / "log"))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     subprocess.run(["/bin/sh", "-c", script], env=env, check=True)
     facts = facts_of((tmp_path / "log").read_text())
-    assert facts[FactName.TORCH] == Fact.seen("2.13.0+cpu", SOURCE)
-    assert facts[FactName.CUDA] == Fact.seen("none", SOURCE)
+    assert facts[FactName.TORCH] == Fact.observed("2.13.0+cpu", PROBE_SOURCE)
+    assert facts[FactName.CUDA] == Fact.observed("none", PROBE_SOURCE)
 
 
 def test_a_message_that_was_cut_or_never_written_leaves_reasons() -> None:
-    assert sections("") == {}
+    assert parse_probe_message("") == {}
     assert facts_of("== gpus\nA, 1")[FactName.GPU].value is None
-    assert facts_of("")[FactName.TORCH] == Fact.unseen(f"{SOURCE} tells none: it said nothing")
+    assert facts_of("")[FactName.TORCH] == Fact.unknown(f"{PROBE_SOURCE} reports none: its output is empty")
 
 
 def test_without_a_probe_nothing_is_said_of_it() -> None:
-    assert probed(POD) == {}
+    assert probe_facts(POD) == {}
 
 
 @pytest.mark.parametrize("reason", ["StartError", "ContainerCannotRun"])
 def test_an_image_without_a_shell_gives_the_arm_up_with_what_to_do(reason: str) -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
-    ended = Terminated(128, reason, 'exec: "/bin/sh": no such file or directory')
+    ended = ContainerTerminated(128, reason, 'exec: "/bin/sh": no such file or directory')
     world.start_pod(world.engine(), phase="Failed", probe=ended)
     world.settle()
     row = world.group(0)
     assert (row.state, row.reason) == (GroupState.FAILED, EngineReason.CONFIG_ERROR)
-    assert "set probeEngines to false" in row.message
+    assert "set probeEngines=false" in row.message

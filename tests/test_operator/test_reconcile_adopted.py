@@ -1,27 +1,26 @@
-"""A run whose resource was lost and made again: it goes on where the old one was, and measures nothing twice."""
+"""A run that adopts the results of a lost run continues there and measures nothing twice."""
 
 from __future__ import annotations
 
 import pytest
 
-from specbench_api.plan.expand import expand
+from specbench_api.plan.canonical import differing_fields
+from specbench_api.plan.expansion import expand, restore
 from specbench_api.plan.plan import Plan
-from specbench_api.plan.restore import restore
-from specbench_api.plan.same import differing
 from specbench_api.spec.conditions import ConditionType, Phase
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.results import S3
-from specbench_operator.render.client_pod import results_uri
-from specbench_operator.state.child import Place
-from specbench_testing.operator import OLDER_UID, operator_run
+from specbench_operator.render.client_jobs import results_uri
+from specbench_operator.state.objects import ChildKey
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
+from specbench_testing.operator_builders import OLDER_UID, operator_run
 from specbench_testing.resources import edit
-from specbench_testing.world import AWAY, World, finished
 
 
-def reborn(older_plan: Plan, stored: World | None = None) -> World:
-    """The same run made again, as `specbench import` has it, with what the old one left in S3."""
+def reborn(older_plan: Plan, stored: ClusterWorld | None = None) -> ClusterWorld:
+    """The same run made again, as `specbench recover` has it, with what the old one left in S3."""
     run = operator_run({"spec": restore(older_plan, S3(bucket="results")).spec.to_dict()})
-    world = World(run)
+    world = ClusterWorld(run)
     world.plan_there = older_plan.to_json()
     if stored:
         world.measured, world.summary = set(stored.measured), stored.summary
@@ -58,14 +57,14 @@ def test_only_what_is_missing_is_launched(plan: Plan) -> None:
 
 
 def test_a_finished_run_gets_its_whole_status_back_and_nothing_is_launched(plan: Plan) -> None:
-    before = World(operator_run())
+    before = ClusterWorld(operator_run())
     finished(before)
     world = reborn(plan, before)
     world.settle()
     assert world.launched == []
     assert world.report not in world.jobs
     told, meant = world.status, before.status
-    assert (told.phase, told.arms, told.best, told.verdict) == (meant.phase, meant.arms, meant.best, meant.verdict)
+    assert (told.phase, told.arms, told.best, told.trust) == (meant.phase, meant.arms, meant.best, meant.trust)
     assert (told.points, told.progress) == (meant.points, meant.progress)
     assert world.said(ConditionType.TRUSTWORTHY) == ("True", "Trustworthy")
 
@@ -76,7 +75,7 @@ def test_a_uid_under_which_nothing_lies_is_refused_and_nothing_is_created(plan: 
     decision = world.look()
     assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
     said = world.condition(ConditionType.VALIDATED).message
-    assert f"spec.results.adopt: no results lie at s3://results/runs/default/demo/{OLDER_UID}" in said
+    assert f"spec.results.adopt: there are no results at s3://results/runs/default/demo/{OLDER_UID}" in said
 
 
 def test_results_of_another_plan_are_refused_with_what_differs(plan: Plan) -> None:
@@ -84,7 +83,7 @@ def test_results_of_another_plan_are_refused_with_what_differs(plan: Plan) -> No
     world.run["spec"]["load"]["repeats"] = 3
     decision = world.look()
     assert (decision.apply, world.status.phase) == ((), Phase.INVALID)
-    assert "of another plan: load, groups differ" in world.condition(ConditionType.VALIDATED).message
+    assert "have another plan: load, groups differ" in world.condition(ConditionType.VALIDATED).message
 
 
 @pytest.mark.parametrize(
@@ -128,7 +127,7 @@ def test_under_other_names_or_in_another_order_it_goes_on_by_the_plan_that_lies_
     assert world.said(ConditionType.VALIDATED) == ("True", "Valid")
     assert world.launched == [world.engine(1)]
     told = Plan.from_json(world.plan_json or "")
-    assert differing(told, plan) == [], "its client finds its own plan there"
+    assert differing_fields(told, plan) == [], "its client finds its own plan there"
     assert told.placement == expand(parse_run(world.run)).placement
     assert [row.arm for row in world.status.groups] == [group.arm for group in plan.groups]
 
@@ -141,7 +140,7 @@ def test_no_plan_is_kept_before_s3_has_told_by_which_one_it_goes_on(plan: Plan) 
     assert world.plan_json is None
     world.trouble = None
     world.settle()
-    assert differing(Plan.from_json(world.plan_json or ""), plan) == []
+    assert differing_fields(Plan.from_json(world.plan_json or ""), plan) == []
 
 
 def test_other_hardware_is_another_plan(plan: Plan) -> None:
@@ -169,7 +168,7 @@ def test_while_s3_is_away_nothing_is_refused_and_nothing_launched(plan: Plan) ->
 
 
 def test_a_run_that_adopts_nothing_asks_for_no_plan_in_s3() -> None:
-    world = World()
+    world = ClusterWorld()
     assert world.plan_there is None
     world.settle()
     assert len(world.launched) == 1
@@ -177,7 +176,7 @@ def test_a_run_that_adopts_nothing_asks_for_no_plan_in_s3() -> None:
 
 def test_children_that_the_lost_run_left_are_not_taken_over(plan: Plan) -> None:
     world = reborn(plan)
-    world.older_run_left(world.engine(0), Place("engine", 0, 0))
+    world.older_run_left(world.engine(0), ChildKey("engine", 0, 0))
     decision = world.look()
     assert decision.delete == ()
     assert world.launched == []

@@ -1,23 +1,23 @@
-"""How a run ends when not all of it went well, and specs that never begin."""
+"""How runs end when something failed, and invalid specs."""
 
 from __future__ import annotations
 
 import pytest
 
-from specbench_api.outcome.ending import Exit, Termination
+from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.spec.conditions import ConditionType, Phase
-from specbench_testing.operator import operator_run
-from specbench_testing.world import World, finish_the_other_arm, finished
+from specbench_testing.cluster_world import ClusterWorld, finish_the_other_arm, finished
+from specbench_testing.operator_builders import operator_run
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> ClusterWorld:
+    world = ClusterWorld()
     world.settle()
     return world
 
 
-def test_a_run_with_one_failed_arm_succeeds_with_what_it_has(world: World) -> None:
+def test_a_run_with_one_failed_arm_succeeds_with_what_it_has(world: ClusterWorld) -> None:
     world.start_pod(world.engine())
     world.crash(world.engine(), 137, reason="OOMKilled")
     world.settle()
@@ -26,12 +26,12 @@ def test_a_run_with_one_failed_arm_succeeds_with_what_it_has(world: World) -> No
     assert status.phase is Phase.SUCCEEDED
     assert (status.points.measured, status.points.failed, status.progress) == (1, 1, "1/2")
     assert world.said(ConditionType.READY) == ("True", "Finished")
-    assert world.said(ConditionType.LOAD_FINISHED) == ("False", "OOMKilled")
+    assert world.said(ConditionType.MEASUREMENT_COMPLETE) == ("False", "OOMKilled")
     assert world.said(ConditionType.ENGINE_READY) == ("False", "OOMKilled")
-    assert "arm none" in world.condition(ConditionType.LOAD_FINISHED).message
+    assert "arm none" in world.condition(ConditionType.MEASUREMENT_COMPLETE).message
 
 
-def test_a_run_in_which_nothing_was_measured_has_failed_and_makes_no_report(world: World) -> None:
+def test_a_run_in_which_nothing_was_measured_has_failed_and_makes_no_report(world: ClusterWorld) -> None:
     for group in (0, 1):
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1, message="no CUDA device")
@@ -44,7 +44,7 @@ def test_a_run_in_which_nothing_was_measured_has_failed_and_makes_no_report(worl
     assert world.status.completion_time is not None
 
 
-def test_a_failed_run_is_not_tried_again_when_its_children_are_gone(world: World) -> None:
+def test_a_failed_run_is_not_tried_again_when_its_children_are_gone(world: ClusterWorld) -> None:
     for group in (0, 1):
         world.start_pod(world.engine(group))
         world.crash(world.engine(group), 1)
@@ -56,12 +56,12 @@ def test_a_failed_run_is_not_tried_again_when_its_children_are_gone(world: World
     assert len(world.launched) == 2
 
 
-def measured_all(world: World) -> None:
+def measured_all(world: ClusterWorld) -> None:
     world.measure(0)
     world.measure(1)
 
 
-def test_a_report_that_fails_stalls_the_run_and_keeps_the_measurements(world: World) -> None:
+def test_a_report_that_fails_stalls_the_run_and_keeps_the_measurements(world: ClusterWorld) -> None:
     measured_all(world)
     world.start_pod(world.report)
     world.crash(world.report, 1, message="bug")
@@ -72,17 +72,17 @@ def test_a_report_that_fails_stalls_the_run_and_keeps_the_measurements(world: Wo
     assert world.status.progress == "2/2"
 
 
-def test_a_report_that_cannot_be_stored_is_said(world: World) -> None:
+def test_a_report_that_cannot_be_stored_is_said(world: ClusterWorld) -> None:
     measured_all(world)
     world.start_pod(world.report)
     said = Termination(code=5, reason="CredentialsRefused", message="denied").to_message()
     world.end_pod(world.report, 5, message=said)
     world.look()
-    assert world.said(ConditionType.RESULTS_DURABLE) == ("False", "CredentialsRefused")
-    assert world.status.phase is Phase.ANALYSING
+    assert world.said(ConditionType.RESULTS_STORED) == ("False", "CredentialsRefused")
+    assert world.status.phase is Phase.ANALYZING
 
 
-def test_a_report_that_ended_well_without_a_summary_stalls_the_run(world: World) -> None:
+def test_a_report_that_ended_well_without_a_summary_stalls_the_run(world: ClusterWorld) -> None:
     measured_all(world)
     world.finish_report()
     world.summary = None
@@ -90,20 +90,20 @@ def test_a_report_that_ended_well_without_a_summary_stalls_the_run(world: World)
     assert world.said(ConditionType.STALLED) == ("True", "ResultsMissing")
 
 
-def test_a_report_that_cannot_start_is_waited_for_because_no_engine_is(world: World) -> None:
+def test_a_report_that_cannot_start_is_waited_for_because_no_engine_is(world: ClusterWorld) -> None:
     measured_all(world)
     world.start_pod(world.report, phase="Pending", unschedulable="0/3 nodes")
     world.look()
     world.pass_time(100_000)
     world.settle()
-    assert world.said(ConditionType.RECONCILING) == ("True", "Analysing")
+    assert world.said(ConditionType.RECONCILING) == ("True", "Analyzing")
     assert "0/3 nodes" in world.condition(ConditionType.RECONCILING).message
     world.finish_report()
     world.settle()
     assert world.said(ConditionType.READY) == ("True", "Finished")
 
 
-def test_a_report_that_failed_is_made_again_when_its_job_is_deleted(world: World) -> None:
+def test_a_report_that_failed_is_made_again_when_its_job_is_deleted(world: ClusterWorld) -> None:
     measured_all(world)
     world.start_pod(world.report)
     world.crash(world.report, 1, message="bug")
@@ -119,7 +119,7 @@ def test_a_report_that_failed_is_made_again_when_its_job_is_deleted(world: World
     assert len(world.launched) == 2
 
 
-def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_the_report(world: World) -> None:
+def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_the_report(world: ClusterWorld) -> None:
     measured_all(world)
     assert world.report in world.jobs
     world.measured -= {point.hash for point in world.plan.groups[1].points}
@@ -128,7 +128,7 @@ def test_a_point_that_is_lost_after_the_report_began_is_measured_again_before_th
     assert world.launched[-1] == world.engine(1, 1)
 
 
-def test_bad_input_ends_the_run_also_when_its_jobs_are_deleted_before_the_gpus_are_free(world: World) -> None:
+def test_bad_input_ends_the_run_also_when_its_jobs_are_deleted_before_the_gpus_are_free(world: ClusterWorld) -> None:
     world.serve()
     world.fail_client(Exit.BAD_INPUT, "BadInput", "row 3")
     world.look()
@@ -142,7 +142,7 @@ def test_bad_input_ends_the_run_also_when_its_jobs_are_deleted_before_the_gpus_a
 
 @pytest.mark.parametrize(("phase", "kind"), [("Succeeded", ConditionType.READY), ("Failed", ConditionType.STALLED)])
 def test_a_run_that_has_ended_says_so_whatever_was_written_over_it(phase: str, kind: ConditionType) -> None:
-    world = World()
+    world = ClusterWorld()
     if phase == "Succeeded":
         finished(world)
     else:
@@ -162,7 +162,7 @@ def test_a_run_that_has_ended_says_so_whatever_was_written_over_it(phase: str, k
 
 def test_a_spec_that_cannot_be_run_creates_nothing_and_says_where_and_what_instead() -> None:
     drafter = {"name": "e", "method": "eagle", "model": "m"}
-    world = World(operator_run({"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter}))
+    world = ClusterWorld(operator_run({"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter}))
     decision = world.look()
     assert (decision.apply, decision.at_rest) == ((), True)
     assert world.status.phase is Phase.INVALID
@@ -183,13 +183,13 @@ def test_a_plan_that_no_config_map_holds_is_an_invalid_spec() -> None:
         {"name": f"workload-of-a-long-name-{number}", "dataset": {"source": "jsonl", "uri": f"{number}.jsonl"}}
         for number in range(4)
     ]
-    world = World(operator_run({"spec.load": many, "spec.workloads": workloads}))
+    world = ClusterWorld(operator_run({"spec.load": many, "spec.workloads": workloads}))
     assert world.look().apply == ()
     assert world.said(ConditionType.VALIDATED)[0] == "False"
     assert "fewer workloads" in world.condition(ConditionType.VALIDATED).message
 
 
-def test_a_run_that_became_invalid_gives_its_gpus_back(world: World) -> None:
+def test_a_run_that_became_invalid_gives_its_gpus_back(world: ClusterWorld) -> None:
     world.serve()
     world.run["spec"]["engine"]["kind"] = "unheard-of"
     decision = world.look()

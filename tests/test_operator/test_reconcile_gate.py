@@ -1,4 +1,4 @@
-"""A run's gate: its baseline is found, a Job evaluates it, GatePassed tells, and nothing else of the run is touched."""
+"""A run's gate: its baseline is found, a Job evaluates it, GatePassed is set, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -11,39 +11,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from specbench_api.campaign.names import ANNOTATION_CELL
-from specbench_api.outcome.ending import Exit, Termination
-from specbench_api.outcome.gate import GATE_VARIABLE, AskedGate
+from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
+from specbench_api.outcome.termination import Exit, Termination
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GateReason, Phase
-from specbench_operator.reconcile.run import decide
-from specbench_operator.state.decision import Decision
-from specbench_operator.state.observed import EarlierRun
-from specbench_testing.gates import EARLIER, GATE, digest_of, gate_report
-from specbench_testing.operator import UID, operator_run
-from specbench_testing.world import AWAY, World, finished
+from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.state.run import EarlierRun, RunDecision
+from specbench_testing.cluster_world import AWAY, ClusterWorld, finished
+from specbench_testing.gate_reports import EARLIER, GATE, digest_of, gate_report
+from specbench_testing.operator_builders import UID, operator_run
 
 GATED = ConditionType.GATE_PASSED
 MAIN = EarlierRun("main", "main-uid", "2026-01-01T00:00:00Z", "Succeeded", EARLIER, "")
 
 
-def world_of(gate: dict[str, Any] | None = None, **world: Any) -> World:
+def world_of(gate: dict[str, Any] | None = None, **world: Any) -> ClusterWorld:
     """A run with a gate that has just ended."""
     run = operator_run({"spec.gate": gate or GATE})
     run["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
-    ended = finished(World(run, **world))
+    ended = finished(ClusterWorld(run, **world))
     ended.settle()  # its end is one look, its gate the next
     return ended
 
 
-def job_of(world: World) -> str:
+def job_of(world: ClusterWorld) -> str:
     return gate_name("demo", digest_of(world.run["spec"]["gate"]))
 
 
-def gate_jobs(world: World) -> list[str]:
-    return [name for name, job in world.jobs.items() if job.place.role == "gate"]
+def gate_jobs(world: ClusterWorld) -> list[str]:
+    return [name for name, job in world.jobs.items() if job.key.role == "gate"]
 
 
-def evaluate(world: World, reason: GateReason = GateReason.PASSED) -> None:
+def evaluate(world: ClusterWorld, reason: GateReason = GateReason.PASSED) -> None:
     """The gate's Job writes gate.json and ends well."""
     world.gate = gate_report(reason, world.run["spec"]["gate"])
     name = job_of(world)
@@ -52,13 +51,13 @@ def evaluate(world: World, reason: GateReason = GateReason.PASSED) -> None:
 
 
 def test_a_run_without_a_gate_says_nothing_of_one() -> None:
-    world = finished(World())
+    world = finished(ClusterWorld())
     assert GATED not in {row.type for row in world.status.conditions}
     assert gate_jobs(world) == []
 
 
 def test_before_the_run_is_finished_its_gate_is_awaited_and_costs_nothing() -> None:
-    world = World(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
+    world = ClusterWorld(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     world.settle()
     assert world.said(GATED) == ("Unknown", "NotYet")
     world.measure(0)
@@ -71,12 +70,12 @@ def test_a_finished_run_has_its_gate_evaluated_against_the_earlier_runs_results(
     assert gate_jobs(world) == [job_of(world)]
     assert world.said(GATED) == ("Unknown", "Evaluating")
     assert world.said(ConditionType.READY) == ("True", "Finished")
-    decision = decide(world.observed(), world.settings, world.now)
+    decision = decide_run(world.observed(), world.settings, world.now)
     assert not decision.at_rest
 
 
 def test_the_job_is_told_the_gate_and_where_its_baseline_lies() -> None:
-    world = World(operator_run({"spec.gate": {**GATE, "confidence": 0.9}}), earlier=(MAIN,))
+    world = ClusterWorld(operator_run({"spec.gate": {**GATE, "confidence": 0.9}}), earlier=(MAIN,))
     for group in (0, 1):
         world.settle()
         world.measure(group)
@@ -85,7 +84,7 @@ def test_the_job_is_told_the_gate_and_where_its_baseline_lies() -> None:
     (manifest,) = world.look().apply
     container = manifest["spec"]["template"]["spec"]["containers"][0]
     (told,) = [each["value"] for each in container["env"] if each["name"] == GATE_VARIABLE]
-    asked = AskedGate.from_json(told)
+    asked = GateRequest.from_json(told)
     assert (asked.baseline, asked.gate.confidence) == (EARLIER, 0.9)
     assert container["args"] == ["gate", "--results", f"s3://results/runs/default/demo/{UID}"]
 
@@ -131,12 +130,12 @@ def test_another_gate_is_another_question_and_its_job_replaces_the_last() -> Non
     world = world_of(earlier=(MAIN,))
     first = job_of(world)
     world.run["spec"]["gate"] = {**GATE, "confidence": 0.9}
-    deciding = decide(world.observed(), world.settings, world.now)
+    deciding = decide_run(world.observed(), world.settings, world.now)
     assert ([ref.name for ref in deciding.delete], deciding.apply) == ([first], ()), "never two that write gate.json"
     world.settle()
     assert gate_jobs(world) == [job_of(world)] != [first]
     evaluate(world, GateReason.REGRESSED)
-    assert world.said(GATED) == ("False", "Failed")
+    assert world.said(GATED) == ("False", "Regressed")
     world.run["spec"]["gate"] = GATE
     world.settle()
     assert world.said(GATED) == ("Unknown", "Evaluating"), "the answer in S3 is of the other gate"
@@ -152,7 +151,7 @@ def test_a_gate_that_is_taken_away_leaves_no_trace() -> None:
 
 
 def test_a_gate_may_come_when_all_is_measured_and_the_children_are_gone() -> None:
-    world = finished(World(earlier=(MAIN,)))
+    world = finished(ClusterWorld(earlier=(MAIN,)))
     world.pass_time(90_000)
     world.settle()
     world.run["spec"]["gate"] = GATE
@@ -168,8 +167,8 @@ def test_a_gate_may_come_when_all_is_measured_and_the_children_are_gone() -> Non
         ((), "BaselineMissing", "there is no SpecBenchRun 'main'"),
         ((replace(MAIN, phase="Running"),), "BaselineNotFinished", "'main' is not finished: Running"),
         ((replace(MAIN, phase=""),), "BaselineNotFinished", "no phase yet"),
-        ((replace(MAIN, phase="Failed"),), "BaselineFailed", "'main' has no result: Failed"),
-        ((replace(MAIN, phase="Invalid"),), "BaselineFailed", "has no result: Invalid"),
+        ((replace(MAIN, phase="Failed"),), "BaselineFailed", "'main' has no results: Failed"),
+        ((replace(MAIN, phase="Invalid"),), "BaselineFailed", "has no results: Invalid"),
     ],
 )
 def test_a_baseline_that_is_not_there_is_named_and_looked_for_again(
@@ -179,7 +178,7 @@ def test_a_baseline_that_is_not_there_is_named_and_looked_for_again(
     assert world.said(GATED) == ("Unknown", reason)
     assert said in world.condition(GATED).message
     decision = world.look()
-    assert (decision.look_again_s, decision.apply) == (30.0, ())
+    assert (decision.requeue_after_s, decision.apply) == (30.0, ())
     assert decision.awaits == {"main"}, "its end is heard of"
     world.earlier = (MAIN,)
     world.settle()
@@ -193,9 +192,9 @@ def test_a_baseline_that_stays_away_is_looked_for_ever_more_rarely() -> None:
     for _ in range(12):
         decision = world.look()
         assert decision.at_rest
-        assert decision.look_again_s is not None
-        waits.append(decision.look_again_s)
-        world.pass_time(decision.look_again_s)
+        assert decision.requeue_after_s is not None
+        waits.append(decision.requeue_after_s)
+        world.pass_time(decision.requeue_after_s)
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (30.0, 900.0)
     assert waits.count(900.0) < 6
@@ -205,13 +204,13 @@ def test_an_s3_that_is_away_is_asked_again_at_the_usual_pace() -> None:
     world = world_of(earlier=())
     world.trouble = AWAY
     decision = world.look()
-    assert (decision.look_again_s, decision.at_rest, decision.awaits) == (30.0, False, frozenset())
+    assert (decision.requeue_after_s, decision.at_rest, decision.awaits) == (30.0, False, frozenset())
 
 
 def test_a_run_is_no_baseline_of_its_own() -> None:
     world = world_of({"baselineRef": {"run": "demo"}}, earlier=(replace(MAIN, name="demo"),))
     assert world.said(GATED) == ("Unknown", "BaselineMissing")
-    assert "this very run" in world.condition(GATED).message
+    assert "is the name of this run" in world.condition(GATED).message
 
 
 def test_a_uri_is_taken_as_it_is() -> None:
@@ -246,7 +245,7 @@ def test_of_a_campaign_the_newest_finished_earlier_run_of_the_same_cell_is_meant
     )
     run = operator_run({"spec.gate": {"baselineRef": {"campaign": "nightly"}}})
     run["metadata"] |= {"creationTimestamp": "2026-01-02T00:00:00Z", "annotations": {ANNOTATION_CELL: CELL}}
-    world = World(run, earlier=earlier)
+    world = ClusterWorld(run, earlier=earlier)
     for group in (0, 1):
         world.settle()
         world.measure(group)
@@ -297,14 +296,14 @@ def test_a_gate_waits_for_an_s3_that_is_away() -> None:
     world.earlier = (MAIN,)
     decision = world.look()
     assert world.said(GATED) == ("Unknown", "S3Away")
-    assert (decision.look_again_s, decision.apply) == (30.0, ())
+    assert (decision.requeue_after_s, decision.apply) == (30.0, ())
     world.trouble = None
     world.settle()
     assert gate_jobs(world) == [job_of(world)]
 
 
 def test_a_run_that_failed_has_not_passed() -> None:
-    world = World(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
+    world = ClusterWorld(operator_run({"spec.gate": GATE}), earlier=(MAIN,))
     world.settle()
     for group in (0, 1):
         world.start_pod(world.engine(group))
@@ -318,7 +317,7 @@ def test_a_run_that_failed_has_not_passed() -> None:
 def test_an_invalid_run_has_a_gate_that_waits() -> None:
     edits = {"spec.gate": GATE, "spec.engine.kind": "llama-cpp"}
     edits["spec.drafters[0]"] = {"name": "e", "method": "eagle", "model": "m"}
-    world = World(operator_run(edits))
+    world = ClusterWorld(operator_run(edits))
     world.settle()
     assert world.said(GATED) == ("Unknown", "NotYet")
 
@@ -326,7 +325,7 @@ def test_an_invalid_run_has_a_gate_that_waits() -> None:
 def test_the_generation_of_a_changed_gate_is_the_one_that_is_spoken_of() -> None:
     world = world_of(earlier=(MAIN,))
     world.run["metadata"]["generation"] = 2
-    world.run["spec"]["gate"] = {**GATE, "inconclusive": "Pass"}
+    world.run["spec"]["gate"] = {**GATE, "onInconclusive": "Pass"}
     world.settle()
     assert {row.observed_generation for row in world.status.conditions} == {2}
 
@@ -335,7 +334,7 @@ FATES = ("main appears", "main ends", "main gone", "evaluated", "job lost", "job
          "no gate", "s3 away", "s3 back", "hours", "status lost")  # fmt: skip
 
 
-def befall(world: World, fate: str) -> None:
+def befall(world: ClusterWorld, fate: str) -> None:
     jobs = gate_jobs(world)
     gates = {"other gate": {**GATE, "confidence": 0.9}, "first gate": GATE}
     if fate.startswith("main"):
@@ -355,7 +354,7 @@ def befall(world: World, fate: str) -> None:
         befall_job(world, fate, jobs[-1])
 
 
-def befall_job(world: World, fate: str, name: str) -> None:
+def befall_job(world: ClusterWorld, fate: str, name: str) -> None:
     if fate == "evaluated" and "gate" in world.run["spec"] and name == job_of(world):
         world.gate = gate_report(GateReason.PASSED, world.run["spec"]["gate"])
         world.jobs[name] = replace(world.jobs[name], complete=True)
@@ -366,7 +365,7 @@ def befall_job(world: World, fate: str, name: str) -> None:
         world.crash(name, 1)
 
 
-def check(world: World, decision: Decision) -> None:
+def check(world: ClusterWorld, decision: RunDecision) -> None:
     rows = {row.type: row for row in decision.status.conditions}
     assert rows[ConditionType.READY].status is ConditionStatus.TRUE, "whatever befalls a gate, the run is finished"
     assert (GATED in rows) == ("gate" in world.run["spec"])
@@ -376,7 +375,7 @@ def check(world: World, decision: Decision) -> None:
     assert len(at_work) + len(decision.apply) <= 1, "two would write one gate.json"
     if GATED in rows and rows[GATED].status is not ConditionStatus.UNKNOWN:
         assert decision.status.gate is not None
-        assert decision.status.gate.asked == digest_of(world.run["spec"]["gate"])
+        assert decision.status.gate.gate_digest == digest_of(world.run["spec"]["gate"])
 
 
 @pytest.mark.draws
@@ -386,8 +385,8 @@ def test_whatever_befalls_a_gate_the_run_stays_finished_and_the_gate_is_told_in_
     world = world_of(earlier=())
     for fate in [*fates, "s3 back", "first gate", "main ends"]:
         befall(world, fate)
-        decision = decide(world.observed(), world.settings, world.now)
-        assert decision == decide(world.observed(), world.settings, world.now)
+        decision = decide_run(world.observed(), world.settings, world.now)
+        assert decision == decide_run(world.observed(), world.settings, world.now)
         check(world, decision)
         world.follow(decision)
     for _ in range(4):

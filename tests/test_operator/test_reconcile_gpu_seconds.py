@@ -1,4 +1,4 @@
-"""GPU-seconds: added up from what is seen, never twice, and never too much."""
+"""GPU-seconds are added up from observed pods, never twice and never too much."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from datetime import timedelta
 
 import pytest
 
-from specbench_operator.reconcile.telling.held import EVERY_S
-from specbench_testing.operator import NOON, operator_run
-from specbench_testing.world import World, finished
+from specbench_operator.reconcile.status.run_status import GPU_SECONDS_PERIOD_S
+from specbench_testing.cluster_world import ClusterWorld, finished
+from specbench_testing.operator_builders import NOON, operator_run
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ClusterWorld:
+    return ClusterWorld()
 
 
-def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> None:
+def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: ClusterWorld) -> None:
     world.settle()
     world.start_pod(world.engine())
     world.pass_time(30)
@@ -39,7 +39,7 @@ def test_gpu_seconds_are_added_up_from_the_pods_that_are_seen(world: World) -> N
 
 
 def test_what_lies_between_whole_seconds_is_never_counted_twice() -> None:
-    world = World(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
+    world = ClusterWorld(operator_run({"spec.load": {"concurrency": [1], "repeats": 32, "order": "Sequential"}}))
     world.settle()
     world.serve()
     for point in world.plan.groups[0].points[:-1]:
@@ -50,22 +50,22 @@ def test_what_lies_between_whole_seconds_is_never_counted_twice() -> None:
     assert 2 * (held_s - 1) < world.status.gpu_seconds_held <= 2 * held_s
 
 
-def test_a_run_without_gpus_holds_none(world: World) -> None:
-    world = World(operator_run({"spec.placement": {}}))
+def test_a_run_without_gpus_holds_none(world: ClusterWorld) -> None:
+    world = ClusterWorld(operator_run({"spec.placement": {}}))
     finished(world)
     assert (world.status.gpu_seconds_held, world.status.gpu_seconds_until) == (0, None)
 
 
-def test_a_pod_that_vanished_costs_at_most_what_lies_since_the_last_write(world: World) -> None:
+def test_a_pod_that_vanished_costs_at_most_what_lies_since_the_last_write(world: ClusterWorld) -> None:
     world.settle()
     world.start_pod(world.engine(), ready=True)
     world.look()
-    world.pass_time(EVERY_S + 10)
+    world.pass_time(GPU_SECONDS_PERIOD_S + 10)
     world.look()
     held = world.status.gpu_seconds_held
     world.pass_time(5)
     world.lose_job(world.engine())
     world.reap()
     world.settle()
-    assert world.status.gpu_seconds_held == held == 2 * (EVERY_S + 10)
-    assert world.now - NOON == timedelta(seconds=EVERY_S + 15)
+    assert world.status.gpu_seconds_held == held == 2 * (GPU_SECONDS_PERIOD_S + 10)
+    assert world.now - NOON == timedelta(seconds=GPU_SECONDS_PERIOD_S + 15)

@@ -1,4 +1,4 @@
-"""Engines that are taken away without their fault: launched again, and not for ever."""
+"""Engines that are lost or preempted are launched again, up to a limit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from specbench_api.spec.conditions import GroupState
-from specbench_operator.reconcile.moments import from_text
-from specbench_testing.operator import NOON
-from specbench_testing.world import World
+from specbench_operator.state.timestamps import parse_timestamp
+from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.operator_builders import NOON
 
 
 @pytest.fixture
-def world() -> World:
-    world = World()
+def world() -> ClusterWorld:
+    world = ClusterWorld()
     world.settle()
     return world
 
@@ -47,7 +47,7 @@ LOSSES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", LOSSES)
-def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: World, how: str) -> None:
+def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: ClusterWorld, how: str) -> None:
     world.serve()
     world.look()
     LOSSES[how](world)
@@ -61,7 +61,7 @@ def test_an_engine_that_is_lost_without_its_fault_is_launched_again(world: World
 
 
 @pytest.mark.parametrize("how", LOSSES)
-def test_three_losses_are_enough(world: World, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_losses_are_enough(world: ClusterWorld, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for attempt in range(3):
         world.serve(0, attempt)
         world.look()
@@ -76,7 +76,7 @@ def test_three_losses_are_enough(world: World, how: str, monkeypatch: pytest.Mon
     assert "3 launches" in world.group(0).message
 
 
-def test_losses_are_counted_also_when_nothing_of_the_launch_is_left(world: World) -> None:
+def test_losses_are_counted_also_when_nothing_of_the_launch_is_left(world: ClusterWorld) -> None:
     for attempt in range(3):
         world.start_pod(world.engine(0, attempt))
         world.look()
@@ -87,7 +87,9 @@ def test_losses_are_counted_also_when_nothing_of_the_launch_is_left(world: World
     assert world.launched[-1] == world.engine(1), "given up stays given up, though only status knows"
 
 
-def test_a_launch_whose_jobs_are_deleted_is_counted_though_those_of_an_earlier_one_are_left(world: World) -> None:
+def test_a_launch_whose_jobs_are_deleted_is_counted_though_those_of_an_earlier_one_are_left(
+    world: ClusterWorld,
+) -> None:
     world.serve()
     world.look()
     world.lose_pods(world.engine())
@@ -98,7 +100,7 @@ def test_a_launch_whose_jobs_are_deleted_is_counted_though_those_of_an_earlier_o
     assert world.launched == [world.engine(0, 0), world.engine(0, 1), world.engine(0, 2)]
 
 
-def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: World) -> None:
+def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: ClusterWorld) -> None:
     world.serve()
     world.change_pod(world.engine(), deleted_at=world.now, disrupted="node lost")
     world.fail_job(world.engine())
@@ -109,7 +111,7 @@ def test_a_pod_on_a_dead_node_is_not_waited_for_without_end(world: World) -> Non
     assert world.launched[-1] == world.engine(0, 1)
 
 
-def test_an_engine_job_that_is_being_deleted_is_waited_for_and_launched_again(world: World) -> None:
+def test_an_engine_job_that_is_being_deleted_is_waited_for_and_launched_again(world: ClusterWorld) -> None:
     world.serve()
     world.jobs[world.engine()] = replace(world.jobs[world.engine()], deleting=True)
     decision = world.look()
@@ -122,5 +124,5 @@ def test_an_engine_job_that_is_being_deleted_is_waited_for_and_launched_again(wo
 
 @pytest.mark.parametrize("text", [None, "", "yesterday", "2026-01-02T12:00:00"])
 def test_a_time_in_status_that_cannot_be_read_is_no_time(text: str | None) -> None:
-    read = from_text(text)
+    read = parse_timestamp(text)
     assert read == (NOON if text and text[0] == "2" else None)

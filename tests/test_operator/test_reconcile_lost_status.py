@@ -1,4 +1,4 @@
-"""What status alone would know is known without it: status is a cache, which may be lost or refused a write."""
+"""Status is a cache: decisions are the same after it is lost or could not be written."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from specbench_api.plan.placing import REQUIRED, TERMS
-from specbench_api.plan.restore import restore
+from specbench_api.plan.expansion import restore
+from specbench_api.plan.validation import REQUIRED, TERMS
 from specbench_api.spec.conditions import ConditionType, GroupState
 from specbench_api.spec.results import S3
-from specbench_operator.reconcile.moments import to_text
-from specbench_operator.state.stored import LaunchStored
-from specbench_testing.operator import NOON, OLDER_UID, operator_run
-from specbench_testing.world import World
+from specbench_operator.state.run import StoredLaunch
+from specbench_operator.state.timestamps import format_timestamp
+from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.operator_builders import NOON, OLDER_UID, operator_run
 
 
-def required(nodes: int = 1) -> World:
+def required(nodes: int = 1) -> ClusterWorld:
     """A run whose engines must all be on one node (or on the same ones)."""
     placement = {"gpus": 2, "pinNode": "Require", **({"nodes": nodes} if nodes > 1 else {})}
-    world = World(operator_run({"spec.placement": placement}))
-    world.run["metadata"]["creationTimestamp"] = to_text(NOON)
+    world = ClusterWorld(operator_run({"spec.placement": placement}))
+    world.run["metadata"]["creationTimestamp"] = format_timestamp(NOON)
     world.settings = replace(world.settings, leader_worker_sets=nodes > 1)
     world.settle()
     return world
@@ -36,7 +36,7 @@ def pinned(manifest: Any) -> list[str]:
     return [field["values"][0] for term in terms for field in term["matchFields"]]
 
 
-def next_engine(world: World, kind: str = "Job") -> Any:
+def next_engine(world: ClusterWorld, kind: str = "Job") -> Any:
     """The manifest of the next engine. Status is lost when nothing of the last one is left."""
     world.look()
     world.reap()
@@ -76,30 +76,30 @@ def test_a_required_node_is_found_in_the_results_where_the_cluster_has_forgotten
     world.finish_client()
     world.look()
     world.lose_job(world.client())
-    world.last_launch = LaunchStored("gpu-7", NOON + timedelta(seconds=30))
+    world.last_launch = StoredLaunch("gpu-7", NOON + timedelta(seconds=30))
     assert pinned(next_engine(world)) == ["gpu-7"]
 
 
 def test_a_node_of_the_run_whose_results_are_carried_on_draws_nobody() -> None:
     world = required()
     plan = world.plan.model_copy(update={"uid": OLDER_UID})
-    world = World(operator_run({"spec": restore(plan, S3(bucket="results")).spec.to_dict()}))
-    world.run["metadata"]["creationTimestamp"] = to_text(NOON)
+    world = ClusterWorld(operator_run({"spec": restore(plan, S3(bucket="results")).spec.to_dict()}))
+    world.run["metadata"]["creationTimestamp"] = format_timestamp(NOON)
     world.plan_there = plan.to_json()
     world.measured = {point.hash for point in plan.groups[0].points}
-    world.last_launch = LaunchStored("another-clusters", NOON - timedelta(days=1))
+    world.last_launch = StoredLaunch("another-clusters", NOON - timedelta(days=1))
     made = [row for row in world.look().apply if row["metadata"]["name"] == world.engine(1) and row["kind"] == "Job"]
     assert [pinned(row) for row in made] == [[]]
 
 
-def suspended(world: World, *, suspend: bool = True) -> None:
+def suspended(world: ClusterWorld, *, suspend: bool = True) -> None:
     """Somebody suspends the run, or lets it go on, and what follows is done."""
     world.run["spec"]["suspend"] = suspend
     world.settle()
 
 
 def test_launches_that_were_given_back_are_no_losses_when_status_is_lost() -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
     for attempt in range(2):
         world.serve(0, attempt)
@@ -111,12 +111,12 @@ def test_launches_that_were_given_back_are_no_losses_when_status_is_lost() -> No
     world.lose_pods(world.engine(0, 2))
     world.settle()
     row = world.group(0)
-    assert (row.state, row.attempt, row.given_back) == (GroupState.STARTING, 3, 2)
+    assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 3, 2)
 
 
 @pytest.mark.parametrize("status", ["kept", "lost"])
 def test_an_engine_that_ended_while_its_run_was_suspended_was_given_back(status: str) -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
     world.serve()
     world.run["spec"]["suspend"] = True
@@ -127,11 +127,11 @@ def test_an_engine_that_ended_while_its_run_was_suspended_was_given_back(status:
         world.lose_status()
     suspended(world, suspend=False)
     row = world.group(0)
-    assert (row.state, row.attempt, row.given_back) == (GroupState.STARTING, 1, 1)
+    assert (row.state, row.attempt, row.suspensions) == (GroupState.STARTING, 1, 1)
 
 
 def test_a_loss_stays_a_loss_also_where_its_run_is_suspended_later() -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
     world.serve()
     world.lose_pods(world.engine())
@@ -139,12 +139,12 @@ def test_a_loss_stays_a_loss_also_where_its_run_is_suspended_later() -> None:
     world.lose_job(world.engine(0, 1))
     world.lose_status()
     suspended(world)
-    assert (world.group(0).attempt, world.group(0).given_back) == (1, 0)
+    assert (world.group(0).attempt, world.group(0).suspensions) == (1, 0)
 
 
 def test_a_preemption_counts_though_its_status_was_refused_and_an_older_job_is_gone() -> None:
     """A Job was told of the launches before it, so none of those need be there."""
-    world = World(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
+    world = ClusterWorld(operator_run({"spec.placement": {"gpus": 2, "preemptionBudget": 2}}))
     world.settle()
     world.serve()
     preempt(world, 0)
@@ -164,7 +164,7 @@ def test_a_preemption_counts_though_its_status_was_refused_and_an_older_job_is_g
 
 
 def test_every_preemption_counts_when_status_is_lost_and_no_older_job_is_left() -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
     for attempt in range(3):
         world.serve(0, attempt)
@@ -176,16 +176,16 @@ def test_every_preemption_counts_when_status_is_lost_and_no_older_job_is_left() 
     assert (world.group(0).attempt, world.group(0).preemptions) == (3, 3)
 
 
-def preempt(world: World, attempt: int) -> None:
+def preempt(world: ClusterWorld, attempt: int) -> None:
     """The scheduler takes an engine's pod away."""
     world.change_pod(world.engine(0, attempt), phase="Failed", ready=False, disrupted="preempted by a release")
     world.fail_job(world.engine(0, attempt), "PodFailurePolicy")
 
 
 def test_a_progress_of_the_lost_run_does_not_say_that_this_ones_engine_answers() -> None:
-    older = World()
+    older = ClusterWorld()
     plan = older.plan.model_copy(update={"uid": OLDER_UID})
-    world = World(operator_run({"spec": restore(plan, S3(bucket="results")).spec.to_dict()}))
+    world = ClusterWorld(operator_run({"spec": restore(plan, S3(bucket="results")).spec.to_dict()}))
     world.plan_there = plan.to_json()
     world.answering, world.answered_at = (0, 0), NOON - timedelta(hours=1)
     world.settle()

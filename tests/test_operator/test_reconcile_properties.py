@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: never two engines, never another run's children, never two minds."""
+"""Properties that hold for any order of events: never two engines, never another run's children, one decision."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.termination import Exit
 from specbench_api.plan.names import ROLE_ENGINE
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.status import RunStatus
-from specbench_operator.reconcile.run import decide
-from specbench_operator.state.child import Place
-from specbench_operator.state.decision import Decision
-from specbench_operator.state.jobs import Job
-from specbench_testing.health import ArgoScript, kstatus
-from specbench_testing.operator import OLDER_UID, UID, operator_run, waiting
-from specbench_testing.world import AWAY, NO_BUCKET, World
+from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.state.objects import ChildKey, Job
+from specbench_operator.state.run import RunDecision
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld
+from specbench_testing.health_checks import ArgoScript, kstatus
+from specbench_testing.operator_builders import OLDER_UID, UID, operator_run, waiting
 
 FATES = (
-    "start", "ready", "wait", "crash", "oom", "evict", "delete pod", "delete engine", "delete client", "delete things",
+    "start", "ready", "wait", "crash", "oom", "evict", "delete pod", "delete engine", "delete client", "delete objects",
     "finish", "client lost", "client refused", "client bad", "client not durable", "report", "report fails",
     "report deleted", "s3 away", "s3 refuses", "s3 back", "suspend", "resume", "status lost", "seconds", "minutes",
     "hours", "reap", "older run", "older run gone", "results deleted", "admit", "preempt", "preempt unseen",
@@ -30,27 +29,27 @@ FATES = (
 ARGO_SCRIPT = ArgoScript()
 
 
-def live(world: World, role: str) -> list[Job]:
-    return [job for job in world.jobs.values() if job.place.role == role and job.owner == UID and not job.ended]
+def live(world: ClusterWorld, role: str) -> list[Job]:
+    return [job for job in world.jobs.values() if job.key.role == role and job.owner == UID and not job.ended]
 
 
-def engines(world: World) -> list[Job]:
+def engines(world: ClusterWorld) -> list[Job]:
     return live(world, ROLE_ENGINE)
 
 
-def with_pod(world: World, jobs: list[Job]) -> list[str]:
+def with_pod(world: ClusterWorld, jobs: list[Job]) -> list[str]:
     """Names of those that have a living pod."""
     held = {pod.job for pod in world.pods.values() if pod.alive and pod.deleted_at is None}
     return [job.ref.name for job in jobs if job.ref.name in held]
 
 
-def befall(world: World, fate: str) -> None:
+def befall(world: ClusterWorld, fate: str) -> None:
     """One thing that may happen in a cluster; nothing where it cannot happen now."""
     clients, reports = with_pod(world, live(world, "client")), with_pod(world, live(world, "report"))
     if fate.startswith("client ") and clients:
-        befall_client(world, fate, world.jobs[clients[0]].place)
+        befall_client(world, fate, world.jobs[clients[0]].key)
     elif fate == "finish" and clients:
-        place = world.jobs[clients[0]].place
+        place = world.jobs[clients[0]].key
         world.finish_client(place.group or 0, place.attempt or 0)
     elif fate == "delete client" and clients:
         world.lose_job(clients[0])
@@ -65,17 +64,17 @@ def befall(world: World, fate: str) -> None:
         befall_elsewhere(world, fate)
 
 
-def befall_client(world: World, fate: str, place: Place) -> None:
+def befall_client(world: ClusterWorld, fate: str, place: ChildKey) -> None:
     code, reason = {
         "client lost": (Exit.ENGINE_FAILED, "EngineLost"),
-        "client refused": (Exit.ENGINE_FAILED, "CompletionRefused"),
+        "client refused": (Exit.ENGINE_FAILED, "FirstRequestFailed"),
         "client bad": (Exit.BAD_INPUT, "BadInput"),
-        "client not durable": (Exit.NOT_DURABLE, "S3Away"),
+        "client not durable": (Exit.RESULTS_NOT_STORED, "S3Away"),
     }[fate]
     world.fail_client(code, reason, group=place.group or 0, attempt=place.attempt or 0)
 
 
-def befall_engine(world: World, fate: str) -> None:
+def befall_engine(world: ClusterWorld, fate: str) -> None:
     on_pods = {
         "ready": {"ready": True, "waiting": None, "phase": "Running"},
         "wait": waiting("ImagePullBackOff"),
@@ -86,7 +85,7 @@ def befall_engine(world: World, fate: str) -> None:
     if fate == "start":
         for job in [*engines(world), *live(world, "client"), *live(world, "report")]:
             if not job.suspended and not [pod for pod in world.pods.values() if pod.job_uid == job.ref.uid]:
-                world.start_pod(job.ref.name, ready=job.place.role != ROLE_ENGINE)
+                world.start_pod(job.ref.name, ready=job.key.role != ROLE_ENGINE)
     elif fate in on_pods and running:
         world.change_pod(running[0], **on_pods[fate])
     elif fate in ("crash", "oom") and running:
@@ -97,7 +96,7 @@ def befall_engine(world: World, fate: str) -> None:
         befall_queue(world, fate, running)
 
 
-def befall_queue(world: World, fate: str, running: list[str]) -> None:
+def befall_queue(world: ClusterWorld, fate: str, running: list[str]) -> None:
     held_back = [job.ref.name for job in engines(world) if job.suspended]
     if fate == "admit" and held_back:
         world.admit(held_back[0])
@@ -109,9 +108,9 @@ def befall_queue(world: World, fate: str, running: list[str]) -> None:
             world.start_pod(running[0])
 
 
-def befall_elsewhere(world: World, fate: str) -> None:
-    if fate == "delete things":
-        world.things.clear()
+def befall_elsewhere(world: ClusterWorld, fate: str) -> None:
+    if fate == "delete objects":
+        world.objects.clear()
         world.plan_json = None
     elif fate in ("s3 away", "s3 refuses", "s3 back"):
         world.trouble = {"s3 away": AWAY, "s3 refuses": NO_BUCKET, "s3 back": None}[fate]
@@ -124,16 +123,16 @@ def befall_elsewhere(world: World, fate: str) -> None:
     elif fate == "reap":
         world.reap()
     elif fate == "older run" and "demo-g0-9" not in world.jobs:
-        world.older_run_left("demo-g0-9", Place(ROLE_ENGINE, 0, 9))
+        world.older_run_left("demo-g0-9", ChildKey(ROLE_ENGINE, 0, 9))
     elif fate == "older run gone":
         world.jobs.pop("demo-g0-9", None)
     elif fate == "results deleted":
         world.measured.clear()
 
 
-def check(world: World, decision: Decision) -> None:
+def check(world: ClusterWorld, decision: RunDecision) -> None:
     """What must hold of every decision."""
-    holding = [pod for pod in world.pods.values() if pod.alive and pod.place.role == ROLE_ENGINE]
+    holding = [pod for pod in world.pods.values() if pod.alive and pod.key.role == ROLE_ENGINE]
     fresh = [pod for pod in holding if pod.deleted_at is None or world.now < pod.deleted_at + timedelta(seconds=120)]
     launches = [item for item in decision.apply if is_engine_job(item)]
     assert len(launches) <= 1
@@ -154,7 +153,7 @@ def check(world: World, decision: Decision) -> None:
     check_what_tools_say(world, decision.status)
 
 
-def check_what_tools_say(world: World, status: RunStatus) -> None:
+def check_what_tools_say(world: ClusterWorld, status: RunStatus) -> None:
     """kstatus and Argo CD call nothing finished that is not, nothing failed that goes on, and never contradict."""
     item = world.run | {"status": status.to_dict()}
     kstatus_says, argo_says = kstatus(item), ARGO_SCRIPT(item).status
@@ -170,19 +169,19 @@ def is_engine_job(manifest: object) -> bool:
     return (manifest["kind"], manifest["metadata"]["labels"]["specbench.io/role"]) == ("Job", ROLE_ENGINE)
 
 
-def step(world: World) -> None:
+def step(world: ClusterWorld) -> None:
     observed = world.observed()
-    decision = decide(observed, world.settings, world.now)
-    assert decision == decide(observed, world.settings, world.now), "the same was decided differently"
+    decision = decide_run(observed, world.settings, world.now)
+    assert decision == decide_run(observed, world.settings, world.now), "the same was decided differently"
     check(world, decision)
     world.follow(decision)
     check_clients(world)
 
 
-def check_clients(world: World) -> None:
+def check_clients(world: ClusterWorld) -> None:
     """A client that may run measures the pod that it was made for, and no other."""
     for client in live(world, "client"):
-        engine = [job for job in engines(world) if (job.place.group, job.launch) == (client.place.group, client.launch)]
+        engine = [job for job in engines(world) if (job.key.group, job.launch) == (client.key.group, client.launch)]
         pods = [pod for job in engine for pod in world.pods.values() if pod.job_uid == job.ref.uid]
         assert {pod.ref.uid for pod in pods if pod.alive and pod.deleted_at is None} <= {client.engine_pod}
         assert not [job for job in engine if job.suspended]
@@ -196,7 +195,7 @@ TAKING = ("preempt", "preempt unseen", "evict", "delete pod")
 def hold_whatever_befalls(fates: list[str], queued: bool) -> None:
     """Let fate have its way with a run; `step` holds it to what must always hold."""
     edits = {"spec.load": {"concurrency": [1], "repeats": 2}, **(QUEUED if queued else {})}
-    world = World(operator_run(edits))
+    world = ClusterWorld(operator_run(edits))
     step(world)
     for fate in fates:
         befall(world, fate)
@@ -231,13 +230,13 @@ BUSY = {
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_queue_that_takes_and_gives_brings_no_client_before_another_pod(fates: list[tuple[str, bool]]) -> None:
     """Where it is torn, fate strikes after Jobs were listed and before pods are."""
-    world = World(operator_run(QUEUED))
+    world = ClusterWorld(operator_run(QUEUED))
     for fate, torn in fates:
         jobs = world.observed().jobs
         for one in BUSY[fate]:
             befall(world, one)
         if torn and {job.ref for job in jobs} == {job.ref for job in world.jobs.values()}:
-            world.follow(decide(replace(world.observed(), jobs=jobs), world.settings, world.now))
+            world.follow(decide_run(replace(world.observed(), jobs=jobs), world.settings, world.now))
         step(world)
     counted = sum(row.preemptions for row in world.status.groups)
     assert counted <= sum(fate in TAKING for fate, _ in fates), "one was counted twice"
@@ -253,7 +252,7 @@ def test_a_queue_that_takes_and_gives_brings_no_client_before_another_pod(fates:
 @given(st.lists(st.sampled_from(FATES), max_size=25), st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_every_run_ends_once_fate_has_had_its_way(fates: list[str], queued: bool) -> None:
-    world = World(operator_run(QUEUED if queued else {}))
+    world = ClusterWorld(operator_run(QUEUED if queued else {}))
     for fate in fates:
         step(world)
         befall(world, fate)
@@ -270,7 +269,7 @@ def test_every_run_ends_once_fate_has_had_its_way(fates: list[str], queued: bool
 
 @pytest.mark.parametrize("state", list(GroupState))
 def test_a_status_that_lies_about_groups_does_no_harm(state: GroupState) -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
     rows = [replace_row(row, state) for row in world.run["status"]["groups"]]
     world.run["status"]["groups"] = rows
@@ -283,8 +282,8 @@ def replace_row(row: dict[str, object], state: GroupState) -> dict[str, object]:
 
 
 def test_another_runs_job_in_place_of_the_plan_is_not_adopted() -> None:
-    world = World()
-    world.older_run_left("demo-report", Place("report"))
+    world = ClusterWorld()
+    world.older_run_left("demo-report", ChildKey("report"))
     world.jobs["demo-report"] = replace(world.jobs["demo-report"], owner=None)
     step(world)
     assert world.launched == []

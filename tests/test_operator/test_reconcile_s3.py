@@ -1,30 +1,30 @@
-"""S3 is the truth: what lies there is never measured again, and while it is silent nothing is launched."""
+"""S3 is authoritative: stored points are never measured again, and nothing is launched while S3 cannot be read."""
 
 from __future__ import annotations
 
 import pytest
 
 from specbench_api.spec.conditions import ConditionType, GroupState, Phase
-from specbench_operator.state.child import Ref
-from specbench_testing.operator import summary_of
-from specbench_testing.world import AWAY, NO_BUCKET, World, finished
+from specbench_operator.state.objects import ObjectRef
+from specbench_testing.cluster_world import AWAY, NO_BUCKET, ClusterWorld, finished
+from specbench_testing.operator_builders import summary_of
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ClusterWorld:
+    return ClusterWorld()
 
 
-def test_groups_that_are_measured_in_s3_are_never_launched(world: World) -> None:
+def test_groups_that_are_measured_in_s3_are_never_launched(world: ClusterWorld) -> None:
     world.measured = {point.hash for point in world.plan.groups[0].points}
     world.settle()
     assert world.launched == [world.engine(1)]
     assert world.states() == [GroupState.DONE, GroupState.STARTING]
 
 
-def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: World) -> None:
+def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: ClusterWorld) -> None:
     finished(world)
-    fresh = World(measured=world.measured, summary=world.summary)
+    fresh = ClusterWorld(measured=world.measured, summary=world.summary)
     fresh.settle()
     assert fresh.launched == []
     assert fresh.report not in fresh.jobs
@@ -32,21 +32,23 @@ def test_a_run_whose_status_and_children_were_lost_is_rebuilt_from_s3(world: Wor
     assert fresh.status.arms == world.status.arms
 
 
-def test_a_summary_older_than_the_measurements_is_made_anew(world: World) -> None:
+def test_a_summary_older_than_the_measurements_is_made_anew(world: ClusterWorld) -> None:
     world.measured = {point.hash for point in world.plan.points}
     world.summary = summary_of(world.plan, 1)
     world.settle()
     assert world.report in world.jobs
-    assert world.status.phase is Phase.ANALYSING
+    assert world.status.phase is Phase.ANALYZING
 
 
 @pytest.mark.parametrize(("trouble", "said"), [(AWAY, ("Unknown", "S3Away")), (NO_BUCKET, ("False", "BucketMissing"))])
-def test_no_engine_is_launched_while_s3_does_not_answer(world: World, trouble: object, said: tuple[str, str]) -> None:
+def test_no_engine_is_launched_while_s3_does_not_answer(
+    world: ClusterWorld, trouble: object, said: tuple[str, str]
+) -> None:
     world.trouble = trouble  # type: ignore[assignment]
     decision = world.look()
     assert [item["kind"] for item in decision.apply] == ["ConfigMap"]
-    assert decision.look_again_s == 15
-    assert world.said(ConditionType.RESULTS_DURABLE) == said
+    assert decision.requeue_after_s == 15
+    assert world.said(ConditionType.RESULTS_STORED) == said
     assert world.said(ConditionType.RECONCILING)[0] == "True"
     assert world.status.phase is Phase.PENDING
     world.trouble = None
@@ -54,14 +56,16 @@ def test_no_engine_is_launched_while_s3_does_not_answer(world: World, trouble: o
     assert world.launched == [world.engine()]
 
 
-def test_an_engine_at_work_goes_on_while_s3_is_away_and_is_released_when_its_client_is_done(world: World) -> None:
+def test_an_engine_at_work_goes_on_while_s3_is_away_and_is_released_when_its_client_is_done(
+    world: ClusterWorld,
+) -> None:
     world.settle()
     world.serve()
     world.trouble = AWAY
     decision = world.look()
     assert (decision.apply, decision.delete, decision.stop) == ((), (), ())
     world.finish_client()
-    assert Ref("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.look().delete
+    assert ObjectRef("Job", world.engine(), world.jobs[world.engine()].ref.uid) in world.look().delete
     world.settle()
     assert world.launched == [world.engine()]
     assert world.states()[0] is GroupState.MEASURING
@@ -70,7 +74,7 @@ def test_an_engine_at_work_goes_on_while_s3_is_away_and_is_released_when_its_cli
     assert world.states()[0] is GroupState.DONE
 
 
-def test_the_report_waits_for_s3(world: World) -> None:
+def test_the_report_waits_for_s3(world: ClusterWorld) -> None:
     world.settle()
     world.measure(0)
     world.serve(1)
@@ -79,12 +83,12 @@ def test_the_report_waits_for_s3(world: World) -> None:
     world.trouble = AWAY
     world.settle()
     assert world.report not in world.jobs
-    assert world.status.phase is Phase.ANALYSING
+    assert world.status.phase is Phase.ANALYZING
     assert world.said(ConditionType.RECONCILING) == ("True", "S3Away")
 
 
 @pytest.mark.parametrize("plan_json", ["{}", "not json", "another run's"])
-def test_a_plan_that_is_not_this_runs_is_drawn_anew(world: World, plan_json: str) -> None:
+def test_a_plan_that_is_not_this_runs_is_drawn_anew(world: ClusterWorld, plan_json: str) -> None:
     world.settle()
     assert world.plan_json is not None
     other = world.plan_json.replace(world.plan.uid, "another")

@@ -1,4 +1,4 @@
-"""An engine on several nodes: launched behind a Job, lost as a whole, told why, and removed as a whole."""
+"""Engines on several nodes: created behind a Job, and judged, lost and removed as a whole."""
 
 from __future__ import annotations
 
@@ -8,36 +8,34 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.provenance import FactName
 from specbench_api.spec.conditions import ConditionType, EngineReason, GroupState, Phase
-from specbench_api.spec.reading import parse_run
-from specbench_operator.reconcile.launches.whereabouts import whereabouts
-from specbench_operator.render.engine_group import KIND
-from specbench_operator.state.child import Ref
-from specbench_operator.state.jobs import Thing
-from specbench_operator.state.pods import Terminated
-from specbench_testing.operator import NOON, OLDER_UID, SETTINGS, operator_run
-from specbench_testing.world import World, finished
+from specbench_api.spec.parsing import parse_run
+from specbench_operator.reconcile.launches.environment import describe_environment
+from specbench_operator.render.engine_job import LWS_KIND
+from specbench_operator.state.objects import ChildObject, ContainerTerminated, ObjectRef
+from specbench_testing.cluster_world import ClusterWorld, finished
+from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, operator_run
 
 NODES = 3
 
 
-def spread(edits: dict[str, Any] | None = None) -> World:
+def spread(edits: dict[str, Any] | None = None) -> ClusterWorld:
     run = operator_run({"spec.placement": {"gpus": 8, "nodes": NODES}, **(edits or {})})
-    return World(run, settings=replace(SETTINGS, leader_worker_sets=True))
+    return ClusterWorld(run, settings=replace(SETTINGS, leader_worker_sets=True))
 
 
-def sets(world: World) -> list[str]:
-    return [name for kind, name in world.things if kind == KIND]
+def sets(world: ClusterWorld) -> list[str]:
+    return [name for kind, name in world.objects if kind == LWS_KIND]
 
 
-def start(world: World, group: int = 0, attempt: int = 0, *, ready: bool = True) -> None:
+def start(world: ClusterWorld, group: int = 0, attempt: int = 0, *, ready: bool = True) -> None:
     """The pods of a set appear: a leader, which is probed, and its workers."""
     for worker in range(NODES):
         world.start_pod(world.engine(group, attempt), worker=worker, node=f"gpu-{worker}", ready=ready or worker > 0)
 
 
-def serve(world: World, group: int = 0, attempt: int = 0) -> None:
+def serve(world: ClusterWorld, group: int = 0, attempt: int = 0) -> None:
     start(world, group, attempt)
     world.pass_time(1)
     world.look()
@@ -46,20 +44,20 @@ def serve(world: World, group: int = 0, attempt: int = 0) -> None:
     world.look()
 
 
-def change(world: World, worker: int, **fields: Any) -> None:
+def change(world: ClusterWorld, worker: int, **fields: Any) -> None:
     (name,) = [name for name, pod in world.pods.items() if pod.worker == worker and pod.alive]
     world.pods[name] = replace(world.pods[name], **fields)
 
 
-def alive(world: World) -> list[int]:
-    return sorted(pod.worker or 0 for pod in world.pods.values() if pod.alive and pod.place.role == "engine")
+def alive(world: ClusterWorld) -> list[int]:
+    return sorted(pod.worker or 0 for pod in world.pods.values() if pod.alive and pod.key.role == "engine")
 
 
 def test_the_job_comes_first_and_the_set_is_its_own() -> None:
     world = spread()
     assert [manifest["kind"] for manifest in world.look().apply] == ["ConfigMap", "Service", "Job"]
     (manifest,) = world.look().apply
-    assert manifest["kind"] == KIND
+    assert manifest["kind"] == LWS_KIND
     (owner,) = manifest["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Job", world.jobs[world.engine()].ref.uid)
     assert manifest["spec"]["leaderWorkerTemplate"]["size"] == NODES
@@ -122,7 +120,7 @@ def test_a_pod_whose_container_was_started_again_still_holds_its_gpus() -> None:
     serve(world)
     world.look()
     before = world.status.gpu_seconds_held
-    change(world, 1, terminated=Terminated(1, "Error", "", world.now, world.now), restarts=1)
+    change(world, 1, terminated=ContainerTerminated(1, "Error", "", world.now, world.now), restarts=1)
     world.pass_time(60)
     world.look()
     assert world.status.gpu_seconds_held - before == pytest.approx(NODES * 8 * 60, abs=NODES * 8 * 2)
@@ -150,15 +148,15 @@ def test_a_node_that_is_missing_is_a_lost_engine_too() -> None:
     world.pods = {name: pod for name, pod in world.pods.items() if pod.worker != 2}
     decision = world.look()
     assert [stop.verdict.reason for stop in decision.stop] == [EngineReason.LOST]
-    assert "of 2 further nodes, 1 are there" in world.group(0).message
+    assert "1 of 2 further nodes exist" in world.group(0).message
 
 
-def leader_crashed(world: World) -> None:
+def leader_crashed(world: ClusterWorld) -> None:
     """Its collective had lost a rank."""
-    change(world, 0, terminated=Terminated(1, "Error", "NCCL error", world.now, world.now), restarts=1)
+    change(world, 0, terminated=ContainerTerminated(1, "Error", "NCCL error", world.now, world.now), restarts=1)
 
 
-def another_came(world: World) -> None:
+def another_came(world: ClusterWorld) -> None:
     world.start_pod(world.engine(), worker=2, node="other")
 
 
@@ -172,7 +170,7 @@ def another_came(world: World) -> None:
     ids=["going", "ended"],
 )
 def test_a_worker_that_was_taken_away_is_a_preemption_whatever_follows_from_it(
-    follows: Callable[[World], None], goes: dict[str, Any], reason: EngineReason
+    follows: Callable[[ClusterWorld], None], goes: dict[str, Any], reason: EngineReason
 ) -> None:
     world = spread()
     world.settle()
@@ -222,7 +220,7 @@ def test_a_container_that_was_started_again_ends_the_arm_with_its_reason(
     world = spread()
     world.settle()
     serve(world)
-    ended = Terminated(code, reason, "last words", world.now, world.now)
+    ended = ContainerTerminated(code, reason, "last words", world.now, world.now)
     change(world, worker, terminated=ended, restarts=1)
     world.look()
     assert world.group(0).state is GroupState.FAILED
@@ -246,30 +244,32 @@ def test_a_worker_for_which_there_is_no_node_is_named() -> None:
 def test_a_set_whose_job_is_gone_is_still_the_runs_and_one_of_an_older_run_is_not() -> None:
     world = spread()
     world.settle()
-    key = (KIND, f"{world.engine()}-n")
-    world.things[key] = replace(world.things[key], owner="a Job that is gone")
+    key = (LWS_KIND, f"{world.engine()}-n")
+    world.objects[key] = replace(world.objects[key], owner="a Job that is gone")
     world.look()
     assert not world.status.problem
     assert "WaitingForRemoval" not in {row.reason for row in world.status.conditions}
-    older = Thing(Ref(KIND, "demo-g9-0-n", "x"), "an older Job", world.things[key].place, run_uid=OLDER_UID)
-    world.things[KIND, "demo-g9-0-n"] = older
+    older = ChildObject(
+        ObjectRef(LWS_KIND, "demo-g9-0-n", "x"), "an older Job", world.objects[key].key, run_uid=OLDER_UID
+    )
+    world.objects[LWS_KIND, "demo-g9-0-n"] = older
     world.look()
     assert "WaitingForRemoval" in {row.reason for row in world.status.conditions}
-    assert (KIND, "demo-g9-0-n") in world.things, "what is not the run's own is never touched"
+    assert (LWS_KIND, "demo-g9-0-n") in world.objects, "what is not the run's own is never touched"
 
 
 def test_a_set_that_is_still_there_may_make_pods_yet_and_is_waited_for() -> None:
     world = spread()
     world.settle()
     serve(world)
-    kept = world.things[KIND, f"{world.engine()}-n"]
+    kept = world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.finish_client()
     world.look()
     world.reap()
-    world.things[KIND, f"{world.engine()}-n"] = replace(kept, deleting=True)
+    world.objects[LWS_KIND, f"{world.engine()}-n"] = replace(kept, deleting=True)
     world.look()
     assert world.launched == [world.engine(0)]
-    del world.things[KIND, f"{world.engine()}-n"]
+    del world.objects[LWS_KIND, f"{world.engine()}-n"]
     world.look()
     assert world.launched == [world.engine(0), world.engine(1)]
 
@@ -296,7 +296,7 @@ def test_without_leader_worker_set_a_run_is_told_what_to_install_and_nothing_is_
 
 
 def test_an_engine_on_one_node_is_a_job_as_before() -> None:
-    world = World(settings=replace(SETTINGS, leader_worker_sets=True))
+    world = ClusterWorld(settings=replace(SETTINGS, leader_worker_sets=True))
     assert finished(world).status.phase is Phase.SUCCEEDED
     assert sets(world) == []
 
@@ -306,5 +306,5 @@ def test_the_place_that_is_told_is_the_leaders_with_the_gpus_of_all() -> None:
     world.settle()
     serve(world)
     leader = next(pod for pod in world.pods.values() if pod.worker == 0)
-    facts = whereabouts(parse_run(world.run), leader, ()).facts
+    facts = describe_environment(parse_run(world.run), leader, ()).facts
     assert (facts[FactName.NODE].value, facts[FactName.GPU_COUNT].value) == ("gpu-0", NODES * 8)

@@ -1,4 +1,4 @@
-"""What each kind of error means for the queue and for status, with the cluster's side played by hand."""
+"""What each kind of error means for the queue and for status, with a fake cluster."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ import pytest
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
+from specbench_operator.handlers.list_watch import Relist
 from specbench_operator.handlers.liveness import Liveness
-from specbench_operator.handlers.queue import Backoff, Key, WorkQueue
-from specbench_operator.handlers.reconciler import Outcome, Reconciler, Workers
-from specbench_operator.handlers.relist import Relist
-from specbench_operator.state.decision import Decision, Event
-from specbench_operator.state.observed import Observed
+from specbench_operator.handlers.reconcilers import ReconcileResult, RunReconciler, Workers
+from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
+from specbench_operator.state.run import KubernetesEvent, RunDecision, RunObservation
 from specbench_operator.telemetry import Telemetry
-from specbench_testing.operator import NOON, SETTINGS
-from specbench_testing.world import World, finished
+from specbench_testing.cluster_world import ClusterWorld, finished
+from specbench_testing.operator_builders import NOON, SETTINGS
 
-KEY = Key("SpecBenchRun", "default", "demo")
+KEY = ResourceKey("SpecBenchRun", "default", "demo")
 
 
 @dataclass
 class Stage:
     """Observer and actor in one: it shows a world, and does to it what it is told, or refuses."""
 
-    world: World = field(default_factory=World)
+    world: ClusterWorld = field(default_factory=ClusterWorld)
     refuse: Callable[[], None] = lambda: None
     refuse_status: Callable[[], None] = lambda: None
     told: list[RunStatus] = field(default_factory=list)
-    announced: list[Event] = field(default_factory=list)
+    announced: list[KubernetesEvent] = field(default_factory=list)
     listed: list[Any] | None = field(default_factory=list)
 
     def runs(self, namespace: str | None) -> list[Any]:
@@ -42,15 +41,15 @@ class Stage:
     def campaigns(self, namespace: str | None) -> list[Any] | None:
         return self.listed
 
-    def observe(self, namespace: str, name: str) -> Observed | None:
+    def observe(self, namespace: str, name: str) -> RunObservation | None:
         observed = self.world.observed()
         return replace(observed, resource=copy.deepcopy(observed.resource)) if (namespace, name) == KEY[1:] else None
 
-    def act(self, resource: Any, decision: Decision) -> None:
+    def act(self, resource: Any, decision: RunDecision) -> None:
         self.refuse()
         self.world.follow(replace(decision, status=self.world.status, events=()))
 
-    def tell(self, resource: Any, status: RunStatus) -> bool:
+    def write_status(self, resource: Any, status: RunStatus) -> bool:
         self.refuse_status()
         if status.to_dict() == (self.world.run.get("status") or {}):
             return False
@@ -58,7 +57,7 @@ class Stage:
         self.world.run["status"] = status.to_dict()
         return True
 
-    def announce(self, resource: Any, events: tuple[Event, ...], now: object) -> None:
+    def post_events(self, resource: Any, events: tuple[KubernetesEvent, ...], now: object) -> None:
         self.announced += events
 
 
@@ -79,7 +78,7 @@ class Room:
 
     def __post_init__(self) -> None:
         stage: Any = self.stage
-        self.reconciler = Reconciler(stage, stage, SETTINGS, self.telemetry, lambda: self.stage.world.now)
+        self.reconciler = RunReconciler(stage, stage, SETTINGS, self.telemetry, lambda: self.stage.world.now)
         self.workers = Workers(self.queue, {KEY.kind: self.reconciler}, self.telemetry)
         self.liveness = Liveness(SETTINGS, self.queue.longest_s)
         self.relist = Relist(stage, stage, self.queue, self.workers, self.liveness, self.telemetry, SETTINGS)
@@ -98,7 +97,7 @@ def room() -> Room:
 
 
 def test_status_is_written_once_and_only_when_it_says_something_new(room: Room) -> None:
-    assert room.reconciler.reconcile(KEY).look_again_s is None
+    assert room.reconciler.reconcile(KEY).requeue_after_s is None
     assert len(room.stage.told) == 1
     room.reconciler.reconcile(KEY)
     told = len(room.stage.told)
@@ -109,7 +108,7 @@ def test_status_is_written_once_and_only_when_it_says_something_new(room: Room) 
 
 
 def test_a_run_that_is_gone_is_nothing_to_do(room: Room) -> None:
-    assert room.reconciler.reconcile(KEY._replace(name="gone")) == Outcome()
+    assert room.reconciler.reconcile(KEY._replace(name="gone")) == ReconcileResult()
 
 
 def test_what_can_heal_is_said_as_reconciling_and_raised(room: Room) -> None:
@@ -250,7 +249,7 @@ async def test_the_relist_outlives_an_api_server_that_is_away(room: Room, monkey
         raise OperatorError("ApiUnreachable", "refused")
 
     monkeypatch.setattr(room.stage, "runs", away)
-    monkeypatch.setattr("specbench_operator.handlers.relist.asyncio.sleep", no_sleep)
+    monkeypatch.setattr("specbench_operator.handlers.list_watch.asyncio.sleep", no_sleep)
     with pytest.raises(KeyboardInterrupt):
         await room.relist.keep_listing()
     assert ended == [SETTINGS.relist_s]
@@ -277,7 +276,7 @@ async def test_the_relist_queues_campaigns_beside_runs(room: Room) -> None:
     room.stage.listed = [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
     await room.relist.list_once()
     found = {await room.queue.get(), await room.queue.get()}
-    assert found == {KEY, Key("SpecBenchCampaign", "default", "nightly")}
+    assert found == {KEY, ResourceKey("SpecBenchCampaign", "default", "nightly")}
     assert room.metric("specbench_campaigns", phase="Running") == 1
 
 
@@ -295,7 +294,7 @@ async def test_a_cluster_that_does_not_know_campaigns_is_told_and_runs_are_serve
 def test_a_watch_of_campaigns_that_tells_nothing_is_named() -> None:
     now = [0.0]
     liveness = Liveness(SETTINGS, lambda: 0.0, lambda: now[0])
-    liveness.relisted({Key("SpecBenchCampaign", "default", "nightly"): "1"})
+    liveness.relisted({ResourceKey("SpecBenchCampaign", "default", "nightly"): "1"})
     now[0] += SETTINGS.watch_silence_s + 1
     liveness.beat()
-    assert "SpecBenchCampaign" in (liveness.ailment() or "")
+    assert "SpecBenchCampaign" in (liveness.problem() or "")

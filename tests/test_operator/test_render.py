@@ -1,6 +1,6 @@
-"""Manifests, each compared entire: nothing slips into a pod unseen.
+"""Rendered manifests are compared in full with golden files.
 
-SPECBENCH_REWRITE_GOLDEN=1 rewrites the files, and the tests fail all the same: a rewrite is read before it is trusted.
+SPECBENCH_REWRITE_GOLDEN=1 rewrites the files. The tests still fail then, so that the difference is reviewed first.
 """
 
 from __future__ import annotations
@@ -16,27 +16,21 @@ import pytest
 import yaml
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.launch.launch import CONFIG_FOLDER
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.gate import AskedGate
-from specbench_api.outcome.launched import Fact, Whereabouts
+from specbench_api.launch.launcher import CONFIG_FOLDER
+from specbench_api.outcome.gate_report import GateRequest
 from specbench_api.outcome.layout import PLAN
-from specbench_api.plan.expand import PLAN_BYTES_MAX, expand
+from specbench_api.outcome.provenance import Fact, FactName, HostFacts
+from specbench_api.plan.expansion import expand
 from specbench_api.plan.names import ROLE_ENGINE, client_name, gate_name, nodes_name
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.validation import PLAN_BYTES_MAX
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric, Tolerance
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import NAME_MAX, SpecBenchRun
-from specbench_operator.render.client_job import client_job
-from specbench_operator.render.engine_group import engine_group, group_deadline
-from specbench_operator.render.engine_job import engine_job
-from specbench_operator.render.gate_job import gate_job
-from specbench_operator.render.plan_config import plan_config
-from specbench_operator.render.report_job import report_job
-from specbench_operator.render.service import engine_service
-from specbench_operator.state.child import Place, Ref
-from specbench_operator.state.jobs import Job
-from specbench_testing.operator import NOON, SETTINGS, operator_run
+from specbench_operator.render.client_jobs import client_job, gate_job, plan_config_map, report_job
+from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
+from specbench_operator.state.objects import ChildKey, Job, ObjectRef
+from specbench_testing.operator_builders import NOON, SETTINGS, operator_run
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL: dict[str, Any] = {"spec.placement": {}}
@@ -132,7 +126,9 @@ SPREAD: dict[str, Any] = {
 }
 
 
-PLACE = Whereabouts(facts={FactName.NODE: Fact.seen("gpu-1", "the pod's spec.nodeName")}, unseen="nobody tells it")
+PLACE = HostFacts(
+    facts={FactName.NODE: Fact.observed("gpu-1", "the pod's spec.nodeName")}, unknown_reason="nobody tells it"
+)
 
 
 def given(edits: Mapping[str, Any]) -> tuple[SpecBenchRun, Plan]:
@@ -152,14 +148,14 @@ def _placed(edits: Mapping[str, Any]) -> Any:
 
 def _deadline(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
-    return group_deadline(run, plan.groups[1], 2, SETTINGS)
+    return leader_worker_set_job(run, plan.groups[1], 2, SETTINGS)
 
 
 def _group(edits: Mapping[str, Any]) -> Any:
     run, plan = given(edits)
     name = _deadline(edits)["metadata"]["name"]
-    owner = Job(Ref("Job", name, "uid-of-the-job"), run.metadata.uid, Place(ROLE_ENGINE, 1, 2), NOON)
-    return engine_group(run, plan, plan.groups[1], owner, SETTINGS, ("gpu-1", "gpu-2"))
+    owner = Job(ObjectRef("Job", name, "uid-of-the-job"), run.metadata.uid, ChildKey(ROLE_ENGINE, 1, 2), NOON)
+    return leader_worker_set(run, plan, plan.groups[1], owner, SETTINGS, ("gpu-1", "gpu-2"))
 
 
 def _probed(edits: Mapping[str, Any]) -> Any:
@@ -191,13 +187,15 @@ GATE = Gate(baseline_ref=BaselineRef(run="main"), tolerances=[Tolerance(metric=G
 
 
 def _gate(edits: Mapping[str, Any]) -> Any:
-    asked = AskedGate(asked="0123456789abcdef", gate=GATE, baseline="s3://results/team/a/runs/default/main/$(UID)")
+    asked = GateRequest(
+        gate_digest="0123456789abcdef", gate=GATE, baseline="s3://results/team/a/runs/default/main/$(UID)"
+    )
     return gate_job(given(edits)[0], asked, SETTINGS)
 
 
 def _plan(edits: Mapping[str, Any]) -> Any:
     """Without the plan itself: it has its own tests, and would have this file rewritten with every change of it."""
-    return {**plan_config(*given(edits)), "data": {PLAN: "…"}}
+    return {**plan_config_map(*given(edits)), "data": {PLAN: "…"}}
 
 
 MANIFESTS: dict[str, tuple[Callable[[Mapping[str, Any]], Any], dict[str, Any]]] = {
@@ -238,17 +236,17 @@ def test_a_manifest_is_as_its_golden_file_says(name: str) -> None:
 
 def test_the_config_map_holds_the_plan_as_s3_will() -> None:
     run, plan = given(SMALL)
-    assert plan_config(run, plan)["data"] == {PLAN: plan.to_json()}
+    assert plan_config_map(run, plan)["data"] == {PLAN: plan.to_json()}
 
 
 def test_beside_the_plan_lie_the_files_of_each_arms_engine_and_a_pod_is_given_its_own() -> None:
     run, plan = given(TENSORRT)
-    data = plan_config(run, plan)["data"]
+    data = plan_config_map(run, plan)["data"]
     assert set(data) == {PLAN, "none.config.yaml", "ngram.config.yaml"}
     for group in plan.groups:
         pod = engine_job(run, plan, group, 1, SETTINGS)["spec"]["template"]["spec"]
         (volume,) = [volume["configMap"] for volume in pod["volumes"] if "configMap" in volume]
-        assert volume["name"] == plan_config(run, plan)["metadata"]["name"]
+        assert volume["name"] == plan_config_map(run, plan)["metadata"]["name"]
         ((key, path),) = [(item["key"], item["path"]) for item in volume["items"]]
         assert f"{CONFIG_FOLDER}/{path}" in pod["containers"][0]["args"]
         assert ("speculative_config" in yaml.safe_load(data[key])) == (group.arm != "none")
@@ -256,9 +254,9 @@ def test_beside_the_plan_lie_the_files_of_each_arms_engine_and_a_pod_is_given_it
 
 def test_a_plan_whose_files_do_not_fit_beside_it_is_refused() -> None:
     large = {**TENSORRT, "spec.engine": {"kind": "tensorrt-llm", "config": {"note": "x" * (PLAN_BYTES_MAX // 3)}}}
-    assert plan_config(*given({**large, "spec.drafters": []}))["data"]
-    with pytest.raises(InvalidSpec, match=f"a ConfigMap holds {PLAN_BYTES_MAX}"):
-        plan_config(*given(large))
+    assert plan_config_map(*given({**large, "spec.drafters": []}))["data"]
+    with pytest.raises(InvalidSpec, match=f"more than the {PLAN_BYTES_MAX} that fit into a ConfigMap"):
+        plan_config_map(*given(large))
 
 
 def test_there_is_no_golden_file_without_a_manifest() -> None:

@@ -1,4 +1,4 @@
-"""Volumes with prompts and tokenizers: in every client's pod, each once, read only; in no other; and the token."""
+"""Volumes with prompts and tokenizers are mounted in clients only, once and read-only; and the hub token."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from specbench_api.outcome.launched import Whereabouts
-from specbench_api.plan.expand import expand
-from specbench_api.spec.reading import parse_run
-from specbench_operator.render.client_job import client_job
+from specbench_api.outcome.provenance import HostFacts
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.parsing import parse_run
+from specbench_operator.render.client_jobs import client_job, report_job
 from specbench_operator.render.engine_job import engine_job
-from specbench_operator.render.report_job import report_job
-from specbench_testing.operator import SETTINGS, operator_run
+from specbench_testing.operator_builders import SETTINGS, operator_run
 
 ON_A = {"source": "jsonl", "pvc": {"claimName": "a", "path": "p.jsonl"}}
 ON_MODELS = {"claimName": "models", "subPath": "team", "path": "tiny"}
@@ -31,7 +30,7 @@ def pods(*datasets: dict[str, Any], model: dict[str, Any] | None = None, **workl
     run = parse_run(operator_run(told))
     plan = expand(run)
     jobs = {
-        "client": client_job(run, plan, plan.groups[0], 1, SETTINGS, engine=Whereabouts(), engine_pod="pod"),
+        "client": client_job(run, plan, plan.groups[0], 1, SETTINGS, engine=HostFacts(), engine_pod="pod"),
         "engine": engine_job(run, plan, plan.groups[0], 1, SETTINGS),
         "report": report_job(run, SETTINGS),
     }

@@ -1,4 +1,4 @@
-"""What the operator reads in a real S3, and what it makes of an S3 that does not give it."""
+"""Reading results from a real S3 server, and the failures of S3."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from specbench_api.outcome.facts import FactName
-from specbench_api.outcome.launched import Fact, Launched, Whereabouts, all_facts
 from specbench_api.outcome.layout import PLAN, manifest_key, run_root
-from specbench_api.plan.expand import expand
-from specbench_api.spec.reading import parse_run
+from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.bucket import Listing
-from specbench_operator.cluster.launches import last_numbers, last_stored
-from specbench_operator.cluster.results import Results
+from specbench_operator.cluster.results import ResultsReader, last_launch_numbers, last_stored_launch
+from specbench_operator.cluster.s3 import Listing
 from specbench_operator.errors import Retry
-from specbench_operator.state.stored import Stored, StoreTrouble
-from specbench_testing.gates import gate_report
-from specbench_testing.operator import UID, operator_run, summary_of
+from specbench_operator.state.run import StoredResults, StoreFailure
+from specbench_testing.gate_reports import gate_report
+from specbench_testing.operator_builders import UID, operator_run, summary_of
 from specbench_testing.ports import free_port
 from specbench_testing.s3 import S3Server
 
@@ -46,7 +44,7 @@ class Bench:
         access = self.server.access
         self.secrets[SECRET] = {"AWS_ACCESS_KEY_ID": access.key, "AWS_SECRET_ACCESS_KEY": access.secret}
         api: Any = self
-        self.results = Results(api, timeout_s=5)
+        self.results = ResultsReader(api, timeout_s=5)
         self.client = boto3.client(
             "s3",
             endpoint_url=access.endpoint,
@@ -83,16 +81,16 @@ class Bench:
         """An object below the run's root."""
         self.client.put_object(Bucket=self.server.access.bucket, Key=f"{ROOT}/{key}", Body=data.encode())
 
-    def look(self, **s3: Any) -> Stored:
+    def look(self, **s3: Any) -> StoredResults:
         """A look that succeeds."""
         found = self.results.read(self.run(**s3))
-        assert isinstance(found, Stored), found
+        assert isinstance(found, StoredResults), found
         return found
 
-    def trouble(self, **s3: Any) -> StoreTrouble:
+    def trouble(self, **s3: Any) -> StoreFailure:
         """A look that does not."""
         found = self.results.read(self.run(**s3))
-        assert isinstance(found, StoreTrouble), found
+        assert isinstance(found, StoreFailure), found
         return found
 
 
@@ -102,7 +100,7 @@ def bench(s3_server: S3Server) -> Bench:
 
 
 def test_an_empty_root_holds_nothing(bench: Bench) -> None:
-    assert bench.look() == Stored()
+    assert bench.look() == StoredResults()
 
 
 def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_plan(bench: Bench) -> None:
@@ -116,7 +114,7 @@ def test_a_run_that_carries_on_an_earlier_one_looks_below_its_uid_and_reads_its_
             "spec": again.spec.model_copy(update={"results": results}),
         }
     )
-    assert bench.results.read(again) == Stored(frozenset({"aaaa"}), plan_json="what was planned")
+    assert bench.results.read(again) == StoredResults(frozenset({"aaaa"}), plan_json="what was planned")
     assert bench.look().plan_json is None, "nobody asked for it"
     bench.put("gate.json", gate_report().to_json())
     assert bench.results.read_gate(again) == gate_report(), "its gate's Job writes beside the results"
@@ -129,7 +127,7 @@ def test_the_newest_results_of_a_runs_name_are_found_and_a_bucket_that_is_away_i
     assert bench.results.latest(run) == UID
     assert bench.results.latest(bench.run(prefix="else")) is None
     gone = bench.results.latest(bench.run(bucket="no-such-bucket"))
-    assert isinstance(gone, StoreTrouble)
+    assert isinstance(gone, StoreFailure)
     assert gone.reason == "BucketMissing"
 
 
@@ -152,13 +150,13 @@ def test_results_that_are_deleted_are_not_remembered(bench: Bench) -> None:
 def test_a_run_sees_neither_another_run_nor_another_prefix(bench: Bench) -> None:
     other = ROOT.replace(UID, "another")
     bench.client.put_object(Bucket=bench.server.access.bucket, Key=f"{other}/{manifest_key('bbbb')}", Body=b"{}")
-    assert bench.look() == Stored()
+    assert bench.look() == StoredResults()
     bench.put(manifest_key("aaaa"))
-    assert bench.look(prefix="") == Stored()
+    assert bench.look(prefix="") == StoredResults()
 
 
 def test_the_summary_is_read_and_read_anew_when_it_changes(bench: Bench) -> None:
-    from specbench_api.plan.expand import expand
+    from specbench_api.plan.expansion import expand
 
     plan = expand(bench.run())
     bench.put("summary.json", summary_of(plan, 1).to_json())
@@ -196,10 +194,10 @@ def test_an_engine_has_answered_when_its_client_is_past_its_start(
 
 def launched(launch: str, node: str | None, asked: str = "2026-01-02T12:00:00.5Z") -> str:
     """What a client keeps of a launch, on a node or where nobody saw one."""
-    place = Whereabouts(facts={FactName.NODE: Fact.seen(node, "the pod")} if node else {})
-    facts = all_facts({}, place, "not asked")
-    return Launched(
-        launch=launch, group=0, arm="none", simulated=False, asked=asked, facts=facts
+    place = HostFacts(facts={FactName.NODE: Fact.observed(node, "the pod")} if node else {})
+    facts = merge_facts({}, place, "not asked")
+    return LaunchRecord(
+        launch=launch, group=0, arm="none", simulated=False, queried_at=asked, facts=facts
     ).to_json()  # fmt: skip
 
 
@@ -219,7 +217,7 @@ def test_the_last_launch_is_read_only_where_it_is_asked_for(
         bench.put(f"launches/0-{number}-{number}.json", launched(f"0-{number}-{number}", each))
     assert bench.look().last_launch is None
     found = bench.results.read(bench.run(), last_launch=True)
-    assert isinstance(found, Stored)
+    assert isinstance(found, StoredResults)
     assert (found.last_launch.node if found.last_launch else None) == node
 
 
@@ -238,7 +236,7 @@ def test_the_last_number_of_each_group_is_read_from_the_names_of_launches(
     for name in names:
         bench.put(f"launches/{name}.json")
     assert bench.look().launches == numbers
-    assert last_numbers(f"any/root/launches/{name}.json" for name in names) == numbers
+    assert last_launch_numbers(f"any/root/launches/{name}.json" for name in names) == numbers
 
 
 @dataclass
@@ -269,7 +267,7 @@ def test_the_launch_that_was_stored_last_counts_where_it_can_be_read(
     documents: Mapping[str, tuple[int, str]], node: str | None
 ) -> None:
     bucket: Any = Kept(documents)
-    found = last_stored(bucket, bucket.listing("root/launches/").modified)
+    found = last_stored_launch(bucket, bucket.listing("root/launches/").modified)
     assert (found.node if found else None) == node
 
 
@@ -287,7 +285,7 @@ def test_a_gates_answer_is_read_and_one_that_nobody_can_read_is_none(bench: Benc
     bench.put("gate.json", "{}")
     assert bench.results.read_gate(bench.run()) is None
     trouble = bench.results.read_gate(bench.run(bucket="nowhere-at-all"))
-    assert isinstance(trouble, StoreTrouble)
+    assert isinstance(trouble, StoreFailure)
     assert trouble.reason == "BucketMissing"
 
 
@@ -354,7 +352,7 @@ def test_without_a_secret_the_operators_own_identity_is_used(bench: Bench, monke
 
 
 def test_memory_is_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specbench_operator.cluster.results.REMEMBERED", 1)
+    monkeypatch.setattr("specbench_operator.cluster.results.CACHED_MAX", 1)
     bench.put(manifest_key("bbbb"))
     assert bench.look().measured == {"bbbb"}
     assert bench.look(prefix="").measured == frozenset()

@@ -1,4 +1,4 @@
-"""What the operator may do covers what it makes, also where a cluster enforces more than Kubernetes does by itself."""
+"""The chart's rights cover everything that the operator creates, also on clusters that enforce owner references."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from specbench_testing.operating import GROUP_RULES, RULES
+from specbench_testing.operator_process import GROUP_RULES, RULES
 
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.yaml"))
 RESOURCES = {"SpecBenchRun": "specbenchruns", "Job": "jobs"}

@@ -1,4 +1,4 @@
-"""Whatever a plan is and whatever went wrong, status stays below 100 kB, and what it leaves out is counted."""
+"""Status stays below 100 kB for any plan and any failures, and omitted rows are counted."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specbench_api.outcome.ending import Exit
-from specbench_api.plan.expand import CELLS_MAX, GROUPS_MAX, POINTS_MAX, expand
+from specbench_api.outcome.termination import Exit
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX, POINTS_MAX
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase
 from specbench_api.spec.load import Level
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.status import ArmResult, Condition, GroupStatus, Interval, Percentiles, ResultsStatus, RunStatus
 from specbench_operator.errors import Retry
-from specbench_operator.reconcile.launches.group import OWN_FAULT
-from specbench_operator.reconcile.refused import hindered
-from specbench_operator.reconcile.telling import size
-from specbench_operator.reconcile.telling.answer import arms_of
-from specbench_operator.reconcile.telling.size import SHORT_REASON, STATUS_BYTES_MAX, clipped, fitted, size_of
-from specbench_testing.operator import figure, operator_run, summary_of
-from specbench_testing.world import World
+from specbench_operator.reconcile.decide import status_after_error
+from specbench_operator.reconcile.launches.group import ENGINE_FAULTS
+from specbench_operator.reconcile.status import size_limit
+from specbench_operator.reconcile.status.run_status import arms_of
+from specbench_operator.reconcile.status.size_limit import SHORT_REASON, STATUS_BYTES_MAX, clip, fit_to_size, json_size
+from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.operator_builders import figure, operator_run, summary_of
 
 LIMIT = 100_000
 NOON = "2026-01-02T12:00:00Z"
@@ -56,7 +57,7 @@ def group(index: int, state: GroupState, text: str) -> GroupStatus:
         points=POINTS_MAX // GROUPS_MAX,
         measured=POINTS_MAX // GROUPS_MAX - 1,
         attempt=2,
-        given_back=99,
+        suspensions=99,
         reason=text[:128],
         message=text[:1024],
     )
@@ -101,30 +102,30 @@ def test_any_status_fits_and_fitting_it_again_changes_nothing(
     states: list[GroupState], arms: int, levels: int, text: str, ended: bool
 ) -> None:
     whole = status_of(states, arms, levels, text, ended=ended)
-    small = fitted(whole)
-    assert size_of(small) <= STATUS_BYTES_MAX
+    small = fit_to_size(whole)
+    assert json_size(small) <= STATUS_BYTES_MAX
     assert len(json.dumps(small.to_dict(), separators=(",", ":")).encode()) < LIMIT
-    assert fitted(small) == small
+    assert fit_to_size(small) == small
     assert RunStatus.model_validate(small.to_dict()) == small
     assert len(small.arms) + small.arms_omitted == len(whole.arms)
     assert len(small.groups) + small.groups_omitted == len(whole.groups)
     if not ended:
-        known = [(row.index, row.state, row.attempt, row.given_back, row.ends_run) for row in small.groups]
-        assert known == [(row.index, row.state, row.attempt, row.given_back, row.ends_run) for row in whole.groups]
+        known = [(row.index, row.state, row.attempt, row.suspensions, row.ends_run) for row in small.groups]
+        assert known == [(row.index, row.state, row.attempt, row.suspensions, row.ends_run) for row in whole.groups]
 
 
 def test_a_status_that_was_shortened_is_written_no_more_often_than_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
+    world = ClusterWorld()
     world.settle()
     world.serve(0)
     world.fail_client(Exit.BUG, "ClientFailed", "x" * 1000)
     world.settle()
     world.serve(1)
     world.settle()
-    monkeypatch.setattr(size, "STATUS_BYTES_MAX", size_of(world.status) - 500)
+    monkeypatch.setattr(size_limit, "STATUS_BYTES_MAX", json_size(world.status) - 500)
     world.pass_time(60)
     world.look()
-    assert world.group(0).message == "x" * size.SHORT_MESSAGE
+    assert world.group(0).message == "x" * size_limit.SHORT_MESSAGE
     written = world.status
     world.pass_time(5)
     world.look()
@@ -136,21 +137,23 @@ def test_a_status_that_was_shortened_is_written_no_more_often_than_another(monke
 
 def test_what_fits_stays_as_it_is() -> None:
     small = status_of([GroupState.DONE, GroupState.FAILED], 2, 3, "what was seen", ended=True)
-    assert fitted(small) is small
+    assert fit_to_size(small) is small
 
 
 def test_a_reason_that_decides_whether_an_arm_is_launched_again_is_never_cut() -> None:
-    assert max(map(len, OWN_FAULT)) <= SHORT_REASON
+    assert max(map(len, ENGINE_FAULTS)) <= SHORT_REASON
     failed = [
-        group(index, GroupState.FAILED, "<" * 4096).model_copy(update={"reason": OWN_FAULT[index % len(OWN_FAULT)]})
+        group(index, GroupState.FAILED, "<" * 4096).model_copy(
+            update={"reason": ENGINE_FAULTS[index % len(ENGINE_FAULTS)]}
+        )
         for index in range(GROUPS_MAX)
     ]
     whole = status_of([], 0, 0, "<" * 4096, ended=False).model_copy(update={"groups": failed})
-    assert [row.reason for row in fitted(whole).groups] == [row.reason for row in failed]
+    assert [row.reason for row in fit_to_size(whole).groups] == [row.reason for row in failed]
 
 
 def test_rows_that_are_kept_are_those_of_the_first_loads_of_every_arm() -> None:
-    small = fitted(status_of([], 3, 300, "", ended=True))
+    small = fit_to_size(status_of([], 3, 300, "", ended=True))
     levels = [[row.concurrency for row in small.arms if row.arm.startswith(f"{arm}-")] for arm in range(3)]
     assert small.arms_omitted > 0
     for kept in levels:
@@ -190,7 +193,7 @@ def test_a_thousand_points_make_a_status_of_less_than_100_kb(
                 "workload": workload.name,
                 "level": Level(concurrency=level + 1),
                 "figures": CELL,
-                "findings": ["WarmupNotSteady", "ArmsDiffer"],
+                "findings": ["WarmupNotSteady", "ArmEnvironmentsDiffer"],
             }
         )
         for arm in plan.arms
@@ -207,14 +210,14 @@ def test_a_thousand_points_make_a_status_of_less_than_100_kb(
         ],
         arms=arms_of(seen.model_copy(update={"cells": cells})),
     )
-    small = fitted(whole)
-    assert size_of(small) < LIMIT
+    small = fit_to_size(whole)
+    assert json_size(small) < LIMIT
     assert len(small.arms) >= min(len(cells), 60), "the answer has its share"
 
 
 def test_long_stories_of_failed_groups_give_way_to_the_answer() -> None:
-    small = fitted(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
-    assert size_of(small) - size_of(small.model_copy(update={"arms": []})) > 55_000
+    small = fit_to_size(status_of([GroupState.FAILED] * 60, 17, 12, "x" * 4096, ended=True))
+    assert json_size(small) - json_size(small.model_copy(update={"arms": []})) > 55_000
     assert all(row.reason for row in small.groups)
 
 
@@ -222,7 +225,7 @@ def test_what_is_decided_and_what_hinders_is_written_small() -> None:
     dataset = {"source": "jsonl", "uri": "prompts.jsonl"}
     works = [{"name": f"w{row}", "dataset": dataset, "output": {"maxTokens": row + 8}} for row in range(16)]
     load = {"concurrency": list(range(1, 17)), "repeats": 1}
-    world = World(operator_run({"spec.workloads": works, "spec.load": load}))
+    world = ClusterWorld(operator_run({"spec.workloads": works, "spec.load": load}))
     world.settle()
     world.measure(0)
     world.measure(1)
@@ -233,13 +236,16 @@ def test_what_is_decided_and_what_hinders_is_written_small() -> None:
     world.finish_report(summary.model_copy(update={"cells": rows}))
     world.settle()
     assert world.status.arms_omitted > 0
-    assert size_of(world.status) <= STATUS_BYTES_MAX
+    assert json_size(world.status) <= STATUS_BYTES_MAX
     world.run["status"] = status_of([GroupState.WAITING] * GROUPS_MAX, 0, 0, "x" * 4096, ended=False).to_dict()
-    assert size_of(hindered(world.run, world.status, Retry("Forbidden", "quota"), world.now)) <= STATUS_BYTES_MAX
+    assert (
+        json_size(status_after_error(world.run, world.status, Retry("Forbidden", "quota"), world.now))
+        <= STATUS_BYTES_MAX
+    )
 
 
 @pytest.mark.parametrize("letter", ["x", "<", "ü", "𝄞", "\0", '"'])
 def test_a_text_is_cut_by_its_bytes(letter: str) -> None:
-    text = clipped(letter * 500, 128)
+    text = clip(letter * 500, 128)
     assert 0 < len(json.dumps(text)) - 2 <= 128
-    assert clipped("short", 128) == "short"
+    assert clip("short", 128) == "short"

@@ -1,4 +1,4 @@
-"""Runs with the product's own image on a real Kubernetes with a real S3: to the answer, and past what befalls them."""
+"""Complete runs with the product's image on a real Kubernetes with a real S3, also through failures."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from botocore.config import Config
 
 from specbench_cluster import Cluster as Ground
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import MERGE, Cluster
-from specbench_testing.operating import OperatorProcess, Site, eventually
+from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.runs import Definition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.xdist_group("operator-on-cluster")]
 
@@ -33,16 +33,16 @@ def ground(cluster: Cluster) -> Ground:
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[Site]:
+def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[OperatorSite]:
     with cluster.namespace("whole") as namespace:
-        site = Site(cluster, namespace)
+        site = OperatorSite(cluster, namespace)
         site.enforce("restricted")
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
         yield site
 
 
 @pytest.fixture
-def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
     process = OperatorProcess(site, tmp_path, image, QUICK).start()
     try:
         yield process
@@ -56,7 +56,7 @@ Make = Callable[..., Resource]
 
 
 @pytest.fixture
-def make(site: Site, ground: Ground) -> Make:
+def make(site: OperatorSite, ground: Ground) -> Make:
     """Create a run of two arms on the simulator, edited."""
 
     def create(edits: dict[str, Any] | None = None) -> Resource:
@@ -105,14 +105,14 @@ class Watch:
         return [key for key in self.keys() if key.endswith("/manifest.json")]
 
 
-def measuring(site: Site) -> bool:
+def measuring(site: OperatorSite) -> bool:
     """Whether a client is at work on a healthy engine."""
     pods = site.items("pods", "client")
     return any(pod["status"]["phase"] == "Running" for pod in pods)
 
 
 def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
-    site: Site, operator: OperatorProcess, make: Make, ground: Ground
+    site: OperatorSite, operator: OperatorProcess, make: Make, ground: Ground
 ) -> None:
     run = make()
     most = 0
@@ -146,30 +146,30 @@ def test_a_run_comes_to_its_answer_with_one_engine_at_a_time(
     assert node in json.dumps(pinned[-1]), "the second arm is drawn to the node of the first"
     assert status["arms"][1]["ttftMs"]["p50"] > 0
     assert status["arms"][1]["acceptanceLength"] > 1
-    assert site.said("demo", "Ready")[0] == site.said("demo", "ResultsDurable")[0] == "True"
+    assert site.said("demo", "Ready")[0] == site.said("demo", "ResultsStored")[0] == "True"
     assert site.said("demo", "EngineReady") == ("True", "Done")
     assert site.said("demo", "Trustworthy")[0] in ("True", "False")
     assert status["results"]["report"].endswith("/report.html")
     assert status["gpuSecondsHeld"] > 8
     eventually(lambda: site.names("pods", "engine") == site.names("services") == [], "engines outlive the measurement")
-    site.tells("EngineStarting", "EngineReady", "GroupMeasured", "LoadFinished", "ResultsReady")
+    site.tells("EngineStarting", "EngineReady", "GroupMeasured", "MeasurementComplete", "ResultsReady")
     site.delete_run("demo")
     eventually(lambda: not site.names("jobs"), "children outlive their run")
     assert len(watch.manifests()) == 2, "deleting a run never deletes results"
 
 
 def test_an_engine_that_refuses_its_first_completion_is_told_in_its_words(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.engine.args": ["--fault=http-500=1"]})
     status = site.reaches("demo", "Failed", WITHIN_S)
-    assert [row["reason"] for row in status["groups"]] == ["CompletionRefused"] * 2
-    assert site.said("demo", "EngineReady") == ("False", "CompletionRefused")
+    assert [row["reason"] for row in status["groups"]] == ["FirstRequestFailed"] * 2
+    assert site.said("demo", "EngineReady") == ("False", "FirstRequestFailed")
     assert "500" in status["groups"][0]["message"]
 
 
 def test_prompts_that_are_not_there_stall_the_run_and_release_the_engine(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.workloads[0].dataset.uri": "/nowhere/prompts.jsonl"})
     site.reaches("demo", "Failed", WITHIN_S)
@@ -180,7 +180,7 @@ def test_prompts_that_are_not_there_stall_the_run_and_release_the_engine(
 
 
 def test_a_suspended_run_goes_on_where_it_was_and_a_lost_status_is_rebuilt(
-    site: Site, operator: OperatorProcess, make: Make, ground: Ground
+    site: OperatorSite, operator: OperatorProcess, make: Make, ground: Ground
 ) -> None:
     run = make({"spec.engine.args": SLOW})
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
@@ -195,5 +195,5 @@ def test_a_suspended_run_goes_on_where_it_was_and_a_lost_status_is_rebuilt(
     jobs = site.names("jobs")
     site.cluster.call("PATCH", f"{path}/status", {"status": None}, kind=MERGE)
     after = site.reaches("demo", "Succeeded")
-    assert (after["arms"], after["verdict"]) == (before["arms"], before["verdict"])
+    assert (after["arms"], after["trust"]) == (before["arms"], before["trust"])
     assert site.names("jobs") == jobs

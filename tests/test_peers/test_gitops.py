@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from peers.health.definitions import definition
-from peers.table import PEERS
-from specbench_api.plan.expand import expand
-from specbench_api.spec.reading import parse_run, read_run, read_yaml
-from specbench_testing.health import FOREIGN, GITOPS
+from peers.registry import PEERS
+from specbench_api.plan.expansion import expand
+from specbench_api.spec.parsing import parse_run, read_run, read_yaml
+from specbench_testing.health_checks import FOREIGN, GITOPS
 from specbench_testing.resources import edit
 
 BENCHMARKS = GITOPS / "benchmarks"

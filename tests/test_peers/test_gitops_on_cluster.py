@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from peers.health.definitions import definition
-from specbench_testing.cluster import APPLY, Cluster, Refused
-from specbench_testing.health import FOREIGN, GITOPS
-from specbench_testing.operating import eventually
-from specbench_testing.runs import Definition, Runs
+from specbench_testing.api_server_runs import Definition, Runs
+from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.health_checks import FOREIGN, GITOPS
+from specbench_testing.operator_process import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.peers, pytest.mark.timeout(900)]
 
@@ -55,7 +55,7 @@ def test_the_api_server_takes_what_is_for_argo_cd_and_flux(cluster: Cluster, the
         item, plural = manifest(file), name.partition(".")[0]
         eventually(lambda item=item, plural=plural: served(cluster, item, plural), f"{name} is not served")  # type: ignore[misc]
         assert tried(cluster, item, plural)["spec"].keys() >= item["spec"].keys()
-        with pytest.raises(Refused, match="unheard"):
+        with pytest.raises(ApiError, match="unheard"):
             tried(cluster, {**item, "spec": {**item["spec"], "unheard": 1}}, plural)
     tried(cluster, manifest("clusters/argocd/argocd-cm.yaml"), "configmaps")
 
@@ -63,7 +63,7 @@ def test_the_api_server_takes_what_is_for_argo_cd_and_flux(cluster: Cluster, the
 def served(cluster: Cluster, item: dict[str, Any], plural: str) -> bool:
     try:
         cluster.call("GET", f"/apis/{item['apiVersion']}/{plural}", query={"limit": "1"})
-    except Refused as refused:
+    except ApiError as refused:
         if refused.status != 404:
             raise
         return False

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
-from specbench_testing.health import (
+from specbench_testing.health_checks import (
     ARGOCD_CM,
     FLUX_KUSTOMIZATION,
     GITOPS,
     HEALTH_LUA,
     ArgoScript,
-    Told,
-    ask,
+    HealthResult,
+    health_of,
     kstatus,
 )
-from specbench_testing.moments import CAMPAIGNS, RUNS, as_campaign
+from specbench_testing.run_phases import CAMPAIGNS, RUNS, as_campaign
 
 RUN_HEALTH = {
     # phase: what kstatus says, Flux with the example's expressions, and Argo CD, with a part of its words
@@ -41,7 +41,7 @@ RUN_HEALTH = {
     "untrustworthy": ("Current", "Failed", "Degraded", "NeverDrafted: "),
     "finished and suspended": ("Current", "Current", "Healthy", "Finished"),
     "gate passed (vocabulary)": ("Current", "Current", "Healthy", "Finished"),
-    "gate failed (vocabulary)": ("Current", "Failed", "Degraded", "Failed: TPOT +9 %"),
+    "gate failed (vocabulary)": ("Current", "Failed", "Degraded", "Regressed: TPOT +9 %"),
     "gate inconclusive (vocabulary)": ("Current", "Failed", "Degraded", "Inconclusive"),
     "gate undecided (vocabulary)": ("Current", "InProgress", "Progressing", "BaselineNotFinished: main-1"),
     "no gate (vocabulary)": ("Current", "Current", "Healthy", "Finished"),
@@ -54,7 +54,7 @@ CAMPAIGN_HEALTH = {
     "failed": ("Failed", "Failed", "Degraded", "no CUDA device"),
     "done": ("Current", "Current", "Healthy", "Finished"),
     "untrustworthy": ("Current", "Failed", "Degraded", "NeverDrafted"),
-    "gate failed": ("Current", "Failed", "Degraded", "Failed"),
+    "gate failed": ("Current", "Failed", "Degraded", "Regressed"),
     "gate undecided": ("Current", "InProgress", "Progressing", "NotYet"),
     "no gate": ("Current", "Current", "Healthy", "Finished"),
     "done, with failed runs": ("Current", "Failed", "Degraded", "2 of 12 runs failed"),
@@ -137,8 +137,8 @@ def test_flux_is_told_the_same_of_both_kinds() -> None:
 @pytest.mark.timeout(900)
 def test_kstatus_itself_says_the_same_of_every_phase() -> None:
     items = [moment() for _, moment, _ in MOMENTS]
-    assert [told.status for told in ask("kstatus", items)] == [told[0] for _, _, told in MOMENTS]
-    (deleting,) = ask("kstatus", [RUNS["deleting"]()])
+    assert [told.status for told in health_of("kstatus", items)] == [told[0] for _, _, told in MOMENTS]
+    (deleting,) = health_of("kstatus", [RUNS["deleting"]()])
     assert deleting.status == kstatus(RUNS["deleting"]()) == "Terminating"
 
 
@@ -146,36 +146,38 @@ def test_kstatus_itself_says_the_same_of_every_phase() -> None:
 @pytest.mark.timeout(900)
 def test_our_reading_of_kstatus_is_kstatus() -> None:
     items = every_combination()
-    assert [told.status for told in ask("kstatus", items)] == [kstatus(item) for item in items]
+    assert [told.status for told in health_of("kstatus", items)] == [kstatus(item) for item in items]
 
 
 @pytest.mark.peers
 def test_argo_cd_itself_says_the_same_of_every_phase() -> None:
     items = [moment() for _, moment, _ in MOMENTS]
     script = ArgoScript()
-    assert ask("argo", items, ARGOCD_CM) == [script(item) for item in items]
-    (deleting,) = ask("argo", [RUNS["deleting"]()], ARGOCD_CM)
-    assert deleting == Told("Progressing", "Pending deletion")
+    assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
+    (deleting,) = health_of("argo", [RUNS["deleting"]()], ARGOCD_CM)
+    assert deleting == HealthResult("Progressing", "Pending deletion")
 
 
 @pytest.mark.peers
 def test_our_lua_is_argo_cds() -> None:
     items = every_combination()
     script = ArgoScript()
-    assert ask("argo", items, ARGOCD_CM) == [script(item) for item in items]
+    assert health_of("argo", items, ARGOCD_CM) == [script(item) for item in items]
 
 
 @pytest.mark.peers
 def test_flux_itself_says_with_the_expressions_what_a_person_would() -> None:
     items = [moment() for _, moment, _ in MOMENTS]
-    assert [told.status for told in ask("healthchecks", items, FLUX_KUSTOMIZATION)] == [told[1] for *_, told in MOMENTS]
+    assert [told.status for told in health_of("healthchecks", items, FLUX_KUSTOMIZATION)] == [
+        told[1] for *_, told in MOMENTS
+    ]
 
 
 @pytest.mark.peers
 def test_flux_calls_current_exactly_what_argo_cd_calls_healthy() -> None:
     items = [item for made in every_combination() for item in (made, as_campaign(made)) if sound(item)]
     script = ArgoScript()
-    told = zip(ask("healthchecks", items, FLUX_KUSTOMIZATION), items, strict=True)
+    told = zip(health_of("healthchecks", items, FLUX_KUSTOMIZATION), items, strict=True)
     meant = {"Current": "Healthy", "Failed": "Degraded", "InProgress": "Progressing"}
     for flux, item in told:
         argo = script(item).status

@@ -12,14 +12,14 @@ import pytest
 
 from peers.kueue.controller import Kueue
 from specbench_cluster import Cluster as Ground
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
-from specbench_testing.installed import QUICK, small_run
-from specbench_testing.one_run import OneRun
-from specbench_testing.operating import OperatorProcess, Site, eventually
-from specbench_testing.queues import HIGH, LOW, Quota
-from specbench_testing.runs import Definition
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.installed_product import QUICK, small_run
+from specbench_testing.kueue_quota import HIGH, LOW, Quota
+from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
+from specbench_testing.s3_results import StoredRun
 from specbench_testing.shared_cluster import program
-from specbench_testing.stored_run import StoredRun
 
 pytestmark = [
     pytest.mark.cluster,
@@ -33,7 +33,7 @@ GPUS = 8
 """All that the node has, so that an engine outside the quota could not run beside one inside it."""
 LONG = ["--base-ms=270"]
 """The baseline's point takes half a minute: time in which Kueue preempts it."""
-Begin = Callable[..., tuple[OneRun, StoredRun]]
+Begin = Callable[..., tuple[ClusterRun, StoredRun]]
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +53,15 @@ def kueue(cluster: Cluster, ground: Ground, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[Site]:
+def site(cluster: Cluster, crd: Definition, ground: Ground) -> Iterator[OperatorSite]:
     with cluster.namespace("queued") as namespace:
-        site = Site(cluster, namespace)
+        site = OperatorSite(cluster, namespace)
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
         yield site
 
 
 @pytest.fixture
-def quota(kueue: Kueue, site: Site) -> Iterator[Quota]:
+def quota(kueue: Kueue, site: OperatorSite) -> Iterator[Quota]:
     quota = Quota(kueue, site.namespace, GPUS)
     kueue.manage([site.namespace])
     quota.grant()
@@ -73,7 +73,7 @@ def quota(kueue: Kueue, site: Site) -> Iterator[Quota]:
 
 
 @pytest.fixture
-def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
     process = OperatorProcess(site, tmp_path, image, {**QUICK, "SPECBENCH_RELIST_S": "2"}).start()
     try:
         yield process
@@ -84,24 +84,26 @@ def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess
 
 
 @pytest.fixture
-def begin(site: Site, ground: Ground, operator: OperatorProcess) -> Begin:
+def begin(site: OperatorSite, ground: Ground, operator: OperatorProcess) -> Begin:
     """Create a small run: two engines, one point each."""
 
-    def create(name: str, placement: dict[str, Any], edits: dict[str, Any] | None = None) -> tuple[OneRun, StoredRun]:
+    def create(
+        name: str, placement: dict[str, Any], edits: dict[str, Any] | None = None
+    ) -> tuple[ClusterRun, StoredRun]:
         here = {"spec.results.s3.endpoint": ground.s3.endpoint}  # the same for pods and for the operator beside them
         created = site.runs.create(small_run(name, {"spec.placement": placement, **here, **(edits or {})}))
-        return OneRun.of(site.cluster, created), StoredRun(ground.s3, created)
+        return ClusterRun.of(site.cluster, created), StoredRun(ground.s3, created)
 
     return create
 
 
-def engines(site: Site) -> int:
+def engines(site: OperatorSite) -> int:
     """Engine pods that have not ended and are not about to: Kueue gives quota on while a pod still ends."""
     pods = [pod for pod in site.items("pods", "engine") if "deletionTimestamp" not in pod["metadata"]]
     return sum(pod["status"]["phase"] in ("Pending", "Running") for pod in pods)
 
 
-def comes_to_say(run: OneRun, status: str, reason: str, words: str = "") -> None:
+def comes_to_say(run: ClusterRun, status: str, reason: str, words: str = "") -> None:
     """Wait for its condition Queued. Fails with all that Kubernetes and Kueue know of the run."""
 
     def said() -> bool:
@@ -116,13 +118,13 @@ def comes_to_say(run: OneRun, status: str, reason: str, words: str = "") -> None
         pytest.fail(f"it does not say {status}, {reason}, {words!r}: {json.dumps(known, indent=1)}", pytrace=False)
 
 
-def uids(run: OneRun, kind: str) -> set[str]:
+def uids(run: ClusterRun, kind: str) -> set[str]:
     """Of a run's engine Jobs or engine pods."""
     return {row["metadata"]["uid"] for row in run.children(kind, "engine")}
 
 
 def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
-    site: Site, quota: Quota, begin: Begin
+    site: OperatorSite, quota: Quota, begin: Begin
 ) -> None:
     first, first_stored = begin("first", quota.placement())
     comes_to_say(first, "True", "Inadmissible", "LocalQueue bench doesn't exist")
@@ -153,7 +155,7 @@ def test_runs_are_admitted_one_after_the_other_and_say_what_they_wait_for(
 
 
 def test_a_preempted_run_says_so_gives_no_result_and_is_measured_later_once(
-    site: Site, quota: Quota, begin: Begin
+    site: OperatorSite, quota: Quota, begin: Begin
 ) -> None:
     quota.open()
     nightly, nightly_stored = begin("nightly", quota.placement(LOW), {"spec.engine.args": LONG})

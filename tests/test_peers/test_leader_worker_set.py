@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from specbench_cluster import Cluster as Ground
+from specbench_testing.api_server_runs import Definition
 from specbench_testing.cluster import Cluster
 from specbench_testing.leader_worker_set import leader_worker_sets
-from specbench_testing.operating import GROUP_RULES, OperatorProcess, Site, eventually
+from specbench_testing.operator_process import GROUP_RULES, OperatorProcess, OperatorSite, eventually
 from specbench_testing.resources import Resource, resource
-from specbench_testing.runs import Definition
 
 pytestmark = [
     pytest.mark.cluster,
@@ -39,9 +39,9 @@ def ground(cluster: Cluster) -> Ground:
 
 
 @pytest.fixture
-def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> Iterator[Site]:
+def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> Iterator[OperatorSite]:
     with cluster.namespace("lws") as namespace, leader_worker_sets(cluster, namespace, tmp_path):
-        site = Site(cluster, namespace, tuple(GROUP_RULES))
+        site = OperatorSite(cluster, namespace, tuple(GROUP_RULES))
         site.enforce("restricted")
         site.secret("bench-s3", AWS_ACCESS_KEY_ID=ground.s3.access_key, AWS_SECRET_ACCESS_KEY=ground.s3.secret_key)
         yield site
@@ -51,7 +51,7 @@ def site(cluster: Cluster, crd: Definition, ground: Ground, tmp_path: Path) -> I
 
 
 @pytest.fixture
-def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
+def operator(site: OperatorSite, image: str, tmp_path: Path) -> Iterator[OperatorProcess]:
     process = OperatorProcess(site, tmp_path, image, SETTINGS).start()
     try:
         yield process
@@ -62,7 +62,7 @@ def operator(site: Site, image: str, tmp_path: Path) -> Iterator[OperatorProcess
 
 
 @pytest.fixture
-def make(site: Site, ground: Ground) -> Make:
+def make(site: OperatorSite, ground: Ground) -> Make:
     """Create a run on the simulator, each engine on two nodes of four GPUs, edited."""
 
     def create(edits: dict[str, Any] | None = None) -> Resource:
@@ -81,31 +81,33 @@ def make(site: Site, ground: Ground) -> Make:
     return create
 
 
-def root(site: Site) -> str:
+def root(site: OperatorSite) -> str:
     return f"/apis/leaderworkerset.x-k8s.io/v1/namespaces/{site.namespace}/leaderworkersets"
 
 
-def sets(site: Site) -> list[Resource]:
+def sets(site: OperatorSite) -> list[Resource]:
     return list(site.cluster.call("GET", root(site))["items"])
 
 
-def stateful_sets(site: Site) -> list[Resource]:
+def stateful_sets(site: OperatorSite) -> list[Resource]:
     return list(site.cluster.call("GET", f"/apis/apps/v1/namespaces/{site.namespace}/statefulsets")["items"])
 
 
-def pods_by_worker(site: Site) -> dict[str, Resource]:
+def pods_by_worker(site: OperatorSite) -> dict[str, Resource]:
     return {pod["metadata"]["labels"][WORKER]: pod for pod in site.items("pods", "engine")}
 
 
-def is_torn_down(site: Site) -> bool:
+def is_torn_down(site: OperatorSite) -> bool:
     return not (sets(site) or stateful_sets(site) or site.names("pods", "engine"))
 
 
-def client_runs(site: Site) -> bool:
+def client_runs(site: OperatorSite) -> bool:
     return any(pod["status"]["phase"] == "Running" for pod in site.items("pods", "client"))
 
 
-def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(
+    site: OperatorSite, operator: OperatorProcess, make: Make
+) -> None:
     make()
     most = 0
     served: set[frozenset[str]] = set()
@@ -131,7 +133,7 @@ def test_a_group_of_two_serves_a_run_and_is_torn_down_whole(site: Site, operator
 
 
 def test_a_lost_worker_is_a_lost_engine_that_is_launched_again(
-    site: Site, operator: OperatorProcess, make: Make
+    site: OperatorSite, operator: OperatorProcess, make: Make
 ) -> None:
     make({"spec.drafters": [], "spec.engine.args": ["--base-ms=60"]})
     eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
@@ -144,7 +146,7 @@ def test_a_lost_worker_is_a_lost_engine_that_is_launched_again(
     eventually(lambda: is_torn_down(site), "the group outlives the measurement")
 
 
-def test_a_dead_operator_leaks_no_gpu(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_a_dead_operator_leaks_no_gpu(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     """Nobody of ours is alive: the Job's deadline, its removal and the garbage collector do it."""
     make({"spec.activeDeadlineSeconds": SHORTEST_DEADLINE_S, "spec.engine.args": ["--base-ms=2000"]})
     eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
@@ -154,7 +156,7 @@ def test_a_dead_operator_leaks_no_gpu(site: Site, operator: OperatorProcess, mak
     eventually(lambda: is_torn_down(site), "GPUs are held for ever", SHORTEST_DEADLINE_S + 60 + 60)
 
 
-def test_deleting_the_run_frees_every_node(site: Site, operator: OperatorProcess, make: Make) -> None:
+def test_deleting_the_run_frees_every_node(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make({"spec.engine.args": ["--base-ms=2000"]})
     eventually(lambda: client_runs(site), "nothing is measured", WITHIN_S)
     site.delete_run("demo")

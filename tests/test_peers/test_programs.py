@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from peers import go_program
 from peers.go_program import GoProgram, cache_folder
-from peers.table import PEERS
+from peers.registry import PEERS
 from peers.toolchain import asked_by
 from specbench_cluster.errors import BuildFailed, RequirementMissing
 
@@ -86,7 +86,7 @@ def test_a_published_program_is_installed_at_its_version(fake_go: Go, tmp_path: 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(fake_go: Go) -> None:
     fake_go(then="echo no such package >&2; exit 1")
-    with pytest.raises(BuildFailed, match=r"tool did not build.*\n.*no such package"):
+    with pytest.raises(BuildFailed, match=r"tool could not be built.*\n.*no such package"):
         PINNED.built(print)
     assert [path.name for path in cache_folder().iterdir()] == ["tool.lock"]
 
@@ -161,7 +161,7 @@ def test_the_script_ends_with_1_where_go_is_missing(
 def test_the_script_names_the_programs_that_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         PEER["main"](["kwok", "kwik"])
-    assert f"no program is called kwik; there are {', '.join(PEERS)}" in capsys.readouterr().err
+    assert f"unknown program: kwik: give one of {', '.join(PEERS)}" in capsys.readouterr().err
 
 
 def test_every_program_is_named_where_it_is_documented() -> None:

@@ -1,1 +1,1 @@
-"""The clients that are compared: ours, and its peers from PyPI, each behind one small adapter."""
+"""The compared clients: specbench's own and others from PyPI, each behind an adapter."""

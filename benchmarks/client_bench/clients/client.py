@@ -1,4 +1,4 @@
-"""What a client is to the benchmark: a command, and what it says that it saw."""
+"""The interface of a benchmarked client: its command, and the request times that it reports."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from client_bench.case import Case
+from client_bench.cases import Case
 
 CACHE = Path(os.environ.get("SPECBENCH_BENCHMARKS_CACHE") or Path.home() / ".cache/specbench/benchmarks")
 """Where the peers' environments lie, apart from the project's."""
 
 
 @dataclass(frozen=True)
-class Job:
+class BenchmarkJob:
     """One run of one client. `folder` is its own, and where its results lie.
 
     `monotonic_less_wall_ns`: how the two clocks stood to each other during the run; known once it has ended.
@@ -34,14 +34,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Command:
-    """How a client is started."""
+    """The command that starts a client."""
 
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedRequest:
     """One request as its client tells it; found again by `number` (in its text) or by `request_id`.
 
     `chunk_ns`: when each content chunk came. On the monotonic clock where `absolute`, else from the first one. None
@@ -56,23 +56,23 @@ class Seen:
 
 
 class Client(Protocol):
-    """One client."""
+    """A benchmarked client."""
 
     @property
     def name(self) -> str:
-        """For the table."""
+        """Name and version in the table."""
         ...
 
     def version(self) -> str | None:
-        """None: not installed."""
+        """The installed version; None if not installed."""
         ...
 
-    def command(self, job: Job) -> Command:
-        """Write what the client wants to read into the job's folder, and say how it is started."""
+    def command(self, job: BenchmarkJob) -> Command:
+        """Write the client's input files into the job's folder and return its command."""
         ...
 
-    def read(self, job: Job) -> list[Seen]:
-        """Its answered requests."""
+    def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
+        """Return the answered requests."""
         ...
 
 

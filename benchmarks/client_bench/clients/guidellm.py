@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from client_bench.clients.client import Command, Job, Seen, number_in
+from client_bench.clients.client import BenchmarkJob, Command, ObservedRequest, number_in
 from client_bench.clients.tokenizer import write_tokenizer
 from client_bench.clients.venv import Venv
-from client_bench.wire import MODEL
+from client_bench.server_responses import MODEL
 
 
 class Guidellm:
@@ -19,7 +19,7 @@ class Guidellm:
     def version(self) -> str | None:
         return self.venv.version()
 
-    def command(self, job: Job) -> Command:
+    def command(self, job: BenchmarkJob) -> Command:
         prompts = job.folder / "prompts.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in job.prompts()))
         tokenizer = write_tokenizer(job.folder / "tokenizer")
@@ -35,9 +35,9 @@ class Guidellm:
         # Ten processes on one core, its default, only get in each other's way.
         return Command(argv, {"HF_HUB_OFFLINE": "1", "GUIDELLM__MAX_WORKER_PROCESSES": "1"})
 
-    def read(self, job: Job) -> list[Seen]:
+    def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
         (benchmark,) = json.loads((job.folder / "guidellm.json").read_text())["benchmarks"]
         return [
-            Seen(number_in(row["output"]), None, round(row["time_to_first_token_ms"] * 1e6))
+            ObservedRequest(number_in(row["output"]), None, round(row["time_to_first_token_ms"] * 1e6))
             for row in benchmark["requests"]["successful"]
         ]

@@ -1,4 +1,4 @@
-"""Our client, by its real way: prompts in a file, a plan, a driven group, records in Parquet."""
+"""Adapter of specbench's client, run as in a measurement: prompt file, plan, engine group, Parquet records."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.parquet
 import client_bench
 import specbench_api
 import specbench_client
-from client_bench.clients.client import Command, Job, Seen
+from client_bench.clients.client import BenchmarkJob, Command, ObservedRequest
 
 _PACKAGES = (client_bench, specbench_client, specbench_api)
 
 
 @dataclass(frozen=True)
 class Specbench:
-    """See `Client`. `workers`: its processes, all on the client's one core."""
+    """specbench's client. `workers`: number of its processes, all on the client's core."""
 
     name: str = "specbench"
     workers: int = 1
@@ -28,7 +28,7 @@ class Specbench:
     def version(self) -> str | None:
         return specbench_client.__version__
 
-    def command(self, job: Job) -> Command:
+    def command(self, job: BenchmarkJob) -> Command:
         prompts = job.folder / "prompts.jsonl"
         rows = [{"id": f"p{number}", "prompt": prompt} for number, prompt in enumerate(job.prompts())]
         prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -42,13 +42,13 @@ class Specbench:
         homes = [str(Path(package.__file__ or "").resolve().parents[1]) for package in _PACKAGES]
         return Command(argv, {"PYTHONPATH": os.pathsep.join(homes)})
 
-    def read(self, job: Job) -> list[Seen]:
+    def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
         (manifest,) = (job.folder / "results").rglob("points/*/manifest.json")
         started_ns = json.loads(manifest.read_text())["startedMonotonicNs"]
         wanted = ["request_id", "sent_ns", "first_token_ns", "chunk_ns", "error_class", "phase"]
         rows = pyarrow.parquet.read_table(manifest.parent / "records", columns=wanted).to_pylist()
         return [
-            Seen(
+            ObservedRequest(
                 None,
                 row["request_id"],
                 row["first_token_ns"] - row["sent_ns"],

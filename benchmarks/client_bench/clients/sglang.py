@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 from itertools import accumulate
 
-from client_bench.clients.client import Command, Job, Seen, number_in
+from client_bench.clients.client import BenchmarkJob, Command, ObservedRequest, number_in
 from client_bench.clients.tokenizer import write_tokenizer
 from client_bench.clients.venv import Venv
-from client_bench.wire import MODEL
+from client_bench.server_responses import MODEL
 
 _START = """
 import importlib.machinery, importlib.util, pathlib, sys
@@ -33,7 +33,7 @@ class SglangBench:
     def version(self) -> str | None:
         return self.venv.version()
 
-    def command(self, job: Job) -> Command:
+    def command(self, job: BenchmarkJob) -> Command:
         prompts = job.folder / "prompts.json"
         answer = " ".join(["word1"] * job.case.max_tokens)
         rows = [
@@ -52,11 +52,11 @@ class SglangBench:
         ]  # fmt: skip
         return Command(argv)
 
-    def read(self, job: Job) -> list[Seen]:
+    def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
         told = json.loads((job.folder / "sglang.jsonl").read_text().splitlines()[-1])
         rows = zip(told["generated_texts"], told["ttfts"], told["itls"], told["errors"], strict=True)
         return [
-            Seen(
+            ObservedRequest(
                 number_in(text),
                 None,
                 round(ttft_s * 1e9),

@@ -1,4 +1,4 @@
-"""The environments of the peers: one each, in the cache, because what they need contradicts each other and us."""
+"""Virtual environments of the other clients: one each, in the cache, because their dependencies conflict."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Venv:
         return self.folder / "bin/python"
 
     def version(self) -> str | None:
-        """The pinned version, None where it is not installed."""
+        """The pinned version; None if it is not installed."""
         return self.pinned if any(self.folder.glob(f"lib/python3*/site-packages/{self.package}-*.dist-info")) else None
 
     def install(self) -> None:
-        """Make it anew. Raises CalledProcessError with uv's words on stderr."""
+        """Create it again. Raises CalledProcessError, with uv's output on stderr."""
         uv = [sys.executable, "-m", "uv"]
         subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(self.folder)], check=True)
         pip = [*uv, "pip", "install", "--quiet", "--python", str(self.python)]

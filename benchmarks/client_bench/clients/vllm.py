@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from itertools import accumulate
 
-from client_bench.clients.client import Command, Job, Seen, number_in
+from client_bench.clients.client import BenchmarkJob, Command, ObservedRequest, number_in
 from client_bench.clients.tokenizer import write_tokenizer
 from client_bench.clients.venv import Venv
-from client_bench.wire import MODEL
+from client_bench.server_responses import MODEL
 
 _START = (
     "import argparse; from vllm.benchmarks.serve import add_cli_args, main;"
@@ -36,7 +36,7 @@ class VllmBench:
     def version(self) -> str | None:
         return self.venv.version()
 
-    def command(self, job: Job) -> Command:
+    def command(self, job: BenchmarkJob) -> Command:
         prompts = job.folder / "prompts.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in job.prompts()))
         argv = [
@@ -51,13 +51,13 @@ class VllmBench:
         ]  # fmt: skip
         return Command(argv, {"HF_HUB_OFFLINE": "1"})
 
-    def read(self, job: Job) -> list[Seen]:
+    def read(self, job: BenchmarkJob) -> list[ObservedRequest]:
         told = json.loads((job.folder / "vllm.json").read_text())
         rows = zip(
             told["generated_texts"], told["start_times"], told["ttfts"], told["itls"], told["errors"], strict=True
         )
         return [
-            Seen(
+            ObservedRequest(
                 number_in(text),
                 None,
                 round(ttft_s * 1e9),

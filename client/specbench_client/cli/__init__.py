@@ -1,6 +1,6 @@
-"""The program `specbench`, also `kubectl specbench`: one file a command.
+"""The command `specbench`, also installed as `kubectl specbench`. Each subcommand has a module of its own.
 
-People's text goes to stderr, results to stdout. Errors become a message and an exit code here and nowhere else.
+Results go to stdout, messages for people to stderr. This module alone turns exceptions into messages and exit codes.
 """
 
 from __future__ import annotations
@@ -13,106 +13,91 @@ from itertools import pairwise
 import click
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.ending import Exit
+from specbench_api.outcome.termination import Exit
 from specbench_client import __version__
 from specbench_client.cli.groups import LazyGroup
-from specbench_client.cli.pipes import UNREAD, close_full, close_unread
-from specbench_client.errors import ClientError, Interrupted, NotDurable
+from specbench_client.cli.streams import (
+    EXIT_BROKEN_PIPE,
+    close_broken_streams,
+    close_full_stdout,
+    echo_json,
+    use_ascii_where_needed,
+)
+from specbench_client.errors import RESUME, ClientError, Interrupted, NotDurable
 
-HELP = """Does speculative decoding pay, for your traffic, model and hardware?
+HELP = """Measure whether speculative decoding pays for your traffic, model and hardware.
 
 \b
-  specbench validate examples/local-simulator.yaml   is the file well formed, can its engine do it?
-  specbench run examples/local-simulator.yaml        measure every arm beside its baseline, on this machine
-  specbench report specbench-results --latest        the answer again, in any format
-  specbench decide specbench-results --latest        which arm, at which load
+  specbench validate examples/local-simulator.yaml   check the file, and whether its engine supports it
+  specbench run examples/local-simulator.yaml        measure every arm and its baseline on this machine
+  specbench report specbench-results --latest        show the result again, in any format
+  specbench decide specbench-results --latest        recommend an arm and a load
 
-`specbench COMMAND --help` teaches each command by example. The same YAML is a Kubernetes resource:
+`specbench COMMAND --help` shows examples and options of each command. The same YAML is a Kubernetes resource:
 kubectl apply -f run.yaml, then kubectl get sbr -w.
 
-Exit codes: 0 finished and trustworthy, 1 a bug of ours, 2 bad input, 3 finished but not trustworthy or
-not past its gate, 4 an engine failed, 5 results are not durable, 130 interrupted.
+Exit codes: 0 finished and trustworthy, 1 a bug in specbench, 2 bad input, 3 finished but not trustworthy or
+not past its gate, 4 an engine failed, 5 results could not be stored, 130 interrupted.
 """
 
 
 HEADINGS = {
     "Plan and check": {
-        "validate": "Is a run or a campaign well formed, and can its engine do it?",
-        "plan": "What would be launched and measured, and what it costs.",
+        "validate": "Check a run or campaign file, and whether its engine supports it.",
+        "plan": "Show what would be launched and measured, and what it costs.",
     },
     "Measure": {
         "run": "Measure a run or a campaign on this machine.",
-        "measure": "Measure an OpenAI-compatible endpoint that already runs.",
-        "simulate": "Serve an engine with a known truth, to try things on.",
+        "measure": "Measure an OpenAI-compatible endpoint that is already running.",
+        "simulate": "Serve a simulated engine with known acceptance and step times.",
     },
     "Read results": {
-        "report": "Table, Markdown, CSV, JSON, HTML, PNG, or records as Parquet.",
-        "slices": "Acceptance by position, context, length, turn and thought.",
-        "curve": "Several runs against temperature, draft length, lengths or load.",
-        "compare": "Two results cell by cell, or one beside published tables.",
-        "audit": "Does a table of results, anybody's, agree with itself?",
-    },
-    "Decide": {
-        "decide": "Which arm at which load, under latency targets, at your prices.",
-        "predict": "Why it is not more, and what it would be for your traffic.",
-        "schedule": "How many tokens to draft at which batch size.",
-        "oracle": "How far could drafting go, and how far a fixed draft length?",
-        "replay": "Would n-gram drafting help? From logs, without a server.",
-    },
-    "Watch": {
+        "report": "Show a result as text, Markdown, CSV, JSON, HTML, PNG or Parquet.",
+        "compare": "Compare two results, or a result with published tables.",
+        "decide": "Recommend an arm and a load, given latency limits and prices.",
         "gate": "Pass or fail: is a result no worse than an earlier one?",
-        "drift": "Has acceptance changed since, by the traffic or by the drafter?",
+        "analyze": "Explain results: breakdown, curve, explain, oracle, drift, …",
     },
-    "Datasets": {
-        "dataset": "Select, inspect, bring to length, fill in placeholders.",
-    },
-    "Cluster": {
-        "import": "Print the SpecBenchRun that carries on a run that was lost.",
+    "Prepare and recover": {
+        "dataset": "List, inspect, select and prepare prompts.",
+        "recover": "Print the SpecBenchRun that continues a run that was lost.",
     },
 }
-"""Each is the object of its own name in the module of its own name, but for Python's own words."""
-_PYTHONS_WORDS = {"import": "import_run"}
-
-
-class Commands(LazyGroup):
-    """The commands of the program."""
-
-    headings = HEADINGS
-
-    def place_of(self, name: str) -> tuple[str, str]:
-        """Its own module."""
-        own = _PYTHONS_WORDS.get(name, name)
-        return f"specbench_client.cli.{own}", own
 
 
 @click.group(
-    cls=Commands, help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+    cls=LazyGroup,
+    headings=HEADINGS,
+    module_prefix="specbench_client.cli.",
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="specbench")
 def cli() -> None:
-    """Group of all commands."""
+    """The group of all commands; its help text is HELP."""
 
 
 def main() -> None:
-    """Entry point: run, and end with the exit code that the outcome has."""
+    """Run the command line of this process and exit with its exit code."""
+    use_ascii_where_needed()
     sys.exit(exit_code(sys.argv[1:]))
 
 
 def exit_code(arguments: list[str]) -> int:
-    """Run one command line and map whatever happens to its exit code."""
+    """Run one command line and return its exit code; exceptions become messages."""
     try:
         code = _exit_code(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        return UNREAD if close_unread() else _bug()
-    except OSError as error:  # what was printed last waited for this flush
-        if not close_full(error):
+        return EXIT_BROKEN_PIPE if close_broken_streams() else _bug()
+    except OSError as error:  # the flush writes what click and print have buffered
+        if not close_full_stdout(error):
             raise
-        return _explained(_full(error), arguments)
-    except SystemExit:  # what click makes of a broken pipe
-        if not close_unread():
+        return _report_error(_output_full(error), arguments)
+    except SystemExit:  # click exits on a broken pipe
+        if not close_broken_streams():
             raise
-        return UNREAD
+        return EXIT_BROKEN_PIPE
     return code
 
 
@@ -122,30 +107,32 @@ def _exit_code(arguments: list[str]) -> int:
     except click.exceptions.Exit as error:
         return int(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        return _explained(Interrupted("what was finished is kept: run the same command again to go on"), arguments)
+        return _report_error(Interrupted(RESUME), arguments)
     except (InvalidSpec, ClientError, click.ClickException) as error:
-        return _explained(error, arguments)
+        return _report_error(error, arguments)
     except BrokenPipeError:
         raise
     except OSError as error:
-        return _explained(_full(error), arguments) if close_full(error) else _bug()
-    except Exception:  # noqa: BLE001  the last line of defence: anything unforeseen is a bug of ours, and says so
+        return _report_error(_output_full(error), arguments) if close_full_stdout(error) else _bug()
+    except Exception:  # noqa: BLE001  the last line of defence: anything unexpected is a bug in specbench
         return _bug()
     return result if isinstance(result, int) else Exit.OK
 
 
-def _full(error: OSError) -> NotDurable:
-    return NotDurable(f"the output cannot be written: {error.strerror}: make room, or send it elsewhere", "OutputFull")
+def _output_full(error: OSError) -> NotDurable:
+    return NotDurable(
+        f"stdout: cannot be written: {error.strerror}: free some disk space, or redirect it elsewhere", "OutputFull"
+    )
 
 
 def _bug() -> int:
     traceback.print_exc()
-    click.echo("error: this is a bug of specbench; please report it with the lines above", err=True)
+    click.echo("error: this is a bug in specbench; please report it with the lines above", err=True)
     return Exit.BUG
 
 
-def _explained(error: InvalidSpec | ClientError | click.ClickException, arguments: list[str]) -> int:
-    """Say what is wrong, to people on stderr and to programs as the one document on stdout; return the exit code."""
+def _report_error(error: InvalidSpec | ClientError | click.ClickException, arguments: list[str]) -> int:
+    """Print the error on stderr, and with --output json also as the document on stdout; return the exit code."""
     if isinstance(error, click.ClickException):
         error.show()
         code, reason, lines = Exit.BAD_INPUT, "Usage", [error.format_message()]
@@ -157,7 +144,7 @@ def _explained(error: InvalidSpec | ClientError | click.ClickException, argument
         for line in lines:
             click.echo(f"error: {line}" if reason == "InvalidSpec" else f"error: {reason}: {line}", err=True)
     if _wants_json(arguments):
-        click.echo(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
+        echo_json(json.dumps({"error": {"exit": int(code), "reason": reason, "messages": lines}}))
     return code
 
 

@@ -1,4 +1,4 @@
-"""`specbench compare`: two stored results beside each other, or one beside published tables."""
+"""`specbench compare`: two stored results, or one result and published tables, cell by cell."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import json
 
 import click
 
-from specbench_api.outcome.published import PublishedComparison, PublishedTable
-from specbench_client.cli.consoles import page
-from specbench_client.cli.runs import run_store
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
+from specbench_client.cli.output import ResultConsole, print_output, result_console
+from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.streams import echo_json
+from specbench_client.documents.published import PublishedComparison, PublishedTable
 from specbench_client.errors import BadInput
-from specbench_client.local.place import open_results
+from specbench_client.local.local_runs import open_results
 
-LINES = 8
-"""Cells that a refusal names."""
-REMEDY = "what must be alike, and what may differ: docs/gate.md; cells go by their names of arm, workload and load"
+LINES_MAX = 8
+"""Cells that an error message lists."""
+REMEDY = (
+    "cells are matched by arm, workload and load; docs/how-to/compare-and-gate.md lists what must be equal and what may"
+    " differ"
+)
 
 
 @click.command()
@@ -23,94 +28,84 @@ REMEDY = "what must be alike, and what may differ: docs/gate.md; cells go by the
 @click.option(
     "--published",
     metavar="NAME",
-    help="Show BEFORE alone beside a published table: its name, all, or list to see which there are.",
+    help="Compare BEFORE with a published table instead: its name, `all`, or `list` to list the tables.",
 )
-@click.option(
-    "--output", "-o", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True, help="Format."
-)
-@click.option("--latest", is_flag=True, help="Where a results root holds several runs, the newest.")
+@OUTPUT_MARKDOWN
+@LATEST
 def compare(before: str | None, after: str | None, published: str | None, output: str, *, latest: bool) -> None:
-    """Compare two stored results, cell by cell, AFTER over BEFORE: each a run's root or a results root.
-
-    Requests that both results answered are paired by prompt. What else differs (engine, GPU, arguments) is listed;
-    other prompts, sampling or limits of the answers are refused.
+    """Compare two stored results cell by cell, as ratios AFTER / BEFORE.
 
     \b
       specbench compare results/monday results/tuesday
       specbench compare s3://bench/runs/team/llama/3f2c… s3://bench/runs/team/llama/8a01… --output markdown
       specbench compare results/monday --published illusion-batch
       specbench compare --published list
+
+    Each result is the root of a run, or a results root. Requests that both results contain are paired by prompt. Other
+    differences (engine, GPU, arguments) are listed. Results with different prompts, sampling or answer limits are
+    rejected.
     """
     if published is not None:
-        _beside_published(before, after, published, output, latest=latest)
+        _compare_published(before, after, published, output, latest=latest)
         return
     if before is None or after is None:
         raise click.UsageError("give two results, BEFORE and AFTER; or one and --published NAME")
-    from specbench_client.drive.compared import compare_stores  # noqa: PLC0415  statistics: seconds of imports
-    from specbench_client.report.compared import comparison_markdown, comparison_sheet, lines_below  # noqa: PLC0415
+    from specbench_client.report.text.comparison import comparison_markdown, comparison_notes, comparison_table  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.stored_runs.results import compare_stores  # noqa: PLC0415
 
-    stores = [run_store(open_results(where), where, latest=latest) for where in (before, after)]
+    stores = [select_run(open_results(where), where, latest=latest) for where in (before, after)]
     found = compare_stores(stores[0], stores[1])
     if not found.cells:
         why = "; ".join(found.refused) or "no cell (arm × workload × load) could be compared"
-        differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES]]
+        differing = [f"{each.place}: {each.message}" for each in found.uncompared[:LINES_MAX]]
         raise BadInput("\n".join([why, *differing, REMEDY]), "NotComparable")
-    if output == "json":
-        click.echo(found.to_json(), nl=False)
-    elif output == "markdown":
-        click.echo(comparison_markdown(found), nl=False)
-    else:
-        console = page()
-        console.sheet(comparison_sheet(found))
-        for line in [*lines_below(found.differences, found.uncompared), *found.limits]:
-            console.print(line)
+    notes = [*comparison_notes(found.differences, found.uncompared), *found.limits]
+    print_output(
+        output,
+        found,
+        text=lambda console: console.print_tables([comparison_table(found)], notes),
+        markdown=lambda: comparison_markdown(found),
+    )
 
 
-def _beside_published(where: str | None, after: str | None, name: str, output: str, *, latest: bool) -> None:
-    from specbench_client.analysis.published.nearest import beside  # noqa: PLC0415  as above
-    from specbench_client.analysis.published.tables import LIST, TABLES, named  # noqa: PLC0415
-    from specbench_client.drive.compared import read_answer  # noqa: PLC0415
+def _compare_published(where: str | None, after: str | None, name: str, output: str, *, latest: bool) -> None:
+    from specbench_client.analysis.published.nearest import compare_published  # noqa: PLC0415
+    from specbench_client.analysis.published.tables import LIST, TABLES, tables_named  # noqa: PLC0415
+    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
     if name == LIST:
         if where is not None:
-            raise click.UsageError("--published list compares nothing: leave the results out")
-        _deliver_list([table.told for table in TABLES.values()], output)
+            raise click.UsageError("--published list compares nothing: leave out the results")
+        _print_list([table.listing for table in TABLES.values()], output)
         return
-    tables = named(name)
+    tables = tables_named(name)
     if where is None or after is not None:
-        raise click.UsageError("give one result beside --published NAME")
-    store = run_store(open_results(where), where, latest=latest)
-    plan, summary = read_answer(store)
-    _deliver_published(beside(plan, summary, store.uri(), tables), output)
+        raise click.UsageError("give one result with --published NAME")
+    store = select_run(open_results(where), where, latest=latest)
+    plan, summary = read_plan_and_summary(store)
+    _print_published(compare_published(plan, summary, store.uri(), tables), output)
 
 
-def _deliver_list(tables: list[PublishedTable], output: str) -> None:
-    from specbench_client.report.published import tables_sheet  # noqa: PLC0415  as above
-    from specbench_client.report.sheets import markdown_table  # noqa: PLC0415
+def _print_list(tables: list[PublishedTable], output: str) -> None:
+    from specbench_client.report.text.comparison import published_list_table  # noqa: PLC0415
+    from specbench_client.report.text.text_table import markdown_table  # noqa: PLC0415
 
     if output == "json":
-        click.echo(json.dumps([table.to_dict() for table in tables], indent=2))
+        echo_json(json.dumps([table.to_dict() for table in tables], indent=2))
     elif output == "markdown":
-        click.echo("\n".join(markdown_table(tables_sheet(tables))))
+        click.echo("\n".join(markdown_table(published_list_table(tables))))
     else:
-        console = page()
-        console.sheet(tables_sheet(tables))
+        result_console().print_table(published_list_table(tables))
 
 
-def _deliver_published(found: PublishedComparison, output: str) -> None:
-    from specbench_client.report.published import (  # noqa: PLC0415  as above
+def _print_published(found: PublishedComparison, output: str) -> None:
+    from specbench_client.report.text.comparison import (  # noqa: PLC0415
         published_lines,
         published_markdown,
-        published_sheet,
+        published_table,
     )
 
-    if output == "json":
-        click.echo(found.to_json(), nl=False)
-    elif output == "markdown":
-        click.echo(published_markdown(found), nl=False)
-    else:
-        console = page()
-        if found.rows:
-            console.sheet(published_sheet(found))
-        for line in published_lines(found):
-            console.print(line)
+    def print_text(console: ResultConsole) -> None:
+        console.print_tables([published_table(found)] if found.rows else [], published_lines(found))
+
+    print_output(output, found, text=print_text, markdown=lambda: published_markdown(found))

@@ -1,96 +1,81 @@
-"""`specbench curve`: speed-up and acceptance of several stored runs against one axis."""
+"""`specbench analyze curve`: speed-up and acceptance of several stored runs against one axis."""
 
 from __future__ import annotations
 
 import click
 
-from specbench_api.outcome.curves import Basis, Curves
-from specbench_client.cli.consoles import page
-from specbench_client.cli.options import FiniteNumber
+from specbench_client.cli.options import FiniteNumber, output_option
+from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.documents.curves import CurveAnswerBasis, Curves
 from specbench_client.errors import BadInput
-from specbench_client.local.place import open_results
+from specbench_client.local.local_runs import open_results
 
 AXES = ["temperature", "draft-tokens", "input-tokens", "output-tokens", "concurrency"]
 WHOLE = ("draft-tokens", "concurrency")
-"""Between two neighbouring numbers of these there is nothing."""
-LINES = 8
-"""What was left out, that a refusal names."""
-REMEDY = "`specbench report` tells of each run what its checks found, and what to do about it"
+"""Axes whose values are whole numbers, so nothing is interpolated between neighbours."""
+LINES_MAX = 8
+"""Excluded runs that an error message lists."""
+REMEDY = "`specbench report` shows the findings of each run, and what to do about them"
 
 
 @click.command()
 @click.argument("where", metavar="WHERE...", nargs=-1, required=True)
-@click.option("--by", type=click.Choice(AXES), required=True, help="What the curves are drawn against.")
+@click.option("--by", type=click.Choice(AXES), required=True, help="The axis that the curves are drawn against.")
 @click.option(
     "--at",
     type=FiniteNumber(),
     multiple=True,
     metavar="X",
-    help="What the curves say at X; outside of them nothing. Repeatable.",
+    help="Also print the curves' values at X, which must lie within the measured range. Repeatable.",
 )
-@click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["text", "json", "csv", "markdown"]),
-    default="text",
-    show_default=True,
-    help="Format.",
-)
+@output_option("text", "json", "csv", "markdown")
 def curve(where: tuple[str, ...], by: str, at: tuple[float, ...], output: str) -> None:
-    """Draw speed-up and acceptance length of stored runs against one axis, and say where the speed-up falls to 1.
-
-    WHERE: a run's root, or a results root, of which every run is taken. Runs join one curve where they are alike in
-    everything but the axis (model, engine, hardware, drafter, prompts, …); others make a curve of their own, which says
-    in what it differs. Of runs that are the same the newest counts.
+    """Plot speed-up and acceptance length of stored runs against one axis, and report where the speed-up falls to 1.
 
     \b
-      specbench curve results --by temperature
-      specbench curve results --by draft-tokens --at 4            between measured places: marked as interpolated
-      specbench curve s3://bench/short s3://bench/long --by input-tokens --output csv
-      specbench curve results/runs/local/smollm2/0190… --by concurrency
+      specbench analyze curve results --by temperature
+      specbench analyze curve results --by draft-tokens --at 4            between measured values: interpolated
+      specbench analyze curve s3://bench/short s3://bench/long --by input-tokens --output csv
+      specbench analyze curve results/runs/local/smollm2/0190… --by concurrency
 
-    What the curves, their intervals and their words are stands in docs/crossover.md.
+    WHERE is the root of a run, or a results root, of which every run is used. Runs that are equal in everything but the
+    axis (model, engine, hardware, drafter, prompts, …) form one curve; other runs form curves of their own, labelled
+    with what differs. Of equal runs, only the newest counts.
+
+    How curves and their intervals are computed: docs/research/curve.md.
     """
-    for place in at:
-        _refuse_impossible(by, place)
-    from specbench_client.drive.curves import curves_in  # noqa: PLC0415  statistics: seconds of imports
-    from specbench_client.report.curves import curves_csv, curves_markdown  # noqa: PLC0415  as above
+    for value in at:
+        _check_axis_value(by, value)
+    from specbench_client.report.text.curves import (  # noqa: PLC0415  scipy takes seconds to import
+        curve_notes,
+        curve_table,
+        curves_csv,
+        curves_markdown,
+    )
+    from specbench_client.stored_runs.results import curves_over_stores  # noqa: PLC0415
 
-    found = curves_in([open_results(root) for root in where], by, at)
-    _refuse_nothing(found)
-    if output == "json":
-        click.echo(found.to_json(), nl=False)
-    elif output == "csv":
-        click.echo(curves_csv(found), nl=False)
-    elif output == "markdown":
-        click.echo(curves_markdown(found), nl=False)
-    else:
-        _show(found)
+    found = curves_over_stores([open_results(root) for root in where], by, at)
+    _require_curves(found)
 
+    def print_text(console: ResultConsole) -> None:
+        console.print_tables([curve_table(found, each) for each in found.curves], curve_notes(found))
 
-def _show(found: Curves) -> None:
-    from specbench_client.report.curves import curve_sheet, lines_below  # noqa: PLC0415  as above
-
-    console = page()
-    for each in found.curves:
-        console.sheet(curve_sheet(found, each))
-    for line in lines_below(found):
-        console.print(line)
+    print_output(output, found, text=print_text, csv=lambda: curves_csv(found), markdown=lambda: curves_markdown(found))
 
 
-def _refuse_impossible(by: str, place: float) -> None:
-    """Raises BadInput where no curve could have such a place."""
-    if by in WHOLE and place != round(place):
-        raise BadInput(f"--at {place:g}: {by} is counted in whole numbers: give {round(place)}")
-    if not 0 <= place < float("inf") or (place == 0 and by != "temperature"):
-        raise BadInput(f"--at {place:g}: there is no such {by}: give a number above 0")
+def _check_axis_value(by: str, value: float) -> None:
+    """Raise BadInput if no curve can have this value on its axis."""
+    if by in WHOLE and value != round(value):
+        raise BadInput(f"--at {value:g}: {by} is a whole number: give {round(value)}")
+    if not 0 <= value < float("inf") or (value == 0 and by != "temperature"):
+        raise BadInput(f"--at {value:g}: not a possible value of {by}: give a number above 0")
 
 
-def _refuse_nothing(found: Curves) -> None:
-    """Raises BadInput where there is no curve, or none that goes as far as what was asked for."""
+def _require_curves(found: Curves) -> None:
+    """Raise BadInput if there is no curve, or if no curve reaches one of the values of --at."""
     if not found.curves:
-        lines = [f"{each.what}: {each.reason}" for each in found.left_out[:LINES]]
-        raise BadInput("\n".join(["there is nothing to draw", *lines, *([REMEDY] if lines else [])]), "NothingToDraw")
-    for asked in zip(*(each.predictions for each in found.curves), strict=True):
-        if all(each.basis is Basis.REFUSED for each in asked):
-            raise BadInput(f"--at {asked[0].message}", "OutsideOfWhatWasMeasured")
+        lines = [f"{each.what}: {each.reason}" for each in found.left_out[:LINES_MAX]]
+        raise BadInput("\n".join(["no curve can be drawn", *lines, *([REMEDY] if lines else [])]), "NothingToDraw")
+    for answers in zip(*(each.predictions for each in found.curves), strict=True):
+        if all(each.basis is CurveAnswerBasis.REFUSED for each in answers):
+            raise BadInput(f"--at {answers[0].message}", "OutsideOfWhatWasMeasured")

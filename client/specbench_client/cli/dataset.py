@@ -1,4 +1,4 @@
-"""`specbench dataset`: prompts made ready before anything is measured."""
+"""`specbench dataset`: list, inspect, select and prepare prompts before anything is measured."""
 
 from __future__ import annotations
 
@@ -6,27 +6,19 @@ import click
 
 from specbench_client.cli.groups import LazyGroup
 
-STEPS = {
-    "list": "The sources of prompts by name: your own files and published sets.",
-    "inspect": "Counts, lengths, similarity, duplicates, placeholders, overlap with outputs.",
-    "select": "The least similar prompts of a larger set.",
-    "prepare": "Prompts of your own brought to a length; SPEED-Bench's placeholders filled in.",
+HEADINGS = {
+    "Commands": {
+        "list": "The known sources of prompts: your own files and published sets.",
+        "inspect": "Counts, lengths, similarity, duplicates, placeholders, overlap with outputs.",
+        "select": "The least similar prompts of a larger set.",
+        "prepare": "Prompts cut or filled to a length; SPEED-Bench's placeholders resolved.",
+    }
 }
 
 
-class Steps(LazyGroup):
-    """The commands of `specbench dataset`, in the order in which they are used."""
-
-    headings = {"Commands": STEPS}
-
-    def place_of(self, name: str) -> tuple[str, str]:
-        """The object `dataset_<name>` in the module of the same name."""
-        return f"specbench_client.cli.dataset_{name}", f"dataset_{name}"
-
-
-@click.group(cls=Steps)
+@click.group(cls=LazyGroup, headings=HEADINGS, module_prefix="specbench_client.cli.dataset_")
 def dataset() -> None:
-    """Make prompts ready: see which sets there are, look at one, select a diverse subset, bring it to a length.
+    """Prepare prompts: list known sources, inspect a file, select a diverse subset, adjust lengths.
 
     \b
       specbench dataset list

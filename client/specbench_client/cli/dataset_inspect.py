@@ -1,4 +1,4 @@
-"""`specbench dataset inspect`: what a prompts file holds, and what would make a benchmark of it doubtful."""
+"""`specbench dataset inspect`: the contents of a prompts file, and what would weaken a benchmark with it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 import click
 
 from specbench_api.spec.workload import Source
-from specbench_client.cli.consoles import page
-from specbench_client.cli.embedding import SOURCE, embedded, embedding_options
+from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
-from specbench_client.dataset.embeddings.choose import Wanted, choose
-from specbench_client.dataset.entries import rows_of
-from specbench_client.dataset.inspecting import (
+from specbench_client.cli.output import print_output
+from specbench_client.dataset.distributions import Distribution
+from specbench_client.dataset.embeddings.embedder import EmbeddingOptions, choose_embedder
+from specbench_client.dataset.inspection import (
     CategoryReport,
-    Counting,
-    Duplicates,
+    DuplicateReport,
     InspectionReport,
-    inspect,
+    TokenCounters,
+    inspect_prompts,
     read_leniently,
 )
-from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
-from specbench_client.dataset.percentiles import Spread
+from specbench_client.dataset.prompt_entries import read_prompt_rows
+from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 from specbench_client.errors import BadInput
-from specbench_client.report.sheets import Sheet
-from specbench_client.workload.shapes import shape_hint
+from specbench_client.report.text.text_table import TextTable
+from specbench_client.workload.source_detection import shape_hint
 
 NONE = "none"
 DASH = "–"
-_ASKED_FOR = ("target tokens p50/p99", "similarity", "output copied p50", "BLEU-4 p50")
-"""Columns that only --tokenizer, --embeddings or outputs in the file fill."""
+_OPTIONAL = ("target tokens p50/p99", "similarity", "output copied p50", "BLEU-4 p50")
+"""Columns that need --tokenizer, --embeddings or outputs in the file; hidden if empty."""
 COLUMNS = (
     "category", "prompts", "turns", "characters p50/p99", "o200k tokens p50/p99", "target tokens p50/p99", "similarity",
     "output copied p50", "BLEU-4 p50",
@@ -41,11 +41,17 @@ _SHOWN = 5
 @FILE
 @embedding_options(default="lexical")
 @click.option(
-    "--outputs", metavar="COLUMN", help="Outputs to compare with. [default: output, outputs, response, reference]"
+    "--outputs",
+    metavar="COLUMN",
+    help="Column with outputs to compare prompts with.  [default: output, outputs, response, reference]",
 )
-@click.option("--table", type=click.Path(path_type=Path), help="o200k_base.tiktoken, where tiktoken's cache has none.")
 @click.option(
-    "--tokenizer", type=click.Path(path_type=Path), help="The target's tokenizer.json: its lengths beside ours."
+    "--table",
+    type=click.Path(path_type=Path),
+    help="The file o200k_base.tiktoken, if tiktoken's cache does not have it.",
+)
+@click.option(
+    "--tokenizer", type=click.Path(path_type=Path), help="The target's tokenizer.json, to count its tokens too."
 )
 @SOURCE
 @OUTPUT
@@ -62,50 +68,46 @@ def dataset_inspect(
     source: Source | None,
     output: str,
 ) -> None:
-    """Look at the prompts of FILE: counts, lengths, similarity, duplicates, placeholders, overlap with outputs.
+    """Inspect the prompts of FILE: counts, lengths, similarity, duplicates, placeholders, overlap with outputs.
 
     \b
       specbench dataset inspect prompts.jsonl
       specbench dataset inspect prompts.jsonl --embeddings http://HOST:8000/v1 --model M --output json
       specbench dataset inspect logs.jsonl --outputs completion --embeddings none
 
-    Rows that are no prompts are counted and named, and hide nothing else.
+    Lengths are in characters and in tokens of o200k_base. Rows that are not valid prompts are counted and listed.
     """
-    rows, declared = rows_of(file, source)
+    rows, declared = read_prompt_rows(file, source)
     read = read_leniently(rows, declared)
-    counting = _counting(table, tokenizer)
+    counters = _counters(table, tokenizer)
     similar = None
     if embeddings != NONE and read.entries:
-        embedder = choose(Wanted(embeddings, model, api_key_env, cache))
-        similar = (embedder.name, embedded(embedder, read.entries))
-    report = inspect(str(file), read, counting, similar, outputs)
-    if output == "json":
-        click.echo(report.to_json(), nl=False)
-    else:
-        _show(report, shape_hint(declared.source, rows[0].columns) if rows and not report.prompts else "")
+        embedder = choose_embedder(EmbeddingOptions(embeddings, model, api_key_env, cache))
+        similar = (embedder.name, embed_with_progress(embedder, read.entries))
+    report = inspect_prompts(str(file), read, counters, similar, outputs)
+    hint = shape_hint(declared.source, rows[0].columns) if rows and not report.prompts else ""
+    lines = [*_lines(report), *([hint] if hint else [])]
+    print_output(output, report, text=lambda console: console.print_tables([_table(report)], lines))
 
 
-def _counting(table: Path | None, tokenizer: Path | None) -> Counting:
-    """A table that was named must be there; one that was not may be missing, and the report says so."""
-    target = load_tokenizer(tokenizer)[0] if tokenizer else None
+def _counters(table: Path | None, tokenizer: Path | None) -> TokenCounters:
+    """Return the token counters. A missing table is an error if it was given, else the report states it."""
+    target = load_target_tokenizer(tokenizer)[0] if tokenizer else None
     try:
-        ruler = load_ruler(table)
+        reference = load_reference_tokenizer(table)
     except BadInput as error:
         if table is not None:
             raise
-        return Counting(None, target, str(error))
-    return Counting(lambda text: len(ruler.encode_ordinary(text)), target)
+        return TokenCounters(None, target, str(error))
+    return TokenCounters(lambda text: len(reference.encode_ordinary(text)), target)
 
 
-def _show(report: InspectionReport, hint: str) -> None:
-    console = page()
+def _table(report: InspectionReport) -> TextTable:
     title = f"{report.file}: {report.rows:,} rows, {report.prompts:,} prompts, {report.turns:,} turns"
     rows = [_cells(category) for category in [*report.categories, report.overall]]
-    told = [at for at, head in enumerate(COLUMNS) if head not in _ASKED_FOR or any(row[at] != DASH for row in rows)]
-    columns, cells = [COLUMNS[at] for at in told], [[row[at] for at in told] for row in rows]
-    console.sheet(Sheet(title, columns, cells, words=COLUMNS[:1]))
-    for line in [*_lines(report), *([hint] if hint else [])]:
-        console.print(line, soft_wrap=True)
+    shown = [at for at, head in enumerate(COLUMNS) if head not in _OPTIONAL or any(row[at] != DASH for row in rows)]
+    columns, cells = [COLUMNS[at] for at in shown], [[row[at] for at in shown] for row in rows]
+    return TextTable(title, columns, cells, words=COLUMNS[:1])
 
 
 def _cells(category: CategoryReport) -> list[str]:
@@ -118,7 +120,7 @@ def _cells(category: CategoryReport) -> list[str]:
     ]  # fmt: skip
 
 
-def _both(spread: Spread | None) -> str:
+def _both(spread: Distribution | None) -> str:
     return f"{spread.p50:,.0f}/{spread.p99:,.0f}" if spread else DASH
 
 
@@ -133,19 +135,23 @@ def _lines(report: InspectionReport) -> list[str]:
     lines += _duplicates("near duplicates", report.near_duplicates)
     if report.duplicate_ids:
         lines.append(f"ids used twice: {', '.join(report.duplicate_ids)}")
-    held = report.placeholders
-    if held.rows:
-        where = ", ".join(f"{name} {count:,}" for name, count in (held.by_source or held.by_category).items())
-        lines.append(f"placeholders: {held.rows:,} ({where}): their text must be fetched from its source")
-    lines += [f"no prompt: {fault}" for fault in report.unusable.first[:_SHOWN]]
+    placeholders = report.placeholders
+    if placeholders.rows:
+        where = ", ".join(
+            f"{name} {count:,}" for name, count in (placeholders.by_source or placeholders.by_category).items()
+        )
+        lines.append(
+            f"placeholders: {placeholders.rows:,} ({where}): fetch their texts with `specbench dataset prepare`"
+        )
+    lines += [f"not a valid prompt: {fault}" for fault in report.unusable.first[:_SHOWN]]
     if report.unusable.rows > _SHOWN:
-        lines.append(f"and {report.unusable.rows - _SHOWN:,} more rows that are no prompts")
+        lines.append(f"and {report.unusable.rows - _SHOWN:,} more rows that are not valid prompts")
     return lines
 
 
-def _duplicates(what: str, found: Duplicates) -> list[str]:
+def _duplicates(label: str, found: DuplicateReport) -> list[str]:
     if not found.groups_in_all:
         return []
     more = " …" if found.groups_in_all > _SHOWN else ""
     shown = "; ".join(" = ".join(group[:_SHOWN]) for group in found.groups[:_SHOWN])
-    return [f"{what}: {found.extra:,} too many in {found.groups_in_all:,} groups: {shown}{more}"]
+    return [f"{label}: {found.extra:,} redundant in {found.groups_in_all:,} groups: {shown}{more}"]

@@ -1,34 +1,31 @@
-"""`specbench dataset list`: the sources by the names under which a spec and `--dataset` take them."""
+"""`specbench dataset list`: the sources of prompts, with the names that a spec and `--dataset` accept."""
 
 from __future__ import annotations
 
 import click
 
-from specbench_api.spec.dataset import Source
-from specbench_client.cli.consoles import page
-from specbench_client.report.sheets import Sheet
+from specbench_client.cli.output import result_console
+from specbench_client.report.text.text_table import TextTable
 
 
-@click.command()
+@click.command("list")
 def dataset_list() -> None:
-    """List the sources of prompts: the name of each, what it is, where the hub has it, its licence. Nothing is fetched.
+    """List the known sources of prompts, with their location on the hub and their license; nothing is downloaded.
 
     \b
       specbench dataset list
       specbench measure … --dataset prompts.jsonl                  a file of your own
-      specbench measure … --dataset humaneval:HumanEval.jsonl.gz   a published set that lies here: SOURCE:FILE
-      specbench measure … --dataset gsm8k                          the same from the hub, where it has it
+      specbench measure … --dataset humaneval:HumanEval.jsonl.gz   a published set on this machine: SOURCE:FILE
+      specbench measure … --dataset gsm8k                          a published set from the hub
 
-    In a SpecBenchRun the same names stand in workloads[].dataset.source, beside `mix` (several of them, weighed) and
-    `random`. Templates, filters and splits: docs/workloads.md.
+    A SpecBenchRun uses the same names in workloads[].dataset.source, in addition to `mix` (several sources with
+    weights) and `random`. Templates, filters and splits: docs/reference/workloads.md.
     """
-    from specbench_client.workload.reference import origin  # noqa: PLC0415  seconds of imports
-    from specbench_client.workload.sources.table import LOADERS  # noqa: PLC0415
+    from specbench_client.workload.sources.registry import LOADERS, describe_origin  # noqa: PLC0415  pandas takes seconds to import
 
-    rows = [_row(source, loader.what, origin(source, loader), loader.licence) for source, loader in LOADERS.items()]
-    console, columns = page(), ("Source", "What", "On the hub", "Licence")
-    console.sheet(Sheet("Sources of prompts", columns, rows, words=columns))
-
-
-def _row(source: Source, *cells: str) -> tuple[str, ...]:
-    return (str(source), *cells)
+    rows = [
+        (str(source), loader.what, describe_origin(source, loader), loader.licence)
+        for source, loader in LOADERS.items()
+    ]
+    columns = ("Source", "What", "On the hub", "Licence")
+    result_console().print_table(TextTable("Sources of prompts", columns, rows, words=columns))

@@ -1,4 +1,4 @@
-"""`specbench dataset prepare`: prompts of one's own brought to a length, SPEED-Bench's placeholders filled in."""
+"""`specbench dataset prepare`: adjust prompts to a length, or resolve SPEED-Bench's placeholders."""
 
 from __future__ import annotations
 
@@ -8,27 +8,39 @@ from pathlib import Path
 
 import click
 
-from specbench_api.outcome.ending import Exit
+from specbench_api.model import ApiModel
+from specbench_api.outcome.termination import Exit
 from specbench_api.spec.workload import Source
-from specbench_client.cli.embedding import SOURCE, ticking
+from specbench_client.cli.dataset_options import SOURCE, progress_bar
 from specbench_client.cli.options import OUTPUT
-from specbench_client.dataset.bringing import Ask as LengthAsk
-from specbench_client.dataset.bringing import LengthReport, Tokenizer, bring
-from specbench_client.dataset.entries import rows_of, write_rows
-from specbench_client.dataset.length.parts import TEMPLATE, Told
-from specbench_client.dataset.length.ruler import load_ruler, load_tokenizer
-from specbench_client.dataset.speed_bench.origins import Origins
-from specbench_client.dataset.speed_bench.preparing import CONFIGS, PreparationReport, prepare, read_speed_bench
-from specbench_client.dataset.speed_bench.row import SpeedBenchRow
+from specbench_client.cli.output import print_output
+from specbench_client.dataset.length_control import (
+    TEMPLATE,
+    ContextColumns,
+    LengthReport,
+    LengthRequest,
+    TargetTokenizer,
+    adjust_lengths,
+)
+from specbench_client.dataset.prompt_entries import read_prompt_rows, write_rows
+from specbench_client.dataset.speed_bench.preparation import (
+    CONFIGS,
+    PreparationReport,
+    prepare_config,
+    read_speed_bench,
+)
+from specbench_client.dataset.speed_bench.rows import SpeedBenchRow
+from specbench_client.dataset.speed_bench.upstream_tables import UpstreamTables
+from specbench_client.dataset.tokenizers import load_reference_tokenizer, load_target_tokenizer
 
 
 def _tokens(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """A number of tokens; 8k is 8,000, as SPEED-Bench counts."""
+    """Parse a number of tokens; 8k is 8,000, as in SPEED-Bench."""
     if value is None:
         return None
     found = re.fullmatch(r"([1-9]\d{0,6})(k?)", value)
     if not found:
-        raise click.BadParameter(f"{value!r} is no number of tokens: give 8000 or 8k")
+        raise click.BadParameter(f"{value!r} is not a number of tokens: give for example 8000 or 8k")
     return int(found[1]) * (1000 if found[2] else 1)
 
 
@@ -39,23 +51,25 @@ _FILE = click.Path(path_type=Path)
 
 @click.command("prepare")
 @click.argument("what", metavar="FILE|speed-bench")
-@click.option("--isl", callback=_tokens, help="Tokens of each prompt (input sequence length); 8k is 8000.")
+@click.option("--isl", callback=_tokens, help="Length of each prompt in tokens (input sequence length); 8k is 8000.")
 @click.option(
-    "--template", default=TEMPLATE, help="How context and instruction are joined. [default: one after the other]"
+    "--template",
+    default=TEMPLATE,
+    help="Template that joins context and instruction.  [default: context, then instruction]",
 )
 @click.option(
-    "--marks", nargs=2, metavar="BEGIN END", help="The context stands between these in the prompt; they stay."
+    "--marks", nargs=2, metavar="BEGIN END", help="Strings around the context within the prompt; they are kept."
 )
-@click.option("--speed-bench-way", is_flag=True, help="Cut or pad the end of the prompt, as SPEED-Bench does itself.")
-@click.option("--table", type=_FILE, help="o200k_base.tiktoken, where tiktoken's cache has none.")
-@click.option("--tokenizer", type=_FILE, help="The target's tokenizer.json: its lengths beside ours.")
-@click.option("--allow-fewer", is_flag=True, help="Leave out rows that cannot be brought to the length.")
+@click.option("--speed-bench-way", is_flag=True, help="Cut or pad the end of the prompt, exactly as SPEED-Bench does.")
+@click.option("--table", type=_FILE, help="The file o200k_base.tiktoken, if tiktoken's cache does not have it.")
+@click.option("--tokenizer", type=_FILE, help="The target's tokenizer.json, to count its tokens too.")
+@click.option("--allow-fewer", is_flag=True, help="Leave out rows that cannot reach the length, instead of failing.")
 @SOURCE
-@click.option("--config", type=click.Choice(CONFIGS), help="speed-bench: which part of it.")
-@click.option("--from", "where", type=_FOLDER, help="speed-bench: where it was downloaded to. [default: the hub]")
-@click.option("--revision", help="speed-bench: its revision on the hub.")
-@click.option("--sources", type=_FOLDER, help="speed-bench: folder with the source data sets. [default: the hub]")
-@click.option("--to", type=_FILE, required=True, help="The prompts, JSONL; for speed-bench: a folder.")
+@click.option("--config", type=click.Choice(CONFIGS), help="For speed-bench: the configuration.")
+@click.option("--from", "where", type=_FOLDER, help="For speed-bench: the downloaded folder.  [default: the hub]")
+@click.option("--revision", help="For speed-bench: the revision on the hub.")
+@click.option("--sources", type=_FOLDER, help="For speed-bench: folder with the source datasets.  [default: the hub]")
+@click.option("--to", type=_FILE, required=True, help="Output file, JSONL; for speed-bench: a folder.")
 @OUTPUT
 def dataset_prepare(
     what: str,
@@ -75,71 +89,78 @@ def dataset_prepare(
     to: Path,
     output: str,
 ) -> int:
-    """Bring prompts to a length in tokens of o200k_base, instructions whole; or fill in SPEED-Bench's placeholders.
+    """Adjust the prompts of FILE to a length in tokens, or resolve the placeholders of SPEED-Bench.
 
     \b
       specbench dataset prepare documents.jsonl --isl 8k --to prompts-8k.jsonl
       specbench dataset prepare traffic.jsonl --isl 2k --marks '<document>' '</document>' --to prompts-2k.jsonl
       specbench dataset prepare speed-bench --config qualitative --from SPEED-Bench --to prepared
 
-    A row of FILE has the columns context and instruction, or a prompt with marks around its context. A long context
-    loses its end; a short one is followed by the contexts of other rows of its category.
+    Lengths are in tokens of o200k_base; instructions are never cut. A row of FILE has the columns context and
+    instruction, or a prompt with marks around its context. A context that is too long loses its end; one that is too
+    short is filled up with contexts of other rows of its category.
 
-    SPEED-Bench: what is resolved is kept, so that a call that was stopped goes on. Rows that could not be resolved are
-    named and keep their placeholder; the command then ends with 3.
+    SPEED-Bench: resolved rows are stored, so an interrupted command can be repeated. Rows that cannot be resolved are
+    listed and keep their placeholder; the exit code is then 3.
     """
-    own_options = {"--isl": isl, "--marks": marks, "--speed-bench-way": speed_bench_way, "--allow-fewer": allow_fewer}
-    its_options = {"--config": config, "--from": where, "--revision": revision, "--sources": sources}
-    _refuse(own_options if what == SPEED_BENCH else its_options, what)
+    file_options = {"--isl": isl, "--marks": marks, "--speed-bench-way": speed_bench_way, "--allow-fewer": allow_fewer}
+    speed_bench_options = {"--config": config, "--from": where, "--revision": revision, "--sources": sources}
+    _reject(file_options if what == SPEED_BENCH else speed_bench_options, what)
     if what == SPEED_BENCH:
         if config is None:
             raise click.UsageError(f"prepare speed-bench needs --config: one of {', '.join(CONFIGS)}")
-        return _speed_bench(read_speed_bench(config, where, revision), config, Origins(sources, table), to, output)
+        return _speed_bench(
+            read_speed_bench(config, where, revision), config, UpstreamTables(sources, table), to, output
+        )
     if isl is None:
-        raise click.UsageError("prepare FILE needs --isl: the tokens of each prompt, such as 8k")
-    asked = LengthAsk(isl, Told(template, marks or None), speed_bench_way, allow_fewer)
-    ruler = load_ruler(table)
-    own = Tokenizer(*load_tokenizer(tokenizer)) if tokenizer else None
-    rows, _ = rows_of(Path(what), source)
-    written, report = bring(rows, asked, ruler, own)
+        raise click.UsageError("prepare FILE needs --isl, the length of each prompt in tokens: for example --isl 8k")
+    request = LengthRequest(isl, ContextColumns(template, marks or None), speed_bench_way, allow_fewer)
+    reference = load_reference_tokenizer(table)
+    target = TargetTokenizer(*load_target_tokenizer(tokenizer)) if tokenizer else None
+    rows, _ = read_prompt_rows(Path(what), source)
+    written, report = adjust_lengths(rows, request, reference, target)
     write_rows(to, written)
-    click.echo(report.to_json() if output == "json" else _said(report, to), nl=False)
+    _print(report, _length_text(report, to), output)
     return Exit.OK
 
 
-def _refuse(options: Mapping[str, object], what: str) -> None:
-    """Of what is to be prepared, these options say nothing: whoever gave one meant something else."""
+def _reject(options: Mapping[str, object], what: str) -> None:
+    """Raise UsageError if one of these options was given: they do not apply to what is prepared."""
     given = [name for name, value in options.items() if value]
     if given:
-        raise click.UsageError(f"{given[0]} says nothing of {what}: leave it out")
+        raise click.UsageError(f"{given[0]} does not apply to {what}: leave it out")
 
 
-def _speed_bench(rows: list[SpeedBenchRow], config: str, origins: Origins, to: Path, output: str) -> int:
-    with ticking("preparing") as told:
-        report = prepare(rows, config, to, origins, told)
-    click.echo(report.to_json() if output == "json" else _prepared(report), nl=False)
+def _speed_bench(rows: list[SpeedBenchRow], config: str, upstream: UpstreamTables, to: Path, output: str) -> int:
+    with progress_bar("preparing") as update:
+        report = prepare_config(rows, config, to, upstream, update)
+    _print(report, _speed_bench_text(report), output)
     return Exit.OK if report.complete else Exit.UNTRUSTWORTHY
 
 
-def _prepared(report: PreparationReport) -> str:
+def _print(report: ApiModel, text: str, output: str) -> None:
+    print_output(output, report, text=lambda _: click.echo(text, nl=False))
+
+
+def _speed_bench_text(report: PreparationReport) -> str:
     usable = sum(one.usable for one in report.coverage)
     lines = [
-        f"{report.config}: {usable:,} of {report.rows:,} prompts are whole",
-        f"{report.whole:,} were, {report.resolved:,} resolved now, {report.kept:,} before",
+        f"{report.config}: {usable:,} of {report.rows:,} prompts are complete",
+        f"{report.whole:,} had no placeholder, {report.resolved:,} resolved now, {report.kept:,} resolved earlier",
     ]
     lines += [f"  {one.category}: {one.usable:,} of {one.rows:,}" for one in report.coverage if one.usable < one.rows]
-    lines += [f"missing {gap.rows:,} of {gap.source} ({', '.join(gap.first)} …): {gap.why}" for gap in report.gaps]
+    lines += [f"unresolved: {gap.rows:,} of {gap.source} ({', '.join(gap.first)} …): {gap.why}" for gap in report.gaps]
     return "\n".join([*lines, f"written: {report.file}", ""])
 
 
-def _said(report: LengthReport, to: Path) -> str:
+def _length_text(report: LengthReport, to: Path) -> str:
     assert report.tokens is not None
     lines = [
         f"{report.written:,} of {report.rows:,} prompts of {report.target:,} tokens (o200k_base)",
         f"{report.exact:,} exact, shortest {report.tokens.least:,.0f}; {report.cut:,} cut, {report.filled:,} filled up",
     ]
     if report.target_tokenizer:
-        own = report.target_tokenizer
-        lines.append(f"in the target's tokenizer: p50 {own.p50:,.0f}, p99 {own.p99:,.0f}, most {own.most:,.0f}")
+        target = report.target_tokenizer
+        lines.append(f"in the target's tokenizer: p50 {target.p50:,.0f}, p99 {target.p99:,.0f}, max {target.most:,.0f}")
     lines += [f"left out: {one.id}: {one.why}" for one in report.left_out]
     return "\n".join([*lines, f"written: {to}", ""])

@@ -1,4 +1,4 @@
-"""`specbench dataset select`: the least similar prompts of a set, and what that was worth."""
+"""`specbench dataset select`: the least similar prompts of a set, compared with random selection."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Literal
 import click
 
 from specbench_api.spec.workload import Source
-from specbench_client.cli.consoles import Ticker, page
-from specbench_client.cli.embedding import SOURCE, embedded, embedding_options
+from specbench_client.cli.dataset_options import SOURCE, embed_with_progress, embedding_options
 from specbench_client.cli.options import FILE, OUTPUT
-from specbench_client.dataset.embeddings.choose import Wanted, choose
-from specbench_client.dataset.entries import our_row, read_entries, write_rows
-from specbench_client.dataset.selecting import Ask, GroupSelection, RandomSimilarity, SelectionReport, select_diverse
-from specbench_client.report.sheets import Sheet
+from specbench_client.cli.output import ProgressConsole, print_output
+from specbench_client.dataset.diverse_selection import (
+    GroupSelection,
+    RandomSimilarity,
+    SelectionReport,
+    SelectionRequest,
+    select_diverse,
+)
+from specbench_client.dataset.embeddings.embedder import EmbeddingOptions, choose_embedder
+from specbench_client.dataset.prompt_entries import entry_columns, read_entries, write_rows
+from specbench_client.report.text.text_table import TextTable
 
 COLUMNS = ("category", "candidates", "selected", "random [95 %]", "greedy", "refined", "swaps")
 
@@ -22,18 +28,37 @@ COLUMNS = ("category", "candidates", "selected", "random [95 %]", "greedy", "ref
 @click.command("select")
 @FILE
 @click.option(
-    "--count", type=click.IntRange(min=1), required=True, help="Prompts of each category, or of all together."
+    "--count",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Number of prompts per category, or in total with --by all.",
 )
-@click.option("--by", type=click.Choice(["category", "all"]), default="category", show_default=True)
+@click.option(
+    "--by",
+    type=click.Choice(["category", "all"]),
+    default="category",
+    show_default=True,
+    help="Whether to select within each category, or among all prompts.",
+)
 @embedding_options(default=None)
 @SOURCE
-@click.option("--allow-fewer", is_flag=True, help="Take all of a category that has fewer than --count.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random comparison only.")
+@click.option("--allow-fewer", is_flag=True, help="Accept categories with fewer than --count prompts.")
 @click.option(
-    "--draws", type=click.IntRange(min=0), default=100, show_default=True, help="Random subsets to compare with."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Seed of the random comparison; the selection has none.",
 )
 @click.option(
-    "--to", type=click.Path(dir_okay=False, path_type=Path), required=True, help="The selected prompts, JSONL."
+    "--draws",
+    type=click.IntRange(min=0),
+    default=100,
+    show_default=True,
+    help="Number of random subsets to compare with.",
+)
+@click.option(
+    "--to", type=click.Path(dir_okay=False, path_type=Path), required=True, help="File for the selected prompts, JSONL."
 )
 @OUTPUT
 def dataset_select(
@@ -52,40 +77,36 @@ def dataset_select(
     to: Path,
     output: str,
 ) -> None:
-    """Select the prompts of FILE that are least alike: greedily, then by exchanges until none helps any more.
+    """Select the least similar prompts of FILE, greedily, then by exchanges until none improves the selection.
 
     \b
       specbench dataset select traffic.jsonl --count 80 --embeddings http://HOST:8000/v1 --model M --to prompts.jsonl
       specbench dataset select traffic.jsonl --count 80 --embeddings local --model ./all-MiniLM-L6-v2 --to prompts.jsonl
       specbench dataset select traffic.jsonl --count 200 --by all --embeddings vectors.npy --to prompts.jsonl
 
-    What is made least is the sum of the cosines of all pairs, as SPEED-Bench selects. The table compares the mean
-    over pairs with as many prompts drawn at random and with greedy selection alone. The same file and embeddings give
-    the same prompts everywhere.
+    The selection minimizes the sum of the cosine similarities of all pairs, as in SPEED-Bench. The table compares its
+    mean similarity with random subsets of the same size, and with greedy selection alone. The same file and embeddings
+    always give the same prompts.
     """
-    embedder = choose(Wanted(embeddings, model, api_key_env, cache))
+    embedder = choose_embedder(EmbeddingOptions(embeddings, model, api_key_env, cache))
     entries = read_entries(file, source)
-    vectors = embedded(embedder, entries)
-    ask = Ask(count, by, allow_fewer, seed, draws)
-    console = Ticker(stderr=True)
+    vectors = embed_with_progress(embedder, entries)
+    request = SelectionRequest(count, by, allow_fewer, seed, draws)
+    console = ProgressConsole(stderr=True)
     with console.status("selecting") as status:
         selected, report = select_diverse(
-            entries, vectors, ask, embedder.name,
+            entries, vectors, request, embedder.name,
             lambda group, sweep, swaps: status.update(f"selecting: {group}, sweep {sweep}, {swaps} exchanges"),
         )  # fmt: skip
-    write_rows(to, map(our_row, selected))
-    _show(report, to, output)
+    write_rows(to, map(entry_columns, selected))
+    _print(report, to, output)
 
 
-def _show(report: SelectionReport, to: Path, output: str) -> None:
-    if output == "json":
-        click.echo(report.to_json(), nl=False)
-        return
-    console = page()
-    title = f"mean cosine over all pairs, by {report.embeddings}"
-    rows = [*map(_group, report.groups), *(_together(report) if report.by == "category" else [])]
-    console.sheet(Sheet(title, COLUMNS, rows, words=COLUMNS[:1]))
-    console.print(f"written: {to}", soft_wrap=True)
+def _print(report: SelectionReport, to: Path, output: str) -> None:
+    title = f"mean cosine similarity over all pairs, by {report.embeddings}"
+    rows = [*map(_group, report.groups), *(_totals(report) if report.by == "category" else [])]
+    table = TextTable(title, COLUMNS, rows, words=COLUMNS[:1])
+    print_output(output, report, text=lambda console: console.print_tables([table], [f"written: {to}"]))
 
 
 def _group(group: GroupSelection) -> list[str]:
@@ -94,8 +115,8 @@ def _group(group: GroupSelection) -> list[str]:
     return [group.category, f"{group.candidates:,}", f"{group.selected:,}", *figures, swaps]
 
 
-def _together(report: SelectionReport) -> list[list[str]]:
-    """What all categories have in common."""
+def _totals(report: SelectionReport) -> list[list[str]]:
+    """Return the rows below the categories: their mean, and all prompts together."""
     means = (report.mean_random, report.mean_greedy, report.mean_refined)
     whole = [f"{report.candidates:,}", f"{report.selected:,}", _random(report.overall_random), ""]
     return [

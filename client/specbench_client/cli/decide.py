@@ -1,20 +1,78 @@
-"""`specbench decide`: which arm, at which load, under which targets, and what it costs."""
+"""`specbench decide`: which arm, at which load, given latency limits and prices."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import yaml
+from pydantic import ValidationError
 
+from specbench_api.errors import InvalidSpec, NotYaml, Problem
 from specbench_api.outcome.recommendation import Objective, Recommendation, SloTarget
-from specbench_client.cli.consoles import page
-from specbench_client.cli.options import FiniteRange
-from specbench_client.cli.pricing import prices_of
-from specbench_client.cli.runs import run_store
-from specbench_client.local.place import open_results
+from specbench_api.spec.parsing import problems_in
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, POSITIVE, FiniteRange, prefixed, slo_options
+from specbench_client.cli.output import ResultConsole, print_output
+from specbench_client.cli.stored_runs import select_run
+from specbench_client.documents.prices import Prices
+from specbench_client.local.local_runs import open_results
 
-POSITIVE = FiniteRange(min=0, min_open=True)
+_PRICES_EXAMPLE = "gpuHour: {NVIDIA-H100-80GB-HBM3: 2.5}"
+
+
+def prices_from_options(
+    file: Path | None, flags: Mapping[str, Any], training: Sequence[str], hours: Sequence[str] = ()
+) -> Prices | None:
+    """Return the prices from a file, overridden by flags; None if no price was given. Raises InvalidSpec.
+
+    `flags`: fields of `Prices` by their names in YAML, None if not given; `training`: ARM=AMOUNT; `hours`:
+    ARM=GPU-HOURS.
+    """
+    from_file = _read_prices(file) if file else {}
+    changes = {name: value for name, value in flags.items() if value is not None}
+    costs = dict(_of_arm("--training-cost", "AMOUNT", text) for text in training)
+    gpu_hours = dict(_of_arm("--training-gpu-hours", "HOURS", text) for text in hours)
+    if not from_file and not changes and not costs and not gpu_hours:
+        return None
+    if costs:
+        changes["training"] = {**_mapping(from_file.get("training")), **costs}
+    if gpu_hours:
+        trained = _mapping(from_file.get("trained"))
+        by_arm = {arm: {**_mapping(trained.get(arm)), "gpuHours": each} for arm, each in gpu_hours.items()}
+        changes["trained"] = {**trained, **by_arm}
+    try:
+        return Prices.model_validate({**from_file, **changes})
+    except ValidationError as error:
+        raise InvalidSpec(prefixed(problems_in(error, Prices), str(file) if file else "prices")) from error
+
+
+def _read_prices(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise NotYaml([Problem(str(file), f"cannot be read as YAML: {error}", _PRICES_EXAMPLE)]) from error
+    if not isinstance(content, dict):
+        raise NotYaml([Problem(str(file), f"expected a price list, found {type(content).__name__}", _PRICES_EXAMPLE)])
+    return content
+
+
+def _of_arm(flag: str, unit: str, text: str) -> tuple[str, float]:
+    arm, separator, amount = text.partition("=")
+    try:
+        cost = float(amount)
+    except ValueError:
+        cost = -1.0
+    if not separator or not arm or cost < 0:
+        raise InvalidSpec([Problem(flag, f"{text!r} is not ARM={unit}", f"{flag} eagle3=100")])
+    return arm, cost
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
 _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
 
 
@@ -25,63 +83,71 @@ _LATENCIES = ("ttft_ms", "tpot_ms", "e2e_ms")
     type=click.Choice([str(each) for each in Objective]),
     default=str(Objective.THROUGHPUT),
     show_default=True,
-    help="What is to be best; latency: time per output token.",
+    help="What to optimize; latency is the time per output token.",
 )
-@click.option("--slo-ttft-ms", "ttft_ms", type=POSITIVE, metavar="MS", help="Time to first token: at most.")
-@click.option("--slo-tpot-ms", "tpot_ms", type=POSITIVE, metavar="MS", help="Time per output token: at most.")
-@click.option("--slo-e2e-ms", "e2e_ms", type=POSITIVE, metavar="MS", help="Time to the last token: at most.")
+@slo_options
 @click.option(
     "--slo-percentile",
     "percentile",
     type=click.Choice(["p50", "p95", "p99"]),
     default="p95",
     show_default=True,
-    help="Of requests, for all three.",
+    help="The percentile of requests that the --slo limits apply to.",
 )
-@click.option("--load", metavar="LEVEL", help="Choose at this load alone: 8, or 2.5/s.")
+@click.option("--load", metavar="LEVEL", help="Consider only this load, as shown in tables: 8, or 2.5/s.")
 @click.option(
     "--worth",
     type=FiniteRange(min=0, max=1000),
     default=5.0,
     show_default=True,
     metavar="PERCENT",
-    help="A gain that is shown to be smaller is not worth a drafter.",
+    help="Smallest gain, in percent, that justifies a drafter.",
 )
 @click.option(
     "--prices",
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Your price list, YAML; see docs/decide.md. The flags below stand over it.",
+    help="Your price list, YAML; see docs/how-to/decide.md. The flags below override it.",
 )
-@click.option("--gpu-price", type=POSITIVE, metavar="AMOUNT", help="One GPU for an hour, whatever its product.")
-@click.option("--machine-price", type=POSITIVE, metavar="AMOUNT", help="All that one engine runs on, for an hour.")
-@click.option("--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one engine, if the run tells none.")
-@click.option("--training-cost", "training", multiple=True, metavar="ARM=AMOUNT", help="What a drafter cost once.")
+@click.option("--gpu-price", type=POSITIVE, metavar="AMOUNT", help="Price of one GPU-hour, for every GPU model.")
+@click.option("--machine-price", type=POSITIVE, metavar="AMOUNT", help="Price per hour of all hardware of one engine.")
 @click.option(
-    "--training-gpu-hours", "hours", multiple=True, metavar="ARM=HOURS", help="GPU-hours of it, at --gpu-price each."
+    "--gpus", type=click.IntRange(min=1), metavar="N", help="GPUs of one engine, if the run did not record them."
 )
 @click.option(
-    "--requests-until-retrain", "retrain", type=click.IntRange(min=1), metavar="N", help="Requests that pay for it."
+    "--training-cost", "training", multiple=True, metavar="ARM=AMOUNT", help="One-off cost of a drafter. Repeatable."
 )
-@click.option("--can-train", type=click.Choice(["yes", "no"]), help="no: choose none that must be trained.")
+@click.option(
+    "--training-gpu-hours",
+    "hours",
+    multiple=True,
+    metavar="ARM=HOURS",
+    help="GPU-hours of a drafter's training, charged at --gpu-price. Repeatable.",
+)
+@click.option(
+    "--requests-until-retrain",
+    "retrain",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of requests that the training cost is spread over.",
+)
+@click.option("--can-train", type=click.Choice(["yes", "no"]), help="no: exclude drafters that need training.")
 @click.option(
     "--spare-memory-gb",
     type=FiniteRange(min=0),
     metavar="GB",
-    help="GPU memory that a drafter may take; 0: choose none that takes any.",
+    help="GPU memory available to a drafter, in GB; 0 excludes drafters that need any.",
 )
 @click.option(
-    "--target-changes", type=click.Choice(["often", "seldom"]), help="For the decision tree among the rules of thumb."
+    "--target-changes",
+    type=click.Choice(["often", "seldom"]),
+    help="How often the target model changes; used by one of the rules of thumb.",
 )
-@click.option(
-    "--output", "-o", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True, help="Format."
-)
-@click.option("--latest", is_flag=True, help="Where a results root holds several runs, the newest.")
-def decide(where: str, output: str, *, latest: bool, **given: Any) -> None:
-    """Recommend an arm and a load from the run at DIR-or-URI, with the evidence and its limits.
-
-    `No drafter pays` and `it cannot be told` are answers. Prices are yours: none are shipped.
+@OUTPUT_MARKDOWN
+@LATEST
+def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
+    """Recommend an arm and a load from a stored run, with the evidence and its limits.
 
     \b
       specbench decide specbench-results --latest
@@ -89,57 +155,56 @@ def decide(where: str, output: str, *, latest: bool, **given: Any) -> None:
       specbench decide specbench-results --latest --objective cost --gpu-price 2.50
       specbench decide specbench-results --latest --can-train no --spare-memory-gb 0
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
-    """
-    from specbench_client.analysis.decision.asked import Asked, Constraints, targets_of  # noqa: PLC0415  statistics: seconds of imports
-    from specbench_client.analysis.decision.recommend import recommend  # noqa: PLC0415
-    from specbench_client.drive.compared import read_answer  # noqa: PLC0415
 
-    plan, summary = read_answer(run_store(open_results(where), where, latest=latest))
-    flags = {
-        "gpuHour": {"*": given["gpu_price"]} if given["gpu_price"] is not None else None,
-        "machineHour": given["machine_price"],
-        "gpus": given["gpus"],
-        "requestsUntilRetrain": given["retrain"],
+    That no drafter pays, or that the evidence does not suffice, is also an answer, with exit code 0. No prices are
+    built in.
+    """
+    from specbench_client.analysis.decision.options import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415
+    from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
+
+    plan, summary = read_plan_and_summary(select_run(open_results(where), where, latest=latest))
+    prices = {
+        "gpuHour": {"*": options["gpu_price"]} if options["gpu_price"] is not None else None,
+        "machineHour": options["machine_price"],
+        "gpus": options["gpus"],
+        "requestsUntilRetrain": options["retrain"],
     }
-    asked = Asked(
-        objective=Objective(given["objective"]),
-        targets=_targets(given) or targets_of(summary.slo),
-        prices=prices_of(given["file"], flags, given["training"], given["hours"]),
-        worth=1 + given["worth"] / 100,
-        load=given["load"],
+    request = RecommendationRequest(
+        objective=Objective(options["objective"]),
+        targets=_targets(options) or targets_of(summary.slo),
+        prices=prices_from_options(options["file"], prices, options["training"], options["hours"]),
+        worth=1 + options["worth"] / 100,
+        load=options["load"],
         constraints=Constraints(
-            can_train=None if given["can_train"] is None else given["can_train"] == "yes",
-            spare_memory_gb=given["spare_memory_gb"],
-            target_changes=given["target_changes"],
+            can_train=None if options["can_train"] is None else options["can_train"] == "yes",
+            spare_memory_gb=options["spare_memory_gb"],
+            target_changes=options["target_changes"],
         ),
     )
-    _deliver(recommend(plan, summary, asked), output)
+    _print(recommend(plan, summary, request), output)
 
 
-def _targets(given: dict[str, Any]) -> tuple[SloTarget, ...]:
-    asked = {name: given[name] for name in _LATENCIES if given[name] is not None}
+def _targets(options: dict[str, Any]) -> tuple[SloTarget, ...]:
+    limits = {name: options[f"slo_{name}"] for name in _LATENCIES if options[f"slo_{name}"] is not None}
     return tuple(
-        SloTarget.model_validate({"metric": name, "percentile": given["percentile"], "limit_ms": limit})
-        for name, limit in asked.items()
+        SloTarget.model_validate({"metric": name, "percentile": options["percentile"], "limit_ms": limit})
+        for name, limit in limits.items()
     )
 
 
-def _deliver(recommendation: Recommendation, output: str) -> None:
-    from specbench_client.report.decision import (  # noqa: PLC0415  as above
+def _print(recommendation: Recommendation, output: str) -> None:
+    from specbench_client.report.text.decision import (  # noqa: PLC0415
         applicable_rows,
         decision_lines,
         decision_markdown,
-        decision_sheets,
+        decision_tables,
     )
 
-    if output == "json":
-        click.echo(recommendation.to_json(), nl=False)
-    elif output == "markdown":
-        click.echo(decision_markdown(recommendation), nl=False)
-    else:
-        console = page()
-        console.print(recommendation.sentence)
-        for sheet in decision_sheets(recommendation, applicable_rows(recommendation)):
-            console.sheet(sheet)
-        for line in decision_lines(recommendation):
-            console.print(line)
+    def print_text(console: ResultConsole) -> None:
+        console.print_line(recommendation.sentence)
+        console.print_tables(
+            decision_tables(recommendation, applicable_rows(recommendation)), decision_lines(recommendation)
+        )
+
+    print_output(output, recommendation, text=print_text, markdown=lambda: decision_markdown(recommendation))

@@ -1,4 +1,4 @@
-"""`specbench drift`: whether acceptance has changed since a reference. Its exit code is the verdict."""
+"""`specbench analyze drift`: whether acceptance has changed since a reference. The exit code is the answer."""
 
 from __future__ import annotations
 
@@ -7,70 +7,74 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specbench_api.outcome.ending import Exit
-from specbench_client.cli.options import FiniteRange
-from specbench_client.cli.runs import run_store
+from specbench_api.outcome.termination import Exit
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, FiniteRange
+from specbench_client.cli.output import print_output
+from specbench_client.cli.stored_runs import select_run
 from specbench_client.errors import BadInput
-from specbench_client.local.place import open_results
+from specbench_client.local.local_runs import open_results
 
 if TYPE_CHECKING:
-    from specbench_client.analysis.drift.requests import Requests
+    from specbench_client.analysis.drift.request_log import RequestLog
 
 
 @click.command()
 @click.argument("reference", metavar="REFERENCE")
 @click.argument("current", metavar="CURRENT")
-@click.option("--arm", help="Of a stored run: the drafter.")
-@click.option("--workload", help="Of a stored run: the workload.")
-@click.option("--load", help="Of a stored run: the load, as tables call it.")
-@click.option("--window", type=click.IntRange(min=1), default=200, show_default=True, help="Requests of one window.")
-@click.option("--window-seconds", type=FiniteRange(min=0, min_open=True), help="Windows of time instead.")
+@click.option("--arm", help="For a stored run: the drafter.")
+@click.option("--workload", help="For a stored run: the workload.")
+@click.option("--load", help="For a stored run: the load, as shown in tables: 8, or 2.5/s.")
+@click.option("--window", type=click.IntRange(min=1), default=200, show_default=True, help="Requests per window.")
+@click.option(
+    "--window-seconds",
+    type=FiniteRange(min=0, min_open=True),
+    help="Length of a window in seconds, instead of --window.",
+)
 @click.option(
     "--run-length",
     type=FiniteRange(min=100, max=1e6),
-    help="Requests between two false alarms, on average.  [default: 20 times the length of CURRENT]",
+    help="Average number of requests between two false alarms.  [default: 20 times the length of CURRENT]",
 )
-@click.option(
-    "--output", "-o", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True, help="Format."
-)
-@click.option("--latest", is_flag=True, help="Where a results root holds several runs, the newest.")
-def drift(reference: str, current: str, *, output: str, **given: Any) -> int:
-    """Ask whether acceptance in CURRENT is still what it was in REFERENCE. Exit code 0: nothing found; 3: alarm.
-
-    Each is a stored run of ours, or a JSONL log with one request a line: steps, accepted_tokens, and where they are
-    known drafted_tokens, category, time (RFC 3339, or seconds since 1970) and prompt_id. EWMA and CUSUM charts look for
-    a lasting shift, with limits that the reference itself gives; the change is then told as a sum of two parts, other
-    categories (mix) and other acceptance within them (drafter).
+@OUTPUT_MARKDOWN
+@LATEST
+def drift(reference: str, current: str, *, output: str, **options: Any) -> int:
+    """Check whether acceptance in CURRENT still equals that in REFERENCE. Exit code 0: no change found; 3: alarm.
 
     \b
-      specbench drift results/monday results/tuesday --arm eagle3 --load 8
-      specbench drift reference.jsonl yesterday.jsonl --window-seconds 3600
-      specbench drift s3://bench/runs/team/llama/3f2c… yesterday.jsonl --run-length 100000 --output json
+      specbench analyze drift results/monday results/tuesday --arm eagle3 --load 8
+      specbench analyze drift reference.jsonl yesterday.jsonl --window-seconds 3600
+      specbench analyze drift s3://bench/runs/team/llama/3f2c… yesterday.jsonl --run-length 100000 --output json
 
-    What it means and what to do: docs/drift.md. Rules for Prometheus: examples/monitoring/drift.rules.yaml.
+    Each argument is a stored run, or a JSONL log with one request per line: steps, accepted_tokens and, if known,
+    drafted_tokens, category, time (RFC 3339, or seconds since 1970) and prompt_id. EWMA and CUSUM charts detect a
+    lasting shift; their limits come from the reference. The change is then split into two parts: a different mix of
+    categories (traffic), and different acceptance within categories (drafter).
+
+    How to read the result and what to do about it: docs/research/drift.md. Prometheus rules:
+    examples/monitoring/drift.rules.yaml.
     """
-    from specbench_client.analysis.drift.judge import Wanted, judge_drift  # noqa: PLC0415  statistics: seconds of imports
-    from specbench_client.report.drift import drift_lines, drift_markdown  # noqa: PLC0415
+    from specbench_client.analysis.drift.report import DriftOptions, drift_report  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.report.text.drift import drift_lines, drift_markdown  # noqa: PLC0415
 
-    logs = [_requests(where, given) for where in (reference, current)]
-    wanted = Wanted(given["window"], given["window_seconds"], given["run_length"])
-    report = judge_drift(logs[0], logs[1], wanted)
-    if output == "json":
-        click.echo(report.to_json(), nl=False)
-    elif output == "markdown":
-        click.echo(drift_markdown(report), nl=False)
-    else:
-        click.echo("\n".join(drift_lines(report)))
+    logs = [_requests(location, options) for location in (reference, current)]
+    chart = DriftOptions(options["window"], options["window_seconds"], options["run_length"])
+    report = drift_report(logs[0], logs[1], chart)
+    print_output(
+        output,
+        report,
+        text=lambda _: click.echo("\n".join(drift_lines(report))),
+        markdown=lambda: drift_markdown(report),
+    )
     return Exit.UNTRUSTWORTHY if report.alarm else Exit.OK
 
 
-def _requests(where: str, given: dict[str, Any]) -> Requests:
-    from specbench_client.drive.drifting import Choice, requests_of_log, requests_of_run  # noqa: PLC0415  as above
+def _requests(location: str, options: dict[str, Any]) -> RequestLog:
+    from specbench_client.stored_runs.drift_requests import CellFilter, requests_from_log, requests_from_run  # noqa: PLC0415
 
-    path = Path(where)
+    path = Path(location)
     if path.is_file():
-        return requests_of_log(path)
-    if "://" not in where and not path.exists():
-        raise BadInput(f"{where}: neither a log nor the results of a run")
-    choice = Choice(given["arm"], given["workload"], given["load"])
-    return requests_of_run(run_store(open_results(where), where, latest=given["latest"]), choice)
+        return requests_from_log(path)
+    if "://" not in location and not path.exists():
+        raise BadInput(f"{location}: no such file or folder: give a JSONL log, or the results of a run")
+    cells = CellFilter(options["arm"], options["workload"], options["load"])
+    return requests_from_run(select_run(open_results(location), location, latest=options["latest"]), cells)

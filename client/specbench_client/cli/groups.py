@@ -1,50 +1,55 @@
-"""Groups of commands that load one when it is called, and list them under headings by what people do."""
+"""Command groups: commands listed under headings, and imported only when they are called."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
 
 class LazyGroup(click.Group):
-    """Commands by heading, each with one line; pandas and matplotlib take seconds that `--help` need not wait for."""
+    """A group that imports a command when it is called: pandas and matplotlib take seconds that `--help` need not wait.
 
-    headings: Mapping[str, Mapping[str, str]] = {}
-    """Heading → name → what it does, in the order in which they are shown."""
+    `headings`: heading → command name → one line of help, in the order shown. `module_prefix`: the command NAME is the
+    object in the module `module_prefix` + NAME that has the module's own name (with `_` for `-`).
+    """
 
-    def place_of(self, name: str) -> tuple[str, str]:
-        """Module and object of a command."""
-        raise NotImplementedError
+    def __init__(
+        self, *args: Any, headings: Mapping[str, Mapping[str, str]], module_prefix: str, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._headings = headings
+        self._module_prefix = module_prefix
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        """Every name, in the order of the headings."""
-        return [name for commands in self.headings.values() for name in commands]
+        """Return every command name, in the order of the headings."""
+        return [name for commands in self._headings.values() for name in commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, loaded now; None where there is none."""
+        """Import and return the command; None if there is none of this name."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module, name = self.place_of(cmd_name)
-        command = getattr(importlib.import_module(module), name)
+        module = self._module_prefix + cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(module), module.rpartition(".")[2])
         assert isinstance(command, click.Command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does; a name that is none is refused with the nearest that is one."""
+        """Resolve as click does; for an unknown name, suggest the closest command."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(self.list_commands(ctx))}."
+            hint = f"Did you mean {near[0]!r}?" if near else f"Commands: {', '.join(self.list_commands(ctx))}."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each heading; one column for all of them."""
+        """Write one section per heading, with the command names aligned across sections."""
         widest = max(map(len, self.list_commands(ctx)))
-        for heading, commands in self.headings.items():
+        for heading, commands in self._headings.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(widest), what) for name, what in commands.items()])
+                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])

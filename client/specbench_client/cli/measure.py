@@ -1,184 +1,279 @@
-"""`specbench measure`: the instrument alone, against an endpoint that already runs."""
+"""`specbench measure`: measure an endpoint that is already running."""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from specbench_api.spec.engine import DialectName
-from specbench_api.spec.load import Arrival, Load, Process
+from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.cli.elsewhere import KnowsOthers
-from specbench_client.cli.endpoint_plan import Asked, plan_of
-from specbench_client.cli.flags import Number, Numbers, in_flags
-from specbench_client.cli.headers import headers_of
-from specbench_client.cli.options import DEFAULT_RESULTS, NEW, OUTPUT
-from specbench_client.cli.slo import asked_slo, slo_options
+from specbench_client.cli.measure_plan import MeasureOptions, plan_for_endpoint, with_flag_names
+from specbench_client.cli.options import (
+    KEEP_TEXT,
+    NEW,
+    OUTPUT,
+    RESULTS,
+    SchemaNumber,
+    SchemaNumbers,
+    slo_from_options,
+    slo_options,
+)
 from specbench_client.errors import BadInput
-from specbench_client.load.cores import most_workers, usable_cores
+from specbench_client.load.worker_count import max_workers, usable_cores
+from specbench_client.transport.exchange import reject_reserved_headers
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ ]?([^\r\n\0]*)")
 
 
-@click.command(cls=KnowsOthers)
-@click.option("--endpoint", required=True, metavar="URL", help="The engine: http://127.0.0.1:8000")
-@click.option("--model", required=True, metavar="NAME", help="The name under which it serves the model.")
+def request_headers(given: Sequence[str]) -> dict[str, str]:
+    """Return the headers of every request: the given ones, and the key from the environment unless they contain one.
+
+    Raises BadInput for a header that is malformed, repeated or reserved.
+    """
+    headers: dict[str, str] = {}
+    for text in given:
+        found = _HEADER.fullmatch(text)
+        if not found:
+            raise BadInput(f"--header {text!r} is not 'NAME: VALUE': give for example 'X-Tenant: bench'")
+        if found[1].lower() in map(str.lower, headers):
+            raise BadInput(f"--header {found[1]} is given twice: give it once")
+        headers[found[1]] = found[2]
+    reject_reserved_headers(headers)
+    return headers if "authorization" in map(str.lower, headers) else {**_authorization(), **headers}
+
+
+def _authorization() -> dict[str, str]:
+    key = os.environ.get(KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+EQUIVALENT_FLAGS = {
+    "--num-prompts": "--requests",
+    "--request-count": "--requests",
+    "--max-concurrency": "--concurrency",
+    "--request-rate": "--rate",
+    "--base-url": "--endpoint",
+    "--url": "--endpoint",
+    "--target": "--endpoint",
+    "--backend": "--dialect",
+    "--dataset-name": "--dataset",
+    "--dataset-path": "--dataset",
+    "--input-file": "--dataset",
+    "--data": "--dataset",
+    "--output-len": "--max-tokens",
+    "--max-seconds": "--duration",
+    "--benchmark-duration": "--duration",
+    "--num-warmups": "--warmup",
+    "--warmup-request-count": "--warmup",
+    "--goodput": "--slo-tpot-ms",
+    "--result-dir": "--results",
+    "--save-result": "--results",
+}
+"""Flag of `vllm bench serve`, SGLang's bench_serving, AIPerf or GuideLLM → the equivalent flag of `measure`."""
+
+
+class FlagHintCommand(click.Command):
+    """A command that suggests its own flag for a flag of another load generator."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does; for a known flag of another tool, the error names the equivalent one."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in EQUIVALENT_FLAGS:
+                raise
+            message = f"No such option '{error.option_name}': use '{EQUIVALENT_FLAGS[error.option_name]}'."
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from error
+
+
+@click.command(cls=FlagHintCommand)
+@click.option("--endpoint", required=True, metavar="URL", help="URL of the engine: http://127.0.0.1:8000")
+@click.option("--model", required=True, metavar="NAME", help="Name of the model in its requests.")
 @click.option(
     "--dataset",
     required=True,
     metavar="NAME-or-FILE",
-    help="Prompts: JSONL, Parquet, CSV or Spec-Bench's question.jsonl; SOURCE:FILE; or a source that the hub serves.",
+    help="Prompts: a JSONL, Parquet or CSV file, Spec-Bench's question.jsonl, SOURCE:FILE, or a source on the hub; see"
+    " `specbench dataset list`.",
 )
 @click.option(
     "--concurrency",
     "-c",
     multiple=True,
-    type=Numbers(Number(Load, "concurrency")),
-    help="Closed loop: concurrent streams.",
+    type=SchemaNumbers(SchemaNumber(Load, "concurrency")),
+    help="Closed loop: number of concurrent requests. Repeatable.",
 )
 @click.option(
-    "--rate", "-r", multiple=True, type=Numbers(Number(Load, "rate")), help="Open loop: conversations a second."
+    "--rate",
+    "-r",
+    multiple=True,
+    type=SchemaNumbers(SchemaNumber(Load, "rate")),
+    help="Open loop: conversations per second. Repeatable.",
 )
 @click.option(
     "--arrival",
-    type=click.Choice([str(process) for process in Process], case_sensitive=False),
-    help="Open loop: how they arrive.  [default: Poisson]",
+    type=click.Choice([str(process) for process in ArrivalProcess], case_sensitive=False),
+    help="Open loop: the arrival process.  [default: Poisson]",
 )
 @click.option(
     "--burstiness",
-    type=Number(Arrival, "burstiness"),
-    help="Gamma arrivals: shape of the gaps; below 1 burstier than Poisson.",
+    type=SchemaNumber(Arrival, "burstiness"),
+    help="With --arrival Gamma: shape of the gaps; below 1 is burstier than Poisson.",
 )
 @click.option(
     "--trace",
     metavar="FILE",
-    help="Arrival Trace: JSONL or CSV with a column `timestamp`; it goes round where more are asked for.",
+    help="With --arrival Trace: JSONL or CSV with a column `timestamp`; repeated if more arrivals are needed.",
 )
 @click.option(
     "--requests",
     "-n",
-    type=Number(Load, "requests"),
+    type=SchemaNumber(Load, "requests"),
     metavar="N",
-    help="Conversations a point.  [default: every prompt once]",
+    help="Conversations per point.  [default: every prompt once]",
 )
 @click.option(
     "--duration",
-    type=Number(Load, "duration_seconds"),
+    type=SchemaNumber(Load, "duration_seconds"),
     metavar="SECONDS",
-    help="Instead of --requests: conversations begin for so long, and those that began are ended.",
+    help="Instead of --requests: start conversations for this many seconds, then let them finish.",
 )
 @click.option(
     "--max-tokens",
-    type=Number(Output, "max_tokens"),
+    type=SchemaNumber(Output, "max_tokens"),
     default=256,
     show_default=True,
     metavar="N",
-    help="Most tokens of an answer.",
+    help="Maximum tokens of an answer.",
 )
 @click.option(
-    "--temperature", type=Number(Sampling, "temperature"), default=0.0, show_default=True, help="0 is greedy."
+    "--temperature",
+    type=SchemaNumber(Sampling, "temperature"),
+    default=0.0,
+    show_default=True,
+    help="Sampling temperature; 0 is greedy.",
 )
-@click.option("--top-p", type=Number(Sampling, "top_p"), default=1.0, show_default=True, help="Nucleus sampling.")
+@click.option(
+    "--top-p",
+    type=SchemaNumber(Sampling, "top_p"),
+    default=1.0,
+    show_default=True,
+    help="Nucleus sampling probability.",
+)
 @click.option(
     "--seed",
-    type=Number(Sampling, "seed"),
+    type=SchemaNumber(Sampling, "seed"),
     default=0,
     show_default=True,
-    help="Of the sampling, and of the arrivals.",
+    help="Seed of sampling and of arrivals.",
 )
-@click.option("--ignore-eos", is_flag=True, help="Go on past the natural end, up to --max-tokens.")
-@click.option("--no-stream", is_flag=True, help="Ask for whole answers: latency and tokens, no TTFT and no TPOT.")
+@click.option("--ignore-eos", is_flag=True, help="Generate past the end of the answer, up to --max-tokens.")
+@click.option(
+    "--no-stream", is_flag=True, help="Request whole answers; measures latency and tokens, but no TTFT and no TPOT."
+)
 @click.option(
     "--tokenizer",
     metavar="NAME-or-FOLDER",
-    help="Apply this tokenizer's chat template here, and send token ids.  [default: messages are sent]",
+    help="Apply this tokenizer's chat template in the client, and send token ids.  [default: send messages]",
 )
-@click.option("--extra-body", metavar="JSON", help='Further fields of each request: {"top_k": 20}')
+@click.option("--extra-body", metavar="JSON", help='Additional fields of each request: {"top_k": 20}')
 @click.option(
-    "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Sent with each request, kept nowhere."
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="Header of every request; never stored. Repeatable.",
 )
 @click.option(
     "--warmup",
-    type=Number(Load, "warmup_requests"),
+    type=SchemaNumber(Load, "warmup_requests"),
     default=4,
     show_default=True,
     metavar="N",
-    help="Least requests before the first point; 0: none.",
+    help="Minimum number of warm-up requests before the first point; 0: no warm-up.",
 )
 @click.option(
     "--repeats",
-    type=Number(Load, "repeats"),
+    type=SchemaNumber(Load, "repeats"),
     default=1,
     show_default=True,
     metavar="N",
-    help="How often each load is measured.",
+    help="How often to measure each load. `gate` and intervals between runs need 3 or more.",
 )
 @click.option(
     "--dialect",
     type=click.Choice([str(name) for name in DialectName]),
     default=str(DialectName.OPENAI),
     show_default=True,
-    help="What it speaks: all but openai tell tokens of each chunk, and acceptance.",
+    help="The engine's dialect; all but openai report tokens per chunk and acceptance.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Client processes, two a core at most.  [default: as the load needs, one a core at most]",
+    help="Client processes, at most two per core.  [default: as the load needs, at most one per core]",
 )
-@click.option("--results", default=DEFAULT_RESULTS, show_default=True, metavar="DIR-or-URI", help="Where results go.")
-@click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: from the model's]")
+@RESULTS
+@click.option("--name", metavar="NAME", help="Name of the run in the results.  [default: derived from --model]")
 @NEW
-@click.option("--keep-text", is_flag=True, help="Keep the answers' texts in the records.")
+@KEEP_TEXT
 @slo_options
 @OUTPUT
-def measure(**given: Any) -> int:
-    """Measure an engine that already runs: real prompts, true times, every request's record kept.
+def measure(**options: Any) -> int:
+    """Measure an endpoint that is already running, with real prompts; every request is recorded.
 
     \b
-      specbench simulate --port 8000 &          an engine to try it on: its model is `simulated`, its dialect vllm
+      specbench simulate --port 8000 &          an engine to try it with: model `simulated`, dialect vllm
       specbench measure --endpoint http://127.0.0.1:8000 --model simulated --dialect vllm \\
         --dataset examples/prompts.jsonl --concurrency 1,8
-      specbench measure … --rate 2,4 --duration 60                        in the place of --concurrency: an open loop
+      specbench measure … --rate 2,4 --duration 60                        open loop, instead of --concurrency
       specbench measure … --rate 5 --arrival Gamma --burstiness 0.25      bursts: gaps with a CV of 2
-      specbench measure … --arrival Trace --trace arrivals.csv            as recorded
-      specbench measure … --slo-ttft-ms 500 --slo-tpot-ms 35              and how many requests a second were in time
+      specbench measure … --arrival Trace --trace arrivals.csv            recorded arrival times
+      specbench measure … --slo-ttft-ms 500 --slo-tpot-ms 35              with goodput: requests/s within these limits
 
-    A run that was interrupted goes on; a finished one is measured again, beside the old one.
-    The key of the endpoint is taken from OPENAI_API_KEY. To compare drafters, use `specbench run`: it launches every
-    arm itself, alike but for the drafter, and interleaves it with its baseline. Of two endpoints that run already, one
-    without a drafter and one with it, measure each with --results of its own, then: specbench compare WITHOUT WITH
+    If a run was interrupted, the same command continues it; a finished run is measured again as a new run. The API key
+    is read from OPENAI_API_KEY.
+
+    To compare drafters, use `specbench run`: it launches every arm in the same way, interleaved with its baseline. To
+    compare two running endpoints, measure each with its own --results, then: specbench compare WITHOUT WITH
     """
-    wanted = Asked(**given)
-    _refuse_crowd(wanted.workers, usable_cores())
-    plan = plan_of(wanted)
-    headers = headers_of(wanted.headers)
-    # Only now: pandas and its kin take seconds, and an argument that is wrong should say so at once.
-    from specbench_client.cli.measuring import Wish, measured  # noqa: PLC0415
+    given = MeasureOptions(**options)
+    _check_workers(given.workers, usable_cores())
+    plan = plan_for_endpoint(given)
+    headers = request_headers(given.headers)
+    # Imported late, because pandas takes seconds to import and an invalid argument should be reported at once.
+    from specbench_client.cli.run_execution import RunOptions, run_and_print  # noqa: PLC0415
 
-    wish = Wish(
+    run_options = RunOptions(
         base_dir=Path.cwd(),
-        startup_deadline_s=0.0,  # nothing is started
-        results=wanted.results,
-        output=wanted.output,
-        keep_text=wanted.keep_text,
+        startup_deadline_s=0.0,  # no engine is started
+        results=given.results,
+        output=given.output,
+        keep_text=given.keep_text,
         headers=headers,
-        workers=wanted.workers,
-        new=wanted.new,
-        kept=False,
-        slo=asked_slo(wanted.slo_ttft_ms, wanted.slo_tpot_ms, wanted.slo_e2e_ms),
+        workers=given.workers,
+        new=given.new,
+        reuse_finished=False,
+        slo=slo_from_options(given.slo_ttft_ms, given.slo_tpot_ms, given.slo_e2e_ms),
     )
     try:
-        return measured(plan, wish)
-    except BadInput as error:  # a schedule that cannot be drawn, for one, speaks of the spec's fields
-        raise BadInput(in_flags(str(error)), error.reason) from error
+        return run_and_print(plan, run_options)
+    except BadInput as error:  # may name fields of the spec, for example for an impossible schedule
+        raise BadInput(with_flag_names(str(error)), error.reason) from error
 
 
-def _refuse_crowd(workers: int | None, cores: int) -> None:
-    """More workers than the cores can carry. Raises BadInput."""
-    most = most_workers(cores)
-    if workers is not None and workers > most:
+def _check_workers(workers: int | None, cores: int) -> None:
+    """Raise BadInput for more workers than the cores can run without delays."""
+    limit = max_workers(cores)
+    if workers is not None and workers > limit:
         raise BadInput(
-            f"--workers {workers} is more than the {cores} usable cores of this machine can carry: they would wait for"
-            f" one another, and that would be timed as the engine's; give at most {most}, or leave --workers out"
+            f"--workers {workers} is too many for the {cores} usable cores of this machine: workers would wait for each"
+            f" other, and the wait would count as latency of the engine: give at most {limit}, or leave out --workers"
         )

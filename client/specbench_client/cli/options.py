@@ -1,47 +1,240 @@
-"""Arguments and options that several commands share."""
+"""Arguments, options and parameter types that several commands share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+from pydantic import ValidationError
+
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.model import ApiModel
+from specbench_api.spec.parsing import problems_in, read_yaml
+from specbench_api.spec.slo import Slo
+from specbench_client.analysis.what_if.cost_models import PUBLISHED_COSTS
+from specbench_client.documents.cost_model import CostModel
+from specbench_client.errors import BadInput
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+# Parameter types.
 
 
 class FiniteNumber(click.types.FloatParamType):
-    """A number. `nan` makes every comparison false: it is refused, as `inf` is."""
+    """A finite number. NaN is rejected because every comparison with it is false."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As click's own, of finite numbers alone."""
+        """Convert as click does, then reject NaN and infinity."""
         number = float(super().convert(value, param, ctx))
-        return number if math.isfinite(number) else self.fail(f"{value} is no number.", param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is not a finite number.", param, ctx)
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds, of which one at least is given: without any, the help text would tell `x<=None`."""
+    """A finite number within bounds. Give at least one bound, or click's help text shows `x<=None`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """As its base, of finite numbers alone."""
+        """Convert as `FloatRange` does, after rejecting NaN and infinity."""
         return float(super().convert(FiniteNumber().convert(value, param, ctx), param, ctx))
 
 
+class SchemaNumber(click.ParamType[float]):
+    """A number with the bounds and the kind (whole or not) that a schema field has."""
+
+    def __init__(self, model: type[ApiModel], field: str) -> None:
+        bounds = next(_numeric_schemas(model.model_json_schema(by_alias=False)["properties"][field]))
+        self._whole = bounds["type"] == "integer"
+        self._above: float | None = bounds.get("exclusiveMinimum")
+        self._low: float = bounds["minimum"] if self._above is None else self._above
+        self._high: float = bounds["maximum"]
+        self.name = "integer" if self._whole else "float"
+
+    @property
+    def expected(self) -> str:
+        """The accepted values, for messages: `a whole number from 1 to 4096`."""
+        kind = "a whole number" if self._whole else "a number"
+        least = f"from {self._low} to" if self._above is None else f"above {self._low} and up to"
+        return f"{kind} {least} {self._high}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert the text; the error states the accepted values."""
+        try:
+            number: float = int(value) if self._whole else float(value)
+        except ValueError:
+            number = math.nan
+        if not self._low <= number <= self._high or number == self._above:  # false for NaN, so NaN is rejected here
+            self.fail(f"{str(value)!r}: give {self.expected}", param, ctx)
+        return number
+
+
+class SchemaNumbers(click.ParamType[tuple[float, ...]]):
+    """Comma-separated numbers, such as `1,8,32`, each with the bounds of a schema field."""
+
+    name = "N[,N…]"
+
+    def __init__(self, each: SchemaNumber) -> None:
+        self._each = each
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, ...]:
+        """Convert each number."""
+        return tuple(self._each.convert(word.strip(), param, ctx) for word in value.split(","))
+
+
+def _numeric_schemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every part of a JSON schema that describes a number."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("integer", "number"):
+            yield schema
+        for part in schema.values():
+            yield from _numeric_schemas(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _numeric_schemas(part)
+
+
+POSITIVE_INTEGER_MAX = 4096
+
+
+class PositiveIntegers(click.ParamType[tuple[int, ...]]):
+    """Comma-separated whole numbers from 1, such as `1,8,32`; sorted, without duplicates."""
+
+    name = "N[,N…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Convert the numbers; the error states the accepted values."""
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isascii() and word.isdigit() and 1 <= int(word) <= POSITIVE_INTEGER_MAX for word in words):
+            self.fail(f"{value!r}: give whole numbers from 1 to {POSITIVE_INTEGER_MAX}, such as 1,8,32", param, ctx)
+        return tuple(sorted({int(word) for word in words}))
+
+
+POSITIVE = FiniteRange(min=0, min_open=True)
+
+
+# Options of most commands.
+
 FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-"""`-` is stdin; relative paths then begin in the working directory."""
+"""`-` is stdin; relative paths in the spec are then relative to the working directory."""
 SET = click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Override a field: --set spec.load.repeats=1. Repeatable.",
+    help="Override a field of the file: --set spec.load.repeats=1. Repeatable.",
 )
-OUTPUT = click.option(
-    "--output",
-    "-o",
-    "output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    help="json: one document on stdout.",
+NEW = click.option("--new", is_flag=True, help="Measure again, as a new run; the earlier run is kept.")
+KEEP_TEXT = click.option("--keep-text", is_flag=True, help="Store the text of every answer in the records.")
+RESULTS = click.option(
+    "--results",
+    default="specbench-results",
+    show_default=True,
+    metavar="DIR-or-URI",
+    help="Where to store results: a folder, or s3://BUCKET/PREFIX.",
 )
-NEW = click.option("--new", is_flag=True, help="Measure again: a new run beside the one that is there.")
-DEFAULT_RESULTS = "specbench-results"
+LATEST = click.option("--latest", is_flag=True, help="Use the newest run if the location contains several.")
+ONLY_WORKLOAD = click.option("--workload", metavar="NAME", help="Use only this workload.  [default: all]")
+
+
+def output_option(*formats: str, help_text: str = "Output format.") -> Callable[[Command], Command]:
+    """Return the option --output (-o) with these formats; the first one is the default."""
+    return click.option(
+        "--output",
+        "-o",
+        "output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help=help_text,
+    )
+
+
+OUTPUT = output_option("text", "json", help_text="Output format; json prints one document on stdout.")
+OUTPUT_MARKDOWN = output_option("text", "json", "markdown")
+
+
+# Service-level objectives: the latency limits that goodput is judged by.
+
+_SLO_LIMITS = {
+    "ttft_ms": "Longest acceptable time to first token, in milliseconds.",
+    "tpot_ms": "Longest acceptable time per output token after the first, in milliseconds.",
+    "e2e_ms": "Longest acceptable time to the last token, in milliseconds.",
+}
+
+
+def slo_options(command: Command) -> Command:
+    """Add --slo-ttft-ms, --slo-tpot-ms and --slo-e2e-ms to a command, as `slo_ttft_ms` and so on."""
+    for name, text in reversed(_SLO_LIMITS.items()):
+        flag = f"--slo-{name.replace('_', '-')}"
+        command = click.option(flag, f"slo_{name}", type=SchemaNumber(Slo, name), metavar="MS", help=text)(command)
+    return command
+
+
+def slo_from_options(ttft_ms: float | None, tpot_ms: float | None, e2e_ms: float | None) -> Slo | None:
+    """Return the limits that were given, or None if there are none."""
+    given = {"ttft_ms": ttft_ms, "tpot_ms": tpot_ms, "e2e_ms": e2e_ms}
+    limits = {name: limit for name, limit in given.items() if limit is not None}
+    return Slo.model_validate(limits) if limits else None
+
+
+def override_slo(stored: Slo | None, given: Slo | None) -> Slo | None:
+    """Return the stored limits, replaced where the command line gives others."""
+    if stored is None or given is None:
+        return given or stored
+    return stored.model_copy(update=given.targets)
+
+
+# Options of the what-if commands: which answers to replay, and what a step costs.
+
+STEP_COST = click.option(
+    "--step-cost",
+    metavar="FILE-or-NAME",
+    help=f"Cost model of a step: a YAML file, or {' or '.join(PUBLISHED_COSTS)}. Needed for speed-ups.",
+)
+BATCH = click.option(
+    "--batch",
+    type=PositiveIntegers(),
+    default="1,8,32",
+    show_default=True,
+    help="Batch sizes (concurrent requests) to compute speed-ups for.",
+)
+TOKENIZER = click.option(
+    "--tokenizer",
+    metavar="PATH-or-NAME",
+    help="Tokenizer that turns texts into token ids: the target's tokenizer.json, its folder, or o200k_base (an"
+    " estimate).",
+)
+PROMPTS = click.option(
+    "--prompts",
+    type=click.Path(exists=True, dir_okay=False),
+    help="For a run: its prompts file, if it has moved since.",
+)
+WORKLOAD = click.option("--workload", metavar="NAME", help="For a run: which workload.  [default: the first]")
+LOAD = click.option(
+    "--load", metavar="LEVEL", help="For a run: which load, as shown in tables: 8, or 2.5/s.  [default: the lowest]"
+)
+
+
+def load_cost_model(file_or_name: str | None) -> CostModel | None:
+    """Return the cost model that --step-cost names; None without the option. Raises BadInput, InvalidSpec."""
+    if file_or_name is None or file_or_name in PUBLISHED_COSTS:
+        return PUBLISHED_COSTS[file_or_name] if file_or_name else None
+    try:
+        text = Path(file_or_name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        known = ", ".join(PUBLISHED_COSTS)
+        raise BadInput(f"--step-cost {file_or_name}: {why}: give a file, or one of {known}") from error
+    try:
+        return CostModel.model_validate(read_yaml(text, file_or_name))
+    except ValidationError as error:
+        raise InvalidSpec(prefixed(problems_in(error, CostModel), file_or_name)) from error
+
+
+def prefixed(problems: Sequence[Problem], name: str) -> list[Problem]:
+    """Return the problems with the name of the file in front of their paths."""
+    return [Problem(f"{name}: {each.path}", each.message, each.remedy) for each in problems]

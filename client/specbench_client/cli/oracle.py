@@ -1,4 +1,4 @@
-"""`specbench oracle`: how far drafting could go, and how far the best fixed draft length gets."""
+"""`specbench analyze oracle`: how much perfect draft lengths would gain, and the best fixed draft length."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ from pathlib import Path
 
 import click
 
-from specbench_client.cli.plots import PLOT, write_plot
-from specbench_client.cli.replay import LATEST, LOAD, PROMPTS, TOKENIZER, WORKLOAD
-from specbench_client.cli.runs import stored_run
-from specbench_client.cli.sheets import FORMAT, print_sheets
-from specbench_client.cli.step_costs import BATCH, STEP_COST, Counts, cost_model
+from specbench_client.cli.options import (
+    BATCH,
+    LATEST,
+    LOAD,
+    OUTPUT_MARKDOWN,
+    PROMPTS,
+    STEP_COST,
+    TOKENIZER,
+    WORKLOAD,
+    PositiveIntegers,
+    load_cost_model,
+)
+from specbench_client.cli.output import PLOT, print_tables, write_plot
+from specbench_client.cli.stored_runs import run_at
 from specbench_client.errors import BadInput
 
 
@@ -19,27 +28,34 @@ from specbench_client.errors import BadInput
 @click.option(
     "--arm",
     metavar="NAME",
-    help="Whose drafts.  [default: of a run the one with the longest drafts of those that tell their steps]",
+    help="The drafter to analyze.  [default: for a run, the longest drafts with accepted drafts per step]",
 )
-@click.option("--with", "second", metavar="NAME", help="Combine with this drafter; `replay`: with n-gram, replayed.")
+@click.option(
+    "--with",
+    "second",
+    metavar="NAME",
+    help="Combine with this second drafter; `replay` is n-gram drafting, replayed on the texts.",
+)
 @STEP_COST
 @BATCH
 @click.option(
     "--drafts",
     "-k",
-    type=Counts(),
+    type=PositiveIntegers(),
     default="1,2,3,5,7,10",
     show_default=True,
-    help="Fixed draft lengths beside it.",
+    help="Fixed draft lengths, in tokens, to compare with.",
 )
-@click.option("--as-published", is_flag=True, help="By the rules of the published simulator, with its faults.")
+@click.option(
+    "--as-published", is_flag=True, help="Follow the published simulator exactly, including its known errors."
+)
 @TOKENIZER
 @PROMPTS
 @WORKLOAD
 @LOAD
 @LATEST
 @PLOT
-@FORMAT
+@OUTPUT_MARKDOWN
 def oracle(
     where: str,
     *,
@@ -57,45 +73,44 @@ def oracle(
     plot: Path | None,
     output: str,
 ) -> None:
-    """Bound what draft lengths could gain: an oracle drafts at each step exactly what will be accepted.
-
-    RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine tells the accepted
-    drafts of each step; FILE an engine's trace (JSONL): `prompt_token_ids`, and `acc_NAME: {"acc_len": […]}`, the
-    tokens that a step emits at each output position.
+    """Compute the upper bound of adaptive draft lengths: an oracle drafts at each step exactly the accepted tokens.
 
     \b
-      specbench oracle specbench-results --latest                      tokens a step: oracle, fixed lengths, other k
-      specbench oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
-      specbench oracle specbench-results --latest --with draft-q4      whichever of two arms has more accepted
-      specbench oracle trace.jsonl --arm eagle --with replay           combined with n-gram, replayed on the texts
-      specbench oracle trace.jsonl --arm eagle --with ngram --plot difference.html     where which accepts more
+      specbench analyze oracle specbench-results --latest              tokens per step: oracle and fixed lengths
+      specbench analyze oracle trace.jsonl --step-cost published-h100 --batch 1,8,32
+      specbench analyze oracle specbench-results --latest --with draft-q4      the better of two arms at each step
+      specbench analyze oracle trace.jsonl --arm eagle --with replay       combined with n-gram, replayed on the texts
+      specbench analyze oracle trace.jsonl --arm eagle --with ngram --plot difference.html     which accepts more, where
 
-    What it bounds, by which formulas, and what it does not say: docs/oracle.md.
+    RUN is a stored run with an arm of long drafts (numSpeculativeTokens 10 or 20) whose engine reports the accepted
+    drafts of each step. FILE is an engine's trace (JSONL) with `prompt_token_ids` and `acc_NAME: {"acc_len": […]}`, the
+    tokens that a step emits at each output position.
+
+    Formulas and limits: docs/research/oracle.md.
     """
-    from specbench_client.analysis.oracle.course import OURS, PUBLISHED  # noqa: PLC0415  statistics: seconds of imports
-    from specbench_client.analysis.oracle.policies import Pricing  # noqa: PLC0415
-    from specbench_client.analysis.oracle.report import oracle_report  # noqa: PLC0415
-    from specbench_client.dataset.length.ruler import load_encoder  # noqa: PLC0415
-    from specbench_client.dataset.logs.subject import trace_subject  # noqa: PLC0415
-    from specbench_client.dataset.logs.traces import read_traces  # noqa: PLC0415
-    from specbench_client.drive.answered import Chosen, read_answered  # noqa: PLC0415
-    from specbench_client.drive.logged import Texts  # noqa: PLC0415
-    from specbench_client.drive.reached import Asked, run_subject  # noqa: PLC0415
-    from specbench_client.report.oracle import oracle_lines, oracle_sheets  # noqa: PLC0415
+    from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
+    from specbench_client.analysis.what_if.policies import OUR_RULES, PUBLISHED_RULES  # noqa: PLC0415
+    from specbench_client.analysis.what_if.pricing import Pricing  # noqa: PLC0415
+    from specbench_client.dataset.engine_traces import read_traces, trace_subject  # noqa: PLC0415
+    from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
+    from specbench_client.report.text.oracle import oracle_lines, oracle_tables  # noqa: PLC0415
+    from specbench_client.stored_runs.ngram_inputs import TextEncoding  # noqa: PLC0415
+    from specbench_client.stored_runs.oracle_inputs import OracleRequest, read_oracle_subject  # noqa: PLC0415
+    from specbench_client.stored_runs.records import CellSelection, open_stored_run  # noqa: PLC0415
 
-    cost = cost_model(step_cost)
+    cost = load_cost_model(step_cost)
     if Path(where).is_file():
         subject = trace_subject(read_traces(Path(where)), arm, second, cost)
     else:
-        run = read_answered(stored_run(where, latest=latest), Chosen(workload, load))
-        texts = Texts(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
-        subject = run_subject(run, Asked(arm, second, texts), cost)
+        run = open_stored_run(run_at(where, latest=latest), CellSelection(workload, load))
+        texts = TextEncoding(load_encoder(tokenizer) if tokenizer else None, Path(prompts) if prompts else None)
+        subject = read_oracle_subject(run, OracleRequest(arm, second, texts), cost)
     for each in (subject.main, *([subject.second] if subject.second else [])):
         if not each.single.answers.count:
-            raise BadInput(f"{where}: no answer of {each.name} has a step: they need two tokens or more each")
-    report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED if as_published else OURS))
+            raise BadInput(f"{where}: no answer of {each.name} has a step: an answer needs at least two tokens")
+    report = oracle_report(subject, drafts, Pricing(batch, cost, PUBLISHED_RULES if as_published else OUR_RULES))
     if plot:
-        from specbench_client.report.plots.oracle_picture import oracle_picture  # noqa: PLC0415  as is matplotlib
+        from specbench_client.report.plots.oracle import oracle_plots  # noqa: PLC0415  matplotlib takes seconds to import
 
-        write_plot(plot, oracle_picture(report, subject), "add --step-cost and --batch, or --with a second drafter")
-    print_sheets(report, oracle_sheets(report), oracle_lines(report), output)
+        write_plot(plot, oracle_plots(report, subject), "add --step-cost and --batch, or --with a second drafter")
+    print_tables(report, oracle_tables(report), oracle_lines(report), output)

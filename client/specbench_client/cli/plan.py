@@ -1,131 +1,278 @@
-"""`specbench plan`: what would be launched and measured, before it is paid for."""
+"""`specbench plan`: what a run or a campaign would launch and measure, and what it would cost."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from specbench_api.campaign.estimate import SECONDS_AN_HOUR, Cost, cost_of_run
-from specbench_api.launch.launch import CONFIG_FOLDER, Launch
-from specbench_api.launch.table import LAUNCHERS
-from specbench_api.outcome.coverage import Coverage
-from specbench_api.plan.estimate import Estimate, estimate
-from specbench_api.plan.expand import expand, launch_order
+from specbench_api.campaign.cost import SECONDS_AN_HOUR, CampaignCost, cost_of_run, over_budget, total
+from specbench_api.campaign.expansion import PlannedRun, expand_campaign
+from specbench_api.campaign.matrix import cell_text, name_of
+from specbench_api.launch.launcher import CONFIG_FOLDER, LaunchSpec
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.plan.canonical import canonical_json
+from specbench_api.plan.estimate import PlanEstimate, estimate
+from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
-from specbench_client.cli.forewarn import at_hand, missing_here, template_here, warn
+from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET
-from specbench_client.cli.plan_campaign import show_plan
-from specbench_client.cli.reading import read_file
+from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.streams import echo_json
+from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
+from specbench_client.drive.context_length import slots_too_small
 from specbench_client.errors import BadInput
-from specbench_client.local.place import find_run, open_results
-from specbench_client.local.process import planned_command
-from specbench_client.local.room import cramped
-from specbench_client.workload.chat_template.prompts import render_prompts
-from specbench_client.workload.lengths import measure_lengths
+from specbench_client.local.engine_process import planned_command
+from specbench_client.local.local_runs import find_local_run, open_results
+from specbench_client.store.store import Store
+from specbench_client.workload.chat_template.template import render_prompts
+from specbench_client.workload.prompt_lengths import measure_lengths
 from specbench_client.workload.prompts import Prompts, load_prompts
+
+# Campaigns.
+
+
+@dataclass(frozen=True)
+class CostedRun:
+    """A run of a campaign, the hashes of its measured points, and the cost of the others."""
+
+    run: PlannedRun
+    measured: frozenset[str]
+    cost: CampaignCost
+
+
+def print_campaign_plan(campaign: SpecBenchCampaign, base_dir: Path, results: Store | None, output: str) -> None:
+    """Print the runs of a campaign, their measured points in `results`, and the estimated cost.
+
+    Raises InvalidSpec; BadInput for prompts that cannot be read.
+    """
+    planned = expand_campaign(campaign)
+    turns = _TurnCounts(base_dir)
+    costed = [_costed(run, campaign.spec.budget, results, turns) for run in planned.runs]
+    cost, budget = total(each.cost for each in costed), campaign.spec.budget
+    warnings, missing = campaign_warnings(planned, base_dir)
+    over = over_budget(cost, budget)
+    if over is not None:
+        warnings.append(
+            f"over budget by {over:.1f} GPU-hours: {cost.gpu_hours:.1f} needed, budget.gpuHours is {budget.gpu_hours:g}"
+        )
+    if output == "json":
+        echo_json(json.dumps(_campaign_document(campaign, costed, cost, [*warnings, *missing]), indent=2))
+    else:
+        click.echo(_campaign_text(campaign, costed, cost))
+    print_warnings(warnings, missing)
+
+
+@dataclass
+class _TurnCounts:
+    """The number of turns of each prompt, for files on this machine; each file is read once."""
+
+    base_dir: Path
+    _cache: dict[str, Sequence[int]] = field(default_factory=dict)
+
+    def of(self, plan: Plan) -> dict[str, Sequence[int]]:
+        """Return the turns of each prompt by the workload's name."""
+        local = [workload for workload in plan.workloads if is_local(workload.dataset, self.base_dir)]
+        return {workload.name: self._read(workload) for workload in local}
+
+    def _read(self, workload: Workload) -> Sequence[int]:
+        by_client = workload.client_template is not None
+        key = canonical_json({"dataset": workload.dataset.to_dict(), "byClient": by_client})
+        if key not in self._cache:
+            prompts = load_prompts(workload.dataset, self.base_dir, with_tools=by_client)
+            self._cache[key] = [len(row.turns) for row in prompts.rows]
+        return self._cache[key]
+
+
+def _costed(run: PlannedRun, budget: Budget, results: Store | None, turns: _TurnCounts) -> CostedRun:
+    measured = find_local_run(results, run.plan).measured if results is not None else set()
+    return CostedRun(run, frozenset(measured), cost_of_run(run.plan, budget, measured, turns.of(run.plan)))
+
+
+def _campaign_document(
+    campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost, warnings: Sequence[str]
+) -> dict[str, Any]:
+    return {
+        "name": campaign.metadata.name,
+        "kind": campaign.kind,
+        "runs": [
+            {
+                "name": each.run.name,
+                "cell": dict(each.run.cell),
+                "resource": each.run.resource,
+                "launches": [
+                    {"index": group.index, "arm": group.arm, "points": [point.hash for point in group.points]}
+                    for group in each.run.plan.groups
+                ],
+                "commands": _commands(each.run.plan),
+                "measured": sorted(each.measured),
+                "estimate": _estimate_document(each.cost),
+            }
+            for each in costed
+        ],
+        "estimate": {
+            **_estimate_document(cost),
+            "assumed": {
+                "launchSeconds": campaign.spec.budget.launch_seconds,
+                "pointSeconds": campaign.spec.budget.point_seconds,
+            },
+            "budgetGpuHours": campaign.spec.budget.gpu_hours,
+            "overBudgetByGpuHours": over_budget(cost, campaign.spec.budget),
+        },
+        "warnings": list(warnings),
+    }
+
+
+def _commands(plan: Plan) -> dict[str, list[str]]:
+    """Return the command line of each arm's engine, as `specbench run` would start it here."""
+    launcher = LAUNCHERS[plan.engine.kind]
+    return {arm.name: planned_command(launcher.launch(launch_order(plan, arm))) for arm in plan.arms}
+
+
+def _estimate_document(cost: CampaignCost) -> dict[str, float]:
+    return {
+        "launches": cost.launches,
+        "points": cost.points,
+        "pointsAssumed": cost.points_assumed,
+        "engineHours": cost.engine_seconds / SECONDS_AN_HOUR,
+        "gpuHours": cost.gpu_hours,
+    }
+
+
+def _campaign_text(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost) -> str:
+    axes = " × ".join(f"{name_of(axis)} ({len(axis.values)})" for axis in campaign.spec.axes) or "no axes"
+    lines = [f"{campaign.metadata.name}: {axes}", "", "Runs, in order, each with its launches (arm, points)"]
+    for each in costed:
+        measured = f"  {len(each.measured)} measured" if each.measured else ""
+        hours = f"  {each.cost.gpu_hours:.2f} GPU-hours" if each.run.plan.placement.engine_devices else ""
+        lines.append(f"  {each.run.name}  {cell_text(each.run.cell)}{measured}{hours}")
+        groups = each.run.plan.groups
+        lines.append(f"    {'  '.join(f'{group.arm}:{len(group.points)}' for group in groups)}")
+    return "\n".join([*lines, "", *_campaign_totals(campaign, costed, cost)])
+
+
+def _campaign_totals(campaign: SpecBenchCampaign, costed: Sequence[CostedRun], cost: CampaignCost) -> list[str]:
+    budget = campaign.spec.budget
+    points = sum(len(each.run.plan.points) for each in costed)
+    launches = sum(len(each.run.plan.groups) for each in costed)
+    measured = sum(len(each.measured) for each in costed)
+    known = cost.points - cost.points_assumed
+    own = f", {known} points with the duration of their own load" if known else ""
+    limit = f", of a budget of {budget.gpu_hours:g}" if budget.gpu_hours is not None else ""
+    hours = cost.engine_seconds / SECONDS_AN_HOUR
+    return [
+        f"{len(costed)} runs, {launches} launches, {points} points ({measured} measured already)",
+        f"remaining: {hours:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours{limit}",
+        f"  assumed: {budget.launch_seconds} s (budget.launchSeconds) for each of {cost.launches} launches,",
+        f"  {budget.point_seconds} s (budget.pointSeconds) for each of {cost.points_assumed} points{own};",
+        "  GPU-hours: engine hours times the GPUs of each engine (placement.gpus or claimedGpus, on all nodes)",
+    ]
 
 
 @click.command()
 @FILE
 @SET
 @OUTPUT
-@click.option("--results", metavar="DIR-or-URI", help="Mark what is measured there already.")
+@click.option("--results", metavar="DIR-or-URI", help="Mark the points that are already measured in these results.")
 def plan(file: Path, settings: tuple[str, ...], output: str, results: str | None) -> None:
-    """Print what FILE would launch and measure, and the GPU-hours that it would take; nothing is started.
-
-    Of a campaign: its runs by the names that they will have, and the GPU-hours that are to be expected.
+    """Show what FILE would launch and measure, and the GPU-hours it would take; nothing is started.
 
     \b
       specbench plan examples/local-llama-cpp.yaml
       specbench plan run.yaml --set spec.load.repeats=1 --output json
       specbench plan examples/seeds/temperature.yaml --results s3://bench-results/seeds
+
+    Shows the engine command line of each arm, the launches in order, and the points of each launch. For a campaign: its
+    runs by name, and the expected GPU-hours.
     """
-    read, base_dir = read_file(file, settings), file.resolve().parent
+    resource, base_dir = read_spec_file(file, settings), file.resolve().parent
     store = open_results(results) if results is not None else None
-    if isinstance(read, SpecBenchCampaign):
-        show_plan(read, base_dir, store, output)
+    if isinstance(resource, SpecBenchCampaign):
+        print_campaign_plan(resource, base_dir, store, output)
         return
-    wanted = expand(read)
-    measured = find_run(store, wanted).measured if store is not None else set()
-    spoiling, missing = cramped(wanted), missing_here(wanted, base_dir)
-    prompts = _prompts(wanted, base_dir)
+    expanded = expand(resource)
+    measured = find_local_run(store, expanded).measured if store is not None else set()
+    warnings, missing = slots_too_small(expanded), missing_files(expanded, base_dir)
+    prompts = _prompts(expanded, base_dir)
     turns = {name: [len(row.turns) for row in rows.rows] for name, rows in prompts.items()}
-    size = estimate(wanted, turns)
-    cost = cost_of_run(wanted, Budget(), measured, turns) if wanted.placement.engine_devices else None
-    described = {name: _described(rows) | _rendered(wanted, name, rows, base_dir) for name, rows in prompts.items()}
+    size = estimate(expanded, turns)
+    cost = cost_of_run(expanded, Budget(), measured, turns) if expanded.placement.engine_devices else None
+    described = {name: _described(rows) | _rendered(expanded, name, rows, base_dir) for name, rows in prompts.items()}
     if output == "json":
-        told = {"prompts": described, "warnings": [*spoiling, *missing]}
-        click.echo(json.dumps(_document(wanted, measured, size, cost) | told, indent=2))
+        extra = {"prompts": described, "warnings": [*warnings, *missing]}
+        echo_json(json.dumps(_document(expanded, measured, size, cost) | extra, indent=2))
     else:
-        click.echo(_text(wanted, measured, size, cost))
-        for name, known in described.items():
-            click.echo(f"{name}: " + "; ".join(f"{what}: {value}" for what, value in known.items()))
-    warn(spoiling, missing)
+        click.echo(_text(expanded, measured, size, cost))
+        for name, facts in described.items():
+            click.echo(f"{name}: " + "; ".join(f"{label}: {value}" for label, value in facts.items()))
+    print_warnings(warnings, missing)
 
 
-def _prompts(wanted: Plan, base_dir: Path) -> dict[str, Prompts]:
-    """The prompts of the workloads whose files lie on this machine."""
+def _prompts(plan: Plan, base_dir: Path) -> dict[str, Prompts]:
+    """Return the prompts of the workloads whose files are on this machine."""
     return {
         workload.name: load_prompts(workload.dataset, base_dir, with_tools=workload.client_template is not None)
-        for workload in wanted.workloads
-        if at_hand(workload.dataset, base_dir)
+        for workload in plan.workloads
+        if is_local(workload.dataset, base_dir)
     }
 
 
 def _described(prompts: Prompts) -> dict[str, object]:
-    """How many, of how many categories, and how long on the field's common ruler."""
-    told: dict[str, object] = {"prompts": len(prompts.rows), "requests": prompts.turns}
-    told["categories"] = len({prompt.category for prompt in prompts.rows})
-    told |= _covered(prompts.coverage) if prompts.coverage else {}
+    """Return counts of prompts, requests and categories, and lengths in tokens of o200k_base."""
+    facts: dict[str, object] = {"prompts": len(prompts.rows), "requests": prompts.turns}
+    facts["categories"] = len({prompt.category for prompt in prompts.rows})
+    facts |= _coverage(prompts.coverage) if prompts.coverage else {}
     lengths = measure_lengths(prompts.rows)
     if lengths.tokens is None:
-        return told | {"lengths": f"not counted: {lengths.reason}"}
+        return facts | {"lengths": f"not counted: {lengths.reason}"}
     tokens = sorted(lengths.tokens.values())
-    return told | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
+    return facts | {"tokens in the median prompt (o200k_base)": tokens[len(tokens) // 2], "in the longest": tokens[-1]}
 
 
-def _rendered(wanted: Plan, name: str, prompts: Prompts, base_dir: Path) -> dict[str, object]:
-    """What the client makes of them by the chat template, where that is at hand; why it cannot is a warning already."""
+def _rendered(plan: Plan, name: str, prompts: Prompts, base_dir: Path) -> dict[str, object]:
+    """Return the lengths after the client's chat template, if it is on this machine; problems are warnings already."""
     try:
-        template = template_here(wanted, wanted.workload(name), base_dir)
+        template = local_template(plan, plan.workload(name), base_dir)
         tokens = sorted(render_prompts(prompts.rows, template).tokens.values()) if template else []
     except BadInput:
         return {}
     if template is None:
         return {}
-    told: dict[str, object] = {"chat template applied by the client": template.template_sha256[:12]}
-    return told | {"token ids of the median prompt": tokens[len(tokens) // 2], "of the longest": tokens[-1]}
+    facts: dict[str, object] = {"chat template applied by the client": template.template_sha256[:12]}
+    return facts | {"token ids of the median prompt": tokens[len(tokens) // 2], "of the longest": tokens[-1]}
 
 
-def _covered(coverage: Coverage) -> dict[str, object]:
-    """What is not among them, and what a request log says of its own requests; nothing where there is nothing."""
+def _coverage(coverage: PromptCoverage) -> dict[str, object]:
+    """Return which rows were left out, and what a request log records about its requests, as far as there is any."""
     recorded = coverage.recorded
-    told = {
-        "left out": "; ".join(f"{count} x {reason}" for reason, count in coverage.left_out.items()),
+    facts = {
+        "left out": "; ".join(f"{count} x {reason}" for reason, count in coverage.unusable.items()),
         "excluded": "; ".join(f"{count} x {reason}" for reason, count in coverage.excluded.items()),
-        "temperatures of the log": ", ".join(f"{value} ({n})" for value, n in recorded.temperatures.items())
+        "temperatures in the log": ", ".join(f"{value} ({n})" for value, n in recorded.temperatures.items())
         if recorded
         else "",
-        "limit of its median request": f"{recorded.max_tokens_median:.0f}"
+        "max_tokens of its median request": f"{recorded.max_tokens_median:.0f}"
         if recorded and recorded.max_tokens_median
         else "",
     }
-    return {what: value for what, value in told.items() if value}
+    return {label: value for label, value in facts.items() if value}
 
 
-def _launches(wanted: Plan) -> dict[str, Launch]:
-    return {arm.name: LAUNCHERS[wanted.engine.kind].launch(launch_order(wanted, arm)) for arm in wanted.arms}
+def _launches(plan: Plan) -> dict[str, LaunchSpec]:
+    return {arm.name: LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms}
 
 
-def _document(wanted: Plan, measured: set[str], size: Estimate, cost: Cost | None) -> dict[str, Any]:
-    launches = _launches(wanted)
+def _document(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost | None) -> dict[str, Any]:
+    launches = _launches(plan)
     return {
-        **wanted.to_dict(),
+        **plan.to_dict(),
         "commands": {arm: planned_command(launch) for arm, launch in launches.items()},
         "configs": {arm: dict(launch.configs) for arm, launch in launches.items() if launch.configs},
         "measured": sorted(measured),
@@ -145,13 +292,13 @@ def _config_lines(name: str, text: str) -> list[str]:
     return [f"{'':<18} {CONFIG_FOLDER}/{name}:", *(f"{'':<20} {line}" for line in text.splitlines())]
 
 
-def _text(wanted: Plan, measured: set[str], size: Estimate, cost: Cost | None) -> str:
-    lines = [f"{wanted.name}: {wanted.target.name} on {wanted.engine.kind}", "", "Arms"]
-    for arm, launch in _launches(wanted).items():
+def _text(plan: Plan, measured: set[str], size: PlanEstimate, cost: CampaignCost | None) -> str:
+    lines = [f"{plan.name}: {plan.target.name} on {plan.engine.kind}", "", "Arms"]
+    for arm, launch in _launches(plan).items():
         lines.append(f"  {arm:<16} {shlex.join(planned_command(launch))}")
         lines += [line for name, text in launch.configs.items() for line in _config_lines(name, text)]
     lines += ["", "Launches, in order, each with its points (workload, load, repeat)"]
-    for group in wanted.groups:
+    for group in plan.groups:
         lines.append(f"  {group.index:>3}  {group.arm}")
         lines += [
             f"         {point.hash[:12]}  {point.workload}  at {point.level.label}  repeat {point.repeat}"
@@ -168,12 +315,12 @@ def _text(wanted: Plan, measured: set[str], size: Estimate, cost: Cost | None) -
     return "\n".join([*lines, *(_hours(cost) if cost else [])])
 
 
-def _hours(cost: Cost) -> list[str]:
-    """What GPUs are held for, of what is still to do, by the seconds that a campaign assumes."""
+def _hours(cost: CampaignCost) -> list[str]:
+    """Return the cost of the remaining points, with a campaign's default durations."""
     assumed = Budget()
     return [
-        f"still to do: {cost.engine_seconds / SECONDS_AN_HOUR:.1f} hours of engines, {cost.gpu_hours:.1f} GPU-hours",
+        f"remaining: {cost.engine_seconds / SECONDS_AN_HOUR:.1f} engine hours, {cost.gpu_hours:.1f} GPU-hours",
         f"  assumed: {assumed.launch_seconds} s for each of {cost.launches} launches (model load, first completion),",
-        f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load tells no time;",
-        "  other seconds: as a SpecBenchCampaign without axes, by budget.launchSeconds and pointSeconds",
+        f"  {assumed.point_seconds} s for each of {cost.points_assumed} points whose load has no duration;",
+        "  to assume others, use a SpecBenchCampaign with budget.launchSeconds and budget.pointSeconds",
     ]

@@ -1,45 +1,52 @@
-"""`specbench report`: the answer again, from what lies in a folder or in S3."""
+"""`specbench report`: show a stored run in any format, or analyze its records again."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TypeVar
 
 import click
 from pydantic import ValidationError
 
-from specbench_api.outcome.layout import PLAN, SUMMARY
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.layout import REPORT, SUMMARY
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.slo import Slo
-from specbench_client.cli.files import deliver
-from specbench_client.cli.runs import run_store
-from specbench_client.cli.show import show
-from specbench_client.cli.slo import asked_slo, overridden, slo_options
-from specbench_client.errors import BadInput, NotDurable
-from specbench_client.local.place import open_results
+from specbench_client.cli.options import LATEST, override_slo, slo_from_options, slo_options
+from specbench_client.cli.output import result_console, write_output_file
+from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.streams import echo_json
+from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import open_results
 from specbench_client.metrics.energy import JOULES
-from specbench_client.report.tables import csv, markdown
-from specbench_client.store.store import Refusal, Store
+from specbench_client.report.text.applicability import applicability_line
+from specbench_client.report.text.cells import cells_table, csv, markdown
+from specbench_client.report.text.curves import crossover_lines
+from specbench_client.report.text.findings import FindingGroup, group_findings, next_step
+from specbench_client.store.store import Store
+from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document
+from specbench_client.trust.checks import simulated
 
-Kept = TypeVar("Kept", Plan, RunSummary)
 FORMATS = ["text", "json", "markdown", "csv", "html", "png", "parquet"]
 BINARY = ("png", "parquet")
+NOTES = 3
+"""Notes that the terminal shows without --all."""
 POINTS_STAND = (
-    "analysed again: figures, comparisons, the checks of cells and of the run. Findings and figures of single points"
-    " stand as their client left them (points/HASH/summary.json): what it saw of itself is in no record"
+    "analyzed again: figures, comparisons, and the checks of cells and of the run. Figures and findings of single"
+    " points are unchanged (points/HASH/summary.json), because the records do not contain what the client observed"
+    " of itself"
 )
 
 
-class Format(click.Choice[str]):
-    """One of the formats. A file's name is refused with the option that takes one."""
+class ReportFormat(click.Choice[str]):
+    """One of the formats. For a file name, the error names the option that takes a file."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The format, as `Choice` has it."""
+        """Return the format."""
         kind = Path(value).suffix.removeprefix(".")
         if kind in self.choices and value not in self.choices:
-            self.fail(f"{value!r} is the name of a file: give --output {kind} --to {value}", param, ctx)
+            self.fail(f"{value!r} is a file name: give --output {kind} --to {value}", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -48,23 +55,26 @@ class Format(click.Choice[str]):
 @click.option(
     "--output",
     "-o",
-    type=Format(FORMATS),
+    type=ReportFormat(FORMATS),
     default="text",
     show_default=True,
-    help="Format; parquet: every record.",
+    help="Output format; parquet contains every record.",
 )
-@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to a file instead of stdout.")
-@click.option("--latest", is_flag=True, help="Of several runs, the newest.")
+@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file instead of stdout.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show every finding and note on the terminal, not only the first few."
+)
+@LATEST
 @click.option(
     "--recompute",
     is_flag=True,
-    help="Analyse the records again, and replace summary and report; the checks of single points are not made again.",
+    help="Analyze the records again, and replace the stored summary and report. Single points are not checked again.",
 )
 @click.option(
     "--power",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Power samples while it was measured: nvidia-smi's CSV, time and watts, or Prometheus' JSON.",
+    help="Power samples of the measurement: nvidia-smi's CSV, a CSV of time and watts, or Prometheus' JSON.",
 )
 @slo_options
 def report(
@@ -72,85 +82,79 @@ def report(
     output: str,
     to: Path | None,
     *,
+    show_all: bool,
     latest: bool,
     recompute: bool,
     power: Path | None,
-    **targets: float | None,
+    **slo: float | None,
 ) -> None:
-    """Show the run whose results lie at DIR-or-URI: a run's own root, or a results root. Several runs are listed.
+    """Show the result of a stored run: in the terminal, or as Markdown, CSV, JSON, HTML, PNG or Parquet.
 
     \b
       specbench report specbench-results --latest
       specbench report specbench-results --latest --output html --to report.html
-      specbench report specbench-results --latest --output parquet --to records.parquet     one row a request
-      specbench report specbench-results --latest --output json --slo-tpot-ms 35                by other targets
+      specbench report specbench-results --latest --output parquet --to records.parquet     one row per request
+      specbench report specbench-results --latest --output json --slo-tpot-ms 35            with another latency limit
       specbench report s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
 
-    With --slo-… the records are analysed again and goodput is judged by these targets; with --power the energy of an
-    output token is told, too (what a file must hold: docs/metrics.md, Energy). Only with --recompute is either kept.
+    DIR-or-URI is the root of a run, or a results root; several runs are listed. With --slo-…, the records are analyzed
+    again and goodput is judged by these limits. With --power, the energy per output token is added (file formats:
+    docs/reference/metrics.md, Energy). Neither is stored unless you add --recompute.
 
-    What the figures are stands in docs/metrics.md, what the records hold in docs/records.md.
+    Definitions of the figures: docs/reference/metrics.md; columns of the records: docs/reference/records.md.
 
-    s3:// takes keys, region and AWS_ENDPOINT_URL_S3 (elsewhere than at AWS) from the environment, as the AWS CLI does.
+    For s3://, credentials, region and AWS_ENDPOINT_URL_S3 (for stores other than AWS) come from the environment, as
+    with the AWS CLI.
     """
     if output in BINARY and to is None and sys.stdout.isatty():
-        raise BadInput(f"--output {output} is nothing for a terminal: add --to FILE")
-    store = run_store(open_results(where), where, latest=latest)
-    plan = _read(Plan, store, PLAN)
+        raise BadInput(f"--output {output} is a binary format: add --to FILE")
+    store = select_run(open_results(where), where, latest=latest)
+    plan = read_plan(store)
     if output == "parquet":
-        _deliver(_records(plan, store), to)
+        _write(_records(plan, store), to)
         return
-    asked = asked_slo(targets["slo_ttft_ms"], targets["slo_tpot_ms"], targets["slo_e2e_ms"])
-    summary = _summary(plan, store, asked, power, recompute=recompute)
+    given = slo_from_options(slo["slo_ttft_ms"], slo["slo_tpot_ms"], slo["slo_e2e_ms"])
+    summary = _summary(plan, store, given, power, recompute=recompute)
     if power is not None:
-        _tell_missing_energy(summary)
+        _report_missing_energy(summary)
     if output in ("text", "json") and to is None:
-        show(plan, summary, output, store.uri())
+        print_run_summary(plan, summary, output, store.uri(), show_all=show_all)
     else:
-        _deliver(_rendered(plan, summary, output), to)
+        _write(_rendered(plan, summary, output), to)
 
 
-def _tell_missing_energy(summary: RunSummary) -> None:
-    """Why samples that were given say nothing, once a reason."""
-    told = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is None]
-    for reason in dict.fromkeys(figure.definition.partition("; missing: ")[2] for figure in told):
+def _report_missing_energy(summary: RunSummary) -> None:
+    """Print why the power samples gave no energy, once per reason."""
+    missing = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is None]
+    for reason in dict.fromkeys(figure.definition.partition("; missing: ")[2] for figure in missing):
         click.echo(f"no energy: {reason}", err=True)
 
 
-def _deliver(data: bytes, to: Path | None) -> None:
+def _write(data: bytes, to: Path | None) -> None:
     if to:
-        deliver("--to", to, data)
-    else:
+        write_output_file("--to", to, data)
+    else:  # bytes are written as they are, whatever the encoding of stdout
         click.echo(data, nl=False)
 
 
-def _read(kind: type[Kept], store: Store, key: str) -> Kept:
-    try:
-        return kind.from_json(store.get(key) or b"")
-    except ValidationError as error:
-        remedy = "run the same spec again, or add --recompute" if key == SUMMARY else "its records are still there"
-        what = "is damaged, or was written by another version of specbench"
-        raise NotDurable(f"{store.uri(key)}: {what}: {remedy}", Refusal.DAMAGED) from error
+def _summary(plan: Plan, store: Store, given: Slo | None, power: Path | None, *, recompute: bool) -> RunSummary:
+    """Return the stored summary, or compute it; a computed one is stored if requested or if there was none."""
+    stored = store.get(SUMMARY) is not None
+    if stored and not recompute and given is None and power is None:
+        return read_stored_document(store, SUMMARY, RunSummary, "add --recompute, or run the same spec again")
+    from specbench_client.drive.conclude import conclude, summarize_stored  # noqa: PLC0415  pandas takes seconds to import
+    from specbench_client.drive.power_samples import read_power  # noqa: PLC0415
 
-
-def _summary(plan: Plan, store: Store, asked: Slo | None, power: Path | None, *, recompute: bool) -> RunSummary:
-    """As it is kept, or made anew: kept where that was asked for or none was, else shown alone."""
-    there = store.get(SUMMARY) is not None
-    if there and not recompute and asked is None and power is None:
-        return _read(RunSummary, store, SUMMARY)
-    from specbench_client.drive.conclude import conclude, summarised  # noqa: PLC0415  seconds, and seldom wanted
-    from specbench_client.drive.power import read_power  # noqa: PLC0415
-
-    slo = overridden(_kept_slo(store), asked)
+    slo = override_slo(_stored_slo(store), given)
     samples = read_power(power) if power else None
-    keep = recompute or not there
+    keep = recompute or not stored
     if recompute:
         click.echo(POINTS_STAND, err=True)
-    return conclude(plan, store, slo=slo, power=samples) if keep else summarised(plan, store, slo, samples)
+    return conclude(plan, store, slo=slo, power=samples) if keep else summarize_stored(plan, store, slo, samples)
 
 
-def _kept_slo(store: Store) -> Slo | None:
-    """The targets of the answer that is there; a damaged one is replaced, and has none."""
+def _stored_slo(store: Store) -> Slo | None:
+    """Return the limits of the stored summary; None if it is missing or damaged, because it is replaced then."""
     try:
         return RunSummary.from_json(store.get(SUMMARY) or b"").slo
     except ValidationError:
@@ -158,14 +162,14 @@ def _kept_slo(store: Store) -> Slo | None:
 
 
 def _records(plan: Plan, store: Store) -> bytes:
-    from specbench_client.drive.export import records_parquet  # noqa: PLC0415  as is pyarrow
+    from specbench_client.stored_runs.records import records_parquet  # noqa: PLC0415  pyarrow takes seconds to import
 
     return records_parquet(plan, store)
 
 
 def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
     if output == "png":
-        from specbench_client.report.plots import png  # noqa: PLC0415  as is matplotlib
+        from specbench_client.report.plots import png  # noqa: PLC0415  matplotlib takes seconds to import
 
         return png(summary)
     if output == "json":
@@ -177,3 +181,47 @@ def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
 
         return render_html(plan, summary).encode()
     return markdown(plan, summary).encode()
+
+
+def print_run_summary(plan: Plan, summary: RunSummary, output: str, uri: str, *, show_all: bool = False) -> None:
+    """Print the answer: one JSON document, or text for people.
+
+    Findings that invalidate something are always printed; of everything else `NOTES` lines, unless `show_all`.
+    """
+    if output == "json":
+        echo_json(summary.to_json())
+        return
+    console = result_console()
+    groups = group_findings(summary.findings)
+    invalid = [group for group in groups if group.severity is Severity.INVALID]
+    others = [group for group in groups if group.severity is not Severity.INVALID]
+    if not show_all:
+        # The headline already reports that a run was simulated.
+        others = [group for group in others if group.check != simulated.CHECK.name]
+    notes = [*map(_finding_text, others), *_result_notes(plan, summary)]
+    shown = notes if show_all else notes[:NOTES]
+    console.print(summary.headline, soft_wrap=not console.is_terminal)
+    if summary.cells:
+        console.print_table(cells_table(summary))
+    for text in [*map(_finding_text, invalid), *shown]:
+        console.print(text)
+    where = uri.rstrip("/")
+    more = len(notes) - len(shown)
+    if more:
+        console.print(f"{more} more note{'s' if more > 1 else ''}: specbench report {where} --all", soft_wrap=True)
+    console.print(f"Next: {next_step(plan, summary, groups, where)}", soft_wrap=not console.is_terminal)
+    console.print(f"Report: {where}/{REPORT}", soft_wrap=True)
+
+
+def _finding_text(group: FindingGroup) -> str:
+    fix = f"\n  What to do: {group.remedy}" if group.remedy else ""
+    return f"{group.severity}: {group.check}: {group.messages[0]}{group.more}{fix}"
+
+
+def _result_notes(plan: Plan, summary: RunSummary) -> list[str]:
+    """What the results allow beyond the table, the most useful first."""
+    if not summary.cells:
+        return []
+    crossovers = [f"Note: {line}" for line in crossover_lines(summary)]
+    decision = [] if summary.recommendation is None else [f"Recommendation: {summary.recommendation.sentence}"]
+    return [*crossovers, *decision, f"These results apply to {applicability_line(plan, summary)}"]

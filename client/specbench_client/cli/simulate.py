@@ -1,4 +1,4 @@
-"""``specbench simulate``: the simulated engine in the foreground."""
+"""`specbench simulate`: serve the simulated engine in the foreground."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TypedDict, Unpack
 import click
 
 from specbench_client.simulator import (
-    HABITS,
+    DRAFTER_PROFILES,
     ConfigError,
-    Method,
-    Place,
+    SimulatedMethod,
+    SimulatedStepCost,
     SimulatorConfig,
-    StepCost,
+    SimulatorOptions,
     describe_faults,
-    drafter,
-    follow,
+    follow_leader,
+    make_drafter,
     parse_acceptance,
     parse_faults,
     run_simulator,
 )
 
 DEFAULT_DEPTH = 3
-_COST = StepCost()
+_COST = SimulatedStepCost()
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class SimulateOptions(TypedDict):
-    """The command's options, as click passes them."""
+    """The options of the command, as click passes them."""
 
     follow: str | None
     dialect: str
@@ -57,9 +57,9 @@ class SimulateOptions(TypedDict):
     per_request_spec_decode_metrics: str
 
 
-HELP = f"""Serve a simulated engine: an engine's HTTP, a known acceptance, known step times, no GPU.
+HELP = f"""Serve a simulated engine: the HTTP API of an engine, with known acceptance and step times, without a GPU.
 
-The model is called "simulated", and every answer says that it is simulated.
+The model name is "simulated", and every answer states that it is simulated.
 
 \b
 Examples:
@@ -68,30 +68,30 @@ Examples:
   specbench simulate --port 8001 --drafter eagle3 --num-speculative-tokens 3 \\
     --acceptance default=0.6,coding=0.85/0.8/0.7 --prompts prompts.jsonl --truth truth.jsonl
 \b
-  # ask it, as any vLLM
+  # send a request, as to vLLM
   curl -s localhost:8000/v1/chat/completions -H 'Content-Type: application/json' -d \\
     '{{"model": "simulated", "temperature": 0, "messages": [{{"role": "user", "content": "Hello"}}]}}'
 \b
-  # an engine that lies: its usage counts 3 tokens too many
+  # a faulty engine: its usage counts 3 tokens too many
   specbench simulate --drafter ngram --num-speculative-tokens 4 --fault miscount=3
 
 \b
-Dialects (--dialect): whose HTTP it speaks. What each answer tells of its drafts:
+Dialects (--dialect): whose HTTP API is served. What each answer reports about drafts:
   vllm          every step (--per-request-spec-decode-metrics); counters of steps, drafts and accepted drafts
-  sglang        totals and a histogram, to who asks (return_spec_tokens_details); a counter of steps. /health
-                generates a token, /ready does not; /flush_cache starts the average of /server_info anew
-  tensorrt-llm  the average of tokens an iteration; no counter of tokens. Unknown fields are refused;
-                /metrics gives its last 1000 iterations out once
+  sglang        totals and a histogram, on request (return_spec_tokens_details); a counter of steps. /health
+                generates a token, /ready does not; /flush_cache resets the average in /server_info
+  tensorrt-llm  the average number of tokens per iteration; no counter of tokens. Unknown fields are rejected;
+                /metrics returns each of the last 1000 iterations once
 
 \b
-A step takes (milliseconds)
+Duration of a step in milliseconds:
   base + per-token x (sum over running requests of drafted + 1) + per-kv x (tokens in the KV cache)
        + per-draft x (draft depth) + per-prefill x (prompt tokens computed)
 
 \b
-Truth file: one JSON line a request, appended and flushed. step_accepted, accepted_tokens and output_tokens
-are what was delivered: output_tokens = 1 + sum(step_accepted + 1). "reported" is what vLLM and SGLang say:
-they count accepted drafts before they cut the last step, and leave out steps without drafts.
+Truth file (--truth): one JSON line per request, appended and flushed. step_accepted, accepted_tokens and
+output_tokens are what was delivered: output_tokens = 1 + sum(step_accepted + 1). "reported" is what vLLM and SGLang
+report: they count accepted drafts before the last step is truncated, and omit steps without drafts.
 
 \b
 Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
@@ -102,92 +102,109 @@ Faults (--fault NAME or NAME=VALUE, repeatable; the value shown is the default):
 @click.option(
     "--follow",
     metavar="URL",
-    help="Be a further node of the simulated engine at URL: wait for it, and live as long as it answers.",
+    help="Act as another node of the simulated engine at URL: wait for it, and run as long as it answers.",
 )
-@click.option("--dialect", default="vllm", show_default=True, help="Whose HTTP to speak: see above.")
+@click.option("--dialect", default="vllm", show_default=True, help="The HTTP API to serve; see above.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free port.")
-@click.option("--port-file", type=_FILE, help="Write the port here once it listens.")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0 selects a free port.",
+)
+@click.option("--port-file", type=_FILE, help="Write the port to this file once the engine listens.")
 @click.option(
     "--drafter",
     default="none",
     show_default=True,
-    type=click.Choice([one.value for one in Method]),
-    help="How drafts are proposed.",
+    type=click.Choice([one.value for one in SimulatedMethod]),
+    help="How drafts are generated.",
 )
 @click.option(
     "--num-speculative-tokens",
     "-k",
     type=click.IntRange(min=1),
     metavar="K",
-    help=f"Drafts a step. [default: {DEFAULT_DEPTH} with a drafter]",
+    help=f"Draft tokens per step.  [default: {DEFAULT_DEPTH} with a drafter]",
 )
 @click.option(
     "--match-probability",
     type=click.FloatRange(0, 1),
-    help=f"How often a step has drafts at all. [default: ngram {HABITS[Method.NGRAM].match_probability}, "
-    f"suffix {HABITS[Method.SUFFIX].match_probability}, others 1]",
+    help="Probability that a step has drafts.  [default: "
+    f"ngram {DRAFTER_PROFILES[SimulatedMethod.NGRAM].match_probability}, "
+    f"suffix {DRAFTER_PROFILES[SimulatedMethod.SUFFIX].match_probability}, others 1]",
 )
 @click.option(
     "--acceptance",
     default="0.7",
     show_default=True,
     metavar="P",
-    help="Probability that a draft is accepted when those before it were: 0.7, by category default=0.7,coding=0.85, "
-    "by position 0.8/0.6/0.4 (the last repeats).",
+    help="Probability that a draft token is accepted if those before it were: 0.7; by category "
+    "default=0.7,coding=0.85; by position 0.8/0.6/0.4 (the last one repeats).",
 )
-@click.option("--prompts", type=_FILE, help="JSONL that gives each prompt's category; others are 'default'.")
-@click.option("--truth", type=_FILE, help="Append what really happened, one JSON line a request.")
-@click.option("--fault", multiple=True, metavar="NAME[=VALUE]", help="Lie or die; see above. Repeatable.")
-@click.option("--seed", default=0, show_default=True, help="Of texts, lengths and acceptance.")
-@click.option("--output-mean", default=128.0, show_default=True, help="Mean natural length of an answer, in tokens.")
-@click.option("--max-num-seqs", default=256, show_default=True, help="Requests in one step; the rest waits.")
-@click.option("--max-model-len", default=32768, show_default=True, help="Prompt and output tokens together.")
-@click.option("--base-ms", default=_COST.base_ms, show_default=True, help="Step cost: fixed.")
-@click.option("--per-token-ms", default=_COST.per_token_ms, show_default=True, help="Step cost: each token verified.")
-@click.option("--per-kv-ms", default=_COST.per_kv_ms, show_default=True, help="Step cost: each token in the KV cache.")
-@click.option("--per-draft-ms", type=float, help="Step cost: each draft position. [default: by drafter]")
+@click.option("--prompts", type=_FILE, help="JSONL with the category of each prompt; other prompts have 'default'.")
+@click.option("--truth", type=_FILE, help="Append the true steps to this file, one JSON line per request.")
+@click.option("--fault", multiple=True, metavar="NAME[=VALUE]", help="Inject a fault; see above. Repeatable.")
+@click.option("--seed", default=0, show_default=True, help="Seed of texts, lengths and acceptance.")
+@click.option("--output-mean", default=128.0, show_default=True, help="Mean length of an answer, in tokens.")
+@click.option("--max-num-seqs", default=256, show_default=True, help="Maximum requests in one step; others wait.")
+@click.option("--max-model-len", default=32768, show_default=True, help="Maximum of prompt and output tokens together.")
+@click.option("--base-ms", default=_COST.base_ms, show_default=True, help="Step cost in ms: fixed part.")
 @click.option(
-    "--per-prefill-ms", default=_COST.per_prefill_ms, show_default=True, help="Step cost: each prompt token computed."
+    "--per-token-ms", default=_COST.per_token_ms, show_default=True, help="Step cost in ms: per verified token."
 )
 @click.option(
-    "--time-scale", default=1.0, show_default=True, help="Times every duration: 0.1 is ten times faster, 0 never waits."
+    "--per-kv-ms", default=_COST.per_kv_ms, show_default=True, help="Step cost in ms: per token in the KV cache."
 )
-@click.option("--served-model-name", multiple=True, help="Another model name that requests may ask for. Repeatable.")
+@click.option("--per-draft-ms", type=float, help="Step cost in ms: per draft position.  [default: by drafter]")
+@click.option(
+    "--per-prefill-ms",
+    default=_COST.per_prefill_ms,
+    show_default=True,
+    help="Step cost in ms: per computed prompt token.",
+)
+@click.option(
+    "--time-scale",
+    default=1.0,
+    show_default=True,
+    help="Factor of every duration: 0.1 is ten times faster, 0 never waits.",
+)
+@click.option("--served-model-name", multiple=True, help="Another accepted model name. Repeatable.")
 @click.option(
     "--per-request-spec-decode-metrics",
     default="detailed",
     show_default=True,
     type=click.Choice(["none", "summary", "detailed"]),
-    help="What each answer tells of its speculation (vLLM's flag; the other dialects have none).",
+    help="What each answer reports about speculation (a flag of vLLM; other dialects have none).",
 )
 def simulate(**options: Unpack[SimulateOptions]) -> None:
-    """Start the engine; what cannot be started is bad input (exit 2)."""
+    """Start the engine. An invalid configuration is bad input (exit code 2)."""
     try:
         if options["follow"]:
-            follow(options["follow"], lambda line: click.echo(line, err=True))
+            follow_leader(options["follow"], lambda line: click.echo(line, err=True))
             return
         config = simulator_config(options)
-        run_simulator(config, _place(options), lambda address: click.echo(_banner(config, address), err=True))
+        run_simulator(config, _server_options(options), lambda address: click.echo(_banner(config, address), err=True))
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
 
 
 def simulator_config(options: SimulateOptions) -> SimulatorConfig:
-    """Return the engine the options describe; ConfigError where there is none."""
-    method = Method(options["drafter"])
+    """Return the engine that the options describe. Raises ConfigError."""
+    method = SimulatedMethod(options["drafter"])
     per_draft_ms = options["per_draft_ms"]
     cost = dataclasses.replace(
         _COST,
         base_ms=options["base_ms"],
         per_token_ms=options["per_token_ms"],
         per_kv_ms=options["per_kv_ms"],
-        per_draft_ms=HABITS[method].per_draft_ms if per_draft_ms is None else per_draft_ms,
+        per_draft_ms=DRAFTER_PROFILES[method].per_draft_ms if per_draft_ms is None else per_draft_ms,
         per_prefill_ms=options["per_prefill_ms"],
     )
     return SimulatorConfig(
         seed=options["seed"],
-        drafter=drafter(method, _depth(method, options["num_speculative_tokens"]), options["match_probability"]),
+        drafter=make_drafter(method, _depth(method, options["num_speculative_tokens"]), options["match_probability"]),
         acceptance=parse_acceptance(options["acceptance"]),
         cost=cost,
         faults=parse_faults(options["fault"]),
@@ -200,14 +217,14 @@ def simulator_config(options: SimulateOptions) -> SimulatorConfig:
     )
 
 
-def _depth(method: Method, asked: int | None) -> int:
-    if asked is not None:
-        return asked
-    return 0 if method is Method.NONE else DEFAULT_DEPTH
+def _depth(method: SimulatedMethod, given: int | None) -> int:
+    if given is not None:
+        return given
+    return 0 if method is SimulatedMethod.NONE else DEFAULT_DEPTH
 
 
-def _place(options: SimulateOptions) -> Place:
-    return Place(
+def _server_options(options: SimulateOptions) -> SimulatorOptions:
+    return SimulatorOptions(
         host=options["host"],
         port=options["port"],
         port_file=options["port_file"],
@@ -218,7 +235,7 @@ def _place(options: SimulateOptions) -> Place:
 
 
 def _banner(config: SimulatorConfig, address: str) -> str:
-    asked = config.drafter
-    what = f"drafter {asked.method}, {asked.num_speculative_tokens} drafts" if asked.speculates else "no drafter"
-    lies = f", faults: {', '.join(config.faults.values)}" if config.faults.values else ""
-    return f"simulated engine ({what}{lies}) listening on {address}"
+    drafter = config.drafter
+    what = f"drafter {drafter.method}, {drafter.num_speculative_tokens} drafts" if drafter.speculates else "no drafter"
+    faults = f", faults: {', '.join(config.faults.values)}" if config.faults.values else ""
+    return f"simulated engine ({what}{faults}) listening on {address}"

@@ -1,4 +1,8 @@
-"""`specbench validate`: the very rules of admission, without a cluster."""
+"""`specbench validate`, and the warnings that `plan`, `validate` and `run` share.
+
+A file that is missing on this machine is only a warning for `plan` and `validate`, because the spec may be meant for a
+cluster, where images and volumes contain it; `run` rejects it.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,110 @@ from pathlib import Path
 
 import click
 
-from specbench_api.campaign.expand import expand_campaign
-from specbench_api.plan.expand import expand
+from specbench_api.campaign.expansion import CampaignPlan, expand_campaign
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_client.cli.forewarn import missing_here, warn
+from specbench_api.spec.dataset import GENERATED_SOURCES, Dataset
+from specbench_api.spec.workload import Workload
 from specbench_client.cli.options import FILE, OUTPUT, SET
-from specbench_client.cli.plan_campaign import warnings_of
-from specbench_client.cli.reading import read_file
-from specbench_client.local.room import cramped
+from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.streams import echo_json
+from specbench_client.drive.context_length import slots_too_small
+from specbench_client.errors import BadInput
+from specbench_client.extras import install_hint
+from specbench_client.local.prerequisites import missing_prerequisites
+from specbench_client.workload.chat_template.loading import TokenizerStorage, load_template, tokenizer_location
+from specbench_client.workload.chat_template.template import AppliedTemplate
+from specbench_client.workload.chat_template.tokenizer import EXTRA, installed
+
+REMOTE_SCHEMES = ("s3://", "hf://")
+
+
+def missing_files(plan: Plan, base_dir: Path) -> list[str]:
+    """Return a line for each model, prompts file and chat template that is missing, with the path that was tried."""
+    launches = [LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)) for arm in plan.arms]
+    models = [line for launch in launches for line in missing_prerequisites(launch, base_dir)]
+    return [*dict.fromkeys(models), *_prompts(plan, base_dir), *_templates(plan, base_dir)]
+
+
+def print_warnings(warnings: list[str], missing: Sequence[str] = ()) -> None:
+    """Print warnings on stderr. `missing`: files that `run` needs."""
+    for line in (*warnings, *missing):
+        click.echo(f"warning: {line}", err=True)
+    if missing:
+        click.echo(
+            "warning: `specbench run` would reject this here; a cluster has the images and volumes of the spec instead",
+            err=True,
+        )
+
+
+def readable(uri: str, base_dir: Path) -> bool:
+    """Return whether the file exists; True for URIs, which only the loader can check."""
+    return "://" in uri or _path(uri, base_dir).exists()
+
+
+def dataset_uris(dataset: Dataset) -> list[tuple[str, str]]:
+    """Return (field, URI) of every file that a dataset names. Hub and generated sources have none."""
+    rows = [(f"members[{row}].uri", member.uri) for row, member in enumerate(dataset.members or [])]
+    return [(field, uri) for field, uri in [("uri", dataset.uri), *rows] if uri is not None]
+
+
+def is_local(dataset: Dataset, base_dir: Path) -> bool:
+    """Return whether the whole dataset is on this machine, so that planning can read it without S3 or the hub."""
+    parts = [dataset] if dataset.members is None else dataset.members
+    named = all(part.uri is not None or part.source in GENERATED_SOURCES for part in parts)
+    return named and all(
+        not uri.startswith(REMOTE_SCHEMES) and readable(uri, base_dir) for _, uri in dataset_uris(dataset)
+    )
+
+
+def _prompts(plan: Plan, base_dir: Path) -> list[str]:
+    return [
+        f"spec.workloads[{row}].dataset.{field}: {_path(uri, base_dir)} does not exist:"
+        " relative paths are relative to the spec"
+        for row, workload in enumerate(plan.workloads)
+        for field, uri in dataset_uris(workload.dataset)
+        if not readable(uri, base_dir)
+    ]
+
+
+def local_template(plan: Plan, workload: Workload, base_dir: Path) -> AppliedTemplate | None:
+    """Return the chat template that the client would apply; None if it applies none, or if it is not on this machine.
+
+    Raises BadInput.
+    """
+    declared = workload.client_template
+    if declared is None:
+        return None
+    if not installed():
+        raise BadInput(f"applying a chat template needs the package {EXTRA}: {install_hint(EXTRA)}")
+    elsewhere = (declared.template or "").startswith(REMOTE_SCHEMES)
+    if elsewhere or tokenizer_location(declared, plan.target, base_dir).kind is not TokenizerStorage.FOLDER:
+        return None
+    return load_template(declared, plan.target, base_dir)
+
+
+def _templates(plan: Plan, base_dir: Path) -> list[str]:
+    lines = []
+    for row, workload in enumerate(plan.workloads):
+        try:
+            local_template(plan, workload, base_dir)
+        except BadInput as error:
+            lines.append(f"spec.workloads[{row}].chatTemplate: {error}")
+    return lines
+
+
+def _path(uri: str, base_dir: Path) -> Path:
+    return base_dir / Path(uri).expanduser()
+
+
+def campaign_warnings(planned: CampaignPlan, base_dir: Path) -> tuple[list[str], list[str]]:
+    """Return the campaign's warnings, and the files missing on this machine, without repetitions."""
+    warnings = [*planned.warnings, *(line for run in planned.runs for line in slots_too_small(run.plan))]
+    missing = [line for run in planned.runs for line in missing_files(run.plan, base_dir)]
+    return list(dict.fromkeys(warnings)), list(dict.fromkeys(missing))
 
 
 @click.command()
@@ -24,31 +123,33 @@ from specbench_client.local.room import cramped
 @SET
 @OUTPUT
 def validate(file: Path, settings: tuple[str, ...], output: str) -> None:
-    """Check FILE by the rules of admission and by what its engine can do.
-
-    Of a campaign, each of its combinations is checked as a run is.
+    """Check FILE with the same rules as the cluster's admission, and whether its engine supports it.
 
     \b
       specbench validate examples/local-llama-cpp.yaml
+      specbench validate run.yaml --set spec.load.repeats=5 --output json
+
+    For a campaign, every combination is checked as a run. Files that are missing on this machine are warnings, because
+    the cluster may have them.
     """
-    read, base_dir = read_file(file, settings), file.resolve().parent
-    if isinstance(read, SpecBenchCampaign):
-        planned = expand_campaign(read)
-        spoiling, missing = warnings_of(planned, base_dir)
+    resource, base_dir = read_spec_file(file, settings), file.resolve().parent
+    if isinstance(resource, SpecBenchCampaign):
+        planned = expand_campaign(resource)
+        warnings, missing = campaign_warnings(planned, base_dir)
         plans, runs = [run.plan for run in planned.runs], [run.name for run in planned.runs]
     else:
-        plans, runs = [expand(read)], []
-        spoiling, missing = cramped(plans[0]), missing_here(plans[0], base_dir)
+        plans, runs = [expand(resource)], []
+        warnings, missing = slots_too_small(plans[0]), missing_files(plans[0], base_dir)
     if output == "json":
         points = sum(len(plan.points) for plan in plans)
-        told = {"valid": True, "name": read.metadata.name, "points": points, "warnings": [*spoiling, *missing]}
-        click.echo(json.dumps(told | ({"runs": runs} if runs else {})))
+        document = {"valid": True, "name": resource.metadata.name, "points": points, "warnings": [*warnings, *missing]}
+        echo_json(json.dumps(document | ({"runs": runs} if runs else {})))
     else:
         click.echo(f"{file}: valid: {_counted(plans, len(runs))}")
-    warn(spoiling, missing)
+    print_warnings(warnings, missing)
 
 
 def _counted(plans: Sequence[Plan], runs: int) -> str:
-    """`runs`: of a campaign; 0 for a run by itself."""
+    """Return the size in words. `runs`: the runs of a campaign, 0 for a single run."""
     launches, points = sum(len(plan.groups) for plan in plans), sum(len(plan.points) for plan in plans)
     return f"{f'{runs} runs' if runs else f'{len(plans[0].arms)} arms'}, {launches} launches, {points} points"

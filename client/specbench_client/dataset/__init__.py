@@ -1,1 +1,1 @@
-"""Prompt sets made ready before anything is measured: selected, inspected, brought to length, and filled in."""
+"""Prepares prompt sets before a measurement: selection, inspection, length control, and SPEED-Bench preparation."""

@@ -1,5 +1,5 @@
-"""How each engine speaks: what to ask for, and how its answer, its counters and its name are read. Pure.
+"""HTTP dialects of the engines: request bodies, and parsers of answers, counters and identity. Pure.
 
-One file an engine kind behind the protocol in `dialect`; `table.DIALECTS` finds it. To add an engine: a file beside
-these and its row there; no file knows another engine's.
+There is one module per engine kind, which implements the protocol in `dialect`; `table` maps engines to dialects. To
+add an engine, add a module and its row in `table`. The modules of engines do not import each other.
 """

@@ -1,28 +1,29 @@
-"""The protocol of an engine's wire, and the words in which every engine's answer is told.
+"""The `Dialect` protocol, and the engine-independent types of requests, answers and counters.
 
-Pure: a dialect builds a body and reads what arrived, after the stopwatch has stopped. It says what the engine said;
-what it did not say is None, never 0.
+Pure: a dialect builds request bodies and parses answers after all times are taken. Values that an engine does not
+report are None, never 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Protocol
 
 from specbench_api.errors import SpecbenchError
 from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.outcome.summary import CounterDeltas
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.chat import Message
-from specbench_client.dialects.facts.reading import Reading
-from specbench_client.slices import Slices
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.engine_facts import FactReading
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.sse import Event
+from specbench_client.transport.sse import SseEvent
 
 
 class BadAnswer(SpecbenchError):
-    """An answer that cannot be counted; becomes the record's `error_class` and `error`."""
+    """An answer that cannot be used; it becomes the record's `error_class` and `error`."""
 
     def __init__(self, message: str, error_class: ErrorClass) -> None:
         super().__init__(message)
@@ -30,47 +31,47 @@ class BadAnswer(SpecbenchError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request in no engine's words. `seed` is this request's own; `sampling.seed` is where it was drawn from."""
+class CompletionRequest:
+    """One engine-independent request. `seed` is this request's own seed, which is derived from `sampling.seed`."""
 
     model: str
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     sampling: Sampling
     output: Output
     seed: int
     markers: tuple[str, ...] = ()
-    """Special tokens by which the model marks its thoughts, and which the answer's text must hold."""
+    """Special tokens that mark the model's reasoning, which the answer's text must contain."""
 
     @property
     def token_ids(self) -> Sequence[int] | None:
-        """The prompt as token ids, where it is one."""
+        """The prompt as token ids; None if it is text."""
         return self.messages[-1].token_ids
 
     @property
     def prompt(self) -> dict[str, Any]:
-        """The fields that carry the prompt, alike on every engine with OpenAI's routes."""
+        """The body's fields with the prompt, the same on every engine with OpenAI's routes."""
         if self.token_ids is not None:
             return {"prompt": list(self.token_ids)}
         return {"messages": [{"role": one.role, "content": one.content} for one in self.messages]}
 
 
-class Chunk(NamedTuple):
-    """One chunk with content: text, or tokens without text (an end-of-sequence token). `tokens` None: not told.
+class AnswerChunk(NamedTuple):
+    """One chunk with content: text, or tokens without text (an end-of-sequence token).
 
-    `gathered`: the read that brought it brought more after it, see `sse`.
+    `tokens` is None if the engine does not report them. `coalesced`: see `SseEvent`.
     """
 
     ns: int
     tokens: int | None
-    gathered: bool = False
+    coalesced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
-    """What is known of one request's drafting, corrected so that tokens that were not delivered do not count.
+class RequestAcceptance:
+    """Acceptance of one request, corrected so that tokens that were not delivered do not count.
 
-    steps = draft_steps + (output_tokens - 1 - Σ(accepted + 1)): all decode steps of the target, those without drafts
-    too. Without a drafter only `steps` is set.
+    steps = draft_steps + (output_tokens - 1 - Σ(accepted + 1)): all decode steps of the target, including those without
+    drafts. Without a drafter only `steps` is set.
     """
 
     steps: int | None = None
@@ -82,16 +83,16 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineAnswer:
     """A complete answer.
 
-    `output_tokens` is what the engine's usage says, `output_tokens_client` what its chunks told one by one.
-    `reasoning` is text that the engine marks as thought; it is counted, and does not belong into the history.
+    `output_tokens` is the count in the engine's usage, `output_tokens_client` the sum over its chunks.
+    `reasoning` is text that the engine marks as reasoning; its tokens count, but it is not part of the history.
     """
 
     text: str
-    content: tuple[Chunk, ...]
-    acceptance: Acceptance
+    content: tuple[AnswerChunk, ...]
+    acceptance: RequestAcceptance
     reasoning: str = ""
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -99,13 +100,13 @@ class Answer:
     cached_tokens: int | None = None
     finish_reason: str | None = None
     fingerprint: str | None = None
-    thought_tokens: int | None = None
-    """Of its tokens, those of the thoughts before the answer, as far as its chunks tell."""
+    reasoning_tokens: int | None = None
+    """Output tokens of the reasoning before the answer; None if the chunks do not report them."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCounters:
-    """The engine's own counters at one moment, summed over its label sets; None where it has none."""
+    """The engine's own counters at one time, summed over label sets; None for a counter that it does not have."""
 
     output_tokens: int | None = None
     prompt_tokens: int | None = None
@@ -114,56 +115,71 @@ class EngineCounters:
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
     started_s: float | None = None
-    """When the engine's process started, where it tells: a change of it is a restart that counters alone may hide."""
+    """When the engine's process started, if it reports it. A change shows a restart that counters may not show."""
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What the engine says of itself."""
+class EngineIdentity:
+    """The model and version that the engine reports."""
 
     model: str | None = None
     version: str | None = None
 
 
 class Dialect(Protocol):
-    """One engine's wire."""
+    """The HTTP API of one engine kind."""
 
     kind: EngineKind
     path: str
-    """Where completions are asked for."""
+    """Route for completions of messages."""
     tokens_path: str
-    """The same for prompts that are token ids."""
+    """Route for completions of token ids."""
     health_path: str
     keeps_special_tokens: bool
-    """Whether it can be asked to leave special tokens in a completion's text."""
+    """Whether the engine can be requested to leave special tokens in a completion's text."""
     metrics_path: str
     identity_paths: tuple[str, ...]
-    """What to GET for `identity`; JSON, any of them may be missing."""
-    readings: tuple[Reading, ...]
-    """Which of its pages tells which fact of a launch."""
+    """Paths of the JSON documents for `identity`; any of them may be missing."""
+    readings: tuple[FactReading, ...]
+    """The facts of a launch and the pages that contain them."""
     state_path: str | None
-    """What to GET for `speculating`; JSON."""
+    """Path of the JSON document for `speculating`."""
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """The JSON body: sampling explicit, usage and acceptance asked for; no stream if `output.stream` is false."""
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """Return the JSON body, with explicit sampling parameters and a request for usage and acceptance."""
         ...
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
-        """The answer, in slices; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
+    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
+        """Parse a streamed answer in slices; `drafting`: whether this arm has a drafter. Raises BadAnswer."""
         ...
 
-    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
-        """The answer of a request that was not streamed: no chunks, and what only they would tell. Raises BadAnswer."""
+    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
+        """Parse an answer that was not streamed, without chunks and the fields derived from them. Raises BadAnswer."""
         ...
 
     def counters(self, metrics: str) -> EngineCounters:
-        """Read a Prometheus page; what is not on it is None."""
+        """Parse a Prometheus page; counters that it does not contain are None."""
         ...
 
-    def identity(self, documents: Mapping[str, Any]) -> Identity:
-        """Read what `identity_paths` gave, by path; a missing one is None or left out."""
+    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
+        """Parse the documents at `identity_paths`, by path; a missing one is None or left out."""
         ...
 
     def speculating(self, state: Any, metrics: str) -> bool | None:
-        """Whether the engine really has a drafter at work; None where it does not tell."""
+        """Return whether the engine is running with a drafter; None if it does not report it."""
         ...
+
+
+_COUNTER_NAMES = tuple(one.name for one in fields(EngineCounters) if one.name != "started_s")
+
+
+def counter_difference(before: EngineCounters, after: EngineCounters) -> CounterDeltas:
+    """Return the increase of each counter; None where either side lacks it.
+
+    `restarted`: a counter decreased, or the engine's process is a different one. The differences do not describe the
+    point then; they are returned unchanged for the finding that reports the restart.
+    """
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in _COUNTER_NAMES}
+    gains = {name: end - start for name, (start, end) in pairs.items() if start is not None and end is not None}
+    other_process = None not in (before.started_s, after.started_s) and before.started_s != after.started_s
+    return CounterDeltas(**gains, restarted=other_process or any(gain < 0 for gain in gains.values()))

@@ -1,10 +1,10 @@
-"""llama.cpp's `llama-server`: facts from a real server (builds of 2026-10) and its recordings.
+"""Dialect of llama.cpp's `llama-server`, from a real server (builds of 2026-10) and its recordings.
 
-It streams one chunk a token, also under speculation, and with `timings_per_token` each chunk carries running totals:
-`predicted_n`, and once the request has drafted `draft_n` and `draft_n_accepted`. Drafts are counted when a step is
-verified, before its tokens are sent, so the first token of a drafting step is where the totals jump: that gives the
-accepted drafts step by step. A token that ends the text, and one that ends in the middle of a character, have no
-chunk with text of their own; they are counted on the chunk that says why the answer ended.
+It streams one chunk per token, also under speculation. With `timings_per_token` each chunk contains running totals:
+`predicted_n`, and once the request has drafted, `draft_n` and `draft_n_accepted`. Drafts are counted when a step is
+verified, before its tokens are sent, so the totals jump at the first token of a drafting step, which gives the accepted
+drafts of each step. A token that ends the text, or one that ends in the middle of a character, has no chunk with text;
+it is counted on the chunk with the finish reason.
 """
 
 from __future__ import annotations
@@ -13,34 +13,76 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import JsonValue
+
+from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.dialect import Acceptance, Answer, Ask, BadAnswer, Chunk, EngineCounters, Identity
-from specbench_client.dialects.facts.others import LLAMA_CPP
-from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import (
-    Delta,
-    Stream,
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.dialect import (
+    AnswerChunk,
+    BadAnswer,
+    CompletionRequest,
+    EngineAnswer,
+    EngineCounters,
+    EngineIdentity,
+    RequestAcceptance,
+)
+from specbench_client.dialects.engine_facts import FactReading, as_count, of_object
+from specbench_client.dialects.openai_stream import (
+    ChatStream,
+    StreamDelta,
+    build_answer,
     count_in,
     first_model,
     read_stream,
-    tokens_told,
-    whole_answer,
+    read_unstreamed,
 )
-from specbench_client.dialects.thoughts import thought_tokens
-from specbench_client.slices import Slices
+from specbench_client.dialects.prometheus import counter_value, totals_by_series
 from specbench_client.transport.exchange import ErrorClass
-from specbench_client.transport.sse import Event
+from specbench_client.transport.sse import SseEvent
+
+PROPS_PAGE = "/props"
+
+
+_SETTINGS = "default_generation_settings"
+_UNKNOWN_BUILD = "b0-unknown"
+
+
+@of_object
+def _kv_tokens_of_all_slots(props: Mapping[str, Any]) -> JsonValue:
+    # llama.cpp divides its context among its slots; each slot reports its own part.
+    settings = props.get(_SETTINGS)
+    each = as_count(settings.get("n_ctx")) if isinstance(settings, dict) else None
+    slots = as_count(props.get("total_slots"))
+    return each * slots if isinstance(each, int) and isinstance(slots, int) else None
+
+
+def _known_build(build_info: Any) -> str | None:
+    """Return the build, `b6789-0a1b2c3`; None where the server was built without its Git history and knows neither."""
+    return build_info if isinstance(build_info, str) and build_info not in ("", _UNKNOWN_BUILD) else None
+
+
+LLAMA_CPP_FACTS: tuple[FactReading, ...] = (
+    FactReading(FactName.ENGINE_VERSION, PROPS_PAGE, ("build_info",), _known_build),
+    FactReading(FactName.MODEL, PROPS_PAGE, ("model_path",)),
+    FactReading(FactName.QUANTIZATION, PROPS_PAGE, ("model_ftype",)),
+    FactReading(FactName.MAX_MODEL_LEN, PROPS_PAGE, (_SETTINGS, "n_ctx"), as_count),
+    FactReading(FactName.MAX_RUNNING_REQUESTS, PROPS_PAGE, ("total_slots",), as_count),
+    FactReading(FactName.KV_CACHE_TOKENS, PROPS_PAGE, (), _kv_tokens_of_all_slots),
+    FactReading(FactName.WEIGHTS_BYTES, "/v1/models", ("data", 0, "meta", "size"), as_count),
+)
+
 
 LONGEST_TAIL = 4
-"""Tokens without a chunk at the end: up to three of a broken character, and the end-of-text token."""
+"""Maximum number of tokens without a chunk at the end: three of an incomplete character, and the end-of-text token."""
 _SPEC = "llamacpp:spec_decode_num"
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}, "timings_per_token": True}
 
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """Running totals: tokens, drafted, accepted."""
+    """Running totals of generated, drafted and accepted tokens."""
 
     tokens: int = 0
     drafted: int = 0
@@ -59,90 +101,80 @@ class LlamaCppDialect:
     health_path = "/health"
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/props")
-    readings = LLAMA_CPP
+    readings = LLAMA_CPP_FACTS
     state_path: str | None = "/slots"
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """Sampling is explicit (its defaults: top_k 40, top_p 0.95, min_p 0.05); no prompt is kept between requests."""
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """See `Dialect.body`. Overrides the defaults top_k 40, top_p 0.95, min_p 0.05 and the prompt cache."""
         return {
-            "model": ask.model,
-            **ask.prompt,
-            "temperature": ask.sampling.temperature,
-            "top_p": ask.sampling.top_p,
+            "model": request.model,
+            **request.prompt,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
             "top_k": 0,
             "min_p": 0.0,
             "repeat_penalty": 1.0,
-            "seed": ask.seed,
-            "max_tokens": ask.output.max_tokens,
-            "ignore_eos": ask.output.ignore_eos,
+            "seed": request.seed,
+            "max_tokens": request.output.max_tokens,
+            "ignore_eos": request.output.ignore_eos,
             "cache_prompt": False,
-            **({"preserved_tokens": list(ask.markers)} if ask.markers else {}),
-            **(_STREAMED if ask.output.stream else {"stream": False}),
+            **({"preserved_tokens": list(request.markers)} if request.markers else {}),
+            **(_STREAMED if request.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
+    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
         """See `Dialect.read`."""
         stream = yield from read_stream(events)
         content = _content(stream, count_in(stream.usage, "completion_tokens") or 0)
         return _answer(stream, content, drafting=drafting)
 
-    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
+    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
         """See `Dialect.read_whole`."""
-        return replace(_answer(whole_answer(document), (), drafting=drafting), output_tokens_client=None)
+        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
         """See `Dialect.counters`."""
-        sums = totals(metrics)
+        sums = totals_by_series(metrics)
         return EngineCounters(
-            output_tokens=count(sums, "llamacpp:tokens_predicted_total"),
-            prompt_tokens=count(sums, "llamacpp:prompt_tokens_total"),
-            cached_tokens=count(sums, "llamacpp:prompt_tokens_cached_total"),
-            draft_steps=count(sums, f"{_SPEC}_drafts_total"),
-            drafted_tokens=count(sums, f"{_SPEC}_draft_tokens_total"),
-            accepted_tokens=count(sums, f"{_SPEC}_accepted_tokens_total"),
+            output_tokens=counter_value(sums, "llamacpp:tokens_predicted_total"),
+            prompt_tokens=counter_value(sums, "llamacpp:prompt_tokens_total"),
+            cached_tokens=counter_value(sums, "llamacpp:prompt_tokens_cached_total"),
+            draft_steps=counter_value(sums, f"{_SPEC}_drafts_total"),
+            drafted_tokens=counter_value(sums, f"{_SPEC}_draft_tokens_total"),
+            accepted_tokens=counter_value(sums, f"{_SPEC}_accepted_tokens_total"),
         )
 
-    def identity(self, documents: Mapping[str, Any]) -> Identity:
+    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""
         props = documents.get("/props")
-        build = props.get("build_info") if isinstance(props, dict) else None
-        return Identity(
+        return EngineIdentity(
             model=first_model(documents.get("/v1/models")),
-            version=build if isinstance(build, str) else None,
+            version=_known_build(props.get("build_info")) if isinstance(props, dict) else None,
         )
 
-    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- its counters exist either way
-        """Every slot says `speculative`; true only where a drafter is really set up."""
+    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- the counters exist in any case
+        """See `Dialect.speculating`. Every slot has `speculative`, which is true only if a drafter is set up."""
         slots = state if isinstance(state, list) else []
-        told = [slot.get("speculative") for slot in slots if isinstance(slot, dict)]
-        return all(told) if told and all(isinstance(one, bool) for one in told) else None
+        flags = [slot.get("speculative") for slot in slots if isinstance(slot, dict)]
+        return all(flags) if flags and all(isinstance(one, bool) for one in flags) else None
 
 
-def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> Answer:
+def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
     output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    cached = count_in(stream.usage, "prompt_tokens_details", "cached_tokens")
-    return Answer(
-        text=stream.text,
-        reasoning=stream.reasoning,
-        content=content,
-        acceptance=_acceptance(stream, output_tokens, drafting=drafting),
-        input_tokens=count_in(stream.usage, "prompt_tokens"),
-        output_tokens=output_tokens,
-        output_tokens_client=tokens_told(content),
-        cached_tokens=count_in(stream.last, "timings", "cache_n") if cached is None else cached,
-        finish_reason=stream.finish_reason,
-        fingerprint=stream.fingerprint,
-        thought_tokens=thought_tokens(stream, _tokens_so_far),
-    )
+    acceptance = _acceptance(stream, output_tokens, drafting=drafting)
+    answer = build_answer(stream, content, acceptance, _tokens_so_far)
+    if answer.cached_tokens is not None:
+        return answer
+    return replace(answer, cached_tokens=count_in(stream.last, "timings", "cache_n"))
 
 
-def _tokens_so_far(delta: Delta) -> int | None:
+def _tokens_so_far(delta: StreamDelta) -> int | None:
     return count_in(delta.document, "timings", "predicted_n")
 
 
-def _timed(delta: Delta | Mapping[str, Any]) -> _Totals | None:
-    """The running totals of a chunk; a request that has drafted nothing yet has none of drafts."""
-    document = delta.document if isinstance(delta, Delta) else delta
+def _totals(delta: StreamDelta | Mapping[str, Any]) -> _Totals | None:
+    """Return the running totals of a chunk; those of drafts are missing until the request has drafted."""
+    document = delta.document if isinstance(delta, StreamDelta) else delta
     tokens = count_in(document, "timings", "predicted_n")
     if tokens is None:
         return None
@@ -150,34 +182,36 @@ def _timed(delta: Delta | Mapping[str, Any]) -> _Totals | None:
     return _Totals(tokens, drafted, count_in(document, "timings", "draft_n_accepted") or 0)
 
 
-def _content(stream: Stream, output_tokens: int) -> tuple[Chunk, ...]:
-    """Every chunk with text, and the last one where tokens came without. A chunk without totals is one token."""
-    seen = 0
+def _content(stream: ChatStream, output_tokens: int) -> tuple[AnswerChunk, ...]:
+    """Return the chunks with text, and the last one if tokens have no text. A chunk without totals is one token."""
+    previous = 0
     chunks = []
     for delta in stream.deltas:
         if delta.text or delta.reasoning:
-            timed = _timed(delta)
-            total = seen + 1 if timed is None else timed.tokens
-            if total < seen:
-                raise BadAnswer(f"a chunk counts {total} tokens after one that counted {seen}", ErrorClass.MALFORMED)
-            chunks.append(Chunk(delta.ns, total - seen, delta.gathered))
-            seen = total
-        elif delta.finish_reason and 0 < output_tokens - seen <= LONGEST_TAIL:
-            chunks.append(Chunk(delta.ns, output_tokens - seen, delta.gathered))
-            seen = output_tokens
+            totals = _totals(delta)
+            tokens = previous + 1 if totals is None else totals.tokens
+            if tokens < previous:
+                raise BadAnswer(
+                    f"a chunk counts {tokens} tokens after one that counted {previous}", ErrorClass.MALFORMED
+                )
+            chunks.append(AnswerChunk(delta.ns, tokens - previous, delta.coalesced))
+            previous = tokens
+        elif delta.finish_reason and 0 < output_tokens - previous <= LONGEST_TAIL:
+            chunks.append(AnswerChunk(delta.ns, output_tokens - previous, delta.coalesced))
+            previous = output_tokens
     return tuple(chunks)
 
 
-def _acceptance(stream: Stream, output_tokens: int, *, drafting: bool) -> Acceptance:
-    end = _timed(stream.last)
+def _acceptance(stream: ChatStream, output_tokens: int, *, drafting: bool) -> RequestAcceptance:
+    end = _totals(stream.last)
     if not output_tokens or end is None:
-        return Acceptance(steps=output_tokens - 1 if output_tokens and not drafting else None)
+        return RequestAcceptance(steps=output_tokens - 1 if output_tokens and not drafting else None)
     if not end.drafted and not drafting:
-        return Acceptance(steps=output_tokens - 1)
-    timed = [_timed(delta) for delta in stream.deltas if delta.text or delta.reasoning]
-    accepted = _by_step([one for one in timed if one is not None], end)
+        return RequestAcceptance(steps=output_tokens - 1)
+    totals = [_totals(delta) for delta in stream.deltas if delta.text or delta.reasoning]
+    accepted = _by_step([one for one in totals if one is not None], end)
     total = end.accepted if accepted is None else sum(accepted)
-    return Acceptance(
+    return RequestAcceptance(
         steps=output_tokens - 1 - total if total < output_tokens else None,
         draft_steps=None if accepted is None else len(accepted),
         drafted_tokens=end.drafted,
@@ -188,9 +222,9 @@ def _acceptance(stream: Stream, output_tokens: int, *, drafting: bool) -> Accept
 
 
 def _by_step(samples: Sequence[_Totals], end: _Totals) -> tuple[int, ...] | None:
-    """Accepted drafts of each drafting step, less what was cut off at the end; None where the chunks do not show it.
+    """Return the accepted drafts of each drafting step, without those truncated at the end; None if unknown.
 
-    They do not where a chunk with more than one token (a character held back) hides the place of a jump.
+    They are unknown if a chunk with more than one token (an incomplete character) hides at which token the totals jump.
     """
     if not samples:
         return () if not end.drafted else None
@@ -206,5 +240,7 @@ def _by_step(samples: Sequence[_Totals], end: _Totals) -> tuple[int, ...] | None
             steps[-1] = (steps[-1][0], steps[-1][1] + tokens)
         before = now
     accepted = [min(accepted, tokens - 1) for accepted, tokens in steps]
-    is_cut_early = any(told != counted for (told, _), counted in zip(steps[:-1], accepted[:-1], strict=True))
+    is_cut_early = any(
+        reported != delivered for (reported, _), delivered in zip(steps[:-1], accepted[:-1], strict=True)
+    )
     return None if is_cut_early or any(one < 0 for one in accepted) else tuple(accepted)

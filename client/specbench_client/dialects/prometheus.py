@@ -1,57 +1,47 @@
-"""Reads Prometheus' text format: as much of it as counters need.
+"""Reads engines' metrics pages in Prometheus' text format with the parser of `prometheus_client`.
 
-Sums over label sets: an engine with several workers (label `engine`) has one series each, and they count the same
-thing.
+An engine with several workers (label `engine`) exposes one series for each of them; totals are sums over all label
+sets of a name. Exemplars and timestamps are accepted and ignored.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
-_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{.*\})?\s+(\S+)(?:\s+-?\d+)?$")
-_LABELLED = re.compile(r"^([A-Za-z_:][\w:]*)\{(.*)\}\s")
-_LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
-
-
-def totals(page: str) -> dict[str, float]:
-    """Each series' name with the sum of its samples.
-
-    Lines that are no samples, and values that are no numbers, are left out.
-    """
-    sums: dict[str, float] = {}
-    for line in page.splitlines():
-        match = _SAMPLE.match(line.strip())
-        value = _number(match[2]) if match else None
-        if match and value is not None:
-            sums[match[1]] = sums.get(match[1], 0.0) + value
-    return sums
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 
-def labels(page: str) -> dict[str, dict[str, str]]:
-    """Each labelled series' name with the labels of its first sample: of several workers, the first one's."""
-    found: dict[str, dict[str, str]] = {}
-    for line in page.splitlines():
-        match = _LABELLED.match(line)
-        if match:
-            found.setdefault(match[1], {name: _unescaped(text) for name, text in _LABEL.findall(match[2])})
-    return found
+def totals_by_series(page: str) -> dict[str, float]:
+    """Return the sum of the samples of each series name. NaN and infinite values are left out."""
+    totals: dict[str, float] = {}
+    for sample in _samples(page):
+        if math.isfinite(sample.value):
+            totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+    return totals
 
 
-def count(sums: Mapping[str, float], name: str) -> int | None:
-    """One counter as an integer; None where the page has none."""
-    value = sums.get(name)
+def labels_by_series(page: str) -> dict[str, dict[str, str]]:
+    """Return the labels of the first sample of each labelled series: of several workers, those of the first."""
+    labels: dict[str, dict[str, str]] = {}
+    for sample in _samples(page):
+        if sample.labels:
+            labels.setdefault(sample.name, dict(sample.labels))
+    return labels
+
+
+def counter_value(totals: Mapping[str, float], name: str) -> int | None:
+    """Return one counter as an integer, or None where the page does not have it."""
+    value = totals.get(name)
     return None if value is None else round(value)
 
 
-def _unescaped(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], text)
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+def _samples(page: str) -> Iterator[Sample]:
+    # Each line is parsed on its own: the parser raises at the first malformed line (ValueError, or IndexError within
+    # labels), and one such line of an engine's page must not hide all its counters.
+    for line in page.split("\n"):
+        with suppress(ValueError, IndexError):
+            for family in text_string_to_metric_families(line):
+                yield from family.samples

@@ -1,43 +1,126 @@
-"""SGLang's wire: facts from the source of 0.5.23; no server of it was recorded.
+"""Dialect of SGLang, from the source of 0.5.23; no server of it was recorded.
 
-Tokens of a chunk come from `continuous_usage_stats`. A request that asks for it (`return_spec_tokens_details`) has its
-drafting told in a chunk of its own before the usage: verifications, correct drafts, and how many verifications had
-how many correct drafts. A baseline ignores the question. Of the two acceptance lengths that can be made of it, emitted
-((tokens - 1) / verifications) counts what came, verified (1 + correct / verifications) what was found correct:
-correct drafts are counted before the answer is cut at its stop. What was cut is taken off here, so that both differ by
-the last step alone. SGLang's own `spec_accept_length` (tokens / verifications) is a third one, and not used.
+The tokens of a chunk come from `continuous_usage_stats`. With `return_spec_tokens_details` a chunk before the usage
+contains the verifications, the correct drafts, and a histogram of verifications by their number of correct drafts; a
+baseline ignores the field. Two acceptance lengths can be derived: emitted, (tokens - 1) / verifications, and verified,
+1 + correct / verifications. Correct drafts are counted before the answer is truncated at its stop; the truncated ones
+are subtracted here, so that both differ in the last step only. SGLang's own `spec_accept_length`, tokens /
+verifications, is a third definition, which is not used.
 
-No list of steps exists. Where every chunk is one verification, the chunks put the counts in order: as many chunks of
-each size as the histogram has verifications with so many drafts, and one left over, the last, of which a part came.
+There is no list of steps. If every chunk is one verification, the chunks give the order: for each size there are as
+many chunks as the histogram has verifications, except for the last one, which may be delivered in part.
 
-`spec_num_proposed_drafts` is no count: it is the verifications times the length that the server was started with. It
-is left out where the answer itself denies it. Two things it hides: under `--speculative-adaptive` other lengths were
-drafted, and of a tree it counts all the nodes, of which one path can be accepted.
+`spec_num_proposed_drafts` is not a count: it is the verifications times the draft length that the server was started
+with. It is left out if the answer contradicts it. Two cases remain undetected: under `--speculative-adaptive` other
+lengths were drafted, and for a tree it counts all nodes, of which one path can be accepted.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import JsonValue
+
+from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.chunks import answer_of, content_by_usage, sizes_of, steps_by_chunk
-from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
-from specbench_client.dialects.facts.sglang import SGLANG
-from specbench_client.dialects.prometheus import count, totals
-from specbench_client.dialects.stream import Stream, count_in, counts_in, first_model, read_stream, whole_answer
-from specbench_client.slices import Slices
-from specbench_client.transport.sse import Event
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.dialect import (
+    AnswerChunk,
+    CompletionRequest,
+    EngineAnswer,
+    EngineCounters,
+    EngineIdentity,
+    RequestAcceptance,
+)
+from specbench_client.dialects.engine_facts import (
+    FactReading,
+    as_count,
+    as_negated_flag,
+    as_scalar_or_none,
+    bytes_from_gib,
+    of_object,
+)
+from specbench_client.dialects.openai_stream import (
+    ChatStream,
+    build_answer,
+    chunk_sizes,
+    chunks_by_usage,
+    count_in,
+    counts_in,
+    first_model,
+    read_stream,
+    read_unstreamed,
+    steps_by_chunk,
+    text_in,
+)
+from specbench_client.dialects.prometheus import counter_value, totals_by_series
+from specbench_client.transport.sse import SseEvent
+
+# `/server_info` contains the effective arguments and the memory of the first rank. From the source of 0.5.23 and of the
+# releases around it; if a name changed between them, both are read.
+
+SERVER_INFO = "/server_info"
+_INTERNAL_STATE = ("internal_states", 0)
+_MEMORY = (*_INTERNAL_STATE, "memory_usage")
+_SECRET_NAME = re.compile(r"api_key|password|secret|keyfile|(^|_)token$")
+_NO_ARGUMENTS = ("internal_states", "version", "status")
+
+
+@of_object
+def _engine_arguments(info: Mapping[str, Any]) -> JsonValue:
+    """Return the arguments without secrets, which must not appear in a report."""
+    return {
+        name: value for name, value in info.items() if name not in _NO_ARGUMENTS and not _SECRET_NAME.search(name)
+    } or None
+
+
+@of_object
+def _kv_bytes_per_token(memory: Mapping[str, Any]) -> JsonValue:
+    size, tokens = bytes_from_gib(memory.get("kvcache")), as_count(memory.get("token_capacity"))
+    return round(size / tokens) if isinstance(size, int) and isinstance(tokens, int) and tokens else None
+
+
+SGLANG_FACTS: tuple[FactReading, ...] = (
+    FactReading(FactName.ENGINE_VERSION, SERVER_INFO, ("version",)),
+    FactReading(FactName.MODEL, SERVER_INFO, ("model_path",)),
+    FactReading(FactName.MODEL, "/model_info", ("model_path",)),
+    FactReading(FactName.ARGUMENTS, SERVER_INFO, (), _engine_arguments),
+    FactReading(FactName.DTYPE, SERVER_INFO, ("dtype",)),
+    FactReading(FactName.QUANTIZATION, SERVER_INFO, ("quantization",), as_scalar_or_none),
+    FactReading(FactName.KV_CACHE_DTYPE, SERVER_INFO, ("kv_cache_dtype",)),
+    FactReading(FactName.MAX_MODEL_LEN, "/v1/models", ("data", 0, "max_model_len"), as_count),
+    FactReading(FactName.MAX_MODEL_LEN, SERVER_INFO, ("context_length",), as_count),
+    FactReading(
+        FactName.MAX_RUNNING_REQUESTS,
+        SERVER_INFO,
+        (*_INTERNAL_STATE, "effective_max_running_requests_per_dp"),
+        as_count,
+    ),
+    FactReading(FactName.MAX_RUNNING_REQUESTS, SERVER_INFO, ("max_running_requests",), as_count),
+    FactReading(FactName.PREFIX_CACHE, SERVER_INFO, ("disable_radix_cache",), as_negated_flag),
+    FactReading(FactName.CUDA_GRAPHS, SERVER_INFO, ("cuda_graph_backend_decode",)),
+    FactReading(FactName.CUDA_GRAPHS, SERVER_INFO, ("disable_cuda_graph",), as_negated_flag),
+    FactReading(FactName.CHUNKED_PREFILL, SERVER_INFO, ("chunked_prefill_size",), as_count),
+    FactReading(FactName.ATTENTION_BACKEND, SERVER_INFO, ("attention_backend",)),
+    FactReading(FactName.WEIGHTS_BYTES, SERVER_INFO, (*_MEMORY, "weight"), bytes_from_gib),
+    FactReading(FactName.KV_CACHE_TOKENS, SERVER_INFO, ("max_total_num_tokens",), as_count),
+    FactReading(FactName.KV_CACHE_TOKENS, SERVER_INFO, (*_MEMORY, "token_capacity"), as_count),
+    FactReading(FactName.KV_CACHE_BYTES, SERVER_INFO, (*_MEMORY, "kvcache"), bytes_from_gib),
+    FactReading(FactName.KV_BYTES_PER_TOKEN, SERVER_INFO, _MEMORY, _kv_bytes_per_token),
+)
+
 
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What a request's `spec_tokens_details` say. `by_correct`: verifications by their number of correct drafts."""
+class _SpecCounts:
+    """A request's `spec_tokens_details`. `by_correct`: verifications by their number of correct drafts."""
 
     verified: int
     correct: int
@@ -46,10 +129,10 @@ class _Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
-    """What its chunks show: the drafts of each step that came, in order, and how many of the last were cut off."""
+class _ChunkSteps:
+    """Accepted drafts of each step as delivered, in order, and how many of the last step were truncated."""
 
-    came: tuple[int, ...]
+    delivered: tuple[int, ...]
     trim: int
 
 
@@ -62,93 +145,89 @@ class SglangDialect:
     path = "/v1/chat/completions"
     tokens_path = "/v1/completions"
     keeps_special_tokens = True
-    health_path = "/ready"  # its /health generates a token when nobody else does
+    health_path = "/ready"  # Its /health generates a token if the engine is idle.
     metrics_path = "/metrics"
     identity_paths: tuple[str, ...] = ("/v1/models", "/server_info", "/model_info")
-    readings = SGLANG
+    readings = SGLANG_FACTS
     state_path: str | None = "/server_info"
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """Sampling is explicit: its defaults may come from the model. The seed counts on a deterministic server only.
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """See `Dialect.body`. Defaults may come from the model, so all sampling fields are set.
 
-        Token ids of the answer are not asked for: a streamed chat would be refused.
+        The seed has an effect on a deterministic server only. Token ids of the answer are not requested: the server
+        rejects this for a streamed chat.
         """
         return {
-            "model": ask.model,
-            **ask.prompt,
-            "temperature": ask.sampling.temperature,
-            "top_p": ask.sampling.top_p,
+            "model": request.model,
+            **request.prompt,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
             "top_k": -1,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
-            "seed": ask.seed,
-            "max_tokens": ask.output.max_tokens,
-            "ignore_eos": ask.output.ignore_eos,
-            **({"skip_special_tokens": False} if ask.markers else {}),
+            "seed": request.seed,
+            "max_tokens": request.output.max_tokens,
+            "ignore_eos": request.output.ignore_eos,
+            **({"skip_special_tokens": False} if request.markers else {}),
             "return_spec_tokens_details": True,
-            **(_STREAMED if ask.output.stream else {"stream": False}),
+            **(_STREAMED if request.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
+    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
         """See `Dialect.read`."""
         stream = yield from read_stream(events)
-        return _answer(stream, content_by_usage(stream), drafting=drafting)
+        return _answer(stream, chunks_by_usage(stream), drafting=drafting)
 
-    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
+    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
         """See `Dialect.read_whole`."""
-        return replace(_answer(whole_answer(document), (), drafting=drafting), output_tokens_client=None)
+        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:
-        """Tokens and verifications, added when a request ends. Nothing counts drafts: its gauges are averages."""
-        sums = totals(metrics)
+        """See `Dialect.counters`. They are updated when a request ends. Drafts are not counted: gauges are averages."""
+        sums = totals_by_series(metrics)
         return EngineCounters(
-            output_tokens=count(sums, "sglang:generation_tokens_total"),
-            prompt_tokens=count(sums, "sglang:prompt_tokens_total"),
-            cached_tokens=count(sums, "sglang:cached_tokens_total"),
-            draft_steps=count(sums, "sglang:spec_verify_calls_total"),
+            output_tokens=counter_value(sums, "sglang:generation_tokens_total"),
+            prompt_tokens=counter_value(sums, "sglang:prompt_tokens_total"),
+            cached_tokens=counter_value(sums, "sglang:cached_tokens_total"),
+            draft_steps=counter_value(sums, "sglang:spec_verify_calls_total"),
             started_s=sums.get("process_start_time_seconds"),
         )
 
-    def identity(self, documents: Mapping[str, Any]) -> Identity:
+    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""
         model = first_model(documents.get("/v1/models"))
-        return Identity(
-            model=model or _word(documents.get("/model_info"), "model_path"),
-            version=_word(documents.get("/server_info"), "version"),
+        return EngineIdentity(
+            model=model or text_in(documents.get("/model_info"), "model_path"),
+            version=text_in(documents.get("/server_info"), "version"),
         )
 
-    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- its gauges exist either way
-        """By the algorithm among its arguments."""
+    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- the gauges exist in any case
+        """See `Dialect.speculating`; read from the algorithm among the arguments."""
         if not isinstance(state, dict) or "speculative_algorithm" not in state:
             return None
         return bool(state["speculative_algorithm"])
 
 
-def _word(document: Any, key: str) -> str | None:
-    found = document.get(key) if isinstance(document, dict) else None
-    return found if isinstance(found, str) else None
-
-
-def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> Answer:
+def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
     output_tokens = count_in(stream.usage, "completion_tokens") or 0
-    told = _told(stream)
-    if told is None:
-        return answer_of(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
-    return answer_of(stream, content, _acceptance(told, content, output_tokens))
+    counts = _spec_counts(stream)
+    if counts is None:
+        return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
+    return build_answer(stream, content, _acceptance(counts, content, output_tokens))
 
 
-def _told(stream: Stream) -> _Told | None:
-    """What the last chunk that speaks of drafts says; None where none does."""
-    spoken = (delta.document["sglext"] for delta in reversed(stream.deltas) if delta.document.get("sglext"))
-    extension = next(spoken, None)
+def _spec_counts(stream: ChatStream) -> _SpecCounts | None:
+    """Return the counts in the last chunk that has them; None if none has."""
+    extensions = (delta.document["sglext"] for delta in reversed(stream.deltas) if delta.document.get("sglext"))
+    extension = next(extensions, None)
     block = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
     verified, correct = count_in(block, "spec_verify_ct"), count_in(block, "spec_num_correct_drafts")
     if verified is None or correct is None:
         return None
     by_correct = counts_in(block, "spec_correct_drafts_histogram")
     if by_correct is not None and (sum(by_correct) != verified or _drafts(by_correct) != correct):
-        by_correct = None  # it contradicts the engine's own sums
-    return _Told(verified, correct, by_correct, count_in(block, "spec_num_proposed_drafts"))
+        by_correct = None  # The histogram contradicts the engine's own totals.
+    return _SpecCounts(verified, correct, by_correct, count_in(block, "spec_num_proposed_drafts"))
 
 
 def _drafts(by_correct: Sequence[int]) -> int:
@@ -156,64 +235,64 @@ def _drafts(by_correct: Sequence[int]) -> int:
 
 
 def _deepest(by_correct: Sequence[int]) -> int:
-    """The most correct drafts of one verification."""
+    """Return the maximum of correct drafts in one verification."""
     return max((drafts for drafts, steps in enumerate(by_correct) if steps), default=0)
 
 
-def _acceptance(told: _Told, content: Sequence[Chunk], output_tokens: int) -> Acceptance:
-    """Two unknowns stand in it: tokens = 1 + Σ(correct + 1) + steps without drafts - what was cut off.
+def _acceptance(counts: _SpecCounts, content: Sequence[AnswerChunk], output_tokens: int) -> RequestAcceptance:
+    """Return the acceptance from: tokens = 1 + Σ(correct + 1) + steps without drafts - truncated tokens.
 
-    Where every step verified drafts, there are none without. Else the chunks tell. Where they do not either, the least
-    cut that explains the count is taken.
+    The last two are unknown. If every step verified drafts, there are no steps without. Otherwise the chunks show it;
+    if they do not, the smallest truncation that explains the count is used.
     """
-    undrafted_less_trim = output_tokens - 1 - (told.correct + told.verified)
+    undrafted_less_trim = output_tokens - 1 - (counts.correct + counts.verified)
     least = max(0, -undrafted_less_trim)
-    shown = _shown(told, content, output_tokens)
+    shown = _chunk_steps(counts, content, output_tokens)
     trim = least if shown is None else shown.trim
-    steps = told.verified + undrafted_less_trim + trim
-    most = told.correct if told.by_correct is None else _deepest(told.by_correct)
+    steps = counts.verified + undrafted_less_trim + trim
+    most = counts.correct if counts.by_correct is None else _deepest(counts.by_correct)
     explained = output_tokens > 0 and trim <= most
-    return Acceptance(
+    return RequestAcceptance(
         steps=steps if explained else None,
-        draft_steps=told.verified,
-        drafted_tokens=_drafted(told),
-        accepted_tokens=told.correct - trim if explained else told.correct,
-        step_accepted=shown.came if shown is not None and explained and steps == told.verified else None,
+        draft_steps=counts.verified,
+        drafted_tokens=_drafted(counts),
+        accepted_tokens=counts.correct - trim if explained else counts.correct,
+        step_accepted=shown.delivered if shown is not None and explained and steps == counts.verified else None,
         source=AcceptanceSource.PER_REQUEST,
     )
 
 
-def _shown(told: _Told, content: Sequence[Chunk], output_tokens: int) -> _Shown | None:
-    """What the chunks show, where each is one step: by the histogram, and by the number of steps that remain."""
-    sizes = sizes_of(content)
-    hidden = output_tokens - sum(sizes)  # a token without text at the end has no chunk of its own
+def _chunk_steps(counts: _SpecCounts, content: Sequence[AnswerChunk], output_tokens: int) -> _ChunkSteps | None:
+    """Return the steps that the chunks show, if histogram and number of steps confirm that each chunk is one step."""
+    sizes = chunk_sizes(content)
+    hidden = output_tokens - sum(sizes)  # A token without text at the end has no chunk.
     sizes += [hidden] if hidden > 0 else []
-    if told.by_correct is None or hidden < 0 or len(sizes) < 2 or sizes[0] != 1:
+    if counts.by_correct is None or hidden < 0 or len(sizes) < 2 or sizes[0] != 1:
         return None
-    came = tuple(size - 1 for size in sizes[1:])
-    left = _left_over(told.by_correct, came[:-1])
-    if left is None or left < came[-1]:
+    delivered = tuple(size - 1 for size in sizes[1:])
+    last = _unmatched(counts.by_correct, delivered[:-1])
+    if last is None or last < delivered[-1]:
         return None
-    return _Shown(came, left - came[-1]) if len(came) >= told.verified else None
+    return _ChunkSteps(delivered, last - delivered[-1]) if len(delivered) >= counts.verified else None
 
 
-def _left_over(by_correct: Sequence[int], came: Sequence[int]) -> int | None:
-    """The correct drafts of the one step that is in the histogram and not among these; None where that is not one.
+def _unmatched(by_correct: Sequence[int], delivered: Sequence[int]) -> int | None:
+    """Return the correct drafts of the one step that is in the histogram but not in `delivered`; None if not unique.
 
-    Steps without any may be more than the histogram has: those that verified nothing.
+    Steps without accepted drafts may be more than in the histogram: those that verified no drafts.
     """
     left = Counter({drafts: steps for drafts, steps in enumerate(by_correct) if drafts})
-    left.subtract(drafts for drafts in came if drafts)
-    places = [drafts for drafts, steps in left.items() if steps]
-    if not places:
+    left.subtract(drafts for drafts in delivered if drafts)
+    unmatched = [drafts for drafts, steps in left.items() if steps]
+    if not unmatched:
         return 0
-    return places[0] if len(places) == 1 and left[places[0]] == 1 else None
+    return unmatched[0] if len(unmatched) == 1 and left[unmatched[0]] == 1 else None
 
 
-def _drafted(told: _Told) -> int | None:
-    """The drafts proposed, as far as the answer does not deny that each verification had as many."""
-    if told.proposed is None or not told.verified:
-        return 0 if told.proposed == 0 else None
-    longest, rest = divmod(told.proposed, told.verified)
-    is_denied = rest or told.correct > told.proposed or _deepest(told.by_correct or ()) > longest
-    return None if is_denied else told.proposed
+def _drafted(counts: _SpecCounts) -> int | None:
+    """Return the proposed drafts, if the answer does not contradict that each verification had as many."""
+    if counts.proposed is None or not counts.verified:
+        return 0 if counts.proposed == 0 else None
+    longest, rest = divmod(counts.proposed, counts.verified)
+    is_denied = rest or counts.correct > counts.proposed or _deepest(counts.by_correct or ()) > longest
+    return None if is_denied else counts.proposed

@@ -1,17 +1,17 @@
-"""TensorRT-LLM's wire: facts from sources of the 1.2 release candidates; no server of 1.2.1 was read or recorded.
+"""Dialect of TensorRT-LLM, from sources of the 1.2 release candidates; no server of 1.2.1 was read or recorded.
 
-A request with a field that it does not know is refused, so nothing is asked for but what its two routes have.
-Tokens of a chunk come from `continuous_usage_stats`. The one thing it tells of drafting is how many tokens an iteration
-gave on average so far (`avg_decoded_tokens_per_iter`): tokens / average are the iterations. The tokens are those that
-were kept, so nothing is cut off afterwards, and accepted drafts are what came beyond one token a step. It tells neither
-which steps had drafts nor how many: those stay unknown, and acceptance by position with them.
+The engine rejects requests with unknown fields, so only fields that both of its routes have are sent. The tokens of a
+chunk come from `continuous_usage_stats`. The only value about drafting is the average number of tokens per iteration so
+far (`avg_decoded_tokens_per_iter`); tokens / average is the number of iterations. The tokens are those that were
+delivered, so nothing is truncated afterwards, and the accepted drafts are the tokens beyond one per step. The engine
+reports neither which steps had drafts nor how many, so those and acceptance by position stay unknown.
 
-Whether the iteration that read the prompt is one of them is not known for 1.2.1 (in the candidates' samplers it is). It
-decides on one step an answer, so it is not assumed: the first chunk shows it, which has one token, and an average of 1
-where it is counted and of 0 where it is not. Where no chunk shows it (it was merged with the next, or the answer was
-not streamed), steps are missing. So are they where more chunks came than there were iterations: one of them is wrong.
+Whether the prefill iteration is included is not known for 1.2.1 (in the samplers of the candidates it is). This makes a
+difference of one step per answer, so it is not assumed but read from the first chunk: it has one token, and an average
+of 1 if prefill is included and of 0 if not. If no chunk shows this (it was merged with the next one, or the answer was
+not streamed), steps are missing. They are also missing if there are more chunks than iterations, a contradiction.
 
-A token that ends the answer and is taken out of it is still among the tokens of the average.
+A token that ends the answer and is removed from it is still counted in the average.
 """
 
 from __future__ import annotations
@@ -20,26 +20,50 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.record import AcceptanceSource
 from specbench_api.spec.engine import EngineKind
-from specbench_client.dialects.chunks import answer_of, content_by_usage, sizes_of, steps_by_chunk
-from specbench_client.dialects.dialect import Acceptance, Answer, Ask, Chunk, EngineCounters, Identity
-from specbench_client.dialects.facts.others import TENSORRT_LLM
-from specbench_client.dialects.stream import Stream, count_in, first_model, read_stream, whole_answer
-from specbench_client.slices import Slices
-from specbench_client.transport.sse import Event
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.dialect import (
+    AnswerChunk,
+    CompletionRequest,
+    EngineAnswer,
+    EngineCounters,
+    EngineIdentity,
+    RequestAcceptance,
+)
+from specbench_client.dialects.engine_facts import VERSION_FACT, FactReading
+from specbench_client.dialects.openai_stream import (
+    ChatStream,
+    build_answer,
+    chunk_sizes,
+    chunks_by_usage,
+    count_in,
+    first_model,
+    read_stream,
+    read_unstreamed,
+    steps_by_chunk,
+    text_in,
+)
+from specbench_client.transport.sse import SseEvent
+
+TENSORRT_LLM_FACTS: tuple[FactReading, ...] = (
+    VERSION_FACT,
+    FactReading(FactName.MODEL, "/v1/models", ("data", 0, "id")),
+)
+
 
 WHOLE = 0.01
-"""How far from a whole number a count of iterations may lie: the average has the seven digits of a 32-bit float."""
+"""Maximum distance of a number of iterations from an integer: the average has the seven digits of a 32-bit float."""
 _MOST = 2**53
-"""Above this it is no average of tokens, and perhaps no number that a float holds."""
+"""A larger number is not a valid average, and a float may not represent it."""
 _AVERAGE = "avg_decoded_tokens_per_iter"
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """Tokens so far, that a chunk tells, and the iterations that made them; None: its average is of other tokens."""
+    """Tokens up to a chunk, and the iterations that generated them; None if tokens and average do not match."""
 
     tokens: int
     iterations: int | None
@@ -55,77 +79,72 @@ class TensorrtLlmDialect:
     tokens_path = "/v1/completions"
     keeps_special_tokens = True
     health_path = "/health"
-    metrics_path = "/prometheus/metrics"  # its /metrics forgets what it has told, and is left to whoever reads it
+    metrics_path = "/prometheus/metrics"  # Reading its /metrics clears the data there, which others may need.
     identity_paths: tuple[str, ...] = ("/v1/models", "/version")
-    readings = TENSORRT_LLM
+    readings = TENSORRT_LLM_FACTS
     state_path: str | None = None
 
-    def body(self, ask: Ask) -> dict[str, Any]:
-        """Sampling is explicit; every field is one that both routes know."""
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """See `Dialect.body`. Only fields that both routes have are sent: unknown fields are rejected."""
         return {
-            "model": ask.model,
-            **ask.prompt,
-            "temperature": ask.sampling.temperature,
-            "top_p": ask.sampling.top_p,
+            "model": request.model,
+            **request.prompt,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
             "top_k": 0,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
-            "seed": ask.seed,
-            "max_tokens": ask.output.max_tokens,
-            "ignore_eos": ask.output.ignore_eos,
-            **({"skip_special_tokens": False} if ask.markers else {}),
-            **(_STREAMED if ask.output.stream else {"stream": False}),
+            "seed": request.seed,
+            "max_tokens": request.output.max_tokens,
+            "ignore_eos": request.output.ignore_eos,
+            **({"skip_special_tokens": False} if request.markers else {}),
+            **(_STREAMED if request.output.stream else {"stream": False}),
         }
 
-    def read(self, events: Sequence[Event], *, drafting: bool) -> Slices[Answer]:
+    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
         """See `Dialect.read`."""
         stream = yield from read_stream(events)
-        return _answer(stream, content_by_usage(stream), drafting=drafting)
+        return _answer(stream, chunks_by_usage(stream), drafting=drafting)
 
-    def read_whole(self, document: Any, *, drafting: bool) -> Answer:
+    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
         """See `Dialect.read_whole`."""
-        return replace(_answer(whole_answer(document), (), drafting=drafting), output_tokens_client=None)
+        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
 
     def counters(self, metrics: str) -> EngineCounters:  # noqa: ARG002 -- see below
-        """None: it counts requests, and neither tokens nor drafts.
+        """Return no counters: the engine counts requests, but neither tokens nor drafts.
 
-        Statistics of its iterations (/metrics) have drafts, are given out once and thrown away beyond the last
-        thousand: no sum over them is a count.
+        The iteration statistics at /metrics contain drafts, but are returned only once and limited to the last
+        thousand iterations, so they cannot be summed.
         """
         return EngineCounters()
 
-    def identity(self, documents: Mapping[str, Any]) -> Identity:
+    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
         """See `Dialect.identity`."""
-        version = documents.get("/version")
-        told = version.get("version") if isinstance(version, dict) else None
-        return Identity(
-            model=first_model(documents.get("/v1/models")),
-            version=told if isinstance(told, str) else None,
-        )
+        return EngineIdentity(first_model(documents.get("/v1/models")), text_in(documents.get("/version"), "version"))
 
-    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- nothing tells
+    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- not reported
         """See `Dialect.speculating`."""
         return None
 
 
-def _answer(stream: Stream, content: tuple[Chunk, ...], *, drafting: bool) -> Answer:
+def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
     output_tokens = count_in(stream.usage, "completion_tokens") or 0
     progress = _progress(stream)
     if not progress or not output_tokens:
-        return answer_of(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
-    return answer_of(stream, content, _acceptance(progress, content, output_tokens, drafting=drafting))
+        return build_answer(stream, content, steps_by_chunk(content, output_tokens, drafting=drafting))
+    return build_answer(stream, content, _acceptance(progress, content, output_tokens, drafting=drafting))
 
 
-def _progress(stream: Stream) -> list[_Progress]:
-    """What each chunk with tokens and an average tells; of a whole answer, its only one."""
-    told = []
+def _progress(stream: ChatStream) -> list[_Progress]:
+    """Return the progress at each chunk with tokens and an average."""
+    progress = []
     for delta in stream.deltas:
         choices = delta.document.get("choices")
         average = _number(choices[0].get(_AVERAGE)) if choices else None
         tokens = count_in(delta.document.get("usage"), "completion_tokens")
         if tokens and average is not None:
-            told.append(_Progress(tokens, _iterations(tokens, average, ended=delta.finish_reason == "stop")))
-    return told
+            progress.append(_Progress(tokens, _iterations(tokens, average, ended=delta.finish_reason == "stop")))
+    return progress
 
 
 def _number(value: Any) -> float | None:
@@ -134,32 +153,35 @@ def _number(value: Any) -> float | None:
 
 
 def _iterations(tokens: int, average: float, *, ended: bool) -> int | None:
-    """How many: tokens / average, where that is a count. A text that ended itself may lack the token that ended it."""
+    """Return tokens / average if it is close to an integer.
+
+    An answer that ended by itself may lack the token that ended it, so tokens + 1 is tried as well.
+    """
     if not average:
         return 0 if tokens == 1 else None
-    for made in (tokens, tokens + 1) if ended else (tokens,):
-        iterations = made / average
-        if iterations < made + WHOLE and abs(iterations - round(iterations)) <= WHOLE:
+    for generated in (tokens, tokens + 1) if ended else (tokens,):
+        iterations = generated / average
+        if iterations < generated + WHOLE and abs(iterations - round(iterations)) <= WHOLE:
             return round(iterations)
     return None
 
 
 def _acceptance(
-    progress: Sequence[_Progress], content: Sequence[Chunk], output_tokens: int, *, drafting: bool
-) -> Acceptance:
-    end, sizes = progress[-1], sizes_of(content)
-    prompts_own = _prompts_own(progress[0])
-    steps = None if end.iterations is None or prompts_own is None else end.iterations - prompts_own
+    progress: Sequence[_Progress], content: Sequence[AnswerChunk], output_tokens: int, *, drafting: bool
+) -> RequestAcceptance:
+    end, sizes = progress[-1], chunk_sizes(content)
+    prefill = _prefill_iterations(progress[0])
+    steps = None if end.iterations is None or prefill is None else end.iterations - prefill
     if steps is None and not drafting:
         return steps_by_chunk(content, output_tokens, drafting=False)
     if steps is None or not len(sizes) - 1 <= steps < end.tokens:
-        return Acceptance()
+        return RequestAcceptance()
     accepted = end.tokens - 1 - steps
     if not accepted and not drafting:
-        return Acceptance(steps=steps)
-    return Acceptance(steps=steps, accepted_tokens=accepted, source=AcceptanceSource.PER_REQUEST)
+        return RequestAcceptance(steps=steps)
+    return RequestAcceptance(steps=steps, accepted_tokens=accepted, source=AcceptanceSource.PER_REQUEST)
 
 
-def _prompts_own(first: _Progress) -> int | None:
-    """1 where the iteration that read the prompt is counted, 0 where it is not; None where nothing shows it."""
+def _prefill_iterations(first: _Progress) -> int | None:
+    """Return 1 if the prefill iteration is counted, 0 if it is not, None if the first chunk does not show it."""
     return first.iterations if first.tokens == 1 and first.iterations in (0, 1) else None

@@ -1,4 +1,4 @@
-"""The composition root of a measurement: `group` drives one engine group into a store, `conclude` makes the answer.
+"""Runs a measurement: `group` measures the points of one engine group, `conclude` writes the run's summary and report.
 
-Nothing is imported here: concluding takes plots and statistics, seconds that a client which only drives need not spend.
+This module imports nothing: `conclude` needs plots and statistics, which take seconds to import.
 """

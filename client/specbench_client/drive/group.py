@@ -1,10 +1,10 @@
-"""Drives the points of one engine group against an engine that runs, and stores them: the client Job's whole work.
+"""Measures the points of one engine group against a running engine and stores them: the work of a client Job.
 
-In order: what is measured already, prompts and trace read and the store claimed (what is wrong with the input shows
-before an engine is asked anything; a group that is finished needs neither prompts nor engine), the engine's first real
-completion, the comparison with what earlier launches saw, all that it tells of itself, the workers started, then point
-by point those that have no manifest yet. Cancelling is how it is interrupted: the open point leaves no manifest, all
-others stay. Whatever ends it ends the workers.
+The steps, in order: find the points that are measured already; read prompts and trace, and claim the store, so that
+invalid input is reported before any request (a finished group needs neither prompts nor engine); take a first
+completion; compare the engine with what earlier launches observed; record the facts of the launch; start the workers;
+then measure each point without a manifest. Cancelling interrupts it: the current point leaves no manifest, all others
+are kept. The workers always end with it.
 """
 
 from __future__ import annotations
@@ -19,33 +19,37 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import specbench_client
-from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.layout import launch_key
-from specbench_api.outcome.manifest import Observed
+from specbench_api.outcome.manifest import PointProvenance
+from specbench_api.outcome.provenance import FactName
 from specbench_api.plan.plan import EngineGroup, Plan
 from specbench_client.dialects.table import dialect_of
-from specbench_client.drive.arrivals import load_arrivals
-from specbench_client.drive.fits import refuse_over_long
-from specbench_client.drive.launch import Launch, first_act, identify, if_absent, served_model
-from specbench_client.drive.loads import Loads
+from specbench_client.drive.engine_connection import (
+    EngineConnection,
+    check_first_completion,
+    identify_engine,
+    missing_health_route_hint,
+    observe_launch,
+    served_model,
+)
+from specbench_client.drive.load_planning import LoadPlanner, load_arrival_plan
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.point import Measurement
-from specbench_client.drive.progress import PROGRESS, ProgressKeeper
-from specbench_client.drive.prompted import Prompted, load_prompted
-from specbench_client.drive.resume import claim, refuse_changed
-from specbench_client.drive.seen import launched
+from specbench_client.drive.point import PointMeasurement
+from specbench_client.drive.progress import PROGRESS, ProgressTracker
+from specbench_client.drive.prompts import WorkloadPrompts, load_workload_prompts, reject_too_long_prompts
+from specbench_client.drive.resume import claim_store, reject_changed_inputs
 from specbench_client.errors import NotDurable
-from specbench_client.load.cores import usable_cores
-from specbench_client.load.crew import Crew
-from specbench_client.store.patience import Patience, PatientStore
-from specbench_client.store.point import PointStore
+from specbench_client.load.worker_count import usable_cores
+from specbench_client.load.worker_pool import WorkerPool
+from specbench_client.store.points import PointStore
+from specbench_client.store.retrying import RetryingStore, RetryPolicy
 from specbench_client.store.store import Store
-from specbench_client.transport.control import Control
+from specbench_client.transport.control_client import ControlClient
 
 STORE_PROGRESS_EVERY = 3
-"""Looks; each is a small upload beside the measurement."""
+"""Progress is stored at every third update; each is a small upload during the measurement."""
 CLAIM_PATIENCE_S = 60.0
-"""A wrong endpoint looks like one that is away; before the first request, nothing is lost by giving up sooner."""
+"""A wrong S3 endpoint looks like one that is unavailable; before the first request, giving up sooner costs nothing."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,14 +70,14 @@ async def drive_group(
     """
     stop = threading.Event()
     try:
-        return await _Drive(plan, group, endpoint, store, options, stop).run()
+        return await _GroupDriver(plan, group, endpoint, store, options, stop).run()
     finally:
-        stop.set()  # no thread waits for a store any longer than we do
+        stop.set()  # Ends all threads that are waiting for an unavailable store.
 
 
 @dataclass(frozen=True)
-class _Drive:
-    """One call of `drive_group`. Blocking work is done in threads; `stop` ends their waiting."""
+class _GroupDriver:
+    """One call of `drive_group`. Blocking work runs in threads; `stop` ends their waiting for the store."""
 
     plan: Plan
     group: EngineGroup
@@ -83,133 +87,147 @@ class _Drive:
     stop: threading.Event
 
     async def run(self) -> GroupResult:
-        first = self._patient(min(self.options.patience_s, CLAIM_PATIENCE_S))
-        wanted = [point.hash for point in self.group.points]
-        found = await asyncio.to_thread(PointStore(first, self.options.spool).manifests, wanted)
+        first = self._retrying_store(min(self.options.patience_s, CLAIM_PATIENCE_S))
+        hashes = [point.hash for point in self.group.points]
+        found = await asyncio.to_thread(PointStore(first, self.options.spool).manifests, hashes)
         todo = [point for point in self.group.points if point.hash not in found]
         inputs = await asyncio.to_thread(self._inputs) if todo else None
-        await asyncio.to_thread(claim, self.plan, first)
-        points = PointStore(self._patient(self.options.patience_s), self.options.spool, self.options.limits)
-        keeper = ProgressKeeper(self.group, len(found), self.options.clock.monotonic_ns, attempt=self.options.attempt)
+        await asyncio.to_thread(claim_store, self.plan, first)
+        points = PointStore(self._retrying_store(self.options.patience_s), self.options.spool, self.options.limits)
+        progress = ProgressTracker(
+            self.group, len(found), self.options.clock.monotonic_ns, attempt=self.options.attempt
+        )
         if inputs is not None:
-            async with _shown(keeper, self.store, self.options) as board, self._launched(inputs) as launch:
-                observed = await self._met(launch, points, inputs)
-                async with Crew(inputs.crew_size) as crew:
-                    measurement = Measurement(launch, points, self.options, keeper, inputs.loads, crew)
+            async with (
+                _publish_progress(progress, self.store, self.options) as publisher,
+                self._connected(inputs) as engine,
+            ):
+                observed = await self._check_engine(engine, points, inputs)
+                async with WorkerPool(inputs.pool_size) as pool:
+                    measurement = PointMeasurement(engine, points, self.options, progress, inputs.loads, pool)
                     for point in todo:
                         _log.info("measuring %s", point.model_dump_json())
-                        prompted, seen = inputs.prompts[point.workload], observed[point.workload]
-                        await measurement.measure(point, prompted.prompts, seen, warm_up=point is todo[0])
-                        await board.show(stored=False)
-                keeper.phase = "done"
+                        prompts, provenance = inputs.prompts[point.workload].prompts, observed[point.workload]
+                        await measurement.measure(point, prompts, provenance, warm_up=point is todo[0])
+                        await publisher.show(stored=False)
+                progress.phase = "done"
         return GroupResult(tuple(point.hash for point in todo), tuple(sorted(found)))
 
-    async def _met(self, launch: Launch, points: PointStore, inputs: _Inputs) -> dict[str, Observed]:
-        """The first completion, and what is seen by workload, compared with what the run saw before."""
-        await first_act(launch, self.options.clock.monotonic_ns, f"g{self.group.index}-{self.options.attempt}")
-        observed = {name: self._observed(launch, inputs, name) for name in inputs.prompts}
+    async def _check_engine(
+        self, engine: EngineConnection, points: PointStore, inputs: _GroupInputs
+    ) -> dict[str, PointProvenance]:
+        """Take a first completion and return the provenance by workload, compared with that of earlier points."""
+        await check_first_completion(
+            engine, self.options.clock.monotonic_ns, f"g{self.group.index}-{self.options.attempt}"
+        )
+        observed = {name: self._observed(engine, inputs, name) for name in inputs.prompts}
         manifests = await asyncio.to_thread(points.manifests, [point.hash for point in self.plan.points])
-        refuse_changed(self.plan, manifests, observed)
-        await self._keep_seen(launch, points.store)
+        reject_changed_inputs(self.plan, manifests, observed)
+        await self._store_launch_facts(engine, points.store)
         return observed
 
-    async def _keep_seen(self, launch: Launch, store: Store) -> None:
-        """What is seen of the launch lies in the store before anything is measured in it."""
-        asked = self.options.clock.wall_text()
-        seen = await launched(launch, self.group, self._launch_name, self.options.place, asked)
-        await asyncio.to_thread(store.put, launch_key(seen.launch), seen.to_json().encode())
+    async def _store_launch_facts(self, engine: EngineConnection, store: Store) -> None:
+        """Store the facts of the launch before anything is measured in it."""
+        queried_at = self.options.clock.wall_text()
+        record = await observe_launch(engine, self.group, self._launch_name, self.options.place, queried_at)
+        await asyncio.to_thread(store.put, launch_key(record.launch), record.to_json().encode())
 
     @property
     def _launch_name(self) -> str:
         return f"{self.group.index}-{self.options.attempt}"
 
-    def _patient(self, deadline_s: float) -> PatientStore:
-        return PatientStore(self.store, Patience(deadline_s=deadline_s, pause_s=self.stop.wait))
+    def _retrying_store(self, deadline_s: float) -> RetryingStore:
+        return RetryingStore(self.store, RetryPolicy(deadline_s=deadline_s, pause_s=self.stop.wait))
 
-    def _inputs(self) -> _Inputs:
-        """Everything that a user gave, read and found usable. Raises BadInput."""
+    def _inputs(self) -> _GroupInputs:
+        """Read and validate everything that the user gave. Raises BadInput."""
         names = dict.fromkeys(point.workload for point in self.group.points)
         options = self.options
-        prompts = load_prompted(self.plan, names, options.base_dir, options.fetch)
-        refuse_over_long(self.plan, prompts)
-        arrivals = load_arrivals(self.plan, options.base_dir, options.fetch)
-        loads = Loads(self.plan, arrivals, usable_cores(), options.workers)
-        size = loads.crew_size(self.group.points, {name: len(one.prompts.rows) for name, one in prompts.items()})
-        return _Inputs(prompts, loads, size)
+        prompts = load_workload_prompts(self.plan, names, options.base_dir, options.fetch)
+        reject_too_long_prompts(self.plan, prompts)
+        arrivals = load_arrival_plan(self.plan, options.base_dir, options.fetch)
+        loads = LoadPlanner(self.plan, arrivals, usable_cores(), options.workers)
+        size = loads.pool_size(self.group.points, {name: len(one.prompts.rows) for name, one in prompts.items()})
+        return _GroupInputs(prompts, loads, size)
 
-    def _observed(self, launch: Launch, inputs: _Inputs, workload: str) -> Observed:
+    def _observed(self, engine: EngineConnection, inputs: _GroupInputs, workload: str) -> PointProvenance:
         prompted, digest = inputs.prompts[workload], self.options.place.value(FactName.IMAGE_DIGEST)
-        return Observed(
+        return PointProvenance(
             dataset_fingerprint=prompted.prompts.fingerprint,
             prompts=len(prompted.prompts.rows),
             coverage=prompted.prompts.coverage,
             chat_template_sha256=prompted.template.template_sha256 if prompted.template else None,
             tokenizer_sha256=prompted.template.tokenizer_sha256 if prompted.template else None,
             trace_fingerprint=inputs.loads.arrivals.trace_fingerprint,
-            engine_version=launch.identity.version,
-            engine_model=launch.identity.model,
+            engine_version=engine.identity.version,
+            engine_model=engine.identity.model,
             image_digest=digest if isinstance(digest, str) else None,
             client_version=specbench_client.__version__,
             launch=self._launch_name,
         )
 
     @asynccontextmanager
-    async def _launched(self, inputs: _Inputs) -> AsyncIterator[Launch]:
+    async def _connected(self, inputs: _GroupInputs) -> AsyncIterator[EngineConnection]:
         arm, dialect = self.plan.arm(self.group.arm), dialect_of(self.plan.engine)
         templates = {name: one.template for name, one in inputs.prompts.items()}
-        async with Control(self.endpoint, headers=self.options.headers) as control:
-            await control.wait_healthy(dialect.health_path, self.options.healthy_within_s, if_absent(self.plan.engine))
-            identity, model = await identify(control, dialect), served_model(self.plan, arm)
+        async with ControlClient(self.endpoint, headers=self.options.headers) as control:
+            await control.wait_healthy(
+                dialect.health_path, self.options.healthy_within_s, missing_health_route_hint(self.plan.engine)
+            )
+            identity, model = await identify_engine(control, dialect), served_model(self.plan, arm)
             endpoint, headers = self.endpoint.rstrip("/"), self.options.headers
-            yield Launch(self.plan, arm, endpoint, model, dialect, control, identity, headers, templates)
+            yield EngineConnection(self.plan, arm, endpoint, model, dialect, control, identity, headers, templates)
 
 
 @dataclass(frozen=True)
-class _Inputs:
-    """The prompts by workload, how every point is driven, and how many workers that takes."""
+class _GroupInputs:
+    """The prompts by workload, the loads of all points, and the number of workers that they need."""
 
-    prompts: Mapping[str, Prompted]
-    loads: Loads
-    crew_size: int
+    prompts: Mapping[str, WorkloadPrompts]
+    loads: LoadPlanner
+    pool_size: int
 
 
 @asynccontextmanager
-async def _shown(keeper: ProgressKeeper, store: Store, options: DriveOptions) -> AsyncIterator[_Board]:
-    """Show progress meanwhile, and once more at a good end."""
-    writer = ThreadPoolExecutor(1, "progress")  # one thread: an older look never replaces a newer one
-    board = _Board(keeper, store, options, writer)
-    showing = asyncio.create_task(board.show_on())
+async def _publish_progress(
+    progress: ProgressTracker, store: Store, options: DriveOptions
+) -> AsyncIterator[_ProgressPublisher]:
+    """Publish progress regularly, and once more at a successful end."""
+    writer = ThreadPoolExecutor(1, "progress")  # One thread, so that older progress never replaces newer progress.
+    publisher = _ProgressPublisher(progress, store, options, writer)
+    showing = asyncio.create_task(publisher.show_on())
     try:
-        yield board
-        await board.show(stored=True)
+        yield publisher
+        showing.cancel()  # Otherwise it could start an upload that ends after the last one.
+        await publisher.show(stored=True)
     finally:
         showing.cancel()
         writer.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
-class _Board:
-    keeper: ProgressKeeper
+class _ProgressPublisher:
+    progress: ProgressTracker
     store: Store
     options: DriveOptions
     writer: ThreadPoolExecutor
 
     async def show_on(self) -> None:
-        for looks in itertools.count():
-            await self.show(stored=looks % STORE_PROGRESS_EVERY == 0)
+        for number in itertools.count():
+            await self.show(stored=number % STORE_PROGRESS_EVERY == 0)
             await asyncio.sleep(self.options.show_every_s)
 
     async def show(self, *, stored: bool) -> None:
-        look = self.keeper.look()
+        progress = self.progress.current()
         if self.options.on_progress is not None:
-            self.options.on_progress(look)
+            self.options.on_progress(progress)
         if stored:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self.writer, self._store, look.to_json().encode())
+            await loop.run_in_executor(self.writer, self._store, progress.to_json().encode())
 
     def _store(self, data: bytes) -> None:
         try:
             self.store.replace(PROGRESS, data)
-        except NotDurable as refused:
-            # Progress is for onlookers. A store that stays away ends the group where a result needs it.
-            _log.warning("progress could not be stored: %s", refused)
+        except NotDurable as error:
+            # Progress is informational. A store that stays unavailable ends the group when a result must be stored.
+            _log.warning("progress could not be stored: %s", error)

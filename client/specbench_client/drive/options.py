@@ -1,4 +1,4 @@
-"""Everything that driving a group takes besides plan and store; all of it can be put in by a test."""
+"""Options of measuring a group, besides plan and store; tests replace any of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from specbench_api.outcome.launched import Whereabouts
+from specbench_api.outcome.provenance import HostFacts
 from specbench_client.drive.progress import Progress
-from specbench_client.store.locate import read_object
-from specbench_client.store.parts import PartLimits
+from specbench_client.store.locations import read_object
+from specbench_client.store.records import PartLimits
 from specbench_client.workload.prompts import Fetch
 
 
@@ -20,42 +20,42 @@ def _now() -> datetime:
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Monotonic for measuring, wall for metadata."""
+class SystemClock:
+    """The monotonic clock for measuring and the wall clock for metadata."""
 
     monotonic_ns: Callable[[], int] = time.monotonic_ns
     wall: Callable[[], datetime] = _now
 
     def wall_text(self) -> str:
-        """The wall clock in RFC 3339."""
+        """Return the wall clock's time in RFC 3339."""
         return self.wall().isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True)
 class DriveOptions:
-    """How a group is driven. `attempt` goes into the names of parts and must be new each time a client is started."""
+    """Options of measuring a group. `attempt` is part of the names of parts and must be new for each client process."""
 
     attempt: str
     spool: Path
-    """Parts wait here until they are stored; a folder on this machine's disk."""
+    """Folder on this machine's disk for parts that are not uploaded yet."""
     base_dir: Path = field(default_factory=Path)
-    """Where relative paths of prompts begin."""
+    """Folder of relative paths of prompts."""
     on_progress: Callable[[Progress], None] | None = None
-    """Called every `show_every_s` from the event loop, and once more at a good end."""
+    """Called every `show_every_s` from the event loop, and once more at a successful end."""
     show_every_s: float = 1.0
     keep_text: bool = False
-    """Keep the answers' texts in the records."""
+    """Store the texts of answers in the records."""
     patience_s: float = 600.0
-    """How long a store that is away is waited for, each time."""
+    """How long to retry an operation while the store is unavailable."""
     healthy_within_s: float = 60.0
-    """How long the engine may take to answer its health route; it is ready already when a group is driven."""
+    """How long the engine may take to answer its health route; engines are ready before a group is measured."""
     limits: PartLimits = field(default_factory=PartLimits)
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Sent with every measured request and kept nowhere."""
+    """Sent with every measured request and not stored."""
     workers: int | None = None
-    """Processes that drive the load; None: as many as a load needs, one a core at most."""
-    place: Whereabouts = field(default_factory=Whereabouts)
-    """Where the engine runs, as whoever started it saw it."""
-    clock: Clock = field(default_factory=Clock)
+    """Number of worker processes; None: as many as a load needs, at most one per core."""
+    place: HostFacts = field(default_factory=HostFacts)
+    """Facts of the machine of the engine, from whoever started it."""
+    clock: SystemClock = field(default_factory=SystemClock)
     fetch: Fetch = read_object
-    """Gets prompts from s3://."""
+    """Reads prompts from s3://."""

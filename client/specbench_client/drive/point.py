@@ -1,6 +1,6 @@
-"""One point: warm-up if it is the launch's first, the load with its records leaving as they come, then the commit.
+"""Measures one point: warm-up (before the launch's first point), load with its records stored meanwhile, commit.
 
-The summary is made between points, not beside the next one: what the client computes then would be measured there.
+The summary is computed between two points and not during the next one, where it would affect the measurement.
 """
 
 from __future__ import annotations
@@ -10,159 +10,176 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specbench_api.outcome.manifest import Observed, StoredFile
+from specbench_api.outcome.manifest import PointProvenance, StoredFile
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_api.outcome.summary import Counters, SelfWatch
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas
 from specbench_api.plan.plan import Point
 from specbench_api.spec.conditions import EngineReason
 from specbench_client.analysis.summary.point import summarise_point
-from specbench_client.dialects.counters import difference
-from specbench_client.drive.launch import Launch
-from specbench_client.drive.loads import Loads
+from specbench_client.dialects.dialect import counter_difference
+from specbench_client.drive.engine_connection import EngineConnection
+from specbench_client.drive.load_planning import LoadPlanner
 from specbench_client.drive.options import DriveOptions
-from specbench_client.drive.progress import ProgressKeeper
-from specbench_client.drive.warmup import warmup_prompts
+from specbench_client.drive.progress import ProgressTracker
 from specbench_client.errors import EngineFailed
-from specbench_client.load.budget import FailureBudget, FailureCount
-from specbench_client.load.crew import Crew, Worked
-from specbench_client.load.shares import Load
-from specbench_client.load.steadiness import Bounds, Steadiness
-from specbench_client.load.watch import Tally, WarmUp, self_watch
-from specbench_client.metrics.frame import COLUMNS
-from specbench_client.store.parts import PartsWriter
-from specbench_client.store.point import PointStore, Span
+from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
+from specbench_client.load.failure_budget import FailureBudget, FailureCounter
+from specbench_client.load.load_shares import WorkerLoad
+from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
+from specbench_client.load.worker_pool import LoadResult, WorkerPool
+from specbench_client.metrics.tidy_frame import COLUMNS
+from specbench_client.store.points import MeasurementSpan, PointStore
+from specbench_client.store.records import RecordWriter
 from specbench_client.workload.prompts import Prompts
-from specbench_client.workload.reading import Prompt
+from specbench_client.workload.row_parsing import Prompt
 
 ABANDON_PATIENCE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Measurement:
+class PointMeasurement:
     """Measures points of one launch into a store."""
 
-    launch: Launch
+    engine: EngineConnection
     points: PointStore
     options: DriveOptions
-    keeper: ProgressKeeper
-    loads: Loads
-    crew: Crew
+    progress: ProgressTracker
+    loads: LoadPlanner
+    pool: WorkerPool
 
-    async def measure(self, point: Point, prompts: Prompts, observed: Observed, *, warm_up: bool) -> None:
-        """Measure and commit. Raises EngineFailed, NotDurable; whatever ends it, nothing half done becomes a result."""
+    async def measure(self, point: Point, prompts: Prompts, observed: PointProvenance, *, warm_up: bool) -> None:
+        """Measure and commit a point. After any error the point has no manifest. Raises EngineFailed, NotDurable."""
         clock, load = self.options.clock, self.loads.of(point, len(prompts.rows))
         started_ns, started_wall = clock.monotonic_ns(), clock.wall_text()
-        self.keeper.start_point(point, _requests(prompts, load))
+        self.progress.start_point(point, _request_count(prompts, load))
         writer = self.points.open(point.hash, self.options.attempt)
-        attempt = _Attempt(self, point, started_ns, writer)
+        attempt = _PointAttempt(self, point, started_ns, writer)
         try:
             warmed = await attempt.warm_up(prompts) if warm_up else None
             schedule = await asyncio.to_thread(attempt.store_schedule, load)
-            seen = await attempt.drive(load, prompts, warmed)
-            self.keeper.phase = "storing"
-            span = Span(started_ns, started_wall, clock.wall_text(), seen.load_started_ns)
-            await asyncio.to_thread(attempt.commit, schedule, seen, span, observed)
+            observations = await attempt.drive(load, prompts, warmed)
+            self.progress.phase = "storing"
+            span = MeasurementSpan(started_ns, started_wall, clock.wall_text(), observations.load_started_ns)
+            await asyncio.to_thread(attempt.commit, schedule, observations, span, observed)
         except BaseException:
             await asyncio.to_thread(writer.abandon, ABANDON_PATIENCE_S)
             raise
         writer.discard_spool()
-        self.keeper.end_point()
+        self.progress.end_point()
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What was seen of a load beside its records. `load_started_ns` counts from the point's start."""
+class _LoadObservations:
+    """Observations of a load besides its records. `load_started_ns` counts from the point's start."""
 
-    watch: SelfWatch
-    counters: Counters | None
+    client: ClientHealth
+    counters: CounterDeltas | None
     load_started_ns: int
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class _PointAttempt:
     """One attempt at one point."""
 
-    site: Measurement
+    measurement: PointMeasurement
     point: Point
     started_ns: int
-    writer: PartsWriter
+    writer: RecordWriter
 
-    async def warm_up(self, prompts: Prompts) -> WarmUp | None:
-        """Send the warm-up until steps are steady; None where none is wanted."""
-        loads, least = self.site.loads, self.site.launch.plan.load.warmup_requests
+    async def warm_up(self, prompts: Prompts) -> WarmupResult | None:
+        """Run the warm-up until step times are steady; None if the plan has no warm-up."""
+        loads, least = self.measurement.loads, self.measurement.engine.plan.load.warmup_requests
         if not least:
             return None
-        bounds = Bounds.of(least, loads.warmup_streams(self.point))
-        self.site.keeper.start_warmup(bounds.most)
-        steadiness = Steadiness(bounds)
+        bounds = WarmupBounds.of(least, loads.warmup_streams(self.point))
+        self.measurement.progress.start_warmup(bounds.most)
+        monitor = WarmupMonitor(bounds)
 
         def follow(record: Record) -> None:
-            steadiness.add(record)
-            if steadiness.reached:
-                self.site.crew.no_more_conversations()
+            monitor.add(record)
+            if monitor.reached:
+                self.measurement.pool.no_more_conversations()
 
         load = loads.warm_up(self.point, bounds.most)
         await self._work(load, warmup_prompts(prompts.rows, bounds.most), RecordPhase.WARMUP, follow)
-        steady = "steady" if steadiness.reached else "not steady"
-        _log.info("warmed up: %s requests of %s at most, step times %s", steadiness.requests, bounds.most, steady)
-        return WarmUp(steadiness.requests, steadiness.reached)
+        steady = "steady" if monitor.reached else "not steady"
+        _log.info("warmed up: %s requests of %s at most, step times %s", monitor.requests, bounds.most, steady)
+        return WarmupResult(monitor.requests, monitor.reached)
 
-    def store_schedule(self, load: Load) -> list[StoredFile]:
-        """What an open loop is going to do lies in the store before it does it. Blocks."""
+    def store_schedule(self, load: WorkerLoad) -> list[StoredFile]:
+        """Store the schedule of an open loop before it runs. Blocks."""
         if load.times is None:
             return []
         times = load.times.tolist()
-        return [self.site.points.put_schedule(self.point.hash, self.site.options.attempt, times, load.workers)]
+        return [
+            self.measurement.points.put_schedule(self.point.hash, self.measurement.options.attempt, times, load.workers)
+        ]
 
-    async def drive(self, load: Load, prompts: Prompts, warmed: WarmUp | None) -> _Seen:
-        """The load itself, between two looks at the engine's counters."""
-        launch, tally = self.site.launch, Tally()
-        before = await launch.counters()
-        self.site.keeper.start_load()
-        worked = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
-        await self._still_there()
-        after = await launch.counters()
-        counted = difference(before, after) if before is not None and after is not None else None
-        watch = self_watch(worked.ended, worked.flown, tally, is_open=load.is_open, warm_up=warmed)
-        return _Seen(watch, counted, worked.flown.begins_ns - self.started_ns)
+    async def drive(self, load: WorkerLoad, prompts: Prompts, warmed: WarmupResult | None) -> _LoadObservations:
+        """Run the load, with the engine's counters read before and after it."""
+        engine, tally = self.measurement.engine, RecordTally()
+        before = await engine.counters()
+        self.measurement.progress.start_load()
+        result = await self._work(load.filled(prompts.rows), prompts.rows, None, tally.add)
+        await self._check_engine_alive()
+        after = await engine.counters()
+        counters = counter_difference(before, after) if before is not None and after is not None else None
+        client = summarize_client_health(result.ended, result.timeline, tally, is_open=load.is_open, warm_up=warmed)
+        return _LoadObservations(client, counters, result.timeline.begins_ns - self.started_ns)
 
-    def commit(self, schedule: list[StoredFile], seen: _Seen, span: Span, observed: Observed) -> None:
-        """Make it a result. Blocks."""
-        parts, launch = self.writer.flush(), self.site.launch
+    def commit(
+        self,
+        schedule: list[StoredFile],
+        observations: _LoadObservations,
+        span: MeasurementSpan,
+        observed: PointProvenance,
+    ) -> None:
+        """Store summary and manifest. Blocks."""
+        parts, engine = self.writer.flush(), self.measurement.engine
         summary = summarise_point(
-            launch.plan, self.point, self.writer.frames(COLUMNS), seen.watch, seen.counters, simulated=launch.simulated
+            engine.plan,
+            self.point,
+            self.writer.frames(COLUMNS),
+            observations.client,
+            observations.counters,
+            simulated=engine.simulated,
         )
-        self.site.points.commit(summary, self.site.options.attempt, [*schedule, *parts], span, observed)
+        self.measurement.points.commit(summary, self.measurement.options.attempt, [*schedule, *parts], span, observed)
 
     async def _work(
-        self, load: Load, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]
-    ) -> Worked:
-        """Have the crew do it; records are stored, shown, followed, and counted against the failure budget."""
-        site, failures = self.site, FailureCount(FailureBudget(), self.site.launch.alive)
+        self, load: WorkerLoad, prompts: Sequence[Prompt], phase: RecordPhase | None, follow: Callable[[Record], None]
+    ) -> LoadResult:
+        """Run a load on the pool; each record is stored, shown in the progress, passed to `follow` and counted."""
+        measurement, failures = self.measurement, FailureCounter(FailureBudget(), self.measurement.engine.alive)
 
         async def take(records: Sequence[Record]) -> None:
             for record in records:
                 self.writer.add(record)
-                site.keeper.add(record)
+                measurement.progress.add(record)
                 follow(record)
                 await failures.add(record)
 
-        prefix = f"{self.point.hash[:12]}-{site.options.attempt}{'-w' if phase else ''}"
-        manner = site.launch.manner(self.point, self.started_ns, prefix, keep_text=site.options.keep_text)
-        await site.crew.ready(load, manner, prompts, phase)
-        return await site.crew.work(load, take)
+        prefix = f"{self.point.hash[:12]}-{measurement.options.attempt}{'-w' if phase else ''}"
+        request_config = measurement.engine.request_config(
+            self.point, self.started_ns, prefix, keep_text=measurement.options.keep_text
+        )
+        await measurement.pool.prepare(load, request_config, prompts, phase)
+        return await measurement.pool.run(load, take)
 
-    async def _still_there(self) -> None:
-        """A few failed requests are the point's; an engine that died on the last ones would make it a result."""
-        failed = self.site.keeper.look().requests_failed
-        if failed and not await self.site.launch.alive():
+    async def _check_engine_alive(self) -> None:
+        """Raise EngineFailed(LOST) if requests failed and the engine is not healthy.
+
+        A point may contain a few failed requests, but must not become a result if the engine died on the last ones.
+        """
+        failed = self.measurement.progress.current().requests_failed
+        if failed and not await self.measurement.engine.alive():
             message = f"the engine stopped answering during the point: {failed} requests failed and it is not healthy"
             raise EngineFailed(message, EngineReason.LOST)
 
 
-def _requests(prompts: Prompts, load: Load) -> int | None:
-    """Turns of a point: whole laps over the prompts, and the rest of one; None where only time ends it."""
+def _request_count(prompts: Prompts, load: WorkerLoad) -> int | None:
+    """Return the number of turns of a point: whole laps over the prompts and a part of one; None without a limit."""
     if load.size is None:
         return None
     laps, rest = divmod(load.size, len(prompts.rows))

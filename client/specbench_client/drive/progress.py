@@ -1,4 +1,4 @@
-"""How far a group is: for the live display, and as progress.json for whoever looks at the store."""
+"""Progress of a group, for the live display and as progress.json in the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import EngineGroup, Point
-from specbench_client.load.fillers import is_filler
+from specbench_client.load.conversations import is_filler
 
 PROGRESS = "progress.json"
 SCHEMA_VERSION = "specbench.io/progress/v1"
@@ -20,7 +20,7 @@ MEASURING = "measuring"
 
 @dataclass(frozen=True)
 class Progress:
-    """One look. The counts of a point leave its warm-up out, which has its own; what is not known yet is None."""
+    """Progress at one time. Counts of a point exclude its warm-up, which has its own; unknown values are None."""
 
     group: int
     arm: str
@@ -30,34 +30,34 @@ class Progress:
     phase: str
     """starting, warmup, measuring, storing, done."""
     attempt: str | None = None
-    """As in the names of parts; on a cluster it begins with the launch's number and a dash."""
+    """The attempt in the names of parts; on a cluster it begins with the launch's number and a dash."""
     point: str | None = None
     workload: str | None = None
     load: str | None = None
-    """The point's level for people: `8`, `2.5/s`, `trace`."""
+    """The label of the point's level: `8`, `2.5/s`, `trace`."""
     repeat: int | None = None
     requests_done: int = 0
-    """Of the current point."""
+    """Requests of the current point."""
     requests_total: int | None = None
-    """None where the point ends by time."""
+    """None if the point is limited by time."""
     warmup_done: int | None = None
-    """Requests of the warm-up before the current point; None where it has none."""
+    """Requests of the warm-up before the current point; None without a warm-up."""
     warmup_most: int | None = None
-    """As many it may be: it ends sooner where step times are steady."""
+    """Maximum number of warm-up requests; it ends sooner if step times are steady."""
     requests_failed: int = 0
     output_tokens_per_s: float | None = None
-    """Over the current point so far: a sign of life, not a result."""
+    """Over the current point so far; a sign of life, not a result."""
     acceptance_length: float | None = None
-    """Emitted, pooled over the current point so far; None where nothing tells it."""
+    """Emitted acceptance length, pooled over the current point so far; None if the engine does not report it."""
 
     def to_json(self) -> str:
-        """As progress.json."""
-        told = {to_camel(name): value for name, value in asdict(self).items() if value is not None}
-        return json.dumps({"schemaVersion": SCHEMA_VERSION, **told}, indent=2) + "\n"
+        """Return the content of progress.json."""
+        values = {to_camel(name): value for name, value in asdict(self).items() if value is not None}
+        return json.dumps({"schemaVersion": SCHEMA_VERSION, **values}, indent=2) + "\n"
 
 
-class ProgressKeeper:
-    """Counts along. Used from the event loop's thread alone."""
+class ProgressTracker:
+    """Counts records and points. Use it from the event loop's thread only."""
 
     def __init__(
         self, group: EngineGroup, points_done: int, monotonic_ns: Callable[[], int], *, attempt: str | None = None
@@ -73,18 +73,18 @@ class ProgressKeeper:
         self._begin(0)
 
     def start_point(self, point: Point, requests_total: int | None) -> None:
-        """A point begins, with its warm-up if it has one."""
+        """Begin a point, with its warm-up if it has one."""
         self._point = point
         self.phase = WARMUP
         self._warmup = self._warmup_most = None
         self._begin(requests_total)
 
     def start_warmup(self, most: int) -> None:
-        """The point has a warm-up, of so many requests at most."""
+        """Begin a warm-up of at most `most` requests."""
         self._warmup, self._warmup_most = 0, most
 
     def start_load(self) -> None:
-        """Warm-up is over."""
+        """Begin the load: the warm-up is over."""
         self.phase = MEASURING
         self._begin(self._requests_total)
 
@@ -103,11 +103,11 @@ class ProgressKeeper:
             self._steps += record.steps
 
     def end_point(self) -> None:
-        """The point has its manifest."""
+        """Count a point that has its manifest."""
         self.points_done += 1
 
-    def look(self) -> Progress:
-        """Now."""
+    def current(self) -> Progress:
+        """Return the current progress."""
         point, elapsed_s = self._point, (self._now() - self._started_ns) / 1e9
         return Progress(
             group=self._group.index,

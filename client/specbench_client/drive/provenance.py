@@ -1,81 +1,44 @@
-"""provenance.json: where the numbers come from, as far as it was seen: by whom, with what, from which prompts, on what.
+"""Writes provenance.json: the software, engines, hardware and prompts that the results come from.
 
-What the plan asked for stands beside what the launches told, and never in its place.
+Declared values of the plan and observed values of the launches are separate entries; neither replaces the other.
 """
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 import specbench_client
-from specbench_api.outcome.launched import Launched
-from specbench_api.outcome.layout import launch_key
-from specbench_api.outcome.manifest import Manifest, Observed
+from specbench_api.outcome.manifest import Manifest, PointProvenance
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Plan
-from specbench_client.store.store import Store
-from specbench_client.trust.checks.arms_differ import CHECK as ARMS_DIFFER
+from specbench_client.drive.stored_points import StoredLaunches
+from specbench_client.trust.checks.arm_environments_differ import CHECK as ARMS_DIFFER
 
 SCHEMA = "specbench.io/provenance/v2"
 
 
-@dataclass(frozen=True)
-class Launches:
-    """The launches that served the points with a manifest. `unseen`: those of which nothing can be read, and why."""
-
-    seen: tuple[Launched, ...]
-    unseen: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """By name."""
-        found = {launch.launch: launch.to_dict() for launch in self.seen}
-        return dict(sorted({**found, **{name: {"reason": reason} for name, reason in self.unseen.items()}}.items()))
-
-
-def read_launches(store: Store, manifests: Iterable[Manifest]) -> Launches:
-    """What was kept of them. Blocks. Raises NotDurable where the store does.
-
-    A launch that cannot be read is told with the reason: no figure rests on it.
-    """
-    seen, unseen = list[Launched](), dict[str, str]()
-    for name in dict.fromkeys(manifest.observed.launch for manifest in manifests):
-        key = launch_key(name)
-        data = store.get(key)
-        if data is None:
-            unseen[name] = f"there is no {key}"
-            continue
-        try:
-            seen.append(Launched.from_json(data))
-        except ValidationError as error:
-            unseen[name] = f"{key} cannot be read: it was written by another version of specbench, or damaged: {error}"
-    return Launches(tuple(seen), unseen)
-
-
-def provenance(plan: Plan, manifests: Sequence[Manifest], launches: Launches, summary: RunSummary) -> str:
-    """The document."""
+def provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: StoredLaunches, summary: RunSummary) -> str:
+    """Return the content of provenance.json."""
     document: dict[str, Any] = {
         "schemaVersion": SCHEMA,
         "created": summary.created,
         "reportedBy": {"client": specbench_client.__version__, "python": platform.python_version()},
         "target": plan.target.to_dict(),
         "engine": plan.engine.to_dict(),
-        **_values([manifest.observed for manifest in manifests]),
-        "arms": [arm.to_dict() for arm in summary.arms_seen],
+        **_distinct_observed([manifest.observed for manifest in manifests]),
+        "arms": [arm.to_dict() for arm in summary.arm_environments],
         "differences": [finding.message for finding in summary.findings if finding.check == ARMS_DIFFER.name],
         "launches": launches.to_dict(),
-        "points": {manifest.hash: _point(manifest) for manifest in manifests},
+        "points": {manifest.hash: _point_entry(manifest) for manifest in manifests},
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _values(seen: Sequence[Observed]) -> dict[str, list[str]]:
-    """What the manifests saw: one value each where nothing changed on the way."""
+def _distinct_observed(seen: Sequence[PointProvenance]) -> dict[str, list[str]]:
+    """Return the distinct observed values of all manifests: one each if nothing changed during the run."""
     return {
         "engineVersions": sorted({one.engine_version for one in seen if one.engine_version}),
         "engineModels": sorted({one.engine_model for one in seen if one.engine_model}),
@@ -87,7 +50,7 @@ def _values(seen: Sequence[Observed]) -> dict[str, list[str]]:
     }
 
 
-def _point(manifest: Manifest) -> dict[str, str]:
+def _point_entry(manifest: Manifest) -> dict[str, str]:
     return {
         "attempt": manifest.attempt,
         "launch": manifest.observed.launch,

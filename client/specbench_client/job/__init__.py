@@ -1,22 +1,23 @@
-"""`specbench-client`: the program of the client Job. One group driven, or the answer made; why it ended is always said.
+"""`specbench-client`, the program of the client Job: measures a group, writes the report, or evaluates the gate.
 
-What is here and in `last_words` is light: a signal is heard before the libraries are loaded, which takes seconds.
+This module and `termination` import no libraries, because signals must be handled before those are loaded, which takes
+seconds.
 """
 
 from __future__ import annotations
 
 import sys
 
-from specbench_client.job.last_words import LastWords, termination_log
+from specbench_client.job.termination import TerminationWriter, termination_log
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the program; the entry point."""
     arguments = sys.argv[1:]
-    words = LastWords(termination_log(arguments))
-    words.listen()
-    from specbench_client.job.ending import run_program  # noqa: PLC0415 -- the libraries, now that we listen
+    termination = TerminationWriter(termination_log(arguments))
+    termination.listen()
+    from specbench_client.job.entrypoint import run_program  # noqa: PLC0415 -- loads the libraries, after listen()
 
-    code = run_program(arguments, words)
-    words.leave_soon()  # what still hangs has nothing to add: everything is told
+    code = run_program(arguments, termination)
+    termination.exit_within_deadline()  # The termination message is written; hanging threads must not delay the exit.
     sys.exit(code)

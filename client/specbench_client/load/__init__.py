@@ -1,26 +1,28 @@
-"""Load: who sends what when. Schedules, loops and turns, in several processes, and the client's watch over itself.
+"""Generates load: arrival schedules, closed and open loops in worker processes, and monitoring of the client itself.
 
-It is given an endpoint and prompts and knows no engine; it never writes a file, records leave through a callback.
+The package gets an endpoint and prompts and depends on no engine. It writes no files: records leave through a callback.
 
-    before       schedule, trace      when an open loop's conversations begin; drawn once
-                 cores, shares        how many workers, and what each of them gets
-    main side    crew                 starts the workers, leads them through a load, ends them
-                 budget               how much failure a load may hold
-                 steadiness           when a warm-up has warmed up
-                 first_act            the first completion, before any of it
-    between      orders               all that is said over the pipes
-                 board                what workers must know of each other: shared memory, no messages
-    a worker     worker, outbox       the process, and its records on their way home
-                 closed_loop          streams that send when they are free
-                 open_loop, alarm     conversations that begin when they are to
-                 tray                 the next requests, written out ahead
-                 talk, turns          a conversation, a turn of it
-                 reader               answers read between the sockets' turns
-                 transports           which stopwatch an endpoint gets
-                 conversations        prompts with names and seeds of their own
-    afterwards   phases, flight       ramp, steady state, drain; what was in flight when
-                 watch                whether the client was in time, and had a core to spare
+    before a load      arrival_schedule     when conversations of an open loop begin; drawn once
+                       arrival_trace        arrival times from a recording
+                       worker_count         how many workers a load gets
+                       load_shares          divides the load among the workers
+    main process       worker_pool          starts the workers, runs loads on them and stops them
+                       failure_budget       ends a load in which too many requests fail
+                       warmup               decides when a warm-up is complete
+    in between         worker_messages      the messages over the pipes
+                       shared_state         counters that the workers share in memory
+    worker process     worker               the process
+                       closed_loop          streams that send when they are free
+                       open_loop            conversations that begin at scheduled times
+                       request_buffer       requests that are encoded ahead of time
+                       conversation_runner  runs a conversation, turn after turn
+                       turns                one turn: request, exchange, record
+                       answer_reader        parses answers while the sockets are idle
+                       conversations        prompts with ids and seeds; filler conversations
+    figures of a load  phases               ramp, steady state, drain
+                       in_flight            requests in flight over time
+                       client_monitor       whether the client itself was late or short of CPU
 
-Every process has a loop of its own and nothing to wait for in another one: conversations are dealt beforehand, or
-drawn from one counter; times are absolute on a clock that all of them share, and are put together at the end.
+Every process has an event loop of its own and waits for no other process: conversations are divided beforehand or drawn
+from one counter. Times are absolute on a clock that all processes share, and are combined at the end.
 """

@@ -1,8 +1,8 @@
-"""The closed loop: C streams, each sends its next request when its last exchange has ended.
+"""The closed loop: C streams, each of which sends its next request when its previous exchange has ended.
 
-A stream takes the next conversation, whichever it is, so conversations begin in their order by whoever is free. A
-request is intended for the moment at which its stream was free, so that what the client itself wastes between two
-requests counts as latency. A stream that finds no connection pauses: an engine that is gone is not hammered.
+Conversations are started in order, each by the next free stream. The intended time of a request is the moment at which
+its stream became free, so time that the client loses between two requests counts as latency. A stream that gets no
+connection pauses, so that an engine that is gone is not flooded with connection attempts.
 """
 
 from __future__ import annotations
@@ -13,73 +13,76 @@ from dataclasses import dataclass
 from itertools import count
 
 from specbench_api.outcome.record import RecordPhase
-from specbench_client.load.fillers import Fill, filler
-from specbench_client.load.flight import NS_PER_S
-from specbench_client.load.phases import Phases
-from specbench_client.load.talk import Seat, Talk
-from specbench_client.load.tasks import first_failure
-from specbench_client.load.tray import Opening, Tray
+from specbench_client.cooperative import first_failure
+from specbench_client.load.conversation_runner import ConversationRunner, StreamSlot
+from specbench_client.load.conversations import FillerPlan, filler_conversation
+from specbench_client.load.in_flight import NS_PER_S
+from specbench_client.load.phases import PhaseTracker
+from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
 
-REFUSED_PAUSE_S = 0.1
+RECONNECT_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """One worker's streams. `duration_s`: no conversation begins later than that; None: until there are none.
+    """The streams of one worker.
 
-    `fill`: what holds the load around the measured conversations.
+    `duration_s`: no conversation begins later than this; None: all conversations are run. `fill`: the fillers around
+    the measured conversations, if any.
     """
 
     streams: Sequence[int]
-    talk: Talk
-    tray: Tray
-    phases: Phases
+    runner: ConversationRunner
+    buffer: RequestBuffer
+    phases: PhaseTracker
     duration_s: float | None = None
-    fill: Fill | None = None
+    fill: FillerPlan | None = None
 
     async def run(self, begin_ns: int) -> None:
-        """Drive all streams to their end. Cancelling it abandons the open requests, which leave no record."""
+        """Run all streams to their end. Cancelling abandons the open requests, which leave no record."""
         self.phases.started(begin_ns)
         end_ns = None if self.duration_s is None else begin_ns + int(self.duration_s * NS_PER_S)
         async with first_failure(), asyncio.TaskGroup() as tasks:
-            filling = tasks.create_task(self.tray.keep_filled())
+            filling = tasks.create_task(self.buffer.keep_filled())
             async with asyncio.TaskGroup() as streams:
                 for number in self.streams:
                     streams.create_task(self._stream(number, begin_ns, end_ns))
             filling.cancel()
 
     async def _stream(self, number: int, begin_ns: int, end_ns: int | None) -> None:
-        """Work until there are no more conversations."""
-        clock = self.talk.clock
+        """Run conversations until there are no more."""
+        clock = self.runner.clock
         free_ns, began = begin_ns, True
         if self.fill is not None:
-            first = Seat(number, free_ns, began=True, phase=RecordPhase.RAMP)
+            first = StreamSlot(number, free_ns, began=True, phase=RecordPhase.RAMP)
             free_ns, began = await self._filler(self.fill, first, 0), False
         while end_ns is None or clock() < end_ns:
-            opening = self.tray.take()
-            if opening is None:
+            prepared = self.buffer.take()
+            if prepared is None:
                 break
-            free_ns, began = await self._hold(opening, Seat(number, free_ns, began=began)), False
+            free_ns, began = await self._run_conversation(prepared, StreamSlot(number, free_ns, began=began)), False
             if self.fill is not None:
                 self.phases.measured(free_ns, self.fill.measured)
         if self.fill is not None:
-            await self._fill_on(self.fill, number, free_ns)
-        self.phases.ran_dry(clock())
+            await self._run_drain_fillers(self.fill, number, free_ns)
+        self.phases.stream_idle(clock())
 
-    async def _fill_on(self, fill: Fill, number: int, free_ns: int) -> None:
-        """Hold the load until the last measured conversation of any worker has ended."""
+    async def _run_drain_fillers(self, fill: FillerPlan, number: int, free_ns: int) -> None:
+        """Keep up the load until the last measured conversation of all workers has ended."""
         for lap in count(1):
             if self.phases.all_measured(fill.measured):
                 return
-            free_ns = await self._filler(fill, Seat(number, free_ns, phase=RecordPhase.DRAIN), lap)
+            free_ns = await self._filler(fill, StreamSlot(number, free_ns, phase=RecordPhase.DRAIN), lap)
 
-    async def _filler(self, fill: Fill, seat: Seat, lap: int) -> int:
-        return await self._hold(await self.talk.opening(filler(fill, seat.stream, lap)), seat)
+    async def _filler(self, fill: FillerPlan, slot: StreamSlot, lap: int) -> int:
+        return await self._run_conversation(
+            await self.runner.prepare(filler_conversation(fill, slot.stream, lap)), slot
+        )
 
-    async def _hold(self, opening: Opening, seat: Seat) -> int:
-        """When the stream is free again."""
-        parting = await self.talk.hold(opening, seat)
-        if not parting.refused:
-            return parting.ended_ns
-        await asyncio.sleep(REFUSED_PAUSE_S)
-        return self.talk.clock()
+    async def _run_conversation(self, prepared: PreparedConversation, slot: StreamSlot) -> int:
+        """Run a conversation and return when the stream is free again (monotonic ns)."""
+        conversation_end = await self.runner.run(prepared, slot)
+        if not conversation_end.refused:
+            return conversation_end.ended_ns
+        await asyncio.sleep(RECONNECT_PAUSE_S)
+        return self.runner.clock()

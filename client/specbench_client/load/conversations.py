@@ -1,7 +1,7 @@
-"""Prompts as conversations: each pass of a prompt is one conversation with an identity of its own.
+"""Conversations: each pass over a prompt is one conversation with an id of its own; and filler conversations.
 
-Names and seeds are derived from what is asked and never drawn, so that every arm, every retry and every machine asks
-the very same requests in the same order: what is paired later was the same question.
+Ids and seeds are derived from the prompt and never random, so that every arm, retry and machine sends the same requests
+in the same order. Records that are paired later have the same input.
 """
 
 from __future__ import annotations
@@ -11,41 +11,81 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from specbench_client.chat import Message
+from specbench_client.chat import ChatMessage
 
 _SEED_SPACE = 2**31
 
 
-class Prompt(Protocol):
-    """What is needed of a row of the workload. `turns`: the messages that each turn adds before it asks."""
+class PromptLike(Protocol):
+    """The required attributes of a workload's row. `turns`: the messages that each turn adds to the history."""
 
     @property
     def id(self) -> str: ...
     @property
     def category(self) -> str | None: ...
     @property
-    def turns(self) -> tuple[tuple[Message, ...], ...]: ...
+    def turns(self) -> tuple[tuple[ChatMessage, ...], ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """One pass of one prompt. `index` counts the conversations of a point from 0."""
+    """One pass over one prompt. `index` counts the conversations of a point from 0."""
 
     index: int
     id: str
     prompt_id: str
     category: str | None
-    turns: tuple[tuple[Message, ...], ...]
+    turns: tuple[tuple[ChatMessage, ...], ...]
 
 
-def conversation_at(prompts: Sequence[Prompt], index: int) -> Conversation:
-    """The conversation of this number: the prompts in their order, and round again when they are used up."""
-    lap, place = divmod(index, len(prompts))
-    prompt = prompts[place]
+def conversation_at(prompts: Sequence[PromptLike], index: int) -> Conversation:
+    """Return the conversation of this index: the prompts in order, repeated when all are used."""
+    lap, row = divmod(index, len(prompts))
+    prompt = prompts[row]
     return Conversation(index, f"{prompt.id}#{lap}", prompt.id, prompt.category, prompt.turns)
 
 
 def request_seed(seed: int, repeat: int, conversation_id: str, turn: int) -> int:
-    """This request's sampling seed: the same on every arm, another one for each repeat, lap and turn."""
+    """Return the sampling seed of a request: the same on every arm, different for each repeat, lap and turn."""
     digest = hashlib.sha256(f"{seed}/{repeat}/{turn}/{conversation_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % _SEED_SPACE
+
+
+# Fillers keep up the load before and after the measured conversations and are not measured themselves.
+#
+# Without them the first and last conversations of every point would be ramp and drain, the more of them the higher the
+# concurrency, so loads would be compared over different prompts. Each stream of a closed loop therefore begins with a
+# filler, and streams that find no measured conversation left continue with fillers until the last measured one has
+# ended. An open loop begins with fillers of the same arrival process until it is steady, and ends in the same way. All
+# measured conversations then run under the full load from beginning to end.
+#
+# A filler is a prompt of the workload with its words reversed, after a number of its own: it has the same length and
+# vocabulary, and no two begin alike. So neither a prompt cache nor a drafter's memory of past text contains it, or
+# learns a measured prompt from it.
+
+FIRST_FILLER_INDEX = 10_000_000
+"""Indices of fillers are above those of all conversations that a point may have."""
+_FILLER_PREFIX = "filler-"
+
+
+@dataclass(frozen=True, slots=True)
+class FillerPlan:
+    """Prompts to make fillers from, the number of streams of all workers, and that of measured conversations."""
+
+    prompts: tuple[PromptLike, ...]
+    streams: int
+    measured: int
+
+
+def filler_conversation(fill: FillerPlan, stream: int, lap: int) -> Conversation:
+    """Return the `lap`-th filler of a stream (numbered over all workers). It has one turn."""
+    number = lap * fill.streams + stream
+    prompt = fill.prompts[number % len(fill.prompts)]
+    name = f"{_FILLER_PREFIX}{number}"
+    turn = tuple(message.reversed(number) for message in prompt.turns[0])
+    return Conversation(FIRST_FILLER_INDEX + number, name, name, None, (turn,))
+
+
+def is_filler(prompt_id: str) -> bool:
+    """Return whether a record's prompt id is that of a filler."""
+    return prompt_id.startswith(_FILLER_PREFIX)

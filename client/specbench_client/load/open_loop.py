@@ -1,115 +1,185 @@
-"""The open loop: conversations begin when the schedule says so, whatever the others do.
+"""The open loop: conversations begin at scheduled times, regardless of how fast the engine answers.
 
-So a slow engine is not spared: requests that it would have had to serve do not wait for it to be ready, and their
-latency counts from the moment at which they were to be sent, also where the client itself was late. The later turns of
-a conversation are intended at the end of the answer before: a user does not ask on before he has read.
+A slow engine gets no relief: requests do not wait for it, and their latency counts from the intended time, even if the
+client itself was late. The intended time of a later turn is the end of the previous answer, since a user reads an
+answer before the next question.
 
-Fillers arrive before and after the measured conversations, by the same process (see `fillers`): the schedule starts
-when the load is steady, and the load is held until the last measured conversation has ended.
+Fillers arrive before and after the measured conversations, by the same arrival process (see `conversations`). The
+schedule starts when the load is steady, and fillers continue until the last measured conversation has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from types import TracebackType
+from typing import Any, Self
 
 from specbench_api.outcome.record import RecordPhase
-from specbench_client.load.alarm import Alarm
-from specbench_client.load.board import Board
-from specbench_client.load.fillers import filler
-from specbench_client.load.orders import Company
-from specbench_client.load.phases import NOTICE_NS, Phases, schedule_start
-from specbench_client.load.talk import Seat, Talk
-from specbench_client.load.tasks import first_failure
-from specbench_client.load.tray import Opening, Tray
+from specbench_client.cooperative import first_failure
+from specbench_client.load.conversation_runner import ConversationRunner, StreamSlot
+from specbench_client.load.conversations import filler_conversation
+from specbench_client.load.load_shares import FillerShare
+from specbench_client.load.phases import SCHEDULE_NOTICE_NS, PhaseTracker, schedule_start
+from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
+from specbench_client.load.shared_state import WorkerTable
 
-LOOK_NS = 20_000_000
-"""How often it is looked whether another worker's requests have made the load steady, or were the last ones."""
+# asyncio's timers round up to a millisecond. A Linux timerfd is exact: the event loop waits for it as for a socket. The
+# os module has timerfd from Python 3.13 on; until then it is called through the C library. Systems without it use
+# asyncio's timers, and the measured lateness of the sends shows the difference.
+
+_TFD_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+_TFD_TIMER_ABSTIME = 1  # TFD_TIMER_ABSTIME
+_NS_PER_S = 1_000_000_000
+
+
+class _TimerSpec(ctypes.Structure):
+    """struct itimerspec: the interval (none), then the expiration."""
+
+    _fields_ = tuple((name, ctypes.c_long) for name in ("repeat_s", "repeat_ns", "at_s", "at_ns"))
+
+
+class PreciseTimer:
+    """`async with PreciseTimer() as timer: await timer.sleep_until(ns)`. Supports one waiter at a time."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._timer = -1
+        self._expired: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        create: Any = getattr(self._libc, "timerfd_create", None)
+        self._timer = create(time.CLOCK_MONOTONIC, _TFD_FLAGS) if create else -1
+        if self._timer >= 0:
+            asyncio.get_running_loop().add_reader(self._timer, self._on_readable)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer >= 0:
+            asyncio.get_running_loop().remove_reader(self._timer)
+            os.close(self._timer)
+            self._timer = -1
+
+    async def sleep_until(self, ns: int) -> None:
+        """Return at this time (monotonic ns). If it has passed, yield once, so that a late loop starves no task."""
+        left_ns = ns - time.monotonic_ns()
+        if left_ns <= 0:
+            await asyncio.sleep(0)
+            return
+        self._expired = asyncio.get_running_loop().create_future()
+        if not self._set(ns):
+            await asyncio.sleep(left_ns / _NS_PER_S)
+            return
+        await self._expired
+
+    def _set(self, ns: int) -> bool:
+        spec = _TimerSpec(0, 0, *divmod(ns, _NS_PER_S))
+        return (
+            self._timer >= 0
+            and self._libc.timerfd_settime(self._timer, _TFD_TIMER_ABSTIME, ctypes.byref(spec), None) == 0
+        )
+
+    def _on_readable(self) -> None:
+        try:
+            os.read(self._timer, 8)
+        except BlockingIOError:
+            return
+        if self._expired is not None and not self._expired.done():
+            self._expired.set_result(None)
+
+
+POLL_INTERVAL_NS = 20_000_000
+"""Interval of checking whether another worker's requests made the load steady or were the last ones."""
 
 
 @dataclass(frozen=True)
-class Companions:
-    """One worker's fillers."""
+class FillerSender:
+    """Sends the fillers of one worker."""
 
-    company: Company
-    talk: Talk
-    board: Board
-    alarm: Alarm
+    fillers: FillerShare
+    runner: ConversationRunner
+    worker_table: WorkerTable
+    timer: PreciseTimer
     last_ns: int
     """When the last measured conversation of all workers begins, from the schedule's start."""
     _numbers: count[int] = field(default_factory=count)
 
     async def lead(self, begin_ns: int, conversations: asyncio.TaskGroup) -> int:
-        """Send until the load is steady; when the schedule starts."""
-        for offset_ns in self.company.lead_ns:
+        """Send lead fillers until the load is steady; return the schedule's start (monotonic ns)."""
+        for offset_ns in self.fillers.lead_ns:
             due_ns = begin_ns + offset_ns
-            while (start_ns := self._start_ns(begin_ns)) > due_ns and not await self._look_until(due_ns):
+            while (start_ns := self._start_ns(begin_ns)) > due_ns and not await self._wait_until(due_ns):
                 pass
             if start_ns <= due_ns:
                 break
             conversations.create_task(self._fill(due_ns, RecordPhase.RAMP))
-        while (agreed_ns := self._start_ns(begin_ns) - NOTICE_NS // 2) > self.talk.clock():
-            await self._look_until(agreed_ns)
+        while (agreed_ns := self._start_ns(begin_ns) - SCHEDULE_NOTICE_NS // 2) > self.runner.clock():
+            await self._wait_until(agreed_ns)
         return self._start_ns(begin_ns)
 
     async def tail(self, start_ns: int, conversations: asyncio.TaskGroup) -> None:
-        """Send until the last measured conversation of any worker has ended."""
-        for offset_ns in self.company.tail_ns:
+        """Send tail fillers until the last measured conversation of all workers has ended."""
+        for offset_ns in self.fillers.tail_ns:
             due_ns = start_ns + self.last_ns + offset_ns
-            while not self._over() and not await self._look_until(due_ns):
+            while not self._all_measured() and not await self._wait_until(due_ns):
                 pass
-            if self._over():
+            if self._all_measured():
                 return
             conversations.create_task(self._fill(due_ns, RecordPhase.DRAIN))
 
     def _start_ns(self, begin_ns: int) -> int:
-        return schedule_start(self.board, begin_ns, self.company.lead_most_ns)
+        return schedule_start(self.worker_table, begin_ns, self.fillers.lead_most_ns)
 
-    def _over(self) -> bool:
-        return self.talk.flight.phases.all_measured(self.company.fill.measured)
+    def _all_measured(self) -> bool:
+        return self.runner.recorder.phases.all_measured(self.fillers.fill.measured)
 
-    async def _look_until(self, due_ns: int) -> bool:
-        """Wait for the moment, or a little; whether it has come."""
-        await self.alarm.until(min(due_ns, self.talk.clock() + LOOK_NS))
-        return self.talk.clock() >= due_ns
+    async def _wait_until(self, due_ns: int) -> bool:
+        """Wait until `due_ns`, but at most POLL_INTERVAL_NS; return whether the time has come."""
+        await self.timer.sleep_until(min(due_ns, self.runner.clock() + POLL_INTERVAL_NS))
+        return self.runner.clock() >= due_ns
 
     async def _fill(self, due_ns: int, phase: RecordPhase) -> None:
-        conversation = filler(self.company.fill, self.company.worker, next(self._numbers))
-        seat = Seat(conversation.index, due_ns, phase=phase)
-        await self.talk.hold(await self.talk.opening(conversation), seat)
+        conversation = filler_conversation(self.fillers.fill, self.fillers.worker, next(self._numbers))
+        slot = StreamSlot(conversation.index, due_ns, phase=phase)
+        await self.runner.run(await self.runner.prepare(conversation), slot)
 
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """One worker's conversations. `offsets_ns`: when each is intended, from the begin; the tray has their order."""
+    """The conversations of one worker. `offsets_ns`: intended starts, in the order of the buffer's conversations."""
 
     offsets_ns: Sequence[int]
-    talk: Talk
-    tray: Tray
-    phases: Phases
-    alarm: Alarm
-    companions: Companions | None = None
+    runner: ConversationRunner
+    buffer: RequestBuffer
+    phases: PhaseTracker
+    timer: PreciseTimer
+    filler_sender: FillerSender | None = None
 
     async def run(self, begin_ns: int) -> None:
-        """Begin all in time and see all to their end. Cancelling it abandons the open requests."""
+        """Begin all conversations on time and wait for their ends. Cancelling abandons the open requests."""
         self.phases.started(begin_ns)
         async with first_failure(), asyncio.TaskGroup() as tasks:
-            filling = tasks.create_task(self.tray.keep_filled())
+            filling = tasks.create_task(self.buffer.keep_filled())
             async with asyncio.TaskGroup() as conversations:
-                start_ns = await self.companions.lead(begin_ns, conversations) if self.companions else begin_ns
+                start_ns = await self.filler_sender.lead(begin_ns, conversations) if self.filler_sender else begin_ns
                 for offset_ns in self.offsets_ns:
                     intended_ns = start_ns + offset_ns
-                    await self.alarm.until(intended_ns)
-                    opening = self.tray.take()
-                    assert opening is not None, "there is a conversation for each time"
-                    conversations.create_task(self._hold(opening, intended_ns))
-                if self.companions:
-                    await self.companions.tail(start_ns, conversations)
+                    await self.timer.sleep_until(intended_ns)
+                    prepared = self.buffer.take()
+                    assert prepared is not None, "there is a conversation for each time"
+                    conversations.create_task(self._run_conversation(prepared, intended_ns))
+                if self.filler_sender:
+                    await self.filler_sender.tail(start_ns, conversations)
             filling.cancel()
 
-    async def _hold(self, opening: Opening, intended_ns: int) -> None:
-        parting = await self.talk.hold(opening, Seat(opening.conversation.index, intended_ns))
-        if self.companions:
-            self.phases.measured(parting.ended_ns, self.companions.company.fill.measured)
+    async def _run_conversation(self, prepared: PreparedConversation, intended_ns: int) -> None:
+        conversation_end = await self.runner.run(prepared, StreamSlot(prepared.conversation.index, intended_ns))
+        if self.filler_sender:
+            self.phases.measured(conversation_end.ended_ns, self.filler_sender.fillers.fill.measured)

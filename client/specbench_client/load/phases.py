@@ -1,10 +1,9 @@
-"""Ramp, steady state and drain: which part of a point a request belongs to. Only the steady state is reported.
+"""Ramp, steady state and drain: the phase of a point to which a request belongs. Only the steady state is reported.
 
-A request is ramp where it began before the steady state, drain where it ended after it: neither saw the engine under
-the load that was asked for from its beginning to its end. Both borders are moments on one clock, written into shared
-memory, so a record's phase can be fixed as soon as its exchange has ended, without asking another worker. What a
-worker writes is seen by the others within a microsecond; a request that ended in just that microsecond may be taken
-for steady, which is as true.
+A request is ramp if it began before the steady state, and drain if it ended after it: in both cases the engine was not
+under the requested load for the whole request. The bounds are times on one clock in shared memory, so a record's phase
+is known as soon as its exchange has ended, without a message to another worker. A write becomes visible to the other
+workers within a microsecond; a request that ends in that microsecond may count as steady.
 """
 
 from __future__ import annotations
@@ -13,193 +12,201 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from specbench_api.outcome.record import RecordPhase
-from specbench_client.load.board import Board, Cell
+from specbench_client.load.shared_state import WorkerColumn, WorkerTable
 
-NOTICE_NS = 100_000_000
-"""Between the moment at which an open loop is steady and its first measured arrival."""
+SCHEDULE_NOTICE_NS = 100_000_000
+"""Time between the moment at which an open loop is steady and its schedule's start."""
 
 
-class Borders(NamedTuple):
+class SteadyBounds(NamedTuple):
     """When the steady state began and ended (monotonic ns, absolute); None: not yet."""
 
-    steady_ns: int | None
-    dry_ns: int | None
+    steady_start_ns: int | None
+    steady_end_ns: int | None
     by_opening: bool = False
-    """Whether a request is drain because it was opened after the end (open loop), or because it ended after it."""
+    """Whether requests that were opened after the end are drain (open loop), or those that ended after it."""
 
     def phase(self, opened_ns: int, ended_ns: int) -> RecordPhase:
-        """The phase of a request that has ended."""
-        if self.steady_ns is None or opened_ns < self.steady_ns:
+        """Return the phase of a request that has ended."""
+        if self.steady_start_ns is None or opened_ns < self.steady_start_ns:
             return RecordPhase.RAMP
         last_ns = opened_ns if self.by_opening else ended_ns
-        return RecordPhase.STEADY if self.dry_ns is None or last_ns <= self.dry_ns else RecordPhase.DRAIN
+        return RecordPhase.STEADY if self.steady_end_ns is None or last_ns <= self.steady_end_ns else RecordPhase.DRAIN
 
 
-def closed_borders(board: Board) -> Borders:
-    """Steady from the moment at which every stream of every worker has had a request open, until one has no more work.
+def closed_loop_bounds(worker_table: WorkerTable) -> SteadyBounds:
+    """Return the bounds of a closed loop: from the first request of the last stream until a stream becomes idle.
 
-    A stream that has begun sends on without a pause, so from that moment on as many requests are open as were asked
-    for; when the first stream of any worker stays idle, fewer are. Where fillers hold the load (`fillers`), none stays
-    idle before the last measured conversation has ended, and that is the border.
+    A stream that has begun sends without a pause, so from that moment on the requested number of requests is open,
+    until the first stream of any worker stays idle. With fillers, no stream stays idle before the last measured
+    conversation has ended, and the steady state ends then.
     """
-    full = board.column(Cell.STEADY_NS)
-    return Borders(max(full) if all(full) else None, _earliest(board, Cell.DRY_NS))
+    full = worker_table.column(WorkerColumn.STEADY_START_NS)
+    return SteadyBounds(max(full) if all(full) else None, _earliest(worker_table, WorkerColumn.STEADY_END_NS))
 
 
-def open_borders(board: Board, last_ns: int) -> Borders:
-    """Steady from the moment at which as many requests have ended as are in flight, until the last one is to begin.
+def open_loop_bounds(worker_table: WorkerTable, last_ns: int) -> SteadyBounds:
+    """Return the bounds of an open loop without fillers: from when as many requests have ended as are in flight.
 
-    An open loop has no number of streams to be reached: it is full when what it was filled with has gone through once.
-    With a rate r and an engine that keeps a request for R, r R are in flight after R, and as many have ended after
-    2 R: by then every request in flight began in the company of as many others as it leaves behind.
+    An open loop has no number of streams to reach; it is full after one turnover. At rate r and with a latency of R,
+    r R requests are in flight after R, and as many have ended after 2 R: by then, every request in flight began with
+    as many others in flight as are left when it ends.
 
-    Without fillers, after the last scheduled beginning (`last_ns`: of all workers, absolute) the load only falls, so a
-    turn that is opened then is drain. What was opened before and ends after it is not: to leave it out would leave out
-    long answers more often than short ones. Its last part saw less load; of n requests that is true of as many as were
-    in flight.
+    After the last scheduled arrival (`last_ns`: of all workers, absolute) the load only falls, so a turn that is opened
+    later is drain. A request that was opened before and ends later is not: excluding it would exclude long answers more
+    often than short ones. The end of such a request runs under less load; this affects as many requests as were in
+    flight.
     """
-    return Borders(_earliest(board, Cell.STEADY_NS), last_ns, by_opening=True)
+    return SteadyBounds(_earliest(worker_table, WorkerColumn.STEADY_START_NS), last_ns, by_opening=True)
 
 
-def held_borders(board: Board) -> Borders:
-    """As `open_borders`, where fillers arrive before and after: the load falls when the last measured one has ended."""
-    return Borders(_earliest(board, Cell.STEADY_NS), _earliest(board, Cell.DRY_NS))
+def filled_loop_bounds(worker_table: WorkerTable) -> SteadyBounds:
+    """Like `open_loop_bounds`, with fillers: the steady state ends with the last measured conversation."""
+    return SteadyBounds(
+        _earliest(worker_table, WorkerColumn.STEADY_START_NS), _earliest(worker_table, WorkerColumn.STEADY_END_NS)
+    )
 
 
-def schedule_start(board: Board, begin_ns: int, lead_most_ns: int) -> int:
-    """When the measured conversations of an open loop in company begin: a moment after the load has become steady.
+def schedule_start(worker_table: WorkerTable, begin_ns: int, lead_most_ns: int) -> int:
+    """Return when the schedule of an open loop with fillers starts: SCHEDULE_NOTICE_NS after the load became steady.
 
-    The moment is long enough for every worker to see it, so all come to the same; an engine that is asked for more than
-    it can do never becomes steady, and is not waited for longer than `lead_most_ns`.
+    The notice is long enough for every worker to read the same value. An overloaded engine never becomes steady, so the
+    schedule starts after `lead_most_ns` at the latest.
     """
-    latest_ns, steady_ns = begin_ns + lead_most_ns, _earliest(board, Cell.STEADY_NS)
-    return latest_ns if steady_ns is None else min(latest_ns, steady_ns + NOTICE_NS)
+    latest_ns, steady_start_ns = begin_ns + lead_most_ns, _earliest(worker_table, WorkerColumn.STEADY_START_NS)
+    return latest_ns if steady_start_ns is None else min(latest_ns, steady_start_ns + SCHEDULE_NOTICE_NS)
 
 
-class Phases(Protocol):
-    """What one worker tells the board, and what it reads there."""
+class PhaseTracker(Protocol):
+    """Reports one worker's events to the `WorkerTable` and reads the bounds of the steady state from it."""
 
     def started(self, begin_ns: int) -> None:
-        """The load begins."""
+        """Report that the load begins."""
         ...
 
     def opened(self, now_ns: int, *, stream_began: bool) -> None:
-        """A request was opened; whether it is the first one of its stream."""
+        """Report an opened request; `stream_began`: whether it is the first one of its stream."""
         ...
 
     def ended(self, now_ns: int) -> None:
-        """A request ended."""
+        """Report that a request ended."""
         ...
 
-    def ran_dry(self, now_ns: int) -> None:
-        """A stream found no more work."""
+    def stream_idle(self, now_ns: int) -> None:
+        """Report that a stream found no more work."""
         ...
 
     def measured(self, now_ns: int, of: int) -> None:
-        """A measured conversation ended, one of so many of all workers: after the last one only fillers are left."""
+        """Report that a measured conversation ended; `of`: the number of measured conversations of all workers."""
         ...
 
     def all_measured(self, of: int) -> bool:
-        """Whether that was the last one."""
+        """Return whether all measured conversations of all workers have ended."""
         ...
 
     @property
-    def borders(self) -> Borders:
-        """As far as they are known."""
+    def steady_bounds(self) -> SteadyBounds:
+        """The bounds as far as they are known."""
         ...
 
 
 @dataclass
-class ClosedPhases:
-    """A worker with so many streams of a closed loop, see `closed_borders`."""
+class ClosedLoopPhases:
+    """Phases of a worker with `streams` streams of a closed loop, see `closed_loop_bounds`."""
 
-    board: Board
+    worker_table: WorkerTable
     worker: int
     streams: int
 
     def __post_init__(self) -> None:
-        self._to_begin = self.streams
+        self._not_begun = self.streams
 
     def started(self, begin_ns: int) -> None:
-        """A worker without streams holds up nobody."""
+        """Report a worker without streams as full at once."""
         if not self.streams:
-            self.board.put(self.worker, Cell.STEADY_NS, begin_ns)
+            self.worker_table.put(self.worker, WorkerColumn.STEADY_START_NS, begin_ns)
 
     def opened(self, now_ns: int, *, stream_began: bool) -> None:
         if stream_began:
-            self._to_begin -= 1
-            if not self._to_begin:
-                self.board.put(self.worker, Cell.STEADY_NS, now_ns)
+            self._not_begun -= 1
+            if not self._not_begun:
+                self.worker_table.put(self.worker, WorkerColumn.STEADY_START_NS, now_ns)
 
     def ended(self, now_ns: int) -> None:
-        """It tells nothing here."""
+        """Do nothing: the end of a request does not change the phase of a closed loop."""
 
-    def ran_dry(self, now_ns: int) -> None:
-        if not self.board.get(self.worker, Cell.DRY_NS):
-            self.board.put(self.worker, Cell.DRY_NS, now_ns)
+    def stream_idle(self, now_ns: int) -> None:
+        if not self.worker_table.get(self.worker, WorkerColumn.STEADY_END_NS):
+            self.worker_table.put(self.worker, WorkerColumn.STEADY_END_NS, now_ns)
 
     def measured(self, now_ns: int, of: int) -> None:
-        self.board.put(self.worker, Cell.MEASURED, self.board.get(self.worker, Cell.MEASURED) + 1)
+        self.worker_table.put(
+            self.worker, WorkerColumn.MEASURED, self.worker_table.get(self.worker, WorkerColumn.MEASURED) + 1
+        )
         if self.all_measured(of):
-            self.ran_dry(now_ns)
+            self.stream_idle(now_ns)
 
     def all_measured(self, of: int) -> bool:
-        return sum(self.board.column(Cell.MEASURED)) >= of
+        return sum(self.worker_table.column(WorkerColumn.MEASURED)) >= of
 
     @property
-    def borders(self) -> Borders:
-        return closed_borders(self.board)
+    def steady_bounds(self) -> SteadyBounds:
+        return closed_loop_bounds(self.worker_table)
 
 
 @dataclass
-class OpenPhases:
-    """A worker with its share of an open loop, see `open_borders`. `last_ns` counts from the load's start.
+class OpenLoopPhases:
+    """Phases of a worker with a share of an open loop, see `open_loop_bounds`. `last_ns` counts from the load's start.
 
-    `held`: fillers hold the load, see `held_borders`.
+    `is_filled`: whether the load has fillers, see `filled_loop_bounds`.
     """
 
-    board: Board
+    worker_table: WorkerTable
     worker: int
     last_ns: int
-    held: bool = False
+    is_filled: bool = False
 
     def __post_init__(self) -> None:
-        self._dry_ns = self.last_ns
+        self._steady_end_ns = self.last_ns
         self._is_steady = False
 
     def started(self, begin_ns: int) -> None:
-        self._dry_ns = begin_ns + self.last_ns
+        self._steady_end_ns = begin_ns + self.last_ns
 
-    def opened(self, now_ns: int, *, stream_began: bool) -> None:  # noqa: ARG002 -- only that it happened
-        self._count(Cell.OPENED)
+    def opened(self, now_ns: int, *, stream_began: bool) -> None:  # noqa: ARG002 -- required by the protocol
+        self._count(WorkerColumn.OPENED)
 
     def ended(self, now_ns: int) -> None:
-        self._count(Cell.ENDED)
+        self._count(WorkerColumn.ENDED)
         if self._is_steady:
             return
-        ended = sum(self.board.column(Cell.ENDED))
-        self._is_steady = ended >= sum(self.board.column(Cell.OPENED)) - ended
+        ended = sum(self.worker_table.column(WorkerColumn.ENDED))
+        self._is_steady = ended >= sum(self.worker_table.column(WorkerColumn.OPENED)) - ended
         if self._is_steady:
-            self.board.put(self.worker, Cell.STEADY_NS, now_ns)
+            self.worker_table.put(self.worker, WorkerColumn.STEADY_START_NS, now_ns)
 
-    def ran_dry(self, now_ns: int) -> None:
-        """The schedule has told it before."""
+    def stream_idle(self, now_ns: int) -> None:
+        """Do nothing: the schedule determines the end of an open loop."""
 
     def measured(self, now_ns: int, of: int) -> None:
-        self._count(Cell.MEASURED)
+        self._count(WorkerColumn.MEASURED)
         if self.all_measured(of):
-            self.board.put(self.worker, Cell.DRY_NS, now_ns)
+            self.worker_table.put(self.worker, WorkerColumn.STEADY_END_NS, now_ns)
 
     def all_measured(self, of: int) -> bool:
-        return sum(self.board.column(Cell.MEASURED)) >= of
+        return sum(self.worker_table.column(WorkerColumn.MEASURED)) >= of
 
     @property
-    def borders(self) -> Borders:
-        return held_borders(self.board) if self.held else open_borders(self.board, self._dry_ns)
+    def steady_bounds(self) -> SteadyBounds:
+        return (
+            filled_loop_bounds(self.worker_table)
+            if self.is_filled
+            else open_loop_bounds(self.worker_table, self._steady_end_ns)
+        )
 
-    def _count(self, cell: Cell) -> None:
-        self.board.put(self.worker, cell, self.board.get(self.worker, cell) + 1)
+    def _count(self, cell: WorkerColumn) -> None:
+        self.worker_table.put(self.worker, cell, self.worker_table.get(self.worker, cell) + 1)
 
 
-def _earliest(board: Board, cell: Cell) -> int | None:
-    return min(filter(None, board.column(cell)), default=None)
+def _earliest(worker_table: WorkerTable, cell: WorkerColumn) -> int | None:
+    return min(filter(None, worker_table.column(cell)), default=None)

@@ -1,6 +1,6 @@
-"""One turn: ask, keep the times, read the answer afterwards, and make a record of it, whatever happened.
+"""One turn of a conversation: builds the request, sends it, parses the answer afterwards, and makes a record of it.
 
-A failed request is a record with an error class, never an exception: it has to be counted, and its neighbours go on.
+A failed request becomes a record with an error class, never an exception: it must be counted, and others continue.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import orjson
-
 from specbench_api.outcome.record import Record
 from specbench_api.spec.engine import Engine
 from specbench_api.spec.workload import Output, Sampling
-from specbench_client.chat import Message
-from specbench_client.dialects.dialect import Answer, Ask, BadAnswer, Dialect
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import CooperativeTask, run_to_completion
+from specbench_client.dialects.dialect import BadAnswer, CompletionRequest, Dialect, EngineAnswer
+from specbench_client.dialects.openai_stream import parse_json
 from specbench_client.load.conversations import request_seed
-from specbench_client.slices import Slices, finish
-from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Transport, Unread
-from specbench_client.transport.sse import MalformedStream, events
-from specbench_client.transport.words import cut
-from specbench_client.workload.chat_template.applied import AppliedTemplate
+from specbench_client.transport.error_messages import truncate
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport, UnparsedExchange
+from specbench_client.transport.sse import MalformedStream, parse_events
+from specbench_client.workload.chat_template.template import AppliedTemplate
 
-_KNOWN_BEFORE = frozenset({
-    "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream", "intended_ns",
-    "clock",
+_FIELDS_KNOWN_BEFORE = frozenset({
+    "request_id", "prompt_id", "category", "conversation_id", "turn", "repeat", "phase", "stream_index", "intended_ns",
+    "timestamp_source",
 })  # fmt: skip
-_FIGURES = tuple(one.name for one in fields(Record) if one.name not in _KNOWN_BEFORE)
+_RESULT_FIELDS = tuple(one.name for one in fields(Record) if one.name not in _FIELDS_KNOWN_BEFORE)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How every request of a point is asked: plain data, which can be sent to a worker."""
+class RequestConfig:
+    """The settings of all requests of a point: plain data that can be sent to a worker."""
 
     endpoint: str
     engine: Engine
@@ -43,37 +42,37 @@ class Manner:
     output: Output
     repeat: int
     started_ns: int
-    """The point's start (monotonic, absolute), from which the records' times count."""
+    """The point's start (monotonic, absolute), the zero of the records' times."""
     drafting: bool
     """Whether the arm has a drafter."""
     request_prefix: str
-    """Makes the point's request ids its own: `PREFIX-INDEX-TURN`."""
+    """Prefix of the point's request ids, `PREFIX-INDEX-TURN`, which makes them unique."""
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     keep_text: bool = False
     template: AppliedTemplate | None = None
-    """What makes token ids of messages; None: messages are sent, and the engine does."""
+    """The chat template that the client applies to send token ids; None: messages are sent, the engine applies it."""
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """Special tokens that an answer's text must hold."""
+        """Special tokens that an answer's text must contain."""
         return self.template.special_markers if self.template is not None else ()
 
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What all turns of a point share."""
+    """The transport, dialect and settings that all turns of a point share."""
 
     transport: Transport
     dialect: Dialect
-    manner: Manner
+    request_config: RequestConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One turn to take.
 
-    `intended_ns`: when the schedule wanted it sent (monotonic, absolute); `phase` may be set later.
+    `intended_ns`: the intended time of sending (monotonic, absolute); `phase` may be set later.
     """
 
     conversation_index: int
@@ -81,15 +80,15 @@ class Turn:
     prompt_id: str
     category: str | None
     turn: int
-    messages: tuple[Message, ...]
-    stream: int
+    messages: tuple[ChatMessage, ...]
+    stream_index: int
     intended_ns: int
     phase: str
 
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The record, the reply as it was said (None: failed), and when the exchange ended (monotonic, absolute)."""
+    """The record, the text of the reply (None: failed), and when the exchange ended (monotonic, absolute)."""
 
     record: Record
     reply_text: str | None
@@ -97,39 +96,43 @@ class TurnResult:
 
 
 async def take_turn(context: TurnContext, turn: Turn) -> TurnResult:
-    """Take the turn and read its answer at once. Never raises because of what the engine or the network does."""
-    unread = await context.transport.exchange(prepare(context, turn))
-    return finish(reading(context, turn, unread))
+    """Take the turn and parse its answer at once. Never raises for a failure of the engine or the network."""
+    unread = await context.transport.exchange(build_request(context, turn))
+    return run_to_completion(read_result(context, turn, unread))
 
 
-def prepare(context: TurnContext, turn: Turn) -> HttpRequest:
-    """The request, ready to be sent. Nothing of it depends on when that will be."""
-    dialect, manner = context.dialect, context.manner
-    seed = request_seed(manner.sampling.seed, manner.repeat, turn.conversation_id, turn.turn)
-    messages = turn.messages if manner.template is None else manner.template.asked(turn.messages)
-    ask = Ask(manner.model, messages, manner.sampling, manner.output, seed, manner.markers)
-    path = dialect.path if ask.token_ids is None else dialect.tokens_path
+def build_request(context: TurnContext, turn: Turn) -> HttpRequest:
+    """Return the encoded request. It does not depend on the time of sending."""
+    dialect, request_config = context.dialect, context.request_config
+    seed = request_seed(request_config.sampling.seed, request_config.repeat, turn.conversation_id, turn.turn)
+    messages = (
+        turn.messages if request_config.template is None else request_config.template.with_token_ids(turn.messages)
+    )
+    completion = CompletionRequest(
+        request_config.model, messages, request_config.sampling, request_config.output, seed, request_config.markers
+    )
+    path = dialect.path if completion.token_ids is None else dialect.tokens_path
     return HttpRequest(
-        url=f"{manner.endpoint.rstrip('/')}{path}",
-        body=json.dumps({**dialect.body(ask), **manner.extra_body}).encode(),
-        headers={**manner.headers, "X-Request-Id": _request_id(manner, turn)},
+        url=f"{request_config.endpoint.rstrip('/')}{path}",
+        body=json.dumps({**dialect.body(completion), **request_config.extra_body}).encode(),
+        headers={**request_config.headers, "X-Request-Id": _request_id(request_config, turn)},
     )
 
 
-def reading(context: TurnContext, turn: Turn, unread: Unread) -> Slices[TurnResult]:
-    """Read what came, in slices: the record, whatever it was."""
+def read_result(context: TurnContext, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+    """Parse an answer in slices and return its record, whether it succeeded or failed."""
     exchange = yield from unread.read()
-    record = _sent(_blank(context.manner, turn), exchange, context.manner.started_ns)
+    record = _with_times(_blank_record(context.request_config, turn), exchange, context.request_config.started_ns)
     try:
-        answer = yield from _answer(context, exchange)
+        answer = yield from _read_answer(context, exchange)
     except BadAnswer as bad:
-        failed = replace(record, error_class=str(bad.error_class), error=cut(str(bad)))
+        failed = replace(record, error_class=str(bad.error_class), error=truncate(str(bad)))
         return TurnResult(failed, None, exchange.ended_ns)
-    return TurnResult(_answered(record, answer, exchange, context.manner), answer.text, exchange.ended_ns)
+    return TurnResult(_with_answer(record, answer, exchange, context.request_config), answer.text, exchange.ended_ns)
 
 
 def skipped_after(failed: TurnResult, turn: int) -> Record:
-    """The record of a later turn of a conversation whose turn failed: it was never sent."""
+    """Return the record of a later turn of a conversation with a failed turn: it was never sent."""
     record = failed.record
     return replace(
         record,
@@ -143,51 +146,44 @@ def skipped_after(failed: TurnResult, turn: int) -> Record:
     )
 
 
-def _request_id(manner: Manner, turn: Turn) -> str:
-    return f"{manner.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
+def _request_id(request_config: RequestConfig, turn: Turn) -> str:
+    return f"{request_config.request_prefix}-{turn.conversation_index:06d}-{turn.turn}"
 
 
-def _answer(context: TurnContext, exchange: Exchange) -> Slices[Answer]:
-    """Raises BadAnswer."""
+def _read_answer(context: TurnContext, exchange: HttpExchange) -> CooperativeTask[EngineAnswer]:
+    """Parse the answer of an exchange with the dialect. Raises BadAnswer."""
     if exchange.error_class is not None:
         raise BadAnswer(exchange.error or str(exchange.error_class), exchange.error_class)
-    if not context.manner.output.stream:
-        return context.dialect.read_whole(_json(exchange), drafting=context.manner.drafting)
+    if not context.request_config.output.stream:
+        body = b"".join(one.data for one in exchange.arrivals)
+        return context.dialect.read_whole(parse_json(body, "the answer"), drafting=context.request_config.drafting)
     try:
-        came = events(exchange.arrivals)
+        events = parse_events(exchange.arrivals)
     except MalformedStream as error:
         raise BadAnswer(str(error), ErrorClass.MALFORMED) from error
-    return (yield from context.dialect.read(came, drafting=context.manner.drafting))
+    return (yield from context.dialect.read(events, drafting=context.request_config.drafting))
 
 
-def _json(exchange: Exchange) -> Any:
-    body = b"".join(one.data for one in exchange.arrivals)
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadAnswer(f"the answer is no JSON: {cut(body.decode(errors='replace'))}", ErrorClass.MALFORMED) from error
-
-
-def _blank(manner: Manner, turn: Turn) -> Record:
-    """The record of a request of which nothing is known yet: every figure is missing."""
-    figures = dict.fromkeys(_FIGURES)
+def _blank_record(request_config: RequestConfig, turn: Turn) -> Record:
+    """Return the record of a request before it is sent, with all result fields None."""
+    figures = dict.fromkeys(_RESULT_FIELDS)
     return Record(
-        request_id=_request_id(manner, turn),
+        request_id=_request_id(request_config, turn),
         prompt_id=turn.prompt_id,
         category=turn.category,
         conversation_id=turn.conversation_id,
         turn=turn.turn,
-        repeat=manner.repeat,
+        repeat=request_config.repeat,
         phase=str(turn.phase),
-        stream=turn.stream,
-        intended_ns=turn.intended_ns - manner.started_ns,
-        clock="user",
+        stream_index=turn.stream_index,
+        intended_ns=turn.intended_ns - request_config.started_ns,
+        timestamp_source="user",
         **figures,
     )
 
 
-def _sent(record: Record, exchange: Exchange, started_ns: int) -> Record:
-    """With the exchange's own times, which a failed request has too."""
+def _with_times(record: Record, exchange: HttpExchange, started_ns: int) -> Record:
+    """Return the record with the times of its exchange, which a failed request has too."""
 
     def since(ns: int | None) -> int | None:
         return None if ns is None else ns - started_ns
@@ -197,23 +193,26 @@ def _sent(record: Record, exchange: Exchange, started_ns: int) -> Record:
         connect_ns=since(exchange.connect_ns),
         sent_ns=since(exchange.sent_ns),
         first_byte_ns=since(exchange.first_byte_ns),
-        clock=exchange.clock,
+        timestamp_source=exchange.timestamp_source,
     )
 
 
-def _answered(record: Record, answer: Answer, exchange: Exchange, manner: Manner) -> Record:
-    """An answer that was not streamed ends with its last byte, and nobody saw when its first token came."""
-    times = [chunk.ns - manner.started_ns for chunk in answer.content]
+def _with_answer(record: Record, answer: EngineAnswer, exchange: HttpExchange, request_config: RequestConfig) -> Record:
+    """Return the record with the fields of an answer.
+
+    An answer that was not streamed ends with its last byte, and the time of its first token is unknown.
+    """
+    times = [chunk.ns - request_config.started_ns for chunk in answer.content]
     tokens = [chunk.tokens for chunk in answer.content if chunk.tokens is not None]
     acceptance = answer.acceptance
-    said = answer.reasoning + answer.text
+    output_text = answer.reasoning + answer.text
     return replace(
         record,
         first_token_ns=times[0] if times else None,
-        last_token_ns=times[-1] if times else _ended(exchange, manner),
-        chunk_ns=times if manner.output.stream else None,
-        chunk_tokens=tokens if manner.output.stream and len(tokens) == len(times) else None,
-        chunk_gathered=[chunk.gathered for chunk in answer.content] if manner.output.stream else None,
+        last_token_ns=times[-1] if times else _unstreamed_end_ns(exchange, request_config),
+        chunk_ns=times if request_config.output.stream else None,
+        chunk_tokens=tokens if request_config.output.stream and len(tokens) == len(times) else None,
+        chunk_coalesced=[chunk.coalesced for chunk in answer.content] if request_config.output.stream else None,
         input_tokens=answer.input_tokens,
         output_tokens=answer.output_tokens,
         output_tokens_client=answer.output_tokens_client,
@@ -225,11 +224,11 @@ def _answered(record: Record, answer: Answer, exchange: Exchange, manner: Manner
         acceptance_source=None if acceptance.source is None else str(acceptance.source),
         cached_tokens=answer.cached_tokens,
         finish_reason=answer.finish_reason,
-        output_sha256=hashlib.sha256(said.encode()).hexdigest(),
-        output_text=said if manner.keep_text else None,
-        thought_tokens=answer.thought_tokens if manner.output.stream else None,
+        output_sha256=hashlib.sha256(output_text.encode()).hexdigest(),
+        output_text=output_text if request_config.keep_text else None,
+        reasoning_tokens=answer.reasoning_tokens if request_config.output.stream else None,
     )
 
 
-def _ended(exchange: Exchange, manner: Manner) -> int | None:
-    return None if manner.output.stream else exchange.ended_ns - manner.started_ns
+def _unstreamed_end_ns(exchange: HttpExchange, request_config: RequestConfig) -> int | None:
+    return None if request_config.output.stream else exchange.ended_ns - request_config.started_ns

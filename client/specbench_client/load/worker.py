@@ -1,8 +1,8 @@
-"""A worker: one process with one event loop, that drives its share of the load and does nothing else.
+"""A worker: one process with one event loop that runs its share of a load.
 
-It obeys one order after the other: says when it is ready, begins at the moment that it is told, sends its records and
-then its end. It ends when its pipe is closed, so also when the main process was killed, and at once: what it holds is
-sockets, and they go with it. It imports neither pandas nor pyarrow nor S3.
+For each load it prepares its first requests, reports that it is ready, begins at the time it receives, sends its
+records, and reports that it is done. It exits at once when its pipe is closed, also if the main process was killed: it
+holds nothing but sockets. It must not import pandas, pyarrow or boto3, which would make it slow to start.
 """
 
 from __future__ import annotations
@@ -17,35 +17,42 @@ from typing import Any
 
 from specbench_client.dialects.table import dialect_of
 from specbench_client.errors import ClientError
-from specbench_client.load.alarm import Alarm
-from specbench_client.load.board import Shared
+from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
+from specbench_client.load.client_monitor import EventLoopMonitor
 from specbench_client.load.closed_loop import ClosedLoop
-from specbench_client.load.flight import Flight
-from specbench_client.load.open_loop import Companions, OpenLoop
-from specbench_client.load.orders import ClosedShare, Ended, Failed, Go, OpenShare, Order, Ready
-from specbench_client.load.outbox import Outbox, Sender
-from specbench_client.load.phases import ClosedPhases, OpenPhases
-from specbench_client.load.reader import LIMIT, Reader
-from specbench_client.load.talk import Asker, Talk, openings
-from specbench_client.load.tray import AHEAD, Tray, ahead_together
+from specbench_client.load.conversation_runner import ConversationRunner, HttpTurnClient, prepare_conversations
+from specbench_client.load.in_flight import InFlightRecorder
+from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
+from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
+from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
+from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer, shared_requests_ahead
+from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turns import TurnContext
-from specbench_client.load.watch import SelfWatcher
-from specbench_client.transport.choose import transport_to
-from specbench_client.transport.sockets import lend_all
+from specbench_client.load.worker_messages import (
+    BeginLoad,
+    PipeSender,
+    PrepareLoad,
+    RecordSender,
+    WorkerDone,
+    WorkerFailed,
+    WorkerReady,
+)
+from specbench_client.transport.exchange import raise_socket_limit
+from specbench_client.transport.factory import open_transport
 
-GARBAGE = 200_000
-"""Containers that may pile up before a collection looks at them: at the usual 700, a third of the time of reading
-answers was spent looking (their parts are freed by their counts; cycles are what failed requests leave)."""
+GC_THRESHOLD = 200_000
+"""Garbage collection threshold. At the default of 700, a third of the time of parsing answers was spent in collections.
+Reference counts free almost everything; only failed requests leave cycles."""
 
 
-def work(number: int, pipe: Connection[Any, Any], shared: Shared) -> None:
-    """Be the crew's worker of this number until the pipe is closed; the process's main function."""
-    gc.set_threshold(GARBAGE, 20, 20)
-    lend_all()
+def run_worker(number: int, pipe: Connection[Any, Any], shared: SharedState) -> None:
+    """Run the worker with this number until its pipe is closed. This is the main function of the process."""
+    gc.set_threshold(GC_THRESHOLD, 20, 20)
+    raise_socket_limit()
     asyncio.run(_serve(number, pipe, shared))
 
 
-async def _serve(number: int, pipe: Connection[Any, Any], shared: Shared) -> None:
+async def _serve(number: int, pipe: Connection[Any, Any], shared: SharedState) -> None:
     inbox = asyncio.Queue[Any]()
 
     def receive() -> None:
@@ -55,76 +62,89 @@ async def _serve(number: int, pipe: Connection[Any, Any], shared: Shared) -> Non
             os._exit(0)
 
     asyncio.get_running_loop().add_reader(pipe.fileno(), receive)
-    await _Worker(number, shared, inbox, Sender(pipe)).serve()
+    await _Worker(number, shared, inbox, PipeSender(pipe)).serve()
 
 
 @dataclass(frozen=True)
 class _Worker:
     number: int
-    shared: Shared
+    shared: SharedState
     inbox: asyncio.Queue[Any]
-    sender: Sender
+    sender: PipeSender
 
     async def serve(self) -> None:
-        """Obey until cancelled. An order that fails is told; what comes next is the main process's choice."""
+        """Run one load after the other. A failure is sent to the main process, which decides what happens next."""
         while True:
-            order = await self.inbox.get()
+            load = await self.inbox.get()
             try:
-                await self._obey(order)
-            except Exception as error:  # noqa: BLE001 -- told to the main process, which raises it there
-                self.sender.send(_failed(error))
+                await self._run_load(load)
+            except Exception as error:  # noqa: BLE001 -- sent to the main process, which raises it there
+                self.sender.send(_failure_message(error))
 
-    async def _obey(self, order: Order) -> None:
+    async def _run_load(self, load: PrepareLoad) -> None:
         async with (
-            transport_to(order.manner.endpoint) as transport,
-            Alarm() as alarm,
-            Outbox(self.sender.send) as outbox,
-            Reader(_unread_most(order)) as reader,
+            open_transport(load.request_config.endpoint) as transport,
+            PreciseTimer() as timer,
+            RecordSender(self.sender.send) as record_sender,
+            AnswerReader(_unread_limit(load)) as reader,
         ):
-            context = TurnContext(transport, dialect_of(order.manner.engine), order.manner)
-            asking, flight = Asker(context), Flight(self._phases(order))
-            talk = Talk(asking, reader, flight, outbox.add, order.phase, template=order.manner.template)
-            loop = self._loop(order, talk, alarm)
+            context = TurnContext(transport, dialect_of(load.request_config.engine), load.request_config)
+            turn_client, recorder = HttpTurnClient(context), InFlightRecorder(self._phases(load))
+            runner = ConversationRunner(
+                turn_client, reader, recorder, record_sender.add, load.phase, template=load.request_config.template
+            )
+            loop = self._loop(load, runner, timer)
             gc.unfreeze()
             gc.collect()
-            gc.freeze()  # what is laid out now stays to the end: no collection walks over it in mid-measurement
-            self.sender.send(Ready())
-            go: Go = await self.inbox.get()
-            await alarm.until(go.begin_ns)
-            async with SelfWatcher() as watcher:
-                await loop.run(go.begin_ns)
+            gc.freeze()  # Prompts and buffered requests live to the end: exclude them from collections while measuring.
+            self.sender.send(WorkerReady())
+            begin: BeginLoad = await self.inbox.get()
+            await timer.sleep_until(begin.begin_ns)
+            async with EventLoopMonitor() as monitor:
+                await loop.run(begin.begin_ns)
                 await reader.drained()
-        self.sender.send(Ended(flight.log, watcher.lag_p99_ms, watcher.cpu_share))
+        self.sender.send(WorkerDone(recorder.log, monitor.lag_p99_ms, monitor.cpu_share))
 
-    def _phases(self, order: Order) -> ClosedPhases | OpenPhases:
-        board, share = self.shared.board(order.workers), order.share
-        if isinstance(share, OpenShare):
-            return OpenPhases(board, self.number, share.last_ns, held=share.company is not None)
-        return ClosedPhases(board, self.number, len(share.streams))
+    def _phases(self, load: PrepareLoad) -> ClosedLoopPhases | OpenLoopPhases:
+        worker_table, share = self.shared.worker_table(load.workers), load.share
+        if isinstance(share, OpenLoopShare):
+            return OpenLoopPhases(worker_table, self.number, share.last_ns, is_filled=share.fillers is not None)
+        return ClosedLoopPhases(worker_table, self.number, len(share.streams))
 
-    def _loop(self, order: Order, talk: Talk, alarm: Alarm) -> ClosedLoop | OpenLoop:
-        """The loop, with its first conversations laid out."""
-        share, phases = order.share, talk.flight.phases
-        if isinstance(share, OpenShare):
-            tray = Tray(openings(talk.asking, order.prompts, share.conversations), AHEAD)
-            tray.fill(AHEAD)
-            return OpenLoop(share.offsets_ns, talk, tray, phases, alarm, self._companions(order, share, talk, alarm))
-        ahead = AHEAD if order.workers == 1 else ahead_together(len(share.streams))
-        tray = Tray(openings(talk.asking, order.prompts, self.shared.turnstile), ahead)
-        tray.fill(len(share.streams))
-        return ClosedLoop(share.streams, talk, tray, phases, share.duration_s, share.fill)
+    def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
+        """Return the loop, with its first conversations prepared."""
+        share, phases = load.share, runner.recorder.phases
+        if isinstance(share, OpenLoopShare):
+            buffer = RequestBuffer(
+                prepare_conversations(runner.turn_client, load.prompts, share.conversations), REQUESTS_AHEAD
+            )
+            buffer.fill(REQUESTS_AHEAD)
+            return OpenLoop(
+                share.offsets_ns, runner, buffer, phases, timer, self._filler_sender(load, share, runner, timer)
+            )
+        ahead = REQUESTS_AHEAD if load.workers == 1 else shared_requests_ahead(len(share.streams))
+        buffer = RequestBuffer(
+            prepare_conversations(runner.turn_client, load.prompts, self.shared.conversation_counter), ahead
+        )
+        buffer.fill(len(share.streams))
+        return ClosedLoop(share.streams, runner, buffer, phases, share.duration_s, share.fill)
 
-    def _companions(self, order: Order, share: OpenShare, talk: Talk, alarm: Alarm) -> Companions | None:
-        if share.company is None:
+    def _filler_sender(
+        self, load: PrepareLoad, share: OpenLoopShare, runner: ConversationRunner, timer: PreciseTimer
+    ) -> FillerSender | None:
+        if share.fillers is None:
             return None
-        return Companions(share.company, talk, self.shared.board(order.workers), alarm, share.last_ns)
+        return FillerSender(share.fillers, runner, self.shared.worker_table(load.workers), timer, share.last_ns)
 
 
-def _unread_most(order: Order) -> int:
-    """Streams that end with one and the same step must not wait for each other's parsing to send on."""
-    return max(LIMIT, len(order.share.streams)) if isinstance(order.share, ClosedShare) else LIMIT
+def _unread_limit(load: PrepareLoad) -> int:
+    """Return the limit of unread answers: at least one per stream.
+
+    Streams whose answers end in the same engine step must not wait for each other's parsing before they send again.
+    """
+    return max(MAX_UNREAD, len(load.share.streams)) if isinstance(load.share, ClosedLoopShare) else MAX_UNREAD
 
 
-def _failed(error: Exception) -> Failed:
+def _failure_message(error: Exception) -> WorkerFailed:
     reason = error.reason if isinstance(error, ClientError) else None
-    return Failed(type(error).__name__, reason, str(error), "".join(traceback.format_exception(error)))
+    return WorkerFailed(type(error).__name__, reason, str(error), "".join(traceback.format_exception(error)))

@@ -1,1 +1,1 @@
-"""A plan on this machine: engines as processes, the same points, the same layout of results as on a cluster."""
+"""Runs a plan on this machine: engines as processes, with the same points and layout of results as on a cluster."""

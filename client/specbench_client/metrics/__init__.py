@@ -1,1 +1,1 @@
-"""Record → figure: one small unit each, with its formula, its unit, and when it is missing. Pure, on tidy rows."""
+"""Figures computed from records: one small unit each, with formula, unit, and when it is missing. Pure functions."""

@@ -1,11 +1,11 @@
-"""How much of what was drafted is used: acceptance lengths in both definitions and weightings, rates, and passes.
+"""How much of the drafted text is used: acceptance lengths in two definitions and two weightings, rates, and passes.
 
-Emitted and verified differ on the last step (cut by the end of the answer) and nowhere else, once steps without drafts
-are counted. Pooled is what throughput sees; the mean of requests is what a user sees. Requests whose steps are not
-known stay out; a baseline has acceptance length 1 only where its engine tells its steps.
+Emitted and verified acceptance length differ only in the last step, which the end of the answer may cut, provided that
+steps without drafts are counted. Pooled figures determine throughput; means over requests are what a user experiences.
+Requests whose steps are not known are left out; a baseline has acceptance length 1 only if its engine reports steps.
 
-An engine may leave out its draft counts where a request drafted nothing. Where its steps are as many as its later
-tokens, each step emitted one token: nothing was accepted, by arithmetic and not by guess.
+An engine may omit its draft counts for a request in which nothing was drafted. If such a request has as many steps as
+tokens after the first, each step emitted one token, so nothing was accepted.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from specbench_client.metrics.frame import Values, numbers
-from specbench_client.metrics.metric import Origin, Ratio
+from specbench_client.metrics.metric import FigureOrigin, RatioMetric
 from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.tidy_frame import Values, numbers
 
-_NO_STEPS = "the engine does not tell the steps of a request"
+_NO_STEPS = "the engine does not report the steps of a request"
 
 
 def _steps(rows: Columns) -> Values:
-    """Steps of answers that had any; an answer of one token has none and says nothing."""
+    """Steps of each answer, shape (rows,); NaN for answers of one token, which have none."""
     steps = numbers(rows, "steps")
     return np.where(steps >= 1, steps, np.nan)
 
@@ -48,7 +48,7 @@ def _verified_each(rows: Columns) -> tuple[Values, Values]:
     return over / under, np.ones_like(under)
 
 
-def _accepted_a_step(rows: Columns) -> tuple[Values, Values]:
+def _accepted_per_step(rows: Columns) -> tuple[Values, Values]:
     emitted, steps = _verified(rows)
     return emitted - steps, steps
 
@@ -72,98 +72,99 @@ def _rate(rows: Columns) -> tuple[Values, Values]:
     return numbers(rows, "accepted_tokens"), numbers(rows, "drafted_tokens")
 
 
-EMITTED_POOLED = Ratio(
+EMITTED_POOLED = RatioMetric(
     "acceptance_length_emitted_pooled",
     "tokens/step",
     "Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps",
     _NO_STEPS,
-    Origin.ACCEPTANCE,
+    FigureOrigin.ACCEPTANCE,
     _emitted,
     lowest=1.0,
 )
-EMITTED_MEAN = Ratio(
+EMITTED_MEAN = RatioMetric(
     "acceptance_length_emitted_mean",
     "tokens/step",
     "Acceptance length, emitted, mean over requests of (tokens − 1) / steps",
     _NO_STEPS,
-    Origin.ACCEPTANCE,
+    FigureOrigin.ACCEPTANCE,
     _emitted_each,
     lowest=1.0,
 )
-VERIFIED_POOLED = Ratio(
+VERIFIED_POOLED = RatioMetric(
     "acceptance_length_verified_pooled",
     "tokens/step",
     "Acceptance length, verified, pooled over steps: 1 + Σ accepted / Σ steps",
     f"{_NO_STEPS} or what it accepted",
-    Origin.ACCEPTANCE,
+    FigureOrigin.ACCEPTANCE,
     _verified,
     lowest=1.0,
 )
-VERIFIED_MEAN = Ratio(
+VERIFIED_MEAN = RatioMetric(
     "acceptance_length_verified_mean",
     "tokens/step",
     "Acceptance length, verified, mean over requests of 1 + accepted / steps",
     f"{_NO_STEPS} or what it accepted",
-    Origin.ACCEPTANCE,
+    FigureOrigin.ACCEPTANCE,
     _verified_each,
     lowest=1.0,
 )
-RATE = Ratio(
+ACCEPTANCE_RATE = RatioMetric(
     "acceptance_rate",
     "ratio",
     "Acceptance rate: Σ accepted / Σ drafted tokens",
-    "nothing was drafted, or the engine does not tell",
-    Origin.ACCEPTANCE,
+    "nothing was drafted, or the engine does not report it",
+    FigureOrigin.ACCEPTANCE,
     _rate,
     highest=1.0,
 )
-ACCEPTED_PER_STEP = Ratio(
+ACCEPTED_PER_STEP = RatioMetric(
     "accepted_per_step",
     "tokens/step",
-    "Accepted drafts a step, pooled, without the bonus token: Σ accepted / Σ steps; what some papers call the mean"
-    " accepted length, one less than the acceptance length",
+    "Accepted tokens per step, pooled, without the bonus token: Σ accepted / Σ steps; some papers call it the mean"
+    " accepted length; it is one less than the acceptance length",
     f"{_NO_STEPS} or what it accepted",
-    Origin.ACCEPTANCE,
-    _accepted_a_step,
+    FigureOrigin.ACCEPTANCE,
+    _accepted_per_step,
 )
-PASSES_SAVED = Ratio(
+PASSES_SAVED = RatioMetric(
     "target_passes_saved",
     "ratio",
-    "Share of the target's decode passes saved: 1 − Σ steps / Σ(tokens − 1), which is 1 − 1 / AL; the pass that reads"
-    " the prompt is left out on both sides",
+    "Share of the target's decode passes saved: 1 − Σ steps / Σ(tokens − 1), which is 1 − 1 / AL; excludes the pass"
+    " that reads the prompt",
     _NO_STEPS,
-    Origin.ACCEPTANCE,
+    FigureOrigin.ACCEPTANCE,
     _passes_saved,
     highest=1.0,
 )
-PASSES_PER_TOKEN = Ratio(
+PASSES_PER_TOKEN = RatioMetric(
     "target_passes_per_token",
     "passes/token",
-    "Decode passes of the target a token: Σ steps / Σ(tokens − 1), which is 1 / AL",
+    "Decode passes of the target per token: Σ steps / Σ(tokens − 1), which is 1 / AL",
     _NO_STEPS,
-    Origin.ACCEPTANCE,
+    FigureOrigin.ACCEPTANCE,
     _passes,
     highest=1.0,
 )
-WASTED = Ratio(
+WASTED_VERIFICATION = RatioMetric(
     "wasted_verification",
     "ratio",
-    "Share of the verified positions that were thrown away: Σ(drafted − accepted) / Σ(drafted + steps); drafts that"
-    " were accepted and then cut off at the end of the answer are thrown away too",
-    f"{_NO_STEPS}, or what it drafted",
-    Origin.ACCEPTANCE,
+    "Share of the verified positions that were discarded: Σ(drafted − accepted) / Σ(drafted + steps); includes drafts"
+    " that were accepted and then cut off at the end of the answer",
+    f"{_NO_STEPS} or what it drafted",
+    FigureOrigin.ACCEPTANCE,
     _wasted,
     highest=1.0,
 )
 
 LENGTHS = (EMITTED_POOLED, EMITTED_MEAN, VERIFIED_POOLED, VERIFIED_MEAN)
-RATIOS = (*LENGTHS, RATE, ACCEPTED_PER_STEP, PASSES_SAVED, PASSES_PER_TOKEN, WASTED)
+RATIOS = (*LENGTHS, ACCEPTANCE_RATE, ACCEPTED_PER_STEP, PASSES_SAVED, PASSES_PER_TOKEN, WASTED_VERIFICATION)
 
 
-def limited(ratios: Sequence[Ratio], drafts: int) -> list[Ratio]:
-    """The same with what a step's most draft tokens allow at most; 0: not known, or none.
+def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMetric]:
+    """Return the ratios with upper bounds that follow from the maximum number of drafts per step.
 
-    An acceptance length then ends at one more than the drafts, and the drafts accepted a step at the drafts.
+    An acceptance length is at most one more than the drafts, and the accepted tokens per step are at most the
+    drafts; `drafts` is 0 if it is unknown, or if there are none, and then nothing is bounded.
     """
     if not drafts:
         return list(ratios)

@@ -1,12 +1,12 @@
-"""How often two answers to one question differ, and how often the baseline's own do: the control.
+"""How often two answers to the same question differ, and, as the control, how often the baseline differs from itself.
 
-An answer is known by its SHA-256. Answers are compared where they were given to the same words: the same prompt, the
-same turn, and earlier replies that were identical. Within such a question every answer of the arm is compared with
-every answer of the baseline, and every answer of the baseline with every one that another repeat of it gave: answers
-of one repeat come from one launch, and are no control for what another launch does. Both shares estimate a chance
-without bias, P(a ≠ b) = 1 − Σ p(text) q(text), so that they are alike where both are drawn from one distribution.
+An answer is identified by its SHA-256. Answers are compared if they were given to the same input: the same prompt, the
+same turn, and identical earlier replies. Within such a question every answer of the arm is compared with every answer
+of the baseline, and every answer of the baseline with every answer from another repeat of it: answers of one repeat
+come from one launch, and are no control for the behaviour of another launch. Both shares are unbiased estimates of a
+probability, P(a ≠ b) = 1 − Σ p(text) q(text), so they are equal if both arms sample from the same distribution.
 
-Figures are means over prompts: of the questions of a prompt the mean, and of prompts the mean.
+Figures are means over prompts of the mean over the questions of each prompt.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from specbench_client.metrics.frame import Values, flags
-from specbench_client.metrics.pairing import histories, with_pass
-from specbench_client.metrics.prompts import by_prompt
-from specbench_client.metrics.rows import Columns, Rows, at, read
+from specbench_client.metrics.pairing import history_hashes, iter_by_prompt, with_pass_number
+from specbench_client.metrics.rows import Columns, Rows, read_columns, rows_at
+from specbench_client.metrics.tidy_frame import Values, flags
 
-QUESTION = ["prompt_id", "turn", "history"]
+QUESTION_KEY = ["prompt_id", "turn", "history"]
 _READ = [
     "point",
     "repeat",
@@ -36,28 +35,30 @@ _READ = [
     "ok",
     "filler",
 ]
-"""All that is asked of an answer: copies of it are made, and answers may be a million."""
+"""Columns needed for the comparison: they are copied, and there may be a million answers."""
 _ANSWER = "output_sha256"
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """One row a prompt and a repeat of the arm: `repeat, prompt_id, category, differs, control, answers`.
+    """Divergence by prompt and repeat of the arm.
 
-    differs: share of comparisons with the baseline's answers that differ. control: the same of the baseline's own
-    answers of that repeat; NaN where no other repeat has any. answers: of the arm, that were compared.
+    The table has one row per prompt and repeat, with the columns `repeat, prompt_id, category, differs, control,
+    answers`. `differs` is the share of comparisons with the baseline's answers that differ. `control` is the same
+    for the baseline's own answers of that repeat, and NaN if no other repeat has any. `answers` is the number of
+    the arm's answers compared.
     """
 
     table: pd.DataFrame
 
     @property
     def rate(self) -> float | None:
-        """Mean over prompts of the share that differs; None where nothing could be compared."""
+        """Mean over prompts of the share that differs; None if nothing could be compared."""
         return _mean(self.table, "differs")
 
     @property
     def control(self) -> float | None:
-        """The same of the baseline against itself; None where it has no second repeat."""
+        """Mean share for the baseline against itself; None if it has no second repeat."""
         return _mean(self.table, "control")
 
     @property
@@ -67,50 +68,55 @@ class Divergence:
 
 
 def divergence(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Divergence:
-    """Compare the answers of an arm with the baseline's. Both: tidy rows of one cell, all repeats."""
-    each = [_of_prompts(at(arm, mine), at(baseline, theirs)) for mine, theirs in by_prompt((arm, baseline))]
-    told = pd.concat([table for table in each if len(table)] or each[:1])
-    return Divergence(told.sort_values(["repeat", "prompt_id"], kind="stable").reset_index(drop=True))
+    """Compare the answers of an arm with the baseline's, given the tidy rows of one cell over all repeats."""
+    each = [
+        _compare_prompts(rows_at(arm, mine), rows_at(baseline, theirs))
+        for mine, theirs in iter_by_prompt((arm, baseline))
+    ]
+    table = pd.concat([part for part in each if len(part)] or each[:1])
+    return Divergence(table.sort_values(["repeat", "prompt_id"], kind="stable").reset_index(drop=True))
 
 
-def _of_prompts(arm: Columns, baseline: Columns) -> pd.DataFrame:
-    """The table of some prompts, all of whose rows these are."""
-    mine, base = answers(arm), answers(baseline)
-    rows = _against(mine, base, others=False)
-    control = _against(base, base, others=True).rename(columns={"differs": "control"})
+def _compare_prompts(arm: Columns, baseline: Columns) -> pd.DataFrame:
+    """The table for some prompts, given all of their rows."""
+    mine, base = comparable_answers(arm), comparable_answers(baseline)
+    rows = _share_differing(mine, base, other_repeats=False)
+    control = _share_differing(base, base, other_repeats=True).rename(columns={"differs": "control"})
     keys = ["repeat", "prompt_id"]
     merged = rows.merge(control[[*keys, "control"]], on=keys, how="left")
     return merged[["repeat", "prompt_id", "category", "differs", "control", "answers"]]
 
 
-def answers(rows: Columns) -> pd.DataFrame:
-    """The rows with an answer and a known history, of any phase, with their pass; not those that only held the load.
+def comparable_answers(rows: Columns) -> pd.DataFrame:
+    """Return the rows with an answer and a known history, with their pass; fillers are left out.
 
-    Their columns: what tells an answer apart, its words' digest and its length.
+    They may be of any phase, and include the columns that describe an answer: its digest and its length.
     """
-    numbered = with_pass(read(rows, [name for name in _READ if name in rows]))
-    numbered["history"] = histories(numbered)
+    numbered = with_pass_number(read_columns(rows, [name for name in _READ if name in rows]))
+    numbered["history"] = history_hashes(numbered)
     known = flags(numbered, "ok") & ~flags(numbered, "filler")
     known &= numbered[_ANSWER].notna().to_numpy(bool) & numbered["history"].notna().to_numpy(bool)
     return numbered[known].reset_index(drop=True)
 
 
-def _against(mine: pd.DataFrame, base: pd.DataFrame, *, others: bool) -> pd.DataFrame:
+def _share_differing(mine: pd.DataFrame, base: pd.DataFrame, *, other_repeats: bool) -> pd.DataFrame:
     """By repeat and prompt of `mine`: the share of its comparisons with `base` that differ.
 
-    `others`: leave out base's answers of the same repeat. A comparison is with every answer of a question; sums over
-    texts give their number without making the pairs: Σ n(text) of the others over all others.
+    `other_repeats` leaves out base's answers of the same repeat. Each answer is compared with every answer to its
+    question; the number of equal pairs is computed from counts per text, without building the pairs.
     """
-    asked = mine.merge(_counts(base, QUESTION).rename("all"), on=QUESTION, how="inner")
-    asked = asked.merge(_counts(base, [*QUESTION, _ANSWER]).rename("same"), on=[*QUESTION, _ANSWER], how="left")
-    every, same = asked["all"].to_numpy(float), asked["same"].fillna(0).to_numpy(float)
-    if others:
-        own = asked.groupby([*QUESTION, "repeat"])["all"].transform("size").to_numpy(float)
-        alike = asked.groupby([*QUESTION, _ANSWER, "repeat"])["all"].transform("size").to_numpy(float)
+    matched = mine.merge(_counts(base, QUESTION_KEY).rename("all"), on=QUESTION_KEY, how="inner")
+    matched = matched.merge(
+        _counts(base, [*QUESTION_KEY, _ANSWER]).rename("same"), on=[*QUESTION_KEY, _ANSWER], how="left"
+    )
+    every, same = matched["all"].to_numpy(float), matched["same"].fillna(0).to_numpy(float)
+    if other_repeats:
+        own = matched.groupby([*QUESTION_KEY, "repeat"])["all"].transform("size").to_numpy(float)
+        alike = matched.groupby([*QUESTION_KEY, _ANSWER, "repeat"])["all"].transform("size").to_numpy(float)
         every, same = every - own, same - alike
-    asked["differs"] = np.where(every > 0, 1 - same / np.where(every > 0, every, 1), np.nan)
-    known = asked[asked["differs"].notna()]
-    by_question = known.groupby(["repeat", *QUESTION], sort=True)
+    matched["differs"] = np.where(every > 0, 1 - same / np.where(every > 0, every, 1), np.nan)
+    known = matched[matched["differs"].notna()]
+    by_question = known.groupby(["repeat", *QUESTION_KEY], sort=True)
     questions = by_question.agg(
         differs=("differs", "mean"), category=("category", "first"), answers=("differs", "size")
     )

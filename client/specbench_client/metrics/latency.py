@@ -1,15 +1,19 @@
-"""Latency of a request, as its user waits: from the moment it was meant to be sent.
+"""Latency of a request as its user experiences it: from the time at which it was intended to be sent.
 
-A closed loop means to send when its stream is free, an open loop when its schedule says so (a later turn: when the one
-before was answered); what the client dawdles then is part of the wait. The `_sent` variants count from the socket
-instead: what lies between the two is the client's own delay (up to `connect_ns`) and connecting, which is the server's.
+In a closed loop a request is intended when its stream is free, in an open loop when its schedule says so (a later turn:
+when the previous one was answered), so any delay of the client is part of the latency. The `_from_send` variants are
+measured from the socket instead: the difference is the client's own delay (up to `connect_ns`) and the time to connect,
+which is the server's.
 """
 
 from __future__ import annotations
 
-from specbench_client.metrics.frame import Values, numbers
-from specbench_client.metrics.metric import Measure, Origin
-from specbench_client.metrics.rows import Columns
+import numpy as np
+import pandas as pd
+
+from specbench_client.metrics.metric import FigureOrigin, RequestMetric
+from specbench_client.metrics.rows import Columns, Rows, read_columns
+from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, sent_rows
 
 NS_PER_MS = 1e6
 
@@ -18,41 +22,96 @@ def _between(rows: Columns, start: str, end: str) -> Values:
     return (numbers(rows, end) - numbers(rows, start)) / NS_PER_MS
 
 
-TTFT_MS = Measure(
+TTFT_MS = RequestMetric(
     "ttft_ms",
     "ms",
     "Time to first token: first_token_ns − intended_ns",
     "the answer had no content, or was not streamed",
-    Origin.CLIENT,
+    FigureOrigin.CLIENT,
     lambda rows: _between(rows, "intended_ns", "first_token_ns"),
     long_tailed=True,
 )
-TTFT_SENT_MS = Measure(
-    "ttft_sent_ms",
+TTFT_SENT_MS = RequestMetric(
+    "ttft_from_send_ms",
     "ms",
-    "Time to first token from the socket: first_token_ns − sent_ns",
+    "Time to first token, measured from sending: first_token_ns − sent_ns",
     "the answer had no content, or was not streamed",
-    Origin.CLIENT,
+    FigureOrigin.CLIENT,
     lambda rows: _between(rows, "sent_ns", "first_token_ns"),
     long_tailed=True,
 )
-E2E_MS = Measure(
+E2E_MS = RequestMetric(
     "e2e_ms",
     "ms",
-    "Time to the last token: last_token_ns − intended_ns",
+    "E2E latency, the time to the last token: last_token_ns − intended_ns",
     "the answer had no content",
-    Origin.CLIENT,
+    FigureOrigin.CLIENT,
     lambda rows: _between(rows, "intended_ns", "last_token_ns"),
     long_tailed=True,
 )
-E2E_SENT_MS = Measure(
-    "e2e_sent_ms",
+E2E_SENT_MS = RequestMetric(
+    "e2e_from_send_ms",
     "ms",
-    "Time to the last token from the socket: last_token_ns − sent_ns",
+    "E2E latency, measured from sending: last_token_ns − sent_ns",
     "the answer had no content",
-    Origin.CLIENT,
+    FigureOrigin.CLIENT,
     lambda rows: _between(rows, "sent_ns", "last_token_ns"),
     long_tailed=True,
 )
 
 MEASURES = (TTFT_MS, TTFT_SENT_MS, E2E_MS, E2E_SENT_MS)
+
+
+# Stream-end delay is the time between the last token of an answer and the end of the exchange.
+#
+# A stream intends to send its next request when its last exchange ended, so the next `intended_ns` is that end. The
+# time between the last token and that end (usage and stream end held back, connection closed late) is in no latency
+# and in no speed-up, although the stream does nothing else meanwhile.
+#
+# If an engine does not report tokens per chunk, an end-of-sequence token may have no chunk with text: one gap between
+# chunks is then a decode step, and is subtracted.
+
+_END_DELAY_COLUMNS = [
+    "stream_index",
+    "intended_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "chunks",
+    "chunk_tokens_known",
+    "ok",
+    "error_class",
+]
+
+
+def stream_end_delay_ns(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
+    """Return stream-end delay and total time in ns, for each answer that another request of its stream follows.
+
+    Both arrays have the shape (answers,).
+    """
+    found = [_end_delays_of_point(point) for point in iter_points(rows, _END_DELAY_COLUMNS)]
+    after, whole = (np.concatenate([np.empty(0), *each]) for each in (zip(*found, strict=True) if found else ((), ())))
+    return after, whole
+
+
+def _end_delays_of_point(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
+    ordered = read_columns(sent_rows(rows), _END_DELAY_COLUMNS).sort_values(
+        ["stream_index", "intended_ns"], kind="stable", ignore_index=True
+    )
+    ended = ordered.groupby("stream_index", sort=False)["intended_ns"].shift(-1).to_numpy(np.float64)
+    after = ended - numbers(ordered, "last_token_ns") - _step_gap_ns(ordered)
+    whole = ended - numbers(ordered, "intended_ns")
+    known = flags(ordered, "ok") & ~np.isnan(after)
+    return np.maximum(after[known], 0.0), whole[known]
+
+
+def stream_end_delay_share(rows: pd.DataFrame | Rows) -> float | None:
+    """Return the stream-end delay as a share of the streams' time; None if no stream has another request."""
+    after, whole = stream_end_delay_ns(rows)
+    return float(after.sum() / whole.sum()) if whole.sum() > 0 else None
+
+
+def _step_gap_ns(rows: pd.DataFrame) -> Values:
+    """Mean gap in ns between the chunks of answers without tokens per chunk; 0 for the others. Shape (rows,)."""
+    span = numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")
+    gaps = np.where(~flags(rows, "chunk_tokens_known"), np.nan_to_num(numbers(rows, "chunks")) - 1, 0.0)
+    return np.where(gaps > 0, span / np.maximum(gaps, 1.0), 0.0)

@@ -1,27 +1,65 @@
-"""Which request of an arm is compared with which of the baseline.
+"""Pair each request of an arm with the baseline's request for the same prompt.
 
-A pair is the same prompt, the same turn and the same pass over the prompts, in the same repeat, both in the steady
-state and without error. What fails or drains on one side is left out on both. The prompt of a later turn holds the
-model's own earlier replies: a later turn is paired only where all the earlier replies were identical on both sides
-(by SHA-256); the others are counted, not compared.
+A pair has the same prompt, the same turn and the same pass over the prompts, in the same repeat, and both requests are
+steady and without error. What fails or drains on one side is left out on both. The prompt of a later turn contains the
+model's own earlier replies: a later turn is paired only if all of its earlier replies were identical on both sides (by
+SHA-256); the others are counted but not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from specbench_client.metrics.digests import chained
-from specbench_client.metrics.frame import Mask, Values, flags, numbers
-from specbench_client.metrics.prompts import Places, by_prompt
-from specbench_client.metrics.rows import Columns, Rows, at, read
+from specbench_client.metrics.rows import Columns, Rows, read_columns, rows_at
+from specbench_client.metrics.text_hashes import chain_history
+from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+
+BUCKET_ROWS = 50_000
+"""Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
+RowIndices = NDArray[np.int32]
+
+
+def iter_by_prompt(sides: Sequence[Columns]) -> Iterator[tuple[RowIndices, ...]]:
+    """Yield the row indices of each side for a few prompts at a time, in prompt order, ascending."""
+    codes, prompts = _codes(sides)
+    orders = [np.argsort(each, kind="stable").astype(np.int32) for each in codes]
+    counts = [np.bincount(each, minlength=prompts) for each in codes]
+    ends = [np.concatenate([[0], np.cumsum(each)]) for each in counts]
+    for first, last in _prompt_spans(np.sum(counts, axis=0)):
+        yield tuple(np.sort(order[end[first] : end[last]]) for order, end in zip(orders, ends, strict=True))
+
+
+def _codes(sides: Sequence[Columns]) -> tuple[list[RowIndices], int]:
+    """The index of each row's prompt, shape (rows,) per side, and the number of prompts over all sides."""
+    factorized = [pd.factorize(side["prompt_id"].to_numpy(object)) for side in sides]
+    every = sorted({str(prompt) for _, found in factorized for prompt in found})
+    numbers = {prompt: number for number, prompt in enumerate(every)}
+    mapped = [
+        np.array([*(numbers[str(each)] for each in found), len(every)], dtype=np.int32)[codes]
+        for codes, found in factorized
+    ]
+    return mapped, len(every) + 1
+
+
+def _prompt_spans(rows: NDArray[np.integer]) -> Iterator[tuple[int, int]]:
+    """Yield spans of prompts with at most `BUCKET_ROWS` rows together, but at least one prompt."""
+    start, total = 0, 0
+    for prompt, count in enumerate(rows):
+        if total and total + count > BUCKET_ROWS:
+            yield start, prompt
+            start, total = prompt, 0
+        total += int(count)
+    yield start, len(rows)
+
 
 STEPS = "steps"
-KEY = ["repeat", "prompt_id", "pass", "turn"]
-SIDE = [
+PAIR_KEY = ["repeat", "prompt_id", "pass", "turn"]
+SIDE_COLUMNS = [
     "category",
     "input_tokens",
     "tokens",
@@ -34,8 +72,8 @@ SIDE = [
 ]
 ARM, BASELINE = "_arm", "_baseline"
 HISTORY = "history"
-_NOTHING = 0.0
-"""The history of a first turn: nothing stands before it."""
+_NO_HISTORY = 0.0
+"""The history of a first turn, which has no earlier replies."""
 _READ = (
     "repeat",
     "prompt_id",
@@ -46,19 +84,19 @@ _READ = (
     "output_sha256",
     "steady",
 )
-"""All that pairing asks of a row."""
+"""Columns needed for pairing."""
 _ROW = "row"
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Pairs as the numbers of their rows on both sides: the columns are the sides' own, read as they are asked for."""
+class JoinedRows:
+    """Pairs as row indices on both sides, shape (pairs,); the columns are read from the sides on access."""
 
     arm: Columns
     baseline: Columns
-    left: Places
-    right: Places
-    passes: Places
+    left: RowIndices
+    right: RowIndices
+    passes: RowIndices
     history: Values
 
     def __len__(self) -> int:
@@ -77,18 +115,18 @@ class Joined:
         if name == HISTORY + ARM:
             return pd.Series(self.history, copy=False)
         if name.endswith(BASELINE):
-            return _taken(self.baseline[name.removesuffix(BASELINE)], self.right)
-        return _taken(self.arm[name.removesuffix(ARM)], self.left)
+            return _take(self.baseline[name.removesuffix(BASELINE)], self.right)
+        return _take(self.arm[name.removesuffix(ARM)], self.left)
 
-    def among(self, mine: Mask) -> Joined:
-        """Return the pairs that are marked."""
-        left, right, passes = (each[mine] for each in (self.left, self.right, self.passes))
-        return Joined(self.arm, self.baseline, left, right, passes, self.history[mine])
+    def among(self, mask: Mask) -> JoinedRows:
+        """Return the pairs selected by a mask of shape (pairs,)."""
+        left, right, passes = (each[mask] for each in (self.left, self.right, self.passes))
+        return JoinedRows(self.arm, self.baseline, left, right, passes, self.history[mask])
 
 
 @dataclass(frozen=True)
-class Side:
-    """One side's rows under their own column names."""
+class PairSide:
+    """One side of the pairs, under its original column names."""
 
     rows: Columns
     suffix: str
@@ -97,117 +135,121 @@ class Side:
         return len(self.rows)
 
     def __contains__(self, name: object) -> bool:
-        return name in KEY or f"{name}{self.suffix}" in self.rows
+        return name in PAIR_KEY or f"{name}{self.suffix}" in self.rows
 
     def __getitem__(self, name: str) -> pd.Series:
-        return self.rows[name if name in KEY else name + self.suffix]
+        return self.rows[name if name in PAIR_KEY else name + self.suffix]
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Paired rows, each column of a side with its suffix, and what could not be paired."""
+    """Paired rows, with a suffix on each side's columns, and the number of requests that could not be paired."""
 
-    rows: pd.DataFrame | Joined
+    rows: pd.DataFrame | JoinedRows
     candidates: int
     """Steady requests of the arm."""
     unpaired_later: int
-    """Of them, later turns whose earlier replies differ from the baseline's, or are not known."""
+    """Candidates that are later turns whose earlier replies differ from the baseline's or are not known."""
 
     @property
     def table(self) -> pd.DataFrame:
-        """The rows as a data frame of their own: a copy of all columns."""
+        """The pairs as a data frame: a copy of all columns."""
         if isinstance(self.rows, pd.DataFrame):
             return self.rows
-        sides = (name + suffix for suffix in (ARM, BASELINE) for name in SIDE)
-        return read(self.rows, [*KEY, *(name for name in sides if name in self.rows), HISTORY + ARM])
+        sides = (name + suffix for suffix in (ARM, BASELINE) for name in SIDE_COLUMNS)
+        return read_columns(self.rows, [*PAIR_KEY, *(name for name in sides if name in self.rows), HISTORY + ARM])
 
-    def side(self, suffix: str) -> Side:
-        """Return one side's rows under their own column names."""
-        return Side(self.rows, suffix)
+    def side(self, suffix: str) -> PairSide:
+        """Return one side's rows under their original column names."""
+        return PairSide(self.rows, suffix)
 
-    def among(self, mine: Mask) -> Pairs:
-        """Return the pairs that are marked; what could not be paired is not told of them."""
+    def among(self, mask: Mask) -> Pairs:
+        """Return the pairs selected by a mask of shape (pairs,), without the counts of unpaired requests."""
         rows = self.rows
-        kept = rows.among(mine) if isinstance(rows, Joined) else rows[mine].reset_index(drop=True)
-        return Pairs(kept, int(mine.sum()), 0)
+        selected = rows.among(mask) if isinstance(rows, JoinedRows) else rows[mask].reset_index(drop=True)
+        return Pairs(selected, int(mask.sum()), 0)
 
     def of_category(self, name: str) -> Pairs:
         """Return the pairs of one category."""
         return self.among((self.rows["category" + BASELINE] == name).to_numpy(np.bool_))
 
 
-def pair(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Pairs:
+def pair_requests(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows) -> Pairs:
     """Pair the tidy rows of an arm with those of the baseline, over all repeats of one cell."""
-    found = [_found(arm, baseline, *places) for places in by_prompt((arm, baseline))]
+    found = [_match(arm, baseline, *row_indices) for row_indices in iter_by_prompt((arm, baseline))]
     left, right, passes = (
         np.concatenate(each).astype(np.int32) for each in zip(*(one.rows for one in found), strict=True)
     )
     history = np.concatenate([one.history for one in found])
     order = np.argsort(left, kind="stable")
-    joined = Joined(arm, baseline, left[order], right[order], passes[order], history[order])
+    joined = JoinedRows(arm, baseline, left[order], right[order], passes[order], history[order])
     return Pairs(joined, sum(one.candidates for one in found), sum(one.unpaired_later for one in found))
 
 
 @dataclass(frozen=True)
-class _Found:
-    """Pairs of some prompts. `rows`: of the arm, of the baseline, and their pass."""
+class _Matches:
+    """Pairs of some prompts: row indices of the arm and of the baseline, and passes, shape (pairs,) each."""
 
-    rows: tuple[Places, Places, Places]
+    rows: tuple[RowIndices, RowIndices, RowIndices]
     history: Values
     candidates: int
     unpaired_later: int
 
 
-def _found(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: Places, theirs: Places) -> _Found:
-    """Pair the rows of some prompts. `mine`, `theirs`: their numbers."""
-    left, right = (_keyed(read(at(rows, places), _READ), places) for rows, places in ((arm, mine), (baseline, theirs)))
-    merged = left.merge(right, on=KEY, how="inner", suffixes=(ARM, BASELINE))
+def _match(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: RowIndices, theirs: RowIndices) -> _Matches:
+    """Pair the rows of some prompts, given their row indices on both sides."""
+    left, right = (
+        _keyed(read_columns(rows_at(rows, row_indices), _READ), row_indices)
+        for rows, row_indices in ((arm, mine), (baseline, theirs))
+    )
+    merged = left.merge(right, on=PAIR_KEY, how="inner", suffixes=(ARM, BASELINE))
     known = merged[HISTORY + ARM].notna() & (merged[HISTORY + ARM] == merged[HISTORY + BASELINE])
     comparable = known.to_numpy(bool) | (numbers(merged, "turn") == 0)
-    kept = merged[comparable]
-    rows = (kept[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass"))
-    history = kept[HISTORY + ARM].to_numpy(np.float64)
-    return _Found(_three(rows), history, len(left), int((~comparable).sum()))
+    comparable_rows = merged[comparable]
+    rows = (comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass"))
+    history = comparable_rows[HISTORY + ARM].to_numpy(np.float64)
+    return _Matches(_stack_matches(rows), history, len(left), int((~comparable).sum()))
 
 
-def _three(each: Iterable[Places]) -> tuple[Places, Places, Places]:
+def _stack_matches(each: Iterable[RowIndices]) -> tuple[RowIndices, RowIndices, RowIndices]:
     first, second, third = each
     return first, second, third
 
 
-def _keyed(rows: pd.DataFrame, places: Places) -> pd.DataFrame:
-    """Steady rows by their number, with their pass over the prompts and the replies that stand before them."""
-    numbered = with_pass(rows.assign(**{_ROW: places}))
-    numbered[HISTORY] = histories(numbered)
-    return numbered.loc[flags(numbered, "steady"), [*KEY, HISTORY, _ROW]]
+def _keyed(rows: pd.DataFrame, row_indices: RowIndices) -> pd.DataFrame:
+    """Return the steady rows with their row index, pass over the prompts and hash of their earlier replies."""
+    numbered = with_pass_number(rows.assign(**{_ROW: row_indices}))
+    numbered[HISTORY] = history_hashes(numbered)
+    return numbered.loc[flags(numbered, "steady"), [*PAIR_KEY, HISTORY, _ROW]]
 
 
-def _taken(column: pd.Series, places: Places) -> pd.Series:
-    return pd.Series(column.to_numpy()[places], dtype=column.dtype, copy=False)
+def _take(column: pd.Series, row_indices: RowIndices) -> pd.Series:
+    return pd.Series(column.to_numpy()[row_indices], dtype=column.dtype, copy=False)
 
 
-def with_pass(rows: pd.DataFrame) -> pd.DataFrame:
-    """Number the passes over each prompt of each repeat from 0, in the order in which they were meant to start."""
-    talks = rows.groupby(["point", "repeat", "prompt_id", "conversation_id"], sort=False)
-    begun = talks["intended_ns"].transform("min")
-    numbered = rows.assign(begun=begun)
-    ranked = numbered.groupby(["repeat", "prompt_id"], sort=False)["begun"].rank(method="dense")
-    return numbered.assign(**{"pass": ranked.fillna(1).astype(int) - 1}).drop(columns="begun")
+def with_pass_number(rows: pd.DataFrame) -> pd.DataFrame:
+    """Number the passes over each prompt of each repeat from 0, in the order of their intended start."""
+    conversations = rows.groupby(["point", "repeat", "prompt_id", "conversation_id"], sort=False)
+    started = conversations["intended_ns"].transform("min")
+    numbered = rows.assign(started=started)
+    ranked = numbered.groupby(["repeat", "prompt_id"], sort=False)["started"].rank(method="dense")
+    return numbered.assign(**{"pass": ranked.fillna(1).astype(int) - 1}).drop(columns="started")
 
 
-def histories(rows: pd.DataFrame) -> pd.Series:
-    """Return the earlier replies of each row's conversation as one number; missing where one of them is not known.
+def history_hashes(rows: pd.DataFrame) -> pd.Series:
+    """Return the earlier replies of each row's conversation as one number; NaN if one of them is not known.
 
-    `rows`: with their pass, see `with_pass`. Equal numbers are equal replies (`metrics.digests`); 0 is none.
+    `rows` need the column `pass`, see `with_pass_number`. Equal numbers mean equal replies (`metrics.text_hashes`);
+    0 means that there are none.
     """
-    talk = rows.groupby(["repeat", "prompt_id", "pass"], sort=False, dropna=False).ngroup().to_numpy()
-    order = np.lexsort((numbers(rows, "turn"), talk))
-    replies, found = numbers(rows, "output_sha256")[order], np.full(len(rows), _NOTHING)
-    firsts = np.flatnonzero(np.diff(talk[order], prepend=-1) != 0)
+    conversation = rows.groupby(["repeat", "prompt_id", "pass"], sort=False, dropna=False).ngroup().to_numpy()
+    order = np.lexsort((numbers(rows, "turn"), conversation))
+    replies, found = numbers(rows, "output_sha256")[order], np.full(len(rows), _NO_HISTORY)
+    firsts = np.flatnonzero(np.diff(conversation[order], prepend=-1) != 0)
     depth = np.arange(len(rows)) - np.repeat(firsts, np.diff(np.append(firsts, len(rows))))
     for turns in range(1, int(depth.max(initial=0)) + 1):
         here = np.flatnonzero(depth == turns)
-        found[here] = chained(found[here - 1], replies[here - 1])
-    told = np.empty(len(rows))
-    told[order] = found
-    return pd.Series(told, index=rows.index)
+        found[here] = chain_history(found[here - 1], replies[here - 1])
+    hashes = np.empty(len(rows))
+    hashes[order] = found
+    return pd.Series(hashes, index=rows.index)

@@ -1,13 +1,13 @@
-"""Tidy rows that are not held: each column is read from its shelf when it is asked for, and let go again.
+"""Lazily loaded tidy rows: each column is read from a column store on access and released again.
 
-Rows of a cell may be a million, and a row has some three hundred bytes, of which a figure looks at twenty. So rows are
-laid down column by column (`metrics.blocks`). They answer to what every metric asks of a data frame
-(`Columns`): a column by its name, and how many rows there are. Which rows are meant is a list of their numbers.
+A cell may have a million rows of about three hundred bytes, of which a figure uses twenty. So rows are stored column by
+column, in blocks of one point each, and `Rows` offers what metrics need from a data frame (`Columns`): a column by
+name, and the number of rows. A subset of rows is a list of row indices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -17,12 +17,180 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.metrics.blocks import POINT, Block, Numbers
-from specbench_client.packed import Mask
+from specbench_client.column_store import ColumnHandle, ColumnStore
+from specbench_client.ragged import Mask, from_flat, to_flat
+
+BLOCK_ROWS = 16_384
+"""Rows per stored block: some MB while a block is assembled."""
+RowNumbers = NDArray[np.int32]
+POINT = "point"
+"""The one column that a block does not store, because its rows are all of one point."""
+ARRAYS = ("edge_ns", "edge_tokens")
+"""Columns with one array per row; other object columns are texts."""
+
+
+class StoredColumn(Protocol):
+    """A stored column of a block."""
+
+    def series(self, at: RowNumbers | None) -> pd.Series:
+        """Return the values of these rows of the block, or of all rows if `at` is None."""
+        ...
+
+
+@dataclass(frozen=True)
+class _NumberColumn:
+    """Numbers or booleans."""
+
+    handle: ColumnHandle
+
+    def series(self, at: RowNumbers | None) -> pd.Series:
+        values = self.handle.read()
+        return pd.Series(values if at is None else values[at], copy=False)
+
+
+@dataclass(frozen=True)
+class _TextColumn:
+    """Texts, stored as codes in a vocabulary of the different texts; −1 means missing."""
+
+    handle: ColumnHandle
+    vocabulary: TextVocabulary
+
+    def series(self, at: RowNumbers | None) -> pd.Series:
+        codes = self.handle.read()
+        return pd.Series(self.vocabulary.texts[codes if at is None else codes[at]], dtype=object, copy=False)
+
+
+@dataclass(frozen=True)
+class _ListColumn:
+    """Lists of numbers, stored flat and read as an Arrow column (`specbench_client.ragged`)."""
+
+    sizes: ColumnHandle
+    values: ColumnHandle
+
+    def series(self, at: RowNumbers | None) -> pd.Series:
+        return from_flat(self.sizes.read(), self.values.read(), at)
+
+
+@dataclass(frozen=True)
+class _ArrayColumn:
+    """Lists of numbers, stored flat and read as one array per row; None for missing."""
+
+    sizes: ColumnHandle
+    values: ColumnHandle
+
+    def series(self, at: RowNumbers | None) -> pd.Series:
+        sizes, values = self.sizes.read(), self.values.read()
+        ends = np.cumsum(np.maximum(sizes, 0))
+        indices = np.arange(sizes.size, dtype=np.int32) if at is None else at
+        column = np.empty(indices.size, dtype=np.object_)
+        for index in np.flatnonzero(sizes[indices] >= 0):
+            row = indices[index]
+            column[index] = values[ends[row] - sizes[row] : ends[row]]
+        return pd.Series(column, dtype=object, copy=False)
+
+
+class TextVocabulary:
+    """The different texts of a column, each with its code."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._texts: NDArray[np.object_] = np.array([None], dtype=np.object_)
+
+    def codes(self, column: pd.Series) -> RowNumbers:
+        """Return the code of each text, shape (rows,), and assign codes to new texts."""
+        codes, found = pd.factorize(column.to_numpy(object))
+        known = [self._numbers.setdefault(str(text), len(self._numbers)) for text in found]
+        return np.array([*known, -1], dtype=np.int32)[codes]
+
+    @property
+    def texts(self) -> NDArray[np.object_]:
+        """The texts by code; the last entry is None, which code −1 selects."""
+        if self._texts.size != len(self._numbers) + 1:
+            self._texts = np.array([*self._numbers, None], dtype=np.object_)
+        return self._texts
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows of one point that were stored together."""
+
+    point: str
+    size: int
+    columns: Mapping[str, StoredColumn]
+
+    def series(self, name: str, at: RowNumbers | None) -> pd.Series:
+        """Return a column of these rows of the block, or of all rows if `at` is None."""
+        if name != POINT:
+            return self.columns[name].series(at)
+        points = np.full(self.size if at is None else at.size, self.point, dtype=np.object_)
+        return pd.Series(points, dtype=object, copy=False)
+
+
+def store_rows(
+    frames: Iterable[pd.DataFrame], point: str, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> list[RowBlock]:
+    """Store the tidy rows of one point in blocks, keeping none in memory.
+
+    `frames` has at least one frame; `vocabularies`, by column, is extended.
+    """
+    blocks: list[RowBlock] = []
+    waiting: list[pd.DataFrame] = []
+    for frame in frames:
+        waiting.append(frame)
+        if sum(map(len, waiting)) >= BLOCK_ROWS:
+            blocks.append(_store_block(waiting, point, store, vocabularies))
+            waiting = []
+    if waiting or not blocks:
+        blocks.append(_store_block(waiting, point, store, vocabularies))
+    return blocks
+
+
+def replace_columns(
+    block: RowBlock, frame: pd.DataFrame, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> RowBlock:
+    """Return the block with its columns replaced by those of the frame."""
+    return replace(block, columns={**block.columns, **_store_columns(frame, store, vocabularies)})
+
+
+def _store_block(
+    frames: list[pd.DataFrame], point: str, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> RowBlock:
+    frame = concat_frames(frames)
+    return RowBlock(point, len(frame), _store_columns(frame.drop(columns=[POINT]), store, vocabularies))
+
+
+def _store_columns(
+    frame: pd.DataFrame, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> dict[str, StoredColumn]:
+    return {str(name): _store_column(str(name), frame[name], store, vocabularies) for name in frame}
+
+
+def _store_column(
+    name: str, column: pd.Series, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> StoredColumn:
+    if isinstance(column.dtype, pd.ArrowDtype):
+        sizes, values = to_flat(column)
+        return _ListColumn(store.put(sizes), store.put(values))
+    if column.dtype != np.object_:
+        return _NumberColumn(store.put(column.to_numpy()))
+    if name in ARRAYS:
+        sizes = np.array([-1 if each is None else each.size for each in column], dtype=np.int32)
+        values = np.concatenate([np.empty(0), *(each for each in column if each is not None)])
+        return _ArrayColumn(store.put(sizes), store.put(values))
+    known = vocabularies.setdefault(name, TextVocabulary())
+    return _TextColumn(store.put(known.codes(column)), known)
+
+
+def concat_frames(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Return the frames' rows concatenated, and empty the list column by column, so that there is only one copy."""
+    names = list(frames[0].columns)
+    columns = {name: [frame[name] for frame in frames] for name in names}
+    frames.clear()
+    return pd.DataFrame({name: pd.concat(columns.pop(name), ignore_index=True) for name in names}, copy=False)
 
 
 class Columns(Protocol):
-    """Rows as whoever reads figures off them sees them: a data frame, or rows that are read as they are asked for."""
+    """What metrics read: a data frame, or lazily loaded rows."""
 
     def __getitem__(self, name: str, /) -> pd.Series: ...
 
@@ -33,58 +201,58 @@ class Columns(Protocol):
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of blocks. `where`: numbers of the rows that are meant, rising; None for all."""
+    """Rows of some blocks. `where` are the indices of the selected rows, ascending; None selects all."""
 
-    blocks: Sequence[Block]
-    where: Numbers | None = None
+    blocks: Sequence[RowBlock]
+    where: RowNumbers | None = None
 
     def __len__(self) -> int:
-        return int(self._begins[-1]) if self.where is None else int(self.where.size)
+        return int(self._starts[-1]) if self.where is None else int(self.where.size)
 
     def __contains__(self, name: object) -> bool:
         return name == POINT or name in self.blocks[0].columns
 
     def __getitem__(self, name: str) -> pd.Series:
-        read = [block.series(name, at) for block, at in self._held()]
-        return read[0] if len(read) == 1 else _joined(read)
+        read = [block.series(name, at) for block, at in self._selected()]
+        return read[0] if len(read) == 1 else _concat_series(read)
 
     def read(self, names: Iterable[str]) -> pd.DataFrame:
         """Return these columns as a data frame."""
         return pd.DataFrame({name: self[name] for name in names}, copy=False)
 
-    def among(self, mine: Mask) -> Rows:
-        """Return the rows that are marked."""
-        if mine.all():
+    def among(self, mask: Mask) -> Rows:
+        """Return the rows selected by a mask of shape (rows,)."""
+        if mask.all():
             return self
-        return self.at(np.flatnonzero(mine).astype(np.int32))
+        return self.at(np.flatnonzero(mask).astype(np.int32))
 
-    def at(self, places: Numbers) -> Rows:
-        """Return the rows of these numbers, which rise."""
-        return replace(self, where=places if self.where is None else self.where[places])
+    def at(self, indices: RowNumbers) -> Rows:
+        """Return the rows with these indices, which are ascending."""
+        return replace(self, where=indices if self.where is None else self.where[indices])
 
     def pieces(self) -> Iterator[Rows]:
-        """Yield the rows a block at a time; one piece at least, which may have no rows."""
-        return (Rows((block,), at) for block, at in self._held())
+        """Yield the rows one block at a time; at least one piece, which may have no rows."""
+        return (Rows((block,), at) for block, at in self._selected())
 
     def by_point(self) -> Iterator[Rows]:
-        """Yield the rows of each point that has any, by the name of the point."""
-        held = [(block, at) for block, at in self._held() if (block.size if at is None else at.size)]
-        for point in sorted({block.point for block, _ in held}):
-            yield _together([(block, at) for block, at in held if block.point == point])
+        """Yield the rows of each point that has any, sorted by point."""
+        selected = [(block, at) for block, at in self._selected() if (block.size if at is None else at.size)]
+        for point in sorted({block.point for block, _ in selected}):
+            yield _of_blocks([(block, at) for block, at in selected if block.point == point])
 
     @cached_property
-    def _begins(self) -> NDArray[np.int64]:
+    def _starts(self) -> NDArray[np.int64]:
         return np.cumsum([0, *(block.size for block in self.blocks)])
 
-    def _held(self) -> list[tuple[Block, Numbers | None]]:
-        """The blocks with any row that is meant, and which of their own rows; the first block where there is none."""
+    def _selected(self) -> list[tuple[RowBlock, RowNumbers | None]]:
+        """The blocks with selected rows and the indices within the block; the first block if there are none."""
         if self.where is None:
             return [(block, None) for block in self.blocks]
-        bounds = np.searchsorted(self.where, self._begins)
-        found: list[tuple[Block, Numbers | None]] = []
-        for block, begun, (low, high) in zip(self.blocks, self._begins, pairwise(bounds), strict=False):
+        bounds = np.searchsorted(self.where, self._starts)
+        found: list[tuple[RowBlock, RowNumbers | None]] = []
+        for block, start, (low, high) in zip(self.blocks, self._starts, pairwise(bounds), strict=False):
             if high > low:
-                at = (self.where[low:high] - begun).astype(np.int32)
+                at = (self.where[low:high] - start).astype(np.int32)
                 found.append((block, None if at.size == block.size else at))
         return found or [(self.blocks[0], np.empty(0, dtype=np.int32))]
 
@@ -92,44 +260,47 @@ class Rows:
 T = TypeVar("T", bound=pd.DataFrame | Rows)
 
 
-def among(rows: T, mine: Mask) -> T:
-    """Return the rows that are marked, numbered anew."""
-    kept = rows.among(mine) if isinstance(rows, Rows) else (rows if mine.all() else rows[mine]).reset_index(drop=True)
-    return cast("T", kept)
+def select_rows(rows: T, mask: Mask) -> T:
+    """Return the rows selected by a mask of shape (rows,), with a new index."""
+    selected = (
+        rows.among(mask) if isinstance(rows, Rows) else (rows if mask.all() else rows[mask]).reset_index(drop=True)
+    )
+    return cast("T", selected)
 
 
-def at(rows: T, places: Numbers) -> T:
-    """Return the rows of these numbers, which rise, numbered anew."""
-    kept = rows.at(places) if isinstance(rows, Rows) else rows.iloc[places].reset_index(drop=True)
-    return cast("T", kept)
+def rows_at(rows: T, indices: RowNumbers) -> T:
+    """Return the rows with these indices, which are ascending, with a new index."""
+    selected = rows.at(indices) if isinstance(rows, Rows) else rows.iloc[indices].reset_index(drop=True)
+    return cast("T", selected)
 
 
-def read(rows: Columns, names: Iterable[str]) -> pd.DataFrame:
+def read_columns(rows: Columns, names: Iterable[str]) -> pd.DataFrame:
     """Return these columns as a data frame."""
     if isinstance(rows, pd.DataFrame):
         return rows[list(names)]
     return pd.DataFrame({name: rows[name] for name in names}, copy=False)
 
 
-def pieces(rows: Columns) -> Iterable[Columns]:
-    """Cut the rows where whoever asks for one row after the other may do so piece by piece."""
+def iter_pieces(rows: Columns) -> Iterable[Columns]:
+    """Split the rows into pieces, for row-wise computations that need not load all rows at once."""
     return rows.pieces() if isinstance(rows, Rows) else [rows]
 
 
-def _joined(read: list[pd.Series]) -> pd.Series:
-    """One column of the blocks' own, of numbers or texts."""
+def _concat_series(read: list[pd.Series]) -> pd.Series:
+    """Concatenate the blocks' series of one column."""
     if isinstance(read[0].dtype, pd.ArrowDtype):
         return pd.concat(read, ignore_index=True)
     return pd.Series(np.concatenate([each.to_numpy() for each in read]), dtype=read[0].dtype, copy=False)
 
 
-def _together(held: Sequence[tuple[Block, Numbers | None]]) -> Rows:
-    """The rows of these blocks alone that are meant."""
-    blocks = [block for block, _ in held]
-    if all(at is None for _, at in held):
+def _of_blocks(selected: Sequence[tuple[RowBlock, RowNumbers | None]]) -> Rows:
+    """Return `Rows` over only these blocks and their selected rows."""
+    blocks = [block for block, _ in selected]
+    if all(at is None for _, at in selected):
         return Rows(blocks)
-    begins = np.cumsum([0, *(block.size for block in blocks)])
+    starts = np.cumsum([0, *(block.size for block in blocks)])
     each = [
-        (np.arange(block.size) if at is None else at) + begun for (block, at), begun in zip(held, begins, strict=False)
+        (np.arange(block.size) if at is None else at) + start
+        for (block, at), start in zip(selected, starts, strict=False)
     ]
     return Rows(blocks, np.concatenate(each).astype(np.int32))

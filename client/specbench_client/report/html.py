@@ -1,38 +1,141 @@
-"""report.html: one self-contained file, readable in light and dark, without scripts."""
+"""report.html: one self-contained file, readable in light and dark, without scripts.
+
+The first screen is the answer: headline, next step, speed-up by load and the table of results. Everything else is in
+sections that are folded on a screen and open on paper.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from specbench_api.launch.table import LAUNCHERS
+from specbench_api.launch.registry import LAUNCHERS
 from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.recommendation import Recommendation
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.expand import launch_order
+from specbench_api.plan.expansion import launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_api.spec.load import Arrival, Load, Process
-from specbench_client.report.answers import topics_of
-from specbench_client.report.columns import SIMULATED, arrivals_of, columns_of, compared_text, number, with_interval
-from specbench_client.report.coverage import coverage_rows, told
-from specbench_client.report.findings import grouped, measure_again
+from specbench_api.spec.load import Arrival, ArrivalProcess, Load
 from specbench_client.report.plots import Plot, svgs
-from specbench_client.report.plots.ink import DARK, GREY_DARK, GREY_LIGHT, LIGHT
-from specbench_client.report.plots.picture import Picture
-from specbench_client.report.seen import seen_rows
+from specbench_client.report.plots.page import SECTIONS, PlotDocument
+from specbench_client.report.plots.styles import DARK, GREY_DARK, GREY_LIGHT, LIGHT
+from specbench_client.report.text import applicability, curves, decision, explanation, losslessness, step_costs
+from specbench_client.report.text.applicability import arm_environment_rows
+from specbench_client.report.text.cells import arrival_text, cell_columns, compared_text, terminal_columns
+from specbench_client.report.text.findings import group_findings, measure_again, next_step
+from specbench_client.report.text.prompt_coverage import coverage_rows, dataset_text
+from specbench_client.report.text.text_table import SIMULATED, TextTable, number, with_interval
+
+_CROSSOVERS = ("Arm", "Workload", "Over", "Answer", "Lost from first to last load", "Left out")
+_LOSSLESS = ("Arm", "Workload", "Load", "Verdict", "Differ", "Control", "Excess", "First difference: arm / control")
+
+
+@dataclass(frozen=True)
+class PageTopic:
+    """One section of the page: tables and the notes below them.
+
+    `name`: its anchor; `page`: where the documentation defines its figures.
+    """
+
+    name: str
+    title: str
+    page: str
+    tables: Sequence[TextTable]
+    lines: Sequence[str] = ()
+
+
+def page_topics(plan: Plan, summary: RunSummary) -> list[PageTopic]:
+    """Sections about what the results mean, in the order of the page; empty ones are left out."""
+    topics = [
+        _decision(summary.recommendation),
+        _crossover(summary),
+        _prediction(summary),
+        _lossless(summary),
+        PageTopic(
+            "applicability",
+            applicability.APPLICABILITY_TITLE,
+            "docs/reference/report.md",
+            [applicability.applicability_table(plan, summary)],
+        ),
+    ]
+    return [topic for topic in topics if topic.tables]
+
+
+def _decision(recommendation: Recommendation | None) -> PageTopic:
+    name, title, page = "decision", "Recommendation by load", "docs/how-to/decide.md"
+    if recommendation is None:
+        return PageTopic(name, title, page, ())
+    rules = decision.rules_table(decision.applicable_rows(recommendation))
+    tables = [
+        decision.answers_table(recommendation),
+        decision.sustained_table(recommendation),
+        rules,
+    ]
+    return PageTopic(name, title, page, _non_empty(tables), [recommendation.sentence, *recommendation.limits])
+
+
+def _crossover(summary: RunSummary) -> PageTopic:
+    loads = [astuple(row) for row in curves.crossover_rows(summary)]
+    lengths = [astuple(row) for row in curves.break_even_rows(summary)]
+    titles = ("Arm", "Workload", "Load", "AL needed [95 %]", "AL measured [95 %]", "Measured / needed [95 %]")
+    tables = [
+        TextTable("Where the speed-up falls to 1", _CROSSOVERS, loads, words=_CROSSOVERS),
+        TextTable("Acceptance length needed to break even in decoding", titles, lengths, words=titles[:2]),
+    ]
+    return PageTopic("crossover", "Break-even load and acceptance length", "docs/research/curve.md", _non_empty(tables))
+
+
+def _prediction(summary: RunSummary) -> PageTopic:
+    factors = explanation.factors_table(summary.cells)
+    costs = [
+        table
+        for cost in summary.step_costs
+        for table in (
+            step_costs.terms_table(f"Step times of {', '.join(cost.arms)}: {step_costs.profile_line(cost)}", cost),
+            step_costs.split_table(cost),
+        )
+    ]
+    lines = [explanation.FACTORS_SAY, *explanation.formula_lines(summary.cells)]
+    return PageTopic(
+        "prediction", "Why the speed-up is not larger", "docs/research/explain.md", _non_empty([factors, *costs]), lines
+    )
+
+
+def _lossless(summary: RunSummary) -> PageTopic:
+    rows = [astuple(row)[: len(_LOSSLESS)] for row in losslessness.lossless_rows(summary)]
+    tables = [TextTable("Compared with the baseline's own repeats", _LOSSLESS, rows, words=_LOSSLESS[:4])]
+    lines = losslessness.losslessness_lines(summary)
+    return PageTopic(
+        "lossless",
+        "Are the answers identical to the baseline's?",
+        "docs/concepts/losslessness.md",
+        _non_empty(tables),
+        lines,
+    )
+
+
+def _non_empty(tables: Sequence[TextTable]) -> list[TextTable]:
+    return [table for table in tables if table.rows]
+
+
+# The page.
 
 TEMPLATE, PLOTS_TEMPLATE = "report.html.j2", "plots.html.j2"
 _TIED = "\u00a0"
 _HUMPS = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 LONG = 40
-"""Rows of a table from which on it is folded, or has a window of its own; on paper it is whole."""
+"""A table with more rows scrolls in a window of its own on a screen."""
+
+_NOT_KEY = ("Acc.", "E2E ms\np50/p99")
+"""Columns that the table on the first screen leaves out, so that it fits next to the chart."""
 
 PROSE = 60
-"""Characters of a cell from which on it is read as sentences: on a telephone its column is as wide as the screen."""
+"""A longer text of a cell is set as sentences: on a telephone its column is as wide as the screen."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +178,9 @@ class ArmRow:
 
 def render_html(plan: Plan, summary: RunSummary) -> str:
     """Return the whole page."""
+    plots = _marked(svgs(summary))
+    lead = [each for each in plots if each[0].title.startswith(SECTIONS[0].title)]
+    groups = group_findings(summary.findings)
     return (
         _environment()
         .get_template(TEMPLATE)
@@ -82,19 +188,23 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
             plan=plan,
             summary=summary,
             simulated=SIMULATED,
-            columns=columns_of(summary),
-            arrivals=arrivals_of(summary),
-            topics=topics_of(plan, summary),
-            groups=grouped(summary.findings),
+            columns=cell_columns(summary),
+            key_columns=[column for column in terminal_columns(summary) if column.title not in _NOT_KEY],
+            arrivals=arrival_text(summary),
+            topics=page_topics(plan, summary),
+            groups=groups,
+            findings_title=f"Findings ({len(groups)})" if groups else "Findings: none",
+            next_step=next_step(plan, summary, groups, "DIR"),
             measure_again=measure_again(plan),
             categories=_categories(summary),
             windows=_windows(summary),
-            plots=_marked(svgs(summary)),
+            speedups=lead,
+            plots=[each for each in plots if each not in lead],
             definitions=_definitions(summary),
             arms=_arms(plan),
             coverage=coverage_rows(summary),
-            told=told,
-            seen=seen_rows(summary),
+            dataset_text=dataset_text,
+            environments=arm_environment_rows(summary),
             load=load_text(plan.load),
             number=number,
             long=LONG,
@@ -104,8 +214,8 @@ def render_html(plan: Plan, summary: RunSummary) -> str:
     )
 
 
-def render_plots(picture: Picture) -> str:
-    """Return a page of plots alone, in the report's looks."""
+def render_plots(picture: PlotDocument) -> str:
+    """Return a page with plots only, styled as the report."""
     simulated = SIMULATED if picture.simulated else ""
     page = _environment().get_template(PLOTS_TEMPLATE)
     return page.render(title=picture.title, plots=_marked(picture.plots), simulated=simulated, **_COLOURS)
@@ -129,13 +239,13 @@ def _marked(plots: Sequence[Plot]) -> list[tuple[Plot, list[Markup]]]:
 
 
 def palette(colours: Sequence[str]) -> str:
-    """Return the series' colours, and the baseline's last, as the variables that the plots ask for."""
+    """Return the CSS variables that the plots use: the series' colours, then the baseline's grey."""
     *series, grey = colours
     return " ".join((*(f"--series-{index}: {colour};" for index, colour in enumerate(series)), f"--grey: {grey};"))
 
 
 def breakable(text: str) -> Markup:
-    """Let a cell break its line after a slash or before a word, also one of a CamelName, never inside an interval."""
+    """Allow line breaks after a slash, before a word and within a CamelName, but never inside an interval."""
     bare, bracket, rest = text.partition(" [")
     if bracket:
         inside, end, tail = rest.partition("]")
@@ -144,7 +254,7 @@ def breakable(text: str) -> Markup:
 
 
 def coded(text: str) -> Markup:
-    """What stands between two backticks as code."""
+    """Mark up text between backticks as code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return Markup().join([text])
@@ -152,7 +262,7 @@ def coded(text: str) -> Markup:
 
 
 _COLOURS = {"light": (*LIGHT, GREY_LIGHT), "dark": (*DARK, GREY_DARK), "palette": palette}
-"""What the page's style asks for."""
+"""Variables of the style sheet."""
 
 
 def load_text(load: Load) -> str:
@@ -173,9 +283,9 @@ def load_text(load: Load) -> str:
 
 
 def _arrivals(arrival: Arrival) -> str:
-    if arrival.process is Process.TRACE:
+    if arrival.process is ArrivalProcess.TRACE:
         return f"arrivals of the trace {arrival.uri}"
-    burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is Process.GAMMA else ""
+    burstiness = f" of burstiness {arrival.burstiness:g}" if arrival.process is ArrivalProcess.GAMMA else ""
     return f"{arrival.process} arrivals{burstiness} (seed {arrival.seed})"
 
 
@@ -192,7 +302,7 @@ def _windows(summary: RunSummary) -> list[WindowRow]:
             share=f"{window.share:.0%}",
         )
         for cell in summary.cells
-        for point, window in zip(cell.points, cell.windows, strict=False)  # a summary of before has no windows
+        for point, window in zip(cell.points, cell.windows, strict=True)
         if window
     ]
 
@@ -217,7 +327,7 @@ def _categories(summary: RunSummary) -> list[CategoryRow]:
 
 
 def _definitions(summary: RunSummary) -> dict[str, Figure]:
-    """One figure of each name, for its unit, definition and how its interval was made; the one that tells most."""
+    """One figure of each name, for its unit and the method of its interval; one with an interval if there is any."""
     found: dict[str, Figure] = {}
     for cell in summary.cells:
         compared = {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}
@@ -233,7 +343,7 @@ def _arms(plan: Plan) -> list[ArmRow]:
     for arm in plan.arms:
         launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm))
         drafter = arm.drafter
-        none = "none" if plan.engine.endpoint is None else "not known: the engine ran already"
+        none = "none" if plan.engine.endpoint is None else "not known: the engine was already running"
         how = none if drafter is None else f"{drafter.method}, up to {drafter.num_speculative_tokens} tokens a step"
         rows.append(ArmRow(arm.name, how, " ".join((*(launch.command or ()), *launch.args))))
     return rows

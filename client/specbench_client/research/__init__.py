@@ -1,6 +1,6 @@
-"""The research runtime: a small HTTP server of ours around Hugging Face transformers' `generate`.
+"""The research runtime: a small HTTP server around `generate` of Hugging Face transformers.
 
-Spec-Bench and most papers measured on such a runtime: one request at a time, no batching, no CUDA graphs. Its speed-ups
-say nothing of a production engine, and results are labelled so. It speaks vLLM's wire. torch and transformers are an
-extra, and are loaded in this room alone.
+Spec-Bench and most papers measured on such a runtime: one request at a time, without batching or CUDA graphs. Its
+speed-ups do not apply to production engines, and results are labelled accordingly. It serves vLLM's HTTP API. torch and
+transformers are an optional extra and are imported only in this package.
 """

@@ -1,41 +1,41 @@
-"""What can go wrong in the research runtime, as types.
+"""Errors of the research runtime.
 
 ::
 
     ResearchError
-    ├── BadSetup       it cannot serve what the command line asks for: nothing is started
-    └── RequestError   a request is answered with an error object: status and vLLM's error type
-        ├── BadRequest     400
-        └── UnknownModel   404
+    ├── BadResearchSetup           the command line cannot be served: nothing is started
+    └── ResearchRequestError       a rejected request: status and vLLM's error type
+        ├── ResearchBadRequest     400
+        └── ResearchUnknownModel   404
 """
 
 from __future__ import annotations
 
 
 class ResearchError(Exception):
-    """Root of the room's errors."""
+    """Base class of the research runtime's errors."""
 
 
-class BadSetup(ResearchError):
-    """The message names the option and what to write instead."""
+class BadResearchSetup(ResearchError):
+    """An option cannot be served; the message names it and what to write instead."""
 
 
-class RequestError(ResearchError):
-    """A request is answered with an error object instead of text."""
+class ResearchRequestError(ResearchError):
+    """A request that is answered with an error object."""
 
     status = 500
     kind = "InternalServerError"
 
 
-class BadRequest(RequestError):
-    """The request cannot be served as it is written."""
+class ResearchBadRequest(ResearchRequestError):
+    """The request is invalid or uses an unsupported option."""
 
     status = 400
     kind = "BadRequestError"
 
 
-class UnknownModel(RequestError):
-    """The model asked for is not the one that is served."""
+class ResearchUnknownModel(ResearchRequestError):
+    """The requested model is not the served one."""
 
     status = 404
     kind = "NotFoundError"

@@ -1,8 +1,8 @@
-"""transformers' own `generate`, with a witness that counts what it drafts, accepts and emits, step by step.
+"""Runs `generate` of transformers and records what it drafts, accepts and emits in each step.
 
-The library drafts and verifies, with a draft model or by looking the prompt up; nothing of that is rewritten here. Two
-things are settled so that its figures mean what they mean on the engines: the length of a draft is fixed (no schedule,
-no confidence threshold), and the pass over the prompt verifies no drafts, so that the first token is the prompt's own.
+Drafting and verification, with a draft model or prompt lookup, are the library's own. Two settings make its figures
+comparable with those of the engines: the draft length is fixed (no schedule, no confidence threshold), and the pass
+over the prompt verifies no draft tokens, so that the first token comes from the prompt alone.
 """
 
 from __future__ import annotations
@@ -15,59 +15,63 @@ import transformers
 from transformers.generation.logits_process import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
-from specbench_client.research.errors import BadRequest, BadSetup, ResearchError
-from specbench_client.research.facts import facts_of
-from specbench_client.research.medusa import Answer, Heads, decode, load_heads
-from specbench_client.research.models import Target, load_model, load_target
-from specbench_client.research.runtime import Job, Step, Tokens
-from specbench_client.research.settings import Drafting, Settings
+from specbench_client.research.errors import BadResearchSetup, ResearchBadRequest, ResearchError
+from specbench_client.research.medusa import MedusaHeads, MedusaRequest, decode, load_heads
+from specbench_client.research.models import LoadedTarget, load_model, load_target, model_facts
+from specbench_client.research.runtime import (
+    DraftingMethod,
+    GenerationRequest,
+    GenerationStep,
+    ResearchSettings,
+    TokenIds,
+)
 
-Emit = Callable[[Step], None]
+Emit = Callable[[GenerationStep], None]
 Stopped = Callable[[], bool]
 
 
 class TransformersRuntime:
-    """See `Runtime`."""
+    """A `GenerationRuntime` that uses transformers."""
 
     version: str = transformers.__version__
 
-    def __init__(self, settings: Settings) -> None:
-        """Load everything. Raises BadSetup."""
+    def __init__(self, settings: ResearchSettings) -> None:
+        """Load the models. Raises BadResearchSetup."""
         self._settings = settings
-        self._target: Target = load_target(settings)
+        self._target: LoadedTarget = load_target(settings)
         self.model_name = settings.served_model_name or settings.model
         self.max_length = self._target.max_length
         self.vocabulary = int(self._target.model.config.get_text_config().vocab_size)
         self.eos = self._target.eos
-        self.speculative_tokens = 0 if settings.drafter is Drafting.NONE else settings.num_speculative_tokens
-        self._heads: Heads | None = None
+        self.speculative_tokens = 0 if settings.drafter is DraftingMethod.NONE else settings.num_speculative_tokens
+        self._heads: MedusaHeads | None = None
         self._assistant: Any = None
-        if settings.drafter is Drafting.MEDUSA:
+        if settings.drafter is DraftingMethod.MEDUSA:
             self._heads = load_heads(settings, self._target.model)
-        if settings.drafter is Drafting.DRAFT_MODEL:
+        if settings.drafter is DraftingMethod.DRAFT_MODEL:
             self._assistant = _assistant(settings, self.vocabulary)
 
     def facts(self) -> Mapping[str, str | int | None]:
-        return facts_of(self._settings, self._target.model, self._assistant or self._heads)
+        return model_facts(self._settings, self._target.model, self._assistant or self._heads)
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
         if self._target.tokenizer.chat_template is None:
-            raise BadRequest("This model has no chat template: ask /v1/completions.")
+            raise ResearchBadRequest("This model has no chat template: use /v1/completions.")
         try:
             ids = self._target.tokenizer.apply_chat_template(
                 list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
             )
-        except Exception as error:  # a template is a program of the model's makers, and raises what it likes
-            raise BadRequest(f"The model's chat template refuses the messages: {error}") from error
+        except Exception as error:  # a template is a program and can raise anything
+            raise ResearchBadRequest(f"The model's chat template rejected the messages: {error}") from error
         return tuple(ids)
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str) -> TokenIds:
         return tuple(self._target.tokenizer(text)["input_ids"])
 
-    def decode(self, tokens: Tokens) -> str:
+    def decode(self, tokens: TokenIds) -> str:
         return str(self._target.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def generate(self, job: Job, emit: Emit, stopped: Stopped) -> None:
+    def generate(self, job: GenerationRequest, emit: Emit, stopped: Stopped) -> None:
         if job.seed is None:
             torch.seed()
         else:
@@ -75,34 +79,34 @@ class TransformersRuntime:
         with torch.inference_mode():
             self._answer(job, emit, stopped)
 
-    def _answer(self, job: Job, emit: Emit, stopped: Stopped) -> None:
+    def _answer(self, job: GenerationRequest, emit: Emit, stopped: Stopped) -> None:
         prompt = torch.tensor([job.prompt], device=self._target.model.device)
         if self._heads is not None:
             eos = frozenset[int]() if job.ignore_eos else self.eos
-            answer = Answer(job.prompt, job.max_tokens, eos, _chooser(job))
+            answer = MedusaRequest(job.prompt, job.max_tokens, eos, _token_chooser(job))
             decode(self._target.model, self._heads, answer, emit, stopped)
-        elif self._settings.drafter is Drafting.NONE:
-            self._generate(prompt, job, Plain(emit), stopped)
+        elif self._settings.drafter is DraftingMethod.NONE:
+            self._generate(prompt, job, PlainStepRecorder(emit), stopped)
         else:
-            self._assisted(prompt, job, Witness(emit), stopped)
+            self._assisted(prompt, job, AssistedStepRecorder(emit), stopped)
 
-    def _assisted(self, prompt: Any, job: Job, witness: Witness, stopped: Stopped) -> None:
-        """With the witness around the library's drafter: it has no other place to tell what it accepted from."""
+    def _assisted(self, prompt: Any, job: GenerationRequest, recorder: AssistedStepRecorder, stopped: Stopped) -> None:
+        """Generate with the recorder wrapped around the library's drafter, the only place to observe acceptance."""
         model = self._target.model
-        made = model._get_candidate_generator  # noqa: SLF001 -- the one place where every drafter of it is made
+        create = model._get_candidate_generator  # noqa: SLF001 -- creates every drafter of the library
 
-        def watched(**how: Any) -> Witness:
-            return witness.around(made(**how))
+        def create_recorded(**options: Any) -> AssistedStepRecorder:
+            return recorder.wrap(create(**options))
 
-        model._get_candidate_generator = watched  # noqa: SLF001
+        model._get_candidate_generator = create_recorded  # noqa: SLF001
         try:
-            self._generate(prompt, job, witness, stopped)
+            self._generate(prompt, job, recorder, stopped)
         finally:
-            del model._get_candidate_generator  # noqa: SLF001 -- the instance's; the class has its own
+            del model._get_candidate_generator  # noqa: SLF001 -- restores the class's method
 
-    def _generate(self, prompt: Any, job: Job, streamer: Any, stopped: Stopped) -> None:
+    def _generate(self, prompt: Any, job: GenerationRequest, streamer: Any, stopped: Stopped) -> None:
         settings, drafting = self._settings, dict[str, Any]()
-        if settings.drafter is Drafting.NGRAM:
+        if settings.drafter is DraftingMethod.NGRAM:
             drafting["prompt_lookup_num_tokens"] = settings.num_speculative_tokens
             drafting["max_matching_ngram_size"] = settings.prompt_lookup_max
         eos = [] if job.ignore_eos else sorted(self.eos)
@@ -110,7 +114,7 @@ class TransformersRuntime:
         config = transformers.GenerationConfig(
             max_new_tokens=job.max_tokens,
             eos_token_id=eos or None,
-            # Nothing is padded. Any other token here would be hidden from the draft model wherever the text has it.
+            # Nothing is padded, but any other token here would be masked for the draft model wherever it occurs.
             pad_token_id=eos[0] if eos else None,
             **(sampling if job.temperature > 0 else {"do_sample": False}),
             **drafting,
@@ -125,8 +129,8 @@ class TransformersRuntime:
         )
 
 
-class Plain:
-    """Listens to a generation without drafts: every token is a step. The first thing that is put is the prompt."""
+class PlainStepRecorder:
+    """A streamer for generation without drafts: every token is a step. The first value it receives is the prompt."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -134,18 +138,18 @@ class Plain:
 
     def put(self, value: Any) -> None:
         if self._begun:
-            self._emit(Step(_tokens(value)))
+            self._emit(GenerationStep(_tokens(value)))
         self._begun = True
 
     def end(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no tokens are pending."""
 
 
-class Witness:
-    """Stands around the library's drafter and listens to its stream, so that both tell of each step.
+class AssistedStepRecorder:
+    """Wraps the library's drafter and receives its stream, to record each step.
 
-    In the order of the library's loop: drafts are asked for, the step's tokens are streamed, and the drafter is told
-    how many of its drafts were right.
+    The library's loop requests draft tokens, streams the step's tokens, and reports to the drafter how many of its
+    draft tokens were accepted.
     """
 
     requires_model_outputs = False
@@ -156,15 +160,15 @@ class Witness:
         self._begun = False
         self._first = True
         self._drafted = 0
-        self._streamed: Tokens = ()
+        self._streamed: TokenIds = ()
 
-    def around(self, drafter: Any) -> Witness:
-        """Stand around this drafter, which is made when the generation begins."""
+    def wrap(self, drafter: Any) -> AssistedStepRecorder:
+        """Wrap this drafter, which the library creates when the generation begins."""
         self._drafter = drafter
         return self
 
     def get_candidates(self, input_ids: Any, **_: Any) -> tuple[Any, Any]:
-        """Ask for drafts; in the pass over the prompt, for none."""
+        """Return draft tokens from the drafter; none in the pass over the prompt."""
         if self._first:
             self._first = False
             self._read_prompt(input_ids)
@@ -174,41 +178,46 @@ class Witness:
         return candidates, logits
 
     def put(self, value: Any) -> None:
-        """Take the tokens of a step."""
+        """Receive the tokens of a step."""
         if self._streamed:
-            raise ResearchError("the library streamed two steps and told of none: this version of it is not known")
+            raise ResearchError(
+                "transformers streamed two steps without reporting acceptance: use another version of transformers"
+            )
         self._streamed = _tokens(value) if self._begun else ()
         self._begun = True
 
     def update_candidate_strategy(self, input_ids: Any, scores: Any, num_matches: Any) -> None:
-        """Hear how many drafts of the step were accepted."""
+        """Receive the number of accepted draft tokens and emit the step."""
         accepted = int(num_matches)
         if len(self._streamed) != accepted + 1:
-            raise ResearchError(f"{len(self._streamed)} tokens were streamed, and {accepted} drafts accepted")
-        self._emit(Step(self._streamed, self._drafted, accepted))
+            raise ResearchError(f"{len(self._streamed)} tokens were streamed, but {accepted} draft tokens accepted")
+        self._emit(GenerationStep(self._streamed, self._drafted, accepted))
         if self._drafted:
             self._drafter.update_candidate_strategy(input_ids, scores, num_matches)
         self._streamed, self._drafted = (), 0
 
     def end(self) -> None:
-        """Nothing waits: every step was told of."""
+        """Do nothing: all steps have been emitted."""
 
     def _read_prompt(self, input_ids: Any) -> None:
-        """Let a draft model read the prompt with the target, as it does on the engines; its one draft is dropped."""
-        wanted = getattr(self._drafter, "num_assistant_tokens", None)
-        if wanted is not None:
+        """Let a draft model process the prompt with the target, as in the engines; its one draft token is dropped."""
+        configured = getattr(self._drafter, "num_assistant_tokens", None)
+        if configured is not None:
             self._drafter.num_assistant_tokens = 1
             self._drafter.get_candidates(input_ids)
-            self._drafter.num_assistant_tokens = wanted
+            self._drafter.num_assistant_tokens = configured
 
 
-def _assistant(settings: Settings, vocabulary: int) -> Any:
-    """The draft model, which drafts so many tokens a step and not one by its own judgement."""
+def _assistant(settings: ResearchSettings, vocabulary: int) -> Any:
+    """Load the draft model, with a fixed number of draft tokens per step."""
     assert settings.drafter_model is not None
     model = load_model(settings.drafter_model, settings.drafter_revision, settings, "--drafter-model")
-    theirs = model.config.get_text_config().vocab_size
-    if theirs != vocabulary:
-        raise BadSetup(f"--drafter-model {settings.drafter_model}: {theirs} tokens, and the target has {vocabulary}")
+    draft_vocabulary = model.config.get_text_config().vocab_size
+    if draft_vocabulary != vocabulary:
+        raise BadResearchSetup(
+            f"--drafter-model {settings.drafter_model}: its vocabulary has {draft_vocabulary} tokens and the target's"
+            f" {vocabulary}: give a draft model with the target's tokenizer"
+        )
     model.generation_config = transformers.GenerationConfig(
         num_assistant_tokens=settings.num_speculative_tokens,
         num_assistant_tokens_schedule="constant",
@@ -217,7 +226,7 @@ def _assistant(settings: Settings, vocabulary: int) -> Any:
     return model
 
 
-def _tokens(value: Any) -> Tokens:
+def _tokens(value: Any) -> TokenIds:
     return tuple(value.reshape(-1).tolist())
 
 
@@ -228,8 +237,8 @@ def _criterion(stopped: Stopped) -> Callable[..., Any]:
     return criterion
 
 
-def _chooser(job: Job) -> Callable[[Any], int]:
-    """How a token is chosen from the target's logits: the likeliest, or drawn."""
+def _token_chooser(job: GenerationRequest) -> Callable[[Any], int]:
+    """Return the function that chooses a token from the target's logits: the most likely one, or a sample."""
     if job.temperature == 0:
         return lambda logits: int(logits.argmax())
     warp = LogitsProcessorList([TemperatureLogitsWarper(job.temperature)])

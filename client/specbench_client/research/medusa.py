@@ -1,8 +1,8 @@
-"""Medusa: heads on the target's last hidden state, each of which drafts the token one place further on.
+"""Medusa drafting: heads on the target's last hidden state, each of which drafts the token of one further position.
 
-transformers has no such drafter, so the loop is ours. The heads' first choices form one chain (Medusa's trees are not
-built); the target verifies it in one pass, and a draft is accepted where it is the token that the target chooses there.
-So the answer's distribution is the target's own, greedy or drawn.
+transformers has no such drafter, so the loop is implemented here. The heads' most likely tokens form one chain (no
+trees); the target verifies it in one pass and accepts a draft token if it chooses the same token. The answer therefore
+has the target's own distribution, greedy or sampled.
 """
 
 from __future__ import annotations
@@ -21,41 +21,40 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from specbench_client.research.errors import BadSetup
-from specbench_client.research.runtime import Step, Tokens
-from specbench_client.research.settings import Settings
+from specbench_client.research.errors import BadResearchSetup
+from specbench_client.research.runtime import GenerationStep, ResearchSettings, TokenIds
 
 FILE = "medusa_lm_head.safetensors"
 _LINEAR = re.compile(r"^(\d+)\.(\d+)\.(linear\.)?(weight|bias)$")
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One linear layer of a head. A residual one adds SiLU of itself to what it reads; the last gives logits."""
+class MedusaLayer:
+    """One linear layer of a head. A residual layer adds SiLU of its output to its input; the last one gives logits."""
 
     weight: Any
     bias: Any
     residual: bool
 
     def __call__(self, state: Any) -> Any:
-        """Apply it."""
+        """Apply the layer."""
         out = torch.nn.functional.linear(state, self.weight, self.bias)
         return state + torch.nn.functional.silu(out) if self.residual else out
 
 
 @dataclass(frozen=True)
-class Heads:
-    """The heads, nearest token first."""
+class MedusaHeads:
+    """The heads, in order of position."""
 
-    layers: tuple[tuple[Layer, ...], ...]
+    layers: tuple[tuple[MedusaLayer, ...], ...]
 
     def parameters(self) -> Iterator[Any]:
-        """Their weights and biases, as a module of torch gives its own."""
+        """Yield all weights and biases, like a torch module."""
         for layer in chain.from_iterable(self.layers):
             yield from (one for one in (layer.weight, layer.bias) if one is not None)
 
     def draft(self, state: Any, count: int) -> list[int]:
-        """The first choices of the first `count` heads for a hidden state."""
+        """Return the most likely tokens of the first `count` heads for a hidden state."""
         drafts = []
         for head in self.layers[:count]:
             out = state
@@ -66,38 +65,38 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is to be decoded: after which tokens, how many at most, what ends it, how a token is chosen from logits."""
+class MedusaRequest:
+    """A generation: prompt, maximum tokens, end tokens, and the function that chooses a token from logits."""
 
-    prompt: Tokens
+    prompt: TokenIds
     max_tokens: int
     eos: frozenset[int]
     choose: Callable[[Any], int]
 
 
-def load_heads(settings: Settings, model: Any) -> Heads:
-    """Read heads in the layout of Medusa's authors: `HEAD.LAYER.linear.weight` and `.bias`, last `HEAD.LAYER.weight`.
+def load_heads(settings: ResearchSettings, model: Any) -> MedusaHeads:
+    """Load heads in the layout of Medusa's authors: `HEAD.LAYER.linear.weight` and `.bias`, last `HEAD.LAYER.weight`.
 
-    Raises BadSetup.
+    Raises BadResearchSetup.
     """
     assert settings.drafter_model is not None
     where = f"--drafter-model {settings.drafter_model}"
     try:
         tensors = load_file(_file(settings.drafter_model, settings.drafter_revision))
     except (OSError, SafetensorError, HfHubHTTPError, HFValidationError) as error:
-        raise BadSetup(f"{where}: {error}") from error
+        raise BadResearchSetup(f"{where}: {error}") from error
     heads = _heads({name: one.to(model.device, model.dtype) for name, one in tensors.items()}, where)
     if len(heads) < settings.num_speculative_tokens:
-        asked = settings.num_speculative_tokens
-        raise BadSetup(f"{where}: it has {len(heads)} heads: --num-speculative-tokens {asked} is too many")
-    return Heads(heads[: settings.num_speculative_tokens])
+        count = settings.num_speculative_tokens
+        raise BadResearchSetup(f"{where}: it has {len(heads)} heads: --num-speculative-tokens {count} is too many")
+    return MedusaHeads(heads[: settings.num_speculative_tokens])
 
 
 def decode(
     model: Any,
-    heads: Heads,
-    answer: Answer,
-    emit: Callable[[Step], None],
+    heads: MedusaHeads,
+    answer: MedusaRequest,
+    emit: Callable[[GenerationStep], None],
     stopped: Callable[[], bool],
 ) -> None:
     """Draft and verify until the answer ends."""
@@ -105,26 +104,26 @@ def decode(
     cache.activate_past_recording()
     logits, states = _forward(model, cache, answer.prompt)
     tokens, produced, state = [answer.choose(logits[-1])], 1, states[-1]
-    emit(Step(tuple(tokens)))
+    emit(GenerationStep(tuple(tokens)))
     while produced < answer.max_tokens and tokens[-1] not in answer.eos and not stopped():
         drafts = heads.draft(state, answer.max_tokens - produced - 1)
         logits, states = _forward(model, cache, (tokens[-1], *drafts))
         tokens = _verified(drafts, logits, answer)
         accepted = len(tokens) - 1
-        emit(Step(tuple(tokens), len(drafts), accepted))
+        emit(GenerationStep(tuple(tokens), len(drafts), accepted))
         cache.crop(accepted - len(drafts))
         produced, state = produced + len(tokens), states[accepted]
 
 
 def _forward(model: Any, cache: Any, tokens: tuple[int, ...]) -> tuple[Any, Any]:
-    """Logits and last hidden states of these tokens, which the cache then holds."""
+    """Return logits and last hidden states of these tokens, and add the tokens to the cache."""
     ids = torch.tensor([tokens], device=model.device)
     out = model(ids, past_key_values=cache, use_cache=True, output_hidden_states=True)
     return out.logits[0], out.hidden_states[-1][0]
 
 
-def _verified(drafts: list[int], logits: Any, answer: Answer) -> list[int]:
-    """The target's tokens up to the first that is not the draft, or that ends the text."""
+def _verified(drafts: list[int], logits: Any, answer: MedusaRequest) -> list[int]:
+    """Return the target's tokens up to the first that differs from the draft or ends the text."""
     tokens: list[int] = []
     for place in range(len(drafts) + 1):
         tokens.append(answer.choose(logits[place]))
@@ -140,21 +139,21 @@ def _file(source: str, revision: str | None) -> Path:
     return Path(hf_hub_download(source, FILE, revision=revision))
 
 
-def _heads(tensors: dict[str, Any], where: str) -> tuple[tuple[Layer, ...], ...]:
+def _heads(tensors: dict[str, Any], where: str) -> tuple[tuple[MedusaLayer, ...], ...]:
     found: dict[int, dict[int, dict[str, Any]]] = {}
     for name, tensor in tensors.items():
         match = _LINEAR.match(name)
         if match is None:
-            raise BadSetup(f"{where}: no Medusa head has a tensor {name!r}")
+            raise BadResearchSetup(f"{where}: unexpected tensor {name!r}: give a file of Medusa heads")
         layer = found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {"residual": bool(match[3])})
         layer[match[4]] = tensor
     if not found or sorted(found) != list(range(len(found))):
-        raise BadSetup(f"{where}: heads are numbered from 0, and it has {sorted(found)}")
+        raise BadResearchSetup(f"{where}: heads must be numbered from 0 without gaps, found {sorted(found)}")
     return tuple(_head(found[number], where) for number in range(len(found)))
 
 
-def _head(layers: dict[int, dict[str, Any]], where: str) -> tuple[Layer, ...]:
+def _head(layers: dict[int, dict[str, Any]], where: str) -> tuple[MedusaLayer, ...]:
     ordered = [layers[number] for number in sorted(layers)]
     if ordered[-1]["residual"] or any(one["residual"] < two["residual"] for one, two in pairwise(ordered)):
-        raise BadSetup(f"{where}: the last layer of a head gives logits, and the others are residual")
-    return tuple(Layer(one["weight"], one.get("bias"), one["residual"]) for one in ordered)
+        raise BadResearchSetup(f"{where}: all layers of a head except the last must be residual")
+    return tuple(MedusaLayer(one["weight"], one.get("bias"), one["residual"]) for one in ordered)

@@ -1,4 +1,4 @@
-"""The server's own counters, under vLLM's names. Those of speculation exist only where there is a drafter."""
+"""The server's counters, with vLLM's names. Counters of speculation exist only with a drafter."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from specbench_client.research.runtime import Step
+from specbench_client.research.runtime import GenerationStep
 
-FINISHES = ("stop", "length", "abort", "error")
+FINISH_REASONS = ("stop", "length", "abort", "error")
 
 
 @dataclass(slots=True)
-class Counters:
-    """Touched by the event loop's thread alone. `depth`: drafts a step at most; 0: no drafter."""
+class ResearchCounters:
+    """Counters, accessed only on the event loop. `depth`: maximum draft tokens per step; 0 without a drafter."""
 
     model: str
     depth: int
@@ -23,14 +23,14 @@ class Counters:
     draft_steps: int = 0
     drafted: int = 0
     accepted_at: list[int] = field(init=False)
-    finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FINISHES, 0))
+    finished: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FINISH_REASONS, 0))
     running: int = 0
     waiting: int = 0
 
     def __post_init__(self) -> None:
         self.accepted_at = [0] * self.depth
 
-    def count(self, step: Step) -> None:
+    def count(self, step: GenerationStep) -> None:
         """Count a step."""
         self.output_tokens += len(step.tokens)
         if step.drafted:
@@ -40,7 +40,7 @@ class Counters:
                 self.accepted_at[position] += 1
 
     def page(self) -> str:
-        """Return Prometheus' text."""
+        """Return the page in Prometheus' text format."""
         return "\n".join([*self._requests(), *self._tokens(), *self._speculation()]) + "\n"
 
     def _requests(self) -> Iterator[str]:
@@ -54,7 +54,7 @@ class Counters:
 
     def _tokens(self) -> Iterator[str]:
         yield from self._family("prompt_tokens_total", "counter", self.prompt_tokens)
-        yield from self._family("prompt_tokens_cached_total", "counter", 0)  # nothing is kept between requests
+        yield from self._family("prompt_tokens_cached_total", "counter", 0)  # there is no prefix cache
         yield from self._family("generation_tokens_total", "counter", self.output_tokens)
 
     def _speculation(self) -> Iterator[str]:
@@ -72,9 +72,9 @@ class Counters:
         yield self._sample(name, value)
 
     def _sample(self, name: str, value: float, **labels: str) -> str:
-        everything = {"engine": "0", "model_name": self.model, **labels}
-        inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(everything.items()))
-        return f"vllm:{name}{{{inside}}} {float(value)!r}"
+        merged = {"engine": "0", "model_name": self.model, **labels}
+        rendered = ",".join(f'{key}="{_escaped(text)}"' for key, text in sorted(merged.items()))
+        return f"vllm:{name}{{{rendered}}} {float(value)!r}"
 
 
 def _escaped(text: str) -> str:

@@ -1,32 +1,33 @@
-"""What the server wants of whatever generates: a protocol without torch, and the words in which it is spoken."""
+"""The interface between the server and a generating runtime, without a dependency on torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-Tokens = tuple[int, ...]
+TokenIds = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One forward pass of the target: its tokens, and how many drafts it verified and accepted.
+class GenerationStep:
+    """One forward pass of the target: its tokens, and the number of draft tokens verified and accepted.
 
-    The first token comes from the prompt's own pass, which verifies no drafts, as on the engines. Accepted drafts are
-    counted as far as they are part of the answer, so `len(tokens) == accepted + 1` always.
+    As in the engines, the first token comes from the pass over the prompt, which verifies no draft tokens. Only
+    accepted tokens that are part of the answer are counted, so `len(tokens) == accepted + 1` always holds.
     """
 
-    tokens: Tokens
+    tokens: TokenIds
     drafted: int = 0
     accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What is to be generated. `temperature` 0 is greedy; without `seed` chance is free."""
+class GenerationRequest:
+    """Parameters of a generation. `temperature` 0 is greedy; without `seed` sampling is not reproducible."""
 
-    prompt: Tokens
+    prompt: TokenIds
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0
@@ -34,38 +35,68 @@ class Job:
     ignore_eos: bool = False
 
 
-class Runtime(Protocol):
-    """Generates for one request at a time; every method but `generate` returns at once."""
+class GenerationRuntime(Protocol):
+    """Generates for one request at a time; all methods except `generate` return immediately."""
 
     version: str
-    """Of the library, as `/version` says it."""
+    """The library's version, shown by `/version`."""
     model_name: str
-    """Under which the model is served."""
+    """The name under which the model is served."""
     max_length: int
-    """Tokens of prompt and answer together."""
+    """Maximum tokens of prompt and answer together."""
     vocabulary: int
-    """Token ids are below it."""
+    """Size of the vocabulary; all token ids are smaller."""
     speculative_tokens: int
-    """Drafts a step, at most; 0: no drafter."""
+    """Maximum draft tokens per step; 0 without a drafter."""
     eos: frozenset[int]
     """Tokens that end an answer."""
 
     def facts(self) -> Mapping[str, str | int | None]:
-        """What it is made of, by the names of docs/provenance.md; None where it cannot tell."""
+        """Return facts about models and device, named as in docs/reference/provenance.md; None for unknown ones."""
         ...
 
-    def chat(self, messages: Sequence[Mapping[str, str]]) -> Tokens:
-        """The prompt of a conversation. Raises BadRequest where the model has no chat template."""
+    def chat(self, messages: Sequence[Mapping[str, str]]) -> TokenIds:
+        """Return the prompt of a conversation. Raises ResearchBadRequest if the model has no chat template."""
         ...
 
-    def encode(self, text: str) -> Tokens:
-        """The tokens of a text."""
+    def encode(self, text: str) -> TokenIds:
+        """Return the token ids of a text."""
         ...
 
-    def decode(self, tokens: Tokens) -> str:
-        """The text of tokens, special ones left out."""
+    def decode(self, tokens: TokenIds) -> str:
+        """Return the text of token ids without special tokens."""
         ...
 
-    def generate(self, job: Job, emit: Callable[[Step], None], stopped: Callable[[], bool]) -> None:
-        """Emit every step until the answer ends, or until `stopped`. Blocks; called from one thread alone."""
+    def generate(
+        self, job: GenerationRequest, emit: Callable[[GenerationStep], None], stopped: Callable[[], bool]
+    ) -> None:
+        """Emit every step until the answer ends or `stopped` returns True. Blocks; called from a single thread."""
         ...
+
+
+class DraftingMethod(StrEnum):
+    """Methods of drafting."""
+
+    NONE = "none"
+    DRAFT_MODEL = "draft_model"
+    NGRAM = "ngram"
+    MEDUSA = "medusa"
+
+
+@dataclass(frozen=True)
+class ResearchSettings:
+    """Command-line settings: target, drafter and device. Models are local folders or names on the hub."""
+
+    model: str
+    revision: str | None = None
+    served_model_name: str | None = None
+    tokenizer: str | None = None
+    max_model_len: int | None = None
+    dtype: str = "auto"
+    device: str = "auto"
+    threads: int | None = None
+    drafter: DraftingMethod = DraftingMethod.NONE
+    drafter_model: str | None = None
+    drafter_revision: str | None = None
+    num_speculative_tokens: int = 3
+    prompt_lookup_max: int = 3

@@ -1,48 +1,59 @@
-"""The engine with the known truth: a real HTTP server that imitates an engine with speculative decoding.
+"""A simulated engine with known results: an HTTP server that imitates an engine with speculative decoding.
 
-It is what the instrument is calibrated against: the acceptance, the step times and every lie are configured, so the
-right answer is known beforehand and written to the truth file request by request. Its answers are marked as simulated
-wherever an answer can be marked. The core (``process``, ``batch``, ``text``, ``counters``) is pure and runs without a
-clock; ``engine`` drives it, ``server`` and a dialect put it on the wire.
+The measuring client is calibrated against it. Acceptance, step times and faults are configured, so the correct result
+is known in advance and written to the truth file request by request. All responses are marked as simulated. The core
+(``speculation``, ``batch``, ``generated_text``, ``metrics``) is pure and has no clock; ``engine`` runs it in real time,
+and ``server`` with a dialect serves it over HTTP.
 """
 
-from specbench_client.simulator.acceptance import Acceptance, parse_acceptance
-from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig, StepCost
-from specbench_client.simulator.drafters import HABITS, Drafter, Method, drafter
-from specbench_client.simulator.engine import Engine
+from specbench_client.simulator.config import MODEL_NAME, SimulatedStepCost, SimulatorConfig
+from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import ConfigError, SimulatorError
 from specbench_client.simulator.faults import FAULTS, Fault, Faults, describe_faults, parse_faults
-from specbench_client.simulator.follower import follow
-from specbench_client.simulator.prompts import Categories, read_categories
-from specbench_client.simulator.serve import Place, run_simulator, serve
-from specbench_client.simulator.server import Server, choose_dialect
-from specbench_client.simulator.truth import TruthFile
+from specbench_client.simulator.prompt_categories import PromptCategories, read_categories
+from specbench_client.simulator.server import (
+    SimulatorOptions,
+    SimulatorServer,
+    choose_dialect,
+    follow_leader,
+    run_simulator,
+    serve_until_signal,
+)
+from specbench_client.simulator.speculation import (
+    DRAFTER_PROFILES,
+    AcceptanceProbabilities,
+    SimulatedDrafter,
+    SimulatedMethod,
+    make_drafter,
+    parse_acceptance,
+)
+from specbench_client.simulator.truth_file import TruthFile
 
 __all__ = [
+    "DRAFTER_PROFILES",
     "FAULTS",
-    "HABITS",
     "MODEL_NAME",
-    "Acceptance",
-    "Categories",
+    "AcceptanceProbabilities",
     "ConfigError",
-    "Drafter",
-    "Engine",
     "Fault",
     "Faults",
-    "Method",
-    "Place",
-    "Server",
+    "PromptCategories",
+    "SimulatedDrafter",
+    "SimulatedEngine",
+    "SimulatedMethod",
+    "SimulatedStepCost",
     "SimulatorConfig",
     "SimulatorError",
-    "StepCost",
+    "SimulatorOptions",
+    "SimulatorServer",
     "TruthFile",
     "choose_dialect",
     "describe_faults",
-    "drafter",
-    "follow",
+    "follow_leader",
+    "make_drafter",
     "parse_acceptance",
     "parse_faults",
     "read_categories",
     "run_simulator",
-    "serve",
+    "serve_until_signal",
 ]

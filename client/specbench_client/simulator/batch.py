@@ -1,7 +1,7 @@
-"""Continuous batching: which requests a step serves and how long it takes; pure, no clock.
+"""Simulates continuous batching: which requests a step serves and how long it takes. Pure, without a clock.
 
-A step serves everything that runs, at most ``max_num_seqs``; the rest waits in order of arrival. A request that is
-admitted is prefilled in the same step in which the others decode, and has its first token at the step's end.
+A step serves all running requests, at most ``max_num_seqs``; the others wait in order of arrival. An admitted request
+is prefilled in the same step in which the others decode, and gets its first token at the end of the step.
 """
 
 from __future__ import annotations
@@ -10,43 +10,43 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specbench_client.simulator.config import StepCost, StepLoad
-from specbench_client.simulator.process import Generation, StepOutcome
+from specbench_client.simulator.config import SimulatedStepCost, StepLoad
+from specbench_client.simulator.speculation import DraftVerifyProcess, StepOutcome
 
 
 @dataclass(slots=True, eq=False)
-class Sequence:
-    """A request in the batch. ``prefill_tokens`` are the prompt tokens to compute: those not cached."""
+class ScheduledRequest:
+    """A request in the batch. ``prefill_tokens``: prompt tokens to compute, which are those not cached."""
 
     prompt_tokens: int
     prefill_tokens: int
-    generation: Generation
+    generation: DraftVerifyProcess
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens whose keys and values a decode step reads."""
+        """Number of tokens whose keys and values a decode step reads."""
         return self.prompt_tokens + self.generation.produced
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One step: what it computed, how long it takes, and what it gives to each request at its end."""
+class BatchStep:
+    """One step: its work, its duration, and its outcome for each request."""
 
     load: StepLoad
     duration_ms: float
-    admitted: tuple[Sequence, ...]
-    outcomes: tuple[tuple[Sequence, StepOutcome], ...]
+    admitted: tuple[ScheduledRequest, ...]
+    outcomes: tuple[tuple[ScheduledRequest, StepOutcome], ...]
 
 
-class Batch:
-    """Requests running and waiting."""
+class ContinuousBatch:
+    """The running and waiting requests."""
 
-    def __init__(self, max_num_seqs: int, cost: StepCost, slowdown: Callable[[float], float]) -> None:
+    def __init__(self, max_num_seqs: int, cost: SimulatedStepCost, slowdown: Callable[[float], float]) -> None:
         self._max_num_seqs = max_num_seqs
         self._cost = cost
         self._slowdown = slowdown
-        self._running: list[Sequence] = []
-        self._waiting: deque[Sequence] = deque()
+        self._running: list[ScheduledRequest] = []
+        self._waiting: deque[ScheduledRequest] = deque()
         self.engine_ms = 0.0
 
     @property
@@ -65,18 +65,18 @@ class Batch:
     def idle(self) -> bool:
         return not self._running and not self._waiting
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: ScheduledRequest) -> None:
         self._waiting.append(sequence)
 
-    def drop(self, sequence: Sequence) -> None:
-        """Forget a request, wherever it is; one already gone is no error: its client left at its last token."""
+    def drop(self, sequence: ScheduledRequest) -> None:
+        """Remove a request if it is there; its client may have left after the last token."""
         if sequence in self._waiting:
             self._waiting.remove(sequence)
         if sequence in self._running:
             self._running.remove(sequence)
 
-    def step(self) -> Step:
-        """Admit, compute one step, and say how long it takes; finished requests stay until ``retire``."""
+    def step(self) -> BatchStep:
+        """Admit requests and compute one step with its duration; finished requests stay until ``retire``."""
         admitted = self._admit()
         decoding = [one for one in self._running if one.generation.produced]
         kv_tokens = sum(one.kv_tokens for one in decoding)
@@ -90,13 +90,13 @@ class Batch:
         )
         duration_ms = self._cost.milliseconds(load) * self._slowdown(self.engine_ms / 1000)
         self.engine_ms += duration_ms
-        return Step(load, duration_ms, admitted, outcomes)
+        return BatchStep(load, duration_ms, admitted, outcomes)
 
     def retire(self) -> None:
-        """Let go of the requests that have their last token."""
+        """Remove the requests that have their last token."""
         self._running = [one for one in self._running if not one.generation.finished]
 
-    def _admit(self) -> tuple[Sequence, ...]:
+    def _admit(self) -> tuple[ScheduledRequest, ...]:
         admitted = []
         while self._waiting and len(self._running) < self._max_num_seqs:
             sequence = self._waiting.popleft()

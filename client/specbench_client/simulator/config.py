@@ -1,9 +1,8 @@
-"""Everything the simulated engine is made of, as one frozen value.
+"""The configuration of the simulated engine.
 
-The step-cost model is linear on purpose: with a linear model the right answer of every comparison can be computed by
-hand, so a wrong instrument has nowhere to hide. The defaults give a baseline step of about 5 ms for one stream, and a
-verification that gets dearer as the batch grows: speculation pays at low load and stops paying at high load, as it does
-on real hardware.
+The step-cost model is linear, so that the correct result of every comparison can be computed by hand. By default,
+a baseline step takes about 5 ms for one stream, and verification gets more expensive as the batch grows: speculation
+pays at low load and does not at high load, as on real hardware.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from specbench_client.simulator.acceptance import Acceptance
-from specbench_client.simulator.drafters import Drafter
 from specbench_client.simulator.errors import ConfigError
 from specbench_client.simulator.faults import Faults
+from specbench_client.simulator.speculation import AcceptanceProbabilities, SimulatedDrafter
 
 MODEL_NAME = "simulated"
 VERSION = "simulated-0.1.0"
@@ -22,7 +20,7 @@ VERSION = "simulated-0.1.0"
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
-    """What one step of the batch has to compute."""
+    """The work of one batch step."""
 
     batch_tokens: int
     kv_tokens: int
@@ -31,12 +29,12 @@ class StepLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
+class SimulatedStepCost:
     """Milliseconds of one step: base + a·batch tokens + b·KV tokens + c·draft depth + d·prefill tokens.
 
-    Batch tokens are the tokens in verification: the sum over running requests of drafted + 1. Draft depth is the
-    largest number of drafts of any request in the step: a drafter proposes for the whole batch at once, in depth
-    passes.
+    Batch tokens are the tokens to verify: the sum of drafted + 1 over running requests. Draft depth is the largest
+    number of draft tokens of any request in the step: a drafter proposes for the whole batch at once, one pass per
+    position.
     """
 
     base_ms: float = 4.8
@@ -48,7 +46,7 @@ class StepCost:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if getattr(self, name) < 0:
-                raise ConfigError(f"step cost {name} is {getattr(self, name)}: a cost is not negative")
+                raise ConfigError(f"step cost {name} is {getattr(self, name)}: a cost must be 0 or more")
 
     def milliseconds(self, load: StepLoad) -> float:
         return (
@@ -62,12 +60,12 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True)
 class SimulatorConfig:
-    """One simulated engine. ``time_scale`` multiplies every step's duration; 0 does not wait at all."""
+    """One simulated engine. ``time_scale`` multiplies the duration of every step; with 0 nothing waits."""
 
     seed: int = 0
-    drafter: Drafter = field(default_factory=Drafter)
-    acceptance: Acceptance = field(default_factory=Acceptance)
-    cost: StepCost = field(default_factory=StepCost)
+    drafter: SimulatedDrafter = field(default_factory=SimulatedDrafter)
+    acceptance: AcceptanceProbabilities = field(default_factory=AcceptanceProbabilities)
+    cost: SimulatedStepCost = field(default_factory=SimulatedStepCost)
     faults: Faults = field(default_factory=Faults)
     max_num_seqs: int = 256
     max_model_len: int = 32768
@@ -78,16 +76,18 @@ class SimulatorConfig:
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1 or self.max_model_len < 2 or self.output_mean_tokens < 1:
-            raise ConfigError("max-num-seqs is at least 1, max-model-len at least 2, output-mean at least 1")
+            raise ConfigError("--max-num-seqs must be at least 1, --max-model-len at least 2, --output-mean at least 1")
         if self.time_scale < 0:
-            raise ConfigError(f"time scale is {self.time_scale}: 1 is real time, 0.1 ten times faster, 0 no waiting")
+            raise ConfigError(
+                f"--time-scale {self.time_scale}: give 0 or more (1: real time, 0.1: ten times faster, 0: no waiting)"
+            )
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        """Names a request may ask for; the answer always says ``simulated``."""
+        """Model names that requests may use; answers always name ``simulated``."""
         return (MODEL_NAME, *self.served_model_names)
 
     @property
     def fingerprint(self) -> str:
-        """Short hash of the whole configuration: which engine answered."""
+        """A short hash of the whole configuration, to identify the engine that answered."""
         return f"{VERSION}-{sha256(repr(self).encode()).hexdigest()[:8]}"

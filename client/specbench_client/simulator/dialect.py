@@ -1,7 +1,7 @@
-"""The seam between the engine and the words of one product: one folder each.
+"""The interface between the simulated engine and the HTTP API of one product; one module per product.
 
-A dialect reads a body, writes an answer, words an error, and has pages of its own (health, models, metrics, …). What it
-cannot imitate it refuses: a dialect that is nearly right would calibrate a client wrongly.
+A dialect parses request bodies, formats responses and errors, and has its own pages (health, models, metrics, …). It
+rejects what it cannot imitate, because a client calibrated with an almost correct dialect would be wrong.
 """
 
 from __future__ import annotations
@@ -12,81 +12,89 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from specbench_client.simulator.ask import Arrival, Ask, Kind, Result
-from specbench_client.simulator.engine import Engine
-from specbench_client.simulator.errors import RequestError
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.errors import SimulatorRequestError
+from specbench_client.simulator.requests import OpenAIRoute, ReceivedRequest, SimulatedRequest, SimulatedResponse
 
 PLAIN = "text/plain; charset=utf-8"
 PROMETHEUS = "text/plain; version=1.0.0; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What a GET shows; without a body, the status alone."""
+class HttpPage:
+    """The response to a GET; without a body, only the status."""
 
     body: bytes = b""
     content_type: str = PLAIN
     status: int = HTTPStatus.OK
 
 
-View = Callable[[Engine], Page]
+PageRenderer = Callable[[SimulatedEngine], HttpPage]
 
 
-class Wire(Protocol):
-    """Writes one response. Every method returns the bytes of whole server-sent events, save ``whole``."""
+class ResponseFormat(Protocol):
+    """Formats one response. Every method except ``whole`` returns complete server-sent events as bytes."""
 
     def opening(self) -> bytes:
-        """Return what comes before the first token; empty where nothing does."""
+        """Return the event before the first token; empty if there is none."""
         ...
 
     def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
-        """Return one content chunk; ``finish_reason`` is given with the last.
+        """Return one content chunk; ``finish_reason`` is set for the last one.
 
-        ``iterations`` are the engine's for this request so far, the prefill and this chunk's among them.
+        ``iterations``: the engine's iterations for this request so far, including the prefill and this chunk's.
         """
         ...
 
-    def closing(self, result: Result) -> list[bytes]:
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
         """Return the events after the last content chunk."""
         ...
 
-    def whole(self, result: Result) -> dict[str, Any]:
-        """Return the body of an answer that is not streamed."""
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the body of a response that is not streamed."""
         ...
 
 
-class Dialect(Protocol):
-    """One engine's HTTP."""
+class ServerDialect(Protocol):
+    """The HTTP API of one engine."""
 
-    paths: Mapping[str, Kind]
-    """Where completions are asked for."""
-    pages: Mapping[str, View]
-    """What can be got."""
-    commands: Mapping[str, View]
-    """What can be got or posted, and does something."""
+    paths: Mapping[str, OpenAIRoute]
+    """Paths of the completion routes."""
+    pages: Mapping[str, PageRenderer]
+    """Pages for GET."""
+    commands: Mapping[str, PageRenderer]
+    """Actions for GET or POST."""
 
-    def read(self, arrival: Arrival) -> Ask:
-        """Read a request's body; RequestError where the engine would refuse it."""
+    def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
+        """Parse a request's body. Raises SimulatorRequestError if the engine would reject it."""
         ...
 
-    def wire(self, ask: Ask) -> Wire:
-        """Return the writer of this request's answer."""
+    def wire(self, ask: SimulatedRequest) -> ResponseFormat:
+        """Return the formatter of this request's response."""
         ...
 
-    def error(self, refused: RequestError) -> dict[str, Any]:
-        """Return the body of an answer that refuses."""
+    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+        """Return the body of an error response."""
         ...
 
     def lost(self, status: int, reason: str) -> dict[str, Any]:
-        """Return the body of an answer to what no route takes."""
+        """Return the body of the response to a request without a matching route."""
         ...
 
 
-def shown(document: Any) -> Page:
-    """Return a page of JSON."""
-    return Page(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), "application/json")
+def json_page(document: Any) -> HttpPage:
+    """Return a JSON page."""
+    return HttpPage(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), "application/json")
 
 
-def healthy(_engine: Engine) -> Page:
-    """Return 200 and nothing else."""
-    return Page()
+def health_page(_engine: SimulatedEngine) -> HttpPage:
+    """Return an empty page with status 200."""
+    return HttpPage()
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def sse_event(data: dict[str, Any]) -> bytes:
+    """Return one server-sent event."""
+    return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"

@@ -1,15 +1,15 @@
-"""What can go wrong in the simulator, as types.
+"""Errors of the simulator.
 
 ::
 
     SimulatorError
-    ├── ConfigError        an option that cannot be served: nothing is started
-    └── RequestError       a request the engine refuses: status, an error type, the parameter
-        ├── BadRequest     400
-        │   └── InvalidBody    its body is not of the route's form
-        ├── UnknownModel   404
-        ├── NotReady       503
-        └── EngineBroken   500
+    ├── ConfigError                 an invalid option: nothing is started
+    └── SimulatorRequestError       a rejected request: status, error type, parameter
+        ├── SimulatorBadRequest     400
+        │   └── InvalidRequestBody      the body does not match the route's schema
+        ├── SimulatorUnknownModel   404
+        ├── EngineNotReady          503
+        └── EngineBroken            500
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any
 
 
 class SimulatorError(Exception):
-    """Root of the room's errors."""
+    """Base class of the simulator's errors."""
 
 
 class ConfigError(SimulatorError):
-    """An option is impossible; the message names it and what to write instead."""
+    """An invalid option; the message names it and what to write instead."""
 
 
-class RequestError(SimulatorError):
-    """A request is answered with an error object instead of text."""
+class SimulatorRequestError(SimulatorError):
+    """A request that is answered with an error object."""
 
     status = 500
     kind = "InternalServerError"
@@ -38,33 +38,33 @@ class RequestError(SimulatorError):
         self.param = param
 
 
-class BadRequest(RequestError):
+class SimulatorBadRequest(SimulatorRequestError):
     """The body cannot be served."""
 
     status = 400
     kind = "BadRequestError"
 
 
-class InvalidBody(BadRequest):
-    """The body is not of the route's form; the message is the list of what is wrong, as pydantic's errors are."""
+class InvalidRequestBody(SimulatorBadRequest):
+    """The body does not match the route's schema; the message is pydantic's list of errors."""
 
     def __init__(self, found: Sequence[Mapping[str, Any]]) -> None:
         super().__init__(str(list(found)))
 
 
-class UnknownModel(RequestError):
-    """The model asked for is not the simulated one."""
+class SimulatorUnknownModel(SimulatorRequestError):
+    """The requested model is not the simulated one."""
 
     status = 404
     kind = "NotFoundError"
 
 
-class NotReady(RequestError):
+class EngineNotReady(SimulatorRequestError):
     """The engine has not finished starting."""
 
     status = 503
     kind = "ServiceUnavailableError"
 
 
-class EngineBroken(RequestError):
-    """The engine failed inside, as engines say it when their core dies."""
+class EngineBroken(SimulatorRequestError):
+    """An internal failure, worded as engines report it when their core dies."""

@@ -1,8 +1,8 @@
-"""Every lie and every death the simulator can be told to commit, each in one small method.
+"""All faults that the simulator can inject, each in one small method.
 
-All of them live in this file so that one page says what can be injected and what it does; the rest of the room asks
-this object at the one place where the fault bites, and knows no fault by name. A fault changes what the engine does or
-says; the truth file always tells what really happened.
+They are defined in one module, so that it documents all of them. The rest of the simulator calls a method of ``Faults``
+at the place where a fault takes effect, and does not know individual faults. A fault changes what the engine does or
+reports; the truth file always contains what really happened.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from enum import StrEnum
 from math import exp
 from random import Random
 
-from specbench_client.simulator.drafters import Drafter
 from specbench_client.simulator.errors import ConfigError
-from specbench_client.simulator.text import Answer, reworded
+from specbench_client.simulator.generated_text import GeneratedText, alter_text
+from specbench_client.simulator.speculation import SimulatedDrafter
 
-# A throttled engine gets slower, it does not stop: without a bound a long test would never end.
+# A throttled engine gets slower but must not stop: without a bound a long test would never end.
 MAX_SLOWDOWN = 10.0
-# After so long a cold engine has lost two thirds of what it was slower by.
+# Time constant of a cold engine: after it, two thirds of the slowdown are gone.
 WARM_UP_S = 20.0
 
 
 class Fault(StrEnum):
-    """What can be injected."""
+    """The faults that can be injected."""
 
     MERGE_CHUNKS = "merge-chunks"
     TRUNCATE = "truncate"
@@ -50,7 +50,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultHelp:
-    """A fault's value when none is given, what the value means, and what happens."""
+    """A fault's default value, the meaning of the value, its effect, and its maximum."""
 
     default: float
     value: str
@@ -59,64 +59,70 @@ class FaultHelp:
 
 
 FAULTS: dict[Fault, FaultHelp] = {
-    Fault.MERGE_CHUNKS: FaultHelp(4, "steps", "each chunk carries the tokens of this many steps"),
-    Fault.TRUNCATE: FaultHelp(0.5, "share", "only this share of the output is sent; finish_reason says stop", 1),
-    Fault.MISCOUNT: FaultHelp(3, "tokens", "usage counts this many tokens more than were sent"),
-    Fault.DIVERGE: FaultHelp(1, "share", "with a drafter, this share of prompts gets other text from its middle on", 1),
-    Fault.NEVER_DRAFT: FaultHelp(1, "", "a drafter was asked for, starts happily and never drafts"),
-    Fault.PROMPT_CACHE: FaultHelp(0.9, "share", "this share of every prompt is a cache hit: reported, fast prefill", 1),
-    Fault.SLOW_START: FaultHelp(30, "seconds", "everything answers 503 for this long"),
-    Fault.NEVER_READY: FaultHelp(1, "", "everything answers 503 for ever"),
-    Fault.CRASH_AFTER: FaultHelp(1, "requests", "the process exits 1 when this many requests were answered"),
-    Fault.RESET_AFTER: FaultHelp(3, "chunks", "every stream's connection is reset after this many content chunks"),
-    Fault.STALL: FaultHelp(3, "chunks", "every stream falls silent after this many content chunks, and stays open"),
-    Fault.HTTP_500: FaultHelp(1, "probability", "a request is answered by 500", 1),
-    Fault.MALFORMED_SSE: FaultHelp(2, "chunk", "this content chunk (counted from 1) is cut in the middle of its JSON"),
-    Fault.RESTART_COUNTERS: FaultHelp(1, "requests", "counters start again from 0 when this many were answered"),
-    Fault.THROTTLE: FaultHelp(0.2, "per second", "steps get slower by this share for every second of engine time"),
-    Fault.COLD: FaultHelp(2, "times", "steps begin so many times as slow, and warm up over a minute of engine time"),
-    Fault.OWN_LIMIT: FaultHelp(32, "tokens", "answers are cut after so many tokens; finish_reason says length"),
-    Fault.TEMPERATURE: FaultHelp(1, "temperature", "answers are sampled at this one, whatever is asked; 0: greedy"),
-    Fault.DRAFTER_MEMORY: FaultHelp(
-        0.95, "probability", "drafts of prompts asked before are accepted with this one", 1
+    Fault.MERGE_CHUNKS: FaultHelp(4, "steps", "each chunk contains the tokens of this many steps"),
+    Fault.TRUNCATE: FaultHelp(0.5, "share", "only this share of the output is sent, with finish_reason stop", 1),
+    Fault.MISCOUNT: FaultHelp(3, "tokens", "usage reports this many more tokens than were sent"),
+    Fault.DIVERGE: FaultHelp(
+        1, "share", "with a drafter, this share of answers has different text in its second half", 1
     ),
-    Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) while serving the request after this many"),
+    Fault.NEVER_DRAFT: FaultHelp(1, "", "the configured drafter starts normally but never drafts"),
+    Fault.PROMPT_CACHE: FaultHelp(
+        0.9, "share", "this share of every prompt is a cache hit, with a fast prefill and in usage", 1
+    ),
+    Fault.SLOW_START: FaultHelp(30, "seconds", "every request gets 503 for this long"),
+    Fault.NEVER_READY: FaultHelp(1, "", "every request gets 503 forever"),
+    Fault.CRASH_AFTER: FaultHelp(1, "requests", "the process exits with 1 after answering this many requests"),
+    Fault.RESET_AFTER: FaultHelp(3, "chunks", "every stream's connection is reset after this many content chunks"),
+    Fault.STALL: FaultHelp(3, "chunks", "every stream stalls after this many content chunks and stays open"),
+    Fault.HTTP_500: FaultHelp(1, "probability", "a request gets a 500 with this probability", 1),
+    Fault.MALFORMED_SSE: FaultHelp(2, "chunk", "this content chunk (counted from 1) is cut in the middle of its JSON"),
+    Fault.RESTART_COUNTERS: FaultHelp(1, "requests", "counters restart at 0 after answering this many requests"),
+    Fault.THROTTLE: FaultHelp(0.2, "per second", "steps get slower by this share per second of engine time"),
+    Fault.COLD: FaultHelp(2, "times", "steps start this many times slower and warm up over a minute of engine time"),
+    Fault.OWN_LIMIT: FaultHelp(32, "tokens", "answers are cut after this many tokens, with finish_reason length"),
+    Fault.TEMPERATURE: FaultHelp(
+        1, "temperature", "answers are sampled at this temperature, whatever the request says; 0 is greedy"
+    ),
+    Fault.DRAFTER_MEMORY: FaultHelp(
+        0.95, "probability", "draft tokens of repeated prompts are accepted with this probability", 1
+    ),
+    Fault.OOM: FaultHelp(0, "requests", "killed by SIGKILL (exit 137) at the request after this many"),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """The faults of one engine; empty is an honest engine."""
+    """The faults of one engine; empty for an engine without faults."""
 
     values: Mapping[Fault, float] = field(default_factory=dict)
 
     # -- text and counts ---------------------------------------------------------------------------------------
 
-    def rewrite(self, answer: Answer, *, speculates: bool) -> Answer:
-        """Truncate; diverge from the greedy text under speculation."""
+    def rewrite(self, answer: GeneratedText, *, speculates: bool) -> GeneratedText:
+        """Return the answer truncated, or different from the greedy text under speculation."""
         share = self.values.get(Fault.DIVERGE, 0.0)
         if speculates and Random(f"diverge:{answer.identity}").random() < share:  # noqa: S311 -- a simulation
-            answer = reworded(answer, start=len(answer.words) // 2)
+            answer = alter_text(answer, start=len(answer.words) // 2)
         if Fault.TRUNCATE in self.values:
-            kept = max(1, int(len(answer.words) * self.values[Fault.TRUNCATE]))
-            answer = replace(answer, words=answer.words[:kept], finish_reason="stop")
+            length = max(1, int(len(answer.words) * self.values[Fault.TRUNCATE]))
+            answer = replace(answer, words=answer.words[:length], finish_reason="stop")
         limit = self.values.get(Fault.OWN_LIMIT, float("inf"))
         if len(answer.words) > limit:
             answer = replace(answer, words=answer.words[: int(limit)], finish_reason="length")
         return answer
 
-    def temperature(self, asked: float) -> float:
-        """Return the temperature with which the answer is made."""
-        return self.values.get(Fault.TEMPERATURE, asked)
+    def temperature(self, requested: float) -> float:
+        """Return the temperature that is really used."""
+        return self.values.get(Fault.TEMPERATURE, requested)
 
-    def acceptance(self, conditional: tuple[float, ...], *, asked_before: bool) -> tuple[float, ...]:
-        """Return the conditional acceptance by position."""
+    def acceptance(self, conditional: tuple[float, ...], *, repeated: bool) -> tuple[float, ...]:
+        """Return the conditional acceptance probabilities by position."""
         remembered = self.values.get(Fault.DRAFTER_MEMORY)
-        return conditional if remembered is None or not asked_before else (remembered,) * len(conditional)
+        return conditional if remembered is None or not repeated else (remembered,) * len(conditional)
 
-    def drafter(self, asked: Drafter) -> Drafter:
-        """Return the drafter that really runs."""
-        return replace(asked, match_probability=0.0) if Fault.NEVER_DRAFT in self.values else asked
+    def drafter(self, configured: SimulatedDrafter) -> SimulatedDrafter:
+        """Return the drafter that is really used."""
+        return replace(configured, match_probability=0.0) if Fault.NEVER_DRAFT in self.values else configured
 
     def reported_tokens(self, sent: int) -> int:
         return sent + int(self.values.get(Fault.MISCOUNT, 0))
@@ -141,7 +147,7 @@ class Faults:
         return max(1, int(self.values.get(Fault.MERGE_CHUNKS, 1)))
 
     def garbles(self, chunks_sent: int) -> bool:
-        """Whether the next content chunk is cut in the middle."""
+        """Return whether the next content chunk is cut in the middle."""
         return self.values.get(Fault.MALFORMED_SSE) == chunks_sent + 1
 
     def resets(self, chunks_sent: int) -> bool:
@@ -151,7 +157,7 @@ class Faults:
         return chunks_sent >= self.values.get(Fault.STALL, float("inf"))
 
     def refuses(self, seed: int, request_index: int) -> bool:
-        """Whether this request is answered by 500."""
+        """Return whether this request gets a 500."""
         chance = Random(f"http-500:{seed}:{request_index}").random()  # noqa: S311 -- a simulation
         return chance < self.values.get(Fault.HTTP_500, 0.0)
 
@@ -161,7 +167,7 @@ class Faults:
         return answered >= self.values.get(Fault.CRASH_AFTER, float("inf"))
 
     def runs_out_of_memory(self, arrived: int) -> bool:
-        """Whether the request that just arrived (the ``arrived``-th) is the last straw."""
+        """Return whether the engine is killed at the request that just arrived, number ``arrived``."""
         return arrived > self.values.get(Fault.OOM, float("inf"))
 
     def restarts_counters(self, answered: int) -> bool:
@@ -169,15 +175,15 @@ class Faults:
 
 
 def parse_faults(texts: tuple[str, ...]) -> Faults:
-    """Read ``NAME`` or ``NAME=VALUE``, each at most once; ConfigError names what is wrong."""
+    """Parse ``NAME`` or ``NAME=VALUE`` options, each fault at most once. Raises ConfigError."""
     values: dict[Fault, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
         if name not in FAULTS:
-            raise ConfigError(f"no fault is called {name!r}; there are: {', '.join(FAULTS)}")
+            raise ConfigError(f"--fault {text}: unknown fault {name!r}: give one of {', '.join(FAULTS)}")
         fault = Fault(name)
         if fault in values:
-            raise ConfigError(f"fault {name} is given twice")
+            raise ConfigError(f"--fault {name} is given twice: give each fault once")
         values[fault] = _value(fault, number) if number else FAULTS[fault].default
     return Faults(values)
 
@@ -187,16 +193,16 @@ def _value(fault: Fault, number: str) -> float:
     try:
         value = float(number)
     except ValueError as error:
-        raise ConfigError(f"fault {fault}={number}: {known.value or 'it takes no value'} must be a number") from error
+        raise ConfigError(f"--fault {fault}={number}: {known.value or 'the value'} must be a number") from error
     if not known.value:
-        raise ConfigError(f"fault {fault} takes no value")
+        raise ConfigError(f"--fault {fault}={number}: this fault takes no value: give --fault {fault}")
     if not 0 <= value <= known.greatest:
-        raise ConfigError(f"fault {fault}={number}: {known.value} lies between 0 and {known.greatest:g}")
+        raise ConfigError(f"--fault {fault}={number}: {known.value} must be between 0 and {known.greatest:g}")
     return value
 
 
 def describe_faults() -> str:
-    """Return one line a fault, for ``--help``."""
+    """Return one line per fault, for ``--help``."""
     return "\n".join(
         f"{fault + (f'={known.default:g}' if known.value else ''):22s}{known.effect}"
         + (f" ({known.value})" if known.value else "")

@@ -1,8 +1,8 @@
-"""The HTTP server: the dialect's routes, readiness, and the marks that say *simulated* on every answer.
+"""The simulator's HTTP server: the dialect's routes, readiness, and headers that mark every response as simulated.
 
-Each answer carries ``X-Specbench-Simulated: true``, the model name (and vLLM's fingerprint) says so again, and the
-request's ``X-Request-Id`` comes back and stands in the truth file. Where the client gave none, the truth has the one
-that is part of the answer's ``id``.
+Every response has the header ``X-Specbench-Simulated: true`` and a model name (with vLLM also a fingerprint) that says
+so. The request's ``X-Request-Id`` is returned and written to the truth file. If the client sent none, the truth file
+has the id that is part of the response's ``id``.
 """
 
 from __future__ import annotations
@@ -11,55 +11,60 @@ import asyncio
 import logging
 import os
 import signal
+import socket
+import threading
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from specbench_client.simulator.ask import Arrival
 from specbench_client.simulator.config import SimulatorConfig
-from specbench_client.simulator.dialect import Dialect, View
-from specbench_client.simulator.engine import Engine
-from specbench_client.simulator.errors import ConfigError, EngineBroken, NotReady, RequestError
-from specbench_client.simulator.exchange import ConnectionCut, Exchange
-from specbench_client.simulator.sglang import SglangDialect
-from specbench_client.simulator.tensorrt_llm import TensorrtLlmDialect
-from specbench_client.simulator.truth import TruthFile
-from specbench_client.simulator.vllm import VllmDialect
+from specbench_client.simulator.dialect import PageRenderer, ServerDialect
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.errors import ConfigError, EngineBroken, EngineNotReady, SimulatorRequestError
+from specbench_client.simulator.prompt_categories import PromptCategories, read_categories
+from specbench_client.simulator.requests import ReceivedRequest
+from specbench_client.simulator.response_sender import ConnectionDropped, ResponseSender
+from specbench_client.simulator.sglang import SglangServerDialect
+from specbench_client.simulator.tensorrt_llm import TensorrtLlmServerDialect
+from specbench_client.simulator.truth_file import TruthFile
+from specbench_client.simulator.vllm import VllmServerDialect
 
 SIMULATED_HEADER = "X-Specbench-Simulated"
 REQUEST_ID_HEADER = "X-Request-Id"
 MAX_BODY_BYTES = 64 * 1024 * 1024
-DIALECTS: Mapping[str, Callable[[SimulatorConfig], Dialect]] = {
-    "vllm": VllmDialect,
-    "sglang": SglangDialect,
-    "tensorrt-llm": TensorrtLlmDialect,
+DIALECTS: Mapping[str, Callable[[SimulatorConfig], ServerDialect]] = {
+    "vllm": VllmServerDialect,
+    "sglang": SglangServerDialect,
+    "tensorrt-llm": TensorrtLlmServerDialect,
 }
 
 _log = logging.getLogger(__name__)
 
 
-def choose_dialect(name: str, config: SimulatorConfig) -> Dialect:
-    """Return the dialect; ConfigError names those that exist."""
+def choose_dialect(name: str, config: SimulatorConfig) -> ServerDialect:
+    """Return the dialect with this name. Raises ConfigError with the known names."""
     if name not in DIALECTS:
-        raise ConfigError(f"no dialect is called {name!r}; there are: {', '.join(DIALECTS)}")
+        raise ConfigError(f"--dialect {name}: unknown dialect: give one of {', '.join(DIALECTS)}")
     return DIALECTS[name](config)
 
 
 def exit_at_once(code: int) -> None:
-    """End this process as a crash does, with no clean-up; 137 is a SIGKILL, as the OOM killer sends."""
+    """End this process without clean-up, like a crash; 137 sends a SIGKILL like the OOM killer."""
     if code == 128 + signal.SIGKILL:
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(code)
 
 
 @dataclass(slots=True)
-class Server:
-    """The handlers, over one engine. ``die`` is what a fatal fault calls with the exit code."""
+class SimulatorServer:
+    """The HTTP handlers for one engine. A fatal fault calls ``die`` with the exit code."""
 
-    engine: Engine
-    dialect: Dialect
+    engine: SimulatedEngine
+    dialect: ServerDialect
     truth: TruthFile | None = None
     die: Callable[[int], None] = exit_at_once
     arrived: int = 0
@@ -70,7 +75,7 @@ class Server:
         self.started_ns = self.engine.clock()
 
     def application(self) -> web.Application:
-        """Return the aiohttp application; the engine runs while it does."""
+        """Build the aiohttp application; the engine runs as long as the application."""
         app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guard])
         app.on_response_prepare.append(self._mark)
         app.cleanup_ctx.append(self._drive)
@@ -89,12 +94,12 @@ class Server:
     async def _guard(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse while starting; turn our errors into the engine's error objects."""
+        """Reject requests during startup, and convert errors to the dialect's error objects."""
         try:
             if not self.engine.config.faults.ready((self.engine.clock() - self.started_ns) / 1e9):
-                raise NotReady("The simulated engine is still starting.")
+                raise EngineNotReady("The simulated engine is still starting.")
             return await handler(request)
-        except RequestError as error:
+        except SimulatorRequestError as error:
             return web.json_response(self.dialect.error(error), status=error.status)
         except web.HTTPException as error:
             if error.status < web.HTTPBadRequest.status_code:
@@ -116,9 +121,9 @@ class Server:
             self.truth.close()
 
     def _engine_died(self, task: asyncio.Task[None]) -> None:
-        """End the process where the loop broke, as vLLM does: every request would wait for ever."""
+        """End the process if the engine's loop failed, as vLLM does: all requests would wait forever."""
         if not task.cancelled() and task.exception() is not None:
-            _log.error("simulator: the engine's loop died", exc_info=task.exception())
+            _log.error("simulator: the engine's loop failed", exc_info=task.exception())
             self.die(1)
 
     # -- the routes ------------------------------------------------------------------------------------------------
@@ -132,15 +137,15 @@ class Server:
             self.die(128 + signal.SIGKILL)
         body = await request.read()
         request_id = request.headers.get(REQUEST_ID_HEADER) or uuid.uuid4().hex[:16]
-        ask = self.dialect.read(Arrival(self.dialect.paths[request.path], body, request_id, received_ns))
+        ask = self.dialect.read(ReceivedRequest(self.dialect.paths[request.path], body, request_id, received_ns))
         if faults.refuses(self.engine.config.seed, index):
             raise EngineBroken("EngineCore encountered an issue. See stack trace (above) for the root cause.")
-        exchange = Exchange(self.engine, self.engine.submit(ask), self.dialect.wire(ask), request, self.truth)
+        exchange = ResponseSender(self.engine, self.engine.submit(ask), self.dialect.wire(ask), request, self.truth)
         try:
             response = await exchange.run()
-        except (ConnectionCut, ConnectionResetError) as error:
+        except (ConnectionDropped, ConnectionResetError) as error:
             _log.info("simulator: request %s lost its connection: %r", ask.request_id, error)
-            return web.Response(status=499)  # nobody reads it; nginx' number for a client that has gone
+            return web.Response(status=499)  # not read by anyone; nginx's status for a closed connection
         self.answered += 1
         if faults.restarts_counters(self.answered):
             self.engine.restart_counters()
@@ -148,8 +153,8 @@ class Server:
             self.die(1)
         return response
 
-    def _show(self, view: View) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Return the handler of one of the dialect's pages."""
+    def _show(self, view: PageRenderer) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Return the handler for one of the dialect's pages."""
 
         async def handler(_request: web.Request) -> web.StreamResponse:
             page = view(self.engine)
@@ -157,3 +162,106 @@ class Server:
             return web.Response(body=page.body, status=page.status, headers=headers)
 
         return handler
+
+
+# Time for requests in flight to end after SIGTERM, because a stalled one never would. aiohttp waits twice: before and
+# after it cancels the handlers.
+GRACE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorOptions:
+    """The address to listen on, and the files to read and write. Port 0 chooses a free port."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    port_file: Path | None = None
+    prompts: Path | None = None
+    truth: Path | None = None
+    dialect: str = "vllm"
+
+
+def run_simulator(config: SimulatorConfig, options: SimulatorOptions, announce: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; call ``announce`` with the URL. Raises ConfigError if it cannot start."""
+    asyncio.run(serve_until_signal(config, options, announce))
+
+
+async def serve_until_signal(
+    config: SimulatorConfig, options: SimulatorOptions, announce: Callable[[str], None]
+) -> None:
+    """Serve on the running event loop until a signal arrives."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, stop.set)
+    dialect = choose_dialect(options.dialect, config)
+    categories = read_categories(options.prompts) if options.prompts else PromptCategories()
+    truth = TruthFile(options.truth) if options.truth else None
+    server = SimulatorServer(SimulatedEngine(config, categories), dialect, truth)
+    runner = web.AppRunner(
+        server.application(), access_log=None, handler_cancellation=True, shutdown_timeout=GRACE_SECONDS
+    )
+    await runner.setup()
+    try:
+        port = await _listen(runner, options)
+        if options.port_file:
+            _write_atomically(options.port_file, f"{port}\n")
+        announce(f"http://{options.host}:{port}")
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+async def _listen(runner: web.AppRunner, options: SimulatorOptions) -> int:
+    try:
+        await web.TCPSite(runner, options.host, options.port, backlog=1024).start()
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {options.host}:{options.port}: {error}") from error
+    port: int = runner.addresses[0][1]
+    return port
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    """Write a file atomically, so that a process waiting for it never reads a part of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+# A worker node of a simulated multi-node engine computes nothing and runs as long as its leader, like a worker of a
+# real engine. It checks the leader with a bare TCP connection, because the leader might count a health request.
+
+PERIOD_S = 1.0
+TIMEOUT_S = 5.0
+
+
+def follow_leader(leader: str, report: Callable[[str], None], period_s: float = PERIOD_S) -> None:
+    """Wait for the leader without a limit, and return when it stops listening. Raises ConfigError."""
+    host, port = _address(leader)
+    pause = threading.Event()
+    report(f"waiting for the simulated engine at {leader}")
+    while not _listens(host, port):
+        pause.wait(period_s)
+    report(f"joined the simulated engine at {leader}")
+    while _listens(host, port):
+        pause.wait(period_s)
+    report(f"the simulated engine at {leader} has stopped")
+
+
+def _address(leader: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(leader)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        raise ConfigError(f"--follow {leader}: is not an address: give one such as http://127.0.0.1:8000")
+    return host, port
+
+
+def _listens(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=TIMEOUT_S):
+            return True
+    except OSError:
+        return False

@@ -1,4 +1,5 @@
-"""Where results are kept: the same keys and the same rules in a local folder and in S3.
+"""Storage of results: the same keys and rules in a local folder and in S3.
 
-Create-only writes, a manifest last, and nothing swallowed: what could not be stored raises NotDurable with a reason.
+Objects are created once and never overwritten, and a point's manifest is written last. Failures are never swallowed:
+whatever cannot be stored raises NotDurable with a reason.
 """

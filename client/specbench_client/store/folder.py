@@ -1,8 +1,8 @@
-"""A store in a local folder, with S3's rules: an object appears whole or not at all, and is created once.
+"""A store in a local folder with the rules of S3: objects appear completely or not at all, and are created once.
 
-A file is written beside its final name, synced, and then hard-linked to it: `link` fails where the name exists, so
-two writers cannot both win (a rename would overwrite silently). The folder is synced too, or a power cut may forget
-the name of a file whose content is safe.
+A file is written under a temporary name, synced, and then hard-linked to its final name. `link` fails if the name
+exists, so that two writers cannot both succeed (a rename would overwrite silently). The folder is synced as well:
+otherwise a power failure may lose the name of a file whose content is safe.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from specbench_client.errors import NotDurable
-from specbench_client.store.store import Refusal
+from specbench_client.store.store import StoreErrorReason
 
 _TEMPORARY = ".incoming-"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
-_NO_LINKS = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PERMISSION_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS)
+_LINK_UNSUPPORTED_ERRORS = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class FolderStore:
@@ -31,21 +31,21 @@ class FolderStore:
 
     def put(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with refusals(path):
-            temporary = _write_beside(path, data)
+        with translate_os_errors(path):
+            temporary = _write_temporary(path, data)
             try:
                 os.link(temporary, path)
             except FileExistsError:
                 if path.read_bytes() != data:
-                    raise NotDurable(_conflict(path), Refusal.CONFLICT) from None
+                    raise NotDurable(_conflict(path), StoreErrorReason.CONFLICT) from None
             finally:
                 temporary.unlink()
             _sync_folder(path.parent)
 
     def replace(self, key: str, data: bytes) -> None:
         path = self._path(key)
-        with refusals(path):
-            temporary = _write_beside(path, data)
+        with translate_os_errors(path):
+            temporary = _write_temporary(path, data)
             try:
                 temporary.replace(path)
             except OSError:
@@ -55,7 +55,7 @@ class FolderStore:
 
     def get(self, key: str) -> bytes | None:
         path = self._path(key)
-        with refusals(path):
+        with translate_os_errors(path):
             try:
                 return path.read_bytes()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
@@ -63,9 +63,9 @@ class FolderStore:
 
     def keys(self, prefix: str = "") -> list[str]:
         start = self._root / prefix.rpartition("/")[0]
-        with refusals(start):
-            found = (path.relative_to(self._root).as_posix() for path in _files(start))
-            return sorted(key for key in found if key.startswith(prefix))
+        with translate_os_errors(start):
+            keys = (path.relative_to(self._root).as_posix() for path in _files(start))
+            return sorted(key for key in keys if key.startswith(prefix))
 
     def uri(self, key: str = "") -> str:
         return str(self._root / key) if key else str(self._root)
@@ -76,7 +76,7 @@ class FolderStore:
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if not all(parts) or any(part.startswith(".") for part in parts):
-            raise ValueError(f"{key!r} is no key: parts are not empty and do not begin with a dot")
+            raise ValueError(f"{key!r} is not a valid key: its parts must not be empty or begin with a dot")
         return self._root.joinpath(*parts)
 
 
@@ -91,8 +91,8 @@ def _raise_unless_missing(error: OSError) -> None:
         raise error
 
 
-def _write_beside(path: Path, data: bytes) -> Path:
-    """The data in a synced temporary file in the folder of `path`, which is made where it is missing."""
+def _write_temporary(path: Path, data: bytes) -> Path:
+    """Write the data to a synced temporary file in the folder of `path`, creating that folder if it is missing."""
     _make_folder(path.parent)
     handle, name = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)
     temporary = Path(name)
@@ -101,7 +101,7 @@ def _write_beside(path: Path, data: bytes) -> Path:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide results from the colleague who reads them
+        temporary.chmod(0o644)  # With mkstemp's 0600, other users could not read the results.
     except OSError:
         temporary.unlink()
         raise
@@ -128,26 +128,26 @@ def _sync_folder(folder: Path) -> None:
 
 def _conflict(path: Path) -> str:
     return (
-        f"{path} exists already with other content and is never overwritten: another client wrote it, or the folder"
+        f"{path} already exists with other content and is never overwritten: another client wrote it, or the folder"
         " belongs to another run; choose another --results folder"
     )
 
 
 @contextmanager
-def refusals(path: Path) -> Iterator[None]:
-    """Every OSError of this adapter → NotDurable; the one place."""
+def translate_os_errors(path: Path) -> Iterator[None]:
+    """Raise NotDurable for every OSError inside."""
     try:
         yield
     except OSError as error:
-        words = f"{path}: {error.strerror}"
-        if error.errno in _NO_ROOM:
+        problem = f"{path}: {error.strerror}"
+        if error.errno in _DISK_FULL_ERRORS:
             raise NotDurable(
-                f"{words}: make room and run again; what is finished is kept", Refusal.DISK_FULL
+                f"{problem}: free some space and run again; finished points are kept", StoreErrorReason.DISK_FULL
             ) from error
-        if error.errno in _NO_LINKS:
-            remedy = "this file system has no hard links, by which files are created once; choose another folder"
-            raise NotDurable(f"{words}: {remedy}", Refusal.NOT_WRITABLE) from error
-        if error.errno in (*_NO_RIGHT, errno.ENOTDIR, errno.EEXIST):
+        if error.errno in _LINK_UNSUPPORTED_ERRORS:
+            remedy = "this file system has no hard links, which specbench needs; choose another folder"
+            raise NotDurable(f"{problem}: {remedy}", StoreErrorReason.NOT_WRITABLE) from error
+        if error.errno in (*_PERMISSION_ERRORS, errno.ENOTDIR, errno.EEXIST):
             remedy = "results cannot be written or read there; choose another folder or change its owner"
-            raise NotDurable(f"{words}: {remedy}", Refusal.NOT_WRITABLE) from error
-        raise NotDurable(words, Refusal.REFUSED) from error
+            raise NotDurable(f"{problem}: {remedy}", StoreErrorReason.NOT_WRITABLE) from error
+        raise NotDurable(problem, StoreErrorReason.REFUSED) from error

@@ -1,7 +1,7 @@
-"""What a store promises, whatever lies beneath it: objects under keys that are created once and never overwritten.
+"""The `Store` protocol: objects under keys, which are created once and never overwritten.
 
-Only what is derived and may be made again (progress, the run's summary and report) is replaced. Both adapters pass
-one and the same suite of tests. Failures are NotDurable with a reason of `Refusal`, and a message that says what to do.
+Only derived objects that can be computed again (progress, the run's summary and report) are replaced. Both
+implementations pass the same tests. Failures are NotDurable with a `StoreErrorReason` and a message with the remedy.
 """
 
 from __future__ import annotations
@@ -10,52 +10,52 @@ from enum import StrEnum
 from typing import Protocol
 
 
-class Refusal(StrEnum):
-    """Why a store did not take or give something; the reason of a NotDurable."""
+class StoreErrorReason(StrEnum):
+    """Why an operation of a store failed; the reason of a NotDurable."""
 
     CONFLICT = "Conflict"
-    """The key holds other content already: two writers, or a damaged result."""
+    """The key already has other content: two writers, or a damaged result."""
     BUCKET_MISSING = "BucketMissing"
     """The bucket (or the folder's parent) does not exist."""
     CREDENTIALS_REFUSED = "CredentialsRefused"
-    """No credentials, wrong ones, or ones without the right."""
+    """Credentials are missing, wrong, or lack the permission."""
     CLOCK_WRONG = "ClockWrong"
-    """This machine's clock is too far from the server's, which therefore trusts no signature."""
+    """The clocks of this machine and of the server differ too much, so the server accepts no signature."""
     AWAY = "S3Away"
-    """The server cannot be reached, or is failing; a retry may help."""
+    """The server cannot be reached or is failing; a retry may help."""
     DISK_FULL = "DiskFull"
-    """No room for the folder store or for the spool."""
+    """No space for the folder store or for the spool."""
     NOT_WRITABLE = "NotWritable"
     """The folder may not be written."""
     DAMAGED = "Damaged"
-    """What lies there is not what the manifest says."""
+    """A stored file differs from the manifest."""
     REFUSED = "StoreRefused"
-    """The server answered something else; the message has its words."""
+    """Any other error; the message contains that of the server."""
 
 
 class Store(Protocol):
-    """One run's results, or any other prefix. Safe for use from several threads."""
+    """Objects below a prefix, such as one run's results. Thread-safe."""
 
     def put(self, key: str, data: bytes) -> None:
-        """Create. The same content again is fine; other content is NotDurable(Conflict) and changes nothing."""
+        """Create an object. Existing equal content is accepted; other content raises NotDurable(Conflict)."""
         ...
 
     def replace(self, key: str, data: bytes) -> None:
-        """Create or replace, atomically. Only for what is derived."""
+        """Create or replace an object atomically. Only for derived objects."""
         ...
 
     def get(self, key: str) -> bytes | None:
-        """The content, or None where there is none."""
+        """Return the content of an object, or None if it does not exist."""
         ...
 
     def keys(self, prefix: str = "") -> list[str]:
-        """All keys that begin with the prefix, sorted."""
+        """Return all keys that begin with the prefix, sorted."""
         ...
 
     def uri(self, key: str = "") -> str:
-        """Where a person finds it."""
+        """Return the location of an object, for users."""
         ...
 
     def below(self, prefix: str) -> Store:
-        """The same store, with every key below a prefix."""
+        """Return the store of all keys below a prefix."""
         ...

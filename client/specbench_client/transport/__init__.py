@@ -1,5 +1,6 @@
-"""The stopwatch: bytes out, bytes in, and when. Nothing here knows an engine, a token or JSON.
+"""HTTP transports that timestamp the bytes they send and receive; independent of engines, tokens and JSON.
 
-What arrives is stamped and kept unparsed; parsing happens after the exchange, off the stopwatch (`sse`). Requests
-that are not measured (health, scrapes, identity) go through `control`, over connections of their own.
+Received bytes are timestamped and stored unparsed; they are parsed after the exchange has ended (`sse`), so that
+parsing does not affect measured times. Requests that are not measured (health, metrics, identity) use
+`control_client`, over connections of their own.
 """

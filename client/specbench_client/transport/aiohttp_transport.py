@@ -1,11 +1,11 @@
-"""The stopwatch on aiohttp, for https: times are read in our process (clock `user`), when the event loop hands over.
+"""Transport for https:// on aiohttp: times are taken in this process (`TimestampSource.USER`).
 
-TLS hides the kernel's stamps: bytes are of use only after decryption, so these times are of the lower grade.
+Kernel timestamps do not apply to TLS: the bytes become readable only after decryption in this process.
 
-Each request has a connection of its own: llama.cpp's server announces keep-alive and yet closes after a stream, so
-that every other request on a kept connection was reset (seen, not supposed), a failure that the engine never had;
-repeating a POST on suspicion would be worse. `connect_ns` is read before the name is looked up, `sent_ns` when the
-connection stands and the head is handed to the socket; latency counts from the intended time, before both.
+Each request has a connection of its own. llama.cpp's server announces keep-alive but closes the connection after a
+stream, so on reused connections every other request was observed to be reset, a failure that the engine never had.
+Retrying a POST would be worse. `connect_ns` is taken before the name is resolved, `sent_ns` when the connection is
+established and the head is handed to the socket; latency counts from the intended time, which precedes both.
 """
 
 from __future__ import annotations
@@ -19,27 +19,36 @@ from typing import Any, Self
 
 import aiohttp
 
-from specbench_client.transport.exchange import Arrival, ErrorClass, Exchange, HttpRequest
-from specbench_client.transport.sockets import MAX_ANSWER_BYTES, OURS, out_of_sockets
-from specbench_client.transport.status import MAX_ERROR_BYTES, refusal
-from specbench_client.transport.words import cut
+from specbench_client.transport.error_messages import MAX_ERROR_BODY_BYTES, http_error, truncate
+from specbench_client.transport.exchange import (
+    CONNECT_TIMEOUT_S,
+    IDLE_TIMEOUT_S,
+    LOCAL_SOCKET_ERRORS,
+    MAX_ANSWER_BYTES,
+    TOTAL_TIMEOUT_S,
+    ErrorClass,
+    HttpExchange,
+    HttpRequest,
+    ReceivedBytes,
+    out_of_sockets_error,
+)
 
 _READ_BUFFER_BYTES = 1024 * 1024
 
 
 @dataclass
-class _Run:
-    """What is known of an exchange so far."""
+class _ExchangeState:
+    """The state of an exchange in progress."""
 
     connect_ns: int | None = None
     sent_ns: int | None = None
     first_byte_ns: int | None = None
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[ReceivedBytes] = field(default_factory=list)
 
-    def end(self, ended_ns: int, error_class: ErrorClass | None = None, error: str | None = None) -> Exchange:
-        return Exchange(
+    def end(self, ended_ns: int, error_class: ErrorClass | None = None, error: str | None = None) -> HttpExchange:
+        return HttpExchange(
             sent_ns=self.sent_ns,
             arrivals=tuple(self.arrivals),
             status=self.status,
@@ -48,22 +57,22 @@ class _Run:
             connect_ns=self.connect_ns,
             first_byte_ns=self.first_byte_ns,
             error_class=error_class,
-            error=None if error is None else cut(error),
+            error=None if error is None else truncate(error),
         )
 
 
 class AiohttpTransport:
     """`async with AiohttpTransport(...) as transport: await transport.exchange(request)`.
 
-    `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `limit`: most
-    connections, 0 for as many as there are requests.
+    `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `limit`: maximum number
+    of connections; 0: no limit.
     """
 
     def __init__(
         self,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 300.0,
-        total_timeout_s: float = 3600.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        total_timeout_s: float = TOTAL_TIMEOUT_S,
         limit: int = 0,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -95,18 +104,18 @@ class AiohttpTransport:
         if self._session is not None:
             await self._session.close()
 
-    async def exchange(self, request: HttpRequest) -> Exchange:
+    async def exchange(self, request: HttpRequest) -> HttpExchange:
         """See `Transport.exchange`."""
-        run = _Run()
+        run = _ExchangeState()
         try:
             await self._perform(request, run)
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            _blame_nobody_else(error)
+            _raise_if_local(error)
             if run.status in (None, HTTPStatus.OK):
-                return run.end(self._clock(), _class_of(error, run), _told(error))
+                return run.end(self._clock(), _error_class_of(error, run), _describe_error(error))
         return self._ended(run)
 
-    async def _perform(self, request: HttpRequest, run: _Run) -> None:
+    async def _perform(self, request: HttpRequest, run: _ExchangeState) -> None:
         assert self._session is not None, "the transport is used inside `async with`"
         headers = {"Content-Type": "application/json", **request.headers}
         async with self._session.post(
@@ -115,23 +124,23 @@ class AiohttpTransport:
             run.first_byte_ns = self._clock()
             run.status = response.status
             run.headers = {name.lower(): value for name, value in response.headers.items()}
-            room = MAX_ANSWER_BYTES if response.status == HTTPStatus.OK else MAX_ERROR_BYTES
+            remaining = MAX_ANSWER_BYTES if response.status == HTTPStatus.OK else MAX_ERROR_BODY_BYTES
             async for data in response.content.iter_any():
-                run.arrivals.append(Arrival(self._clock(), data))
-                room -= len(data)
-                if room < 0:
+                run.arrivals.append(ReceivedBytes(self._clock(), data))
+                remaining -= len(data)
+                if remaining < 0:
                     response.close()
                     return
 
-    def _ended(self, run: _Run) -> Exchange:
-        """The exchange of an answer that has a status, whole or not."""
+    def _ended(self, run: _ExchangeState) -> HttpExchange:
+        """Return the exchange of an answer that has a status, complete or not."""
         ended_ns = self._clock()
         body = b"".join(arrival.data for arrival in run.arrivals)
         if run.status == HTTPStatus.OK:
             if len(body) <= MAX_ANSWER_BYTES:
                 return run.end(ended_ns)
             return run.end(ended_ns, ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
-        return run.end(ended_ns, *(refusal(run.status, body) or ()))
+        return run.end(ended_ns, *(http_error(run.status, body) or ()))
 
     async def _note_connecting(
         self,
@@ -149,14 +158,14 @@ class AiohttpTransport:
         run.sent_ns = self._clock()
 
 
-def _blame_nobody_else(error: Exception) -> None:
-    """Raise OutOfSockets where it was this machine that failed: a record would put it down to the engine."""
-    if isinstance(error, OSError) and error.errno in OURS:
-        raise out_of_sockets(error) from error
+def _raise_if_local(error: Exception) -> None:
+    """Raise OutOfSockets if this machine caused the error: a record would blame the engine for it."""
+    if isinstance(error, OSError) and error.errno in LOCAL_SOCKET_ERRORS:
+        raise out_of_sockets_error(error) from error
 
 
-def _class_of(error: Exception, run: _Run) -> ErrorClass:
-    """The one place where aiohttp's errors become ours; the most special first."""
+def _error_class_of(error: Exception, run: _ExchangeState) -> ErrorClass:
+    """Return the error class of an aiohttp error; the most specific classes are checked first."""
     if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError):
         return ErrorClass.REFUSED
     if isinstance(error, TimeoutError):
@@ -166,6 +175,6 @@ def _class_of(error: Exception, run: _Run) -> ErrorClass:
     return ErrorClass.MALFORMED
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,115 +1,180 @@
-"""One request and what came of it, with its times; the protocol behind which the stopwatch is built.
+"""One HTTP request, its exchange with timestamps, and the `Transport` protocol.
 
-An exchange never raises for a failed request: a request that fails is a result, and losing it would flatter the engine.
-What a transport hands over is `Unread`: the stopwatch has stopped, and nothing of the answer is parsed yet.
+An exchange never raises for a failed request: a failure is a result, and losing it would flatter the engine.
+A transport returns an `UnparsedExchange`: all times are taken, and nothing of the answer is parsed yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+import resource
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from specbench_client.slices import Slices
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.errors import BadInput
 
 
 class ErrorClass(StrEnum):
-    """Why a request has no usable answer; the words of the record's column `error_class`."""
+    """Why a request has no usable answer; the values of the record's column `error_class`."""
 
     REFUSED = "refused"
-    """No connection: refused, unreachable, or not made in time."""
+    """No connection: refused, unreachable, or not established in time."""
     HTTP_4XX = "http_4xx"
-    """The engine refused the request."""
+    """The engine rejected the request."""
     HTTP_5XX = "http_5xx"
-    """The engine failed; also where it says so in mid-stream."""
+    """The engine failed, by its status or by an error in mid-stream."""
     RESET = "reset"
     """The connection was lost before the answer had ended."""
     TIMEOUT = "timeout"
-    """Nothing came for as long as the idle timeout, or the answer took longer than the total one."""
+    """The engine sent nothing for the idle timeout, or the answer took longer than the total timeout."""
     MALFORMED = "malformed"
-    """What came is not the protocol."""
+    """The answer violates the protocol."""
     TRUNCATED_STREAM = "truncated_stream"
-    """The stream ended in order, yet before it was complete: no [DONE], or no usage."""
+    """The stream was closed normally but is incomplete: no [DONE], or no usage."""
     SKIPPED_AFTER_ERROR = "skipped_after_error"
     """Never sent: an earlier turn of its conversation failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST, ready to be sent."""
+    """A POST request."""
 
     url: str
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Clock(StrEnum):
-    """Who took the times of what arrived; the words of the record's column `clock`."""
+class TimestampSource(StrEnum):
+    """Where the arrival times come from; the values of the record's column `timestamp_source`."""
 
     KERNEL = "kernel"
-    """The kernel, when the segment came from the network."""
+    """The kernel, when the segment arrived from the network."""
     USER = "user"
-    """We, when our process got to read it: as late as our event loop is."""
+    """This process, when it read the bytes: as late as its event loop is."""
 
 
-class Arrival(NamedTuple):
-    """Bytes of the body as one read gave them, and when. `ns` is the monotonic clock, absolute."""
+class ReceivedBytes(NamedTuple):
+    """Bytes of the body from one read, and their arrival time `ns` (monotonic, absolute)."""
 
     ns: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
-    """What happened. Times are monotonic nanoseconds, absolute; missing is None.
+class HttpExchange:
+    """A finished exchange. Times are monotonic nanoseconds, absolute; a missing time is None.
 
-    `connect_ns` is when the connection was asked for, `sent_ns` when it stood and the request was handed to it;
-    `first_byte_ns` is the arrival of the answer's head. `error_class` is one of `ErrorClass`, and then `error` says
-    what was seen, in the engine's own words where it had any. What arrived before a failure is kept in `arrivals`.
+    `connect_ns`: connecting began. `sent_ns`: the connection was established and the request was handed to the socket.
+    `first_byte_ns`: the response head arrived. With an `error_class`, `error` describes the failure, with the engine's
+    own message if it sent one. `arrivals` includes what arrived before a failure.
     """
 
     sent_ns: int | None
-    arrivals: tuple[Arrival, ...]
+    arrivals: tuple[ReceivedBytes, ...]
     status: int | None
     headers: Mapping[str, str]
     ended_ns: int
     connect_ns: int | None = None
     first_byte_ns: int | None = None
-    clock: str = Clock.USER
+    timestamp_source: str = TimestampSource.USER
     error_class: ErrorClass | None = None
     error: str | None = None
 
-    def read(self) -> Slices[Exchange]:
-        """It is read already."""
+    def read(self) -> CooperativeTask[HttpExchange]:
+        """Return itself: the exchange is parsed already."""
         return self
         yield
 
 
-class Unread(Protocol):
-    """A finished exchange of which nothing is parsed yet."""
+class UnparsedExchange(Protocol):
+    """A finished exchange that is not parsed yet."""
 
     @property
     def ended_ns(self) -> int:
-        """When the last byte came, or the exchange was given up."""
+        """When the last byte arrived, or the exchange was given up."""
         ...
 
     @property
     def error_class(self) -> ErrorClass | None:
-        """What is known before reading: how the connection failed."""
+        """How the connection failed, as far as it is known before parsing."""
         ...
 
-    def read(self) -> Slices[Exchange]:
-        """Parse the HTTP framing. Never raises; call it once."""
+    def read(self) -> CooperativeTask[HttpExchange]:
+        """Parse the HTTP framing. Never raises; call it at most once."""
         ...
 
 
 class Transport(Protocol):
-    """Sends one request and stamps what comes."""
+    """Sends requests and timestamps their answers."""
 
-    async def exchange(self, request: HttpRequest) -> Unread:
-        """Never raises for a failed request; cancelling it abandons the request.
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
+        """Send one request and wait for the end of its answer. Cancelling abandons the request.
 
-        It raises where this machine, and not the engine, could not send it.
+        Never raises for a failed request. Raises OutOfSockets or BadInput if this machine could not send it.
         """
         ...
+
+
+# Limits that all transports share.
+
+CONNECT_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 300.0
+"""Longest silence, from sending to the first byte and between two reads."""
+TOTAL_TIMEOUT_S = 3600.0
+MAX_ANSWER_BYTES = 256 * 1024 * 1024
+"""A 131,072-token answer with the widest chunks observed (600 bytes a token) is 80 MB; a longer answer is an error."""
+LOCAL_SOCKET_ERRORS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)
+"""Errors of connecting that are caused by this machine and not by the engine."""
+
+
+class OutOfSockets(BadInput):
+    """The client cannot open as many connections as the load needs."""
+
+
+def raise_socket_limit() -> None:
+    """Raise this process's soft limit of open files, often 1,024, to the hard limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def out_of_sockets_error(error: OSError) -> OutOfSockets:
+    """Return the error for a connection that this machine could not open, with a remedy."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return OutOfSockets(
+        f"this machine has no socket left for another request ({error.strerror}): raise `ulimit -n` (now {limit}) "
+        "well above the concurrency, or lower the load"
+    )
+
+
+# Headers that the transport sets itself. A user's value would break the framing or the measured times.
+
+_OWN_CONNECTION = "each request has a connection of its own, which is closed after its answer"
+_WHOLE_BODY = "a body is sent whole, with its length"
+RESERVED_HEADERS = {
+    "host": "it is taken from the endpoint",
+    "content-length": "it is counted from the body",
+    "content-type": "every body is JSON",
+    "transfer-encoding": _WHOLE_BODY,
+    "te": _WHOLE_BODY,
+    "trailer": _WHOLE_BODY,
+    "expect": _WHOLE_BODY,
+    "connection": _OWN_CONNECTION,
+    "keep-alive": _OWN_CONNECTION,
+    "proxy-connection": _OWN_CONNECTION,
+    "upgrade": _OWN_CONNECTION,
+    "accept-encoding": "a compressed answer could not be timed chunk by chunk",
+    "x-request-id": "each request has an id of its own, by which its record is found",
+}
+"""Header name in lower case → why users cannot set it."""
+
+
+def reject_reserved_headers(names: Iterable[str]) -> None:
+    """Raise BadInput for the first header that users cannot set."""
+    for name in names:
+        why = RESERVED_HEADERS.get(name.lower())
+        if why is not None:
+            raise BadInput(f"the header {name} is set by specbench itself: {why}: leave it out")

@@ -1,8 +1,8 @@
-"""The stopwatch on sockets of our own: sent when `send` is called, arrived when the kernel says so.
+"""Transport for http:// on plain sockets: the send time is that of the `send` call, arrival times are the kernel's.
 
-Plain HTTP/1.1, a connection a request (see `aiohttp_transport` for why), announced by `Connection: close`, so that the
-server closes first and our ports are free again at once. What arrives is read by the `station`, and parsed by whoever
-reads the answer, afterwards.
+HTTP/1.1 with one connection for each request (see `aiohttp_transport` for the reason) and `Connection: close`, so that
+the server closes first and the client's ports are free again at once. `SocketPoller` reads the answers;
+`UnparsedExchange.read` parses them afterwards.
 """
 
 from __future__ import annotations
@@ -16,136 +16,149 @@ from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from specbench_client.errors import BadInput
-from specbench_client.transport.exchange import ErrorClass, Exchange, HttpRequest, Unread
-from specbench_client.transport.kernel_clock import SO_TIMESTAMPNS, keep_stamping
-from specbench_client.transport.link import Link, LinkUnread
-from specbench_client.transport.sockets import MAX_ANSWER_BYTES, OURS, out_of_sockets
-from specbench_client.transport.station import CLOSING_NS, READ_BYTES, Station
-from specbench_client.transport.words import cut
+from specbench_client.transport.error_messages import truncate
+from specbench_client.transport.exchange import (
+    CONNECT_TIMEOUT_S,
+    IDLE_TIMEOUT_S,
+    LOCAL_SOCKET_ERRORS,
+    MAX_ANSWER_BYTES,
+    TOTAL_TIMEOUT_S,
+    ErrorClass,
+    HttpExchange,
+    HttpRequest,
+    UnparsedExchange,
+    out_of_sockets_error,
+)
+from specbench_client.transport.http_connection import HttpConnection, UnparsedResponse
+from specbench_client.transport.kernel_timestamps import SO_TIMESTAMPNS, enable_kernel_timestamps
+from specbench_client.transport.socket_poller import READ_BYTES, SERVER_CLOSE_GRACE_NS, SocketPoller
 
-SWEEP_S = 0.25
-"""How often silence is looked for: by so much may a timeout come late."""
+TIMEOUT_CHECK_S = 0.25
+"""Interval between two checks for timeouts; a timeout may be late by this much."""
 HTTP_PORT = 80
 
 
-class Address(NamedTuple):
-    """Where to connect to."""
+class SocketAddress(NamedTuple):
+    """A resolved address to connect to."""
 
     family: socket.AddressFamily
     sockaddr: tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 
 class KernelTransport:
-    """`async with KernelTransport(...) as transport: await transport.exchange(request)`. For http:// alone.
+    """`async with KernelTransport(...) as transport: await transport.exchange(request)`. Supports http:// only.
 
     `idle_timeout_s`: longest silence, from sending to the first byte and between two reads. `total_timeout_s`: longest
-    answer: one that trickles for ever is not silent.
+    duration of an answer, since one that trickles for ever is never silent.
     """
 
     def __init__(
         self,
-        connect_timeout_s: float = 10.0,
-        idle_timeout_s: float = 300.0,
-        total_timeout_s: float = 3600.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        total_timeout_s: float = TOTAL_TIMEOUT_S,
     ) -> None:
         self._connect_ns = int(connect_timeout_s * 1e9)
         self._idle_ns = int(idle_timeout_s * 1e9)
         self._total_ns = int(total_timeout_s * 1e9)
-        self._addresses: dict[str, Address] = {}
-        self._keeper: socket.socket | None = None
-        self._station: Station | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._addresses: dict[str, SocketAddress] = {}
+        self._timestamp_socket: socket.socket | None = None
+        self._poller: SocketPoller | None = None
+        self._timeout_task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._keeper = await keep_stamping()
-        self._station = Station(asyncio.get_running_loop())
-        self._sweeper = asyncio.create_task(self._sweep_on(self._station))
+        self._timestamp_socket = await enable_kernel_timestamps()
+        self._poller = SocketPoller(asyncio.get_running_loop())
+        self._timeout_task = asyncio.create_task(self._check_timeouts(self._poller))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
-        if self._station is not None:
-            self._station.close()
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._timeout_task is not None:
+            self._timeout_task.cancel()
+            await asyncio.gather(self._timeout_task, return_exceptions=True)
+        if self._poller is not None:
+            self._poller.close()
+        if self._timestamp_socket is not None:
+            self._timestamp_socket.close()
 
-    async def exchange(self, request: HttpRequest) -> Unread:
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
         """See `Transport.exchange`."""
-        assert self._station is not None, "the transport is used inside `async with`"
+        assert self._poller is not None, "the transport is used inside `async with`"
         connect_ns = None
         try:
-            address, message = await self._address(request.url), wire_of(request)
+            address, message = await self._address(request.url), encode_request(request)
             connect_ns = time.monotonic_ns()
-            connection = _connecting(address)
+            sock = _start_connecting(address)
         except OSError as error:
-            if error.errno in OURS:
-                raise out_of_sockets(error) from error
-            words = cut(f"{type(error).__name__}: {error}")
+            if error.errno in LOCAL_SOCKET_ERRORS:
+                raise out_of_sockets_error(error) from error
+            text = truncate(f"{type(error).__name__}: {error}")
             now_ns = time.monotonic_ns()
-            return Exchange(None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=words)
+            return HttpExchange(None, (), None, {}, now_ns, connect_ns, error_class=ErrorClass.REFUSED, error=text)
         loop = asyncio.get_running_loop()
-        link = Link(connection, message, loop.create_future(), connect_ns)
-        self._station.add(link)
+        connection = HttpConnection(sock, message, loop.create_future(), connect_ns)
+        self._poller.add(connection)
         try:
-            await link.done
+            await connection.done
         except asyncio.CancelledError:
-            self._station.drop(link)
+            self._poller.drop(connection)
             raise
-        return LinkUnread(link)
+        return UnparsedResponse(connection)
 
-    async def _address(self, url: str) -> Address:
-        """Resolved once: a name server's time is no latency of the engine. Raises OSError."""
+    async def _address(self, url: str) -> SocketAddress:
+        """Return the address of a URL. Raises OSError.
+
+        A host is resolved once: the latency of a name server is not that of the engine.
+        """
         parts = urlsplit(url)
-        found = self._addresses.get(parts.netloc)
-        if found is None:
-            found = await _resolved(parts.hostname or "", parts.port or HTTP_PORT)
-            self._addresses[parts.netloc] = found
-        return found
+        address = self._addresses.get(parts.netloc)
+        if address is None:
+            address = await _resolve(parts.hostname or "", parts.port or HTTP_PORT)
+            self._addresses[parts.netloc] = address
+        return address
 
-    async def _sweep_on(self, station: Station) -> None:
+    async def _check_timeouts(self, poller: SocketPoller) -> None:
         while True:
-            await asyncio.sleep(SWEEP_S)
+            await asyncio.sleep(TIMEOUT_CHECK_S)
             now_ns = time.monotonic_ns()
-            for link in station.open_links():
-                self._sweep(station, link, now_ns)
+            for connection in poller.open_connections():
+                self._check_timeout(poller, connection, now_ns)
 
-    def _sweep(self, station: Station, link: Link, now_ns: int) -> None:
-        """Give up what has been silent for too long."""
-        if link.ended_ns is not None:
-            if now_ns - link.ended_ns > CLOSING_NS:
-                station.drop(link)
+    def _check_timeout(self, poller: SocketPoller, connection: HttpConnection, now_ns: int) -> None:
+        """Close the connection if one of its timeouts has passed."""
+        if connection.ended_ns is not None:
+            if now_ns - connection.ended_ns > SERVER_CLOSE_GRACE_NS:
+                poller.drop(connection)
             return
-        if link.lingers(now_ns):
-            station.drop(link)
-            link.end_at_done(now_ns)
+        if connection.lingers_after_done(now_ns):
+            poller.drop(connection)
+            connection.end_at_done(now_ns)
             return
-        overdue = self._overdue(link, now_ns)
+        overdue = self._overdue(connection, now_ns)
         if overdue is not None:
-            station.drop(link)
-            link.fail(*overdue, now_ns)
+            poller.drop(connection)
+            connection.fail(*overdue, now_ns)
 
-    def _overdue(self, link: Link, now_ns: int) -> tuple[ErrorClass, str] | None:
-        if link.sent_ns is None:
-            late = now_ns - link.started_ns > self._connect_ns
-            return (ErrorClass.REFUSED, f"no connection within {self._connect_ns / 1e9:g} s") if late else None
-        if now_ns - link.last_ns > self._idle_ns:
-            return ErrorClass.TIMEOUT, f"nothing came for {self._idle_ns / 1e9:g} s"
-        if now_ns - link.sent_ns > self._total_ns:
+    def _overdue(self, connection: HttpConnection, now_ns: int) -> tuple[ErrorClass, str] | None:
+        if connection.sent_ns is None:
+            is_late = now_ns - connection.started_ns > self._connect_ns
+            return (ErrorClass.REFUSED, f"no connection within {self._connect_ns / 1e9:g} s") if is_late else None
+        if now_ns - connection.last_ns > self._idle_ns:
+            return ErrorClass.TIMEOUT, f"the engine sent nothing for {self._idle_ns / 1e9:g} s"
+        if now_ns - connection.sent_ns > self._total_ns:
             return ErrorClass.TIMEOUT, f"the answer took longer than {self._total_ns / 1e9:g} s"
-        if len(link.datas) * READ_BYTES > MAX_ANSWER_BYTES and link.size() > MAX_ANSWER_BYTES:
+        if len(connection.datas) * READ_BYTES > MAX_ANSWER_BYTES and connection.size() > MAX_ANSWER_BYTES:
             return ErrorClass.MALFORMED, f"the answer is longer than {MAX_ANSWER_BYTES} bytes"
         return None
 
 
-def wire_of(request: HttpRequest) -> bytes:
-    """The request as it goes out. Raises BadInput for a header that would break the framing."""
+def encode_request(request: HttpRequest) -> bytes:
+    """Return the request's bytes. Raises BadInput for a header that would break the framing."""
     parts = urlsplit(request.url)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-    ours = {
+    defaults = {
         "Host": parts.netloc.rpartition("@")[2],
         "Content-Type": "application/json",
         "Content-Length": str(len(request.body)),
@@ -153,36 +166,35 @@ def wire_of(request: HttpRequest) -> bytes:
         "Accept-Encoding": "identity",
         "Connection": "close",
     }
-    theirs = {name.lower() for name in request.headers}  # a name may be written in any case, and is sent once
-    kept = {name: value for name, value in ours.items() if name.lower() not in theirs}
-    headers = {**kept, **request.headers}
+    given = {name.lower() for name in request.headers}  # Header names are case-insensitive, and each is sent once.
+    headers = {**{name: value for name, value in defaults.items() if name.lower() not in given}, **request.headers}
     for name, value in headers.items():
         if any(mark in name + value for mark in "\r\n\0"):
-            raise BadInput(f"the header {name!r} holds a line break: headers are single lines")
+            raise BadInput(f"the header {name!r} contains a line break or a null character: give it as one line")
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"POST {target} HTTP/1.1\r\n{head}\r\n".encode() + request.body
 
 
-def _connecting(address: Address) -> socket.socket:
-    """A socket on its way. Raises OSError."""
-    connection = socket.socket(address.family, socket.SOCK_STREAM)
+def _start_connecting(address: SocketAddress) -> socket.socket:
+    """Return a socket that is being connected. Raises OSError."""
+    sock = socket.socket(address.family, socket.SOCK_STREAM)
     try:
-        connection.setblocking(False)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        with suppress(BlockingIOError):  # EINPROGRESS: on its way
-            connection.connect(address.sockaddr)
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        with suppress(BlockingIOError):  # EINPROGRESS: the connection is being established.
+            sock.connect(address.sockaddr)
     except OSError:
-        connection.close()
+        sock.close()
         raise
-    return connection
+    return sock
 
 
-async def _resolved(host: str, port: int) -> Address:
-    """The first address that takes a connection; the first of all where none does. Raises OSError."""
+async def _resolve(host: str, port: int) -> SocketAddress:
+    """Return the first address that accepts a connection, or the first of all if none does. Raises OSError."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [Address(family, sockaddr) for family, _, _, _, sockaddr in found]
+    resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [SocketAddress(family, sockaddr) for family, _, _, _, sockaddr in resolved]
     for address in addresses if len(addresses) > 1 else ():
         with socket.socket(address.family, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)

@@ -1,14 +1,14 @@
-"""Server-sent events from stamped bytes.
+"""Parses server-sent events from timestamped bytes.
 
-Framing works on the joined bytes and maps the place where an event was complete back to the read that brought it. So
-the events are the same however the network cut the bytes, by construction, and an event's time is that of the read
-which completed it. Engines send one `data:` line an event; streams of that form are split by the C library at once,
-and every other form goes line by line, to the same result.
+Events are parsed from the joined bytes, and the offset at which an event is complete is mapped back to the read that
+contained it. So the events do not depend on how the network split the bytes, and an event's time is that of the read
+that completed it. Engines send one `data:` line for each event: streams of that form are split with `bytes.split`, all
+others are parsed line by line, with the same result.
 
-The rules are the HTML standard's (WHATWG, 9.2.6): three line ends, several data lines an event, a byte order mark, and
-comments and unknown fields that are passed over. Stricter in three places, where an answer would else be miscounted or
-its failure be lost: data that is no UTF-8, a body of nothing but unknown lines (a page of HTML), and a field `error`,
-by which older servers of llama.cpp say in mid-stream that they failed.
+The rules are those of the HTML standard (WHATWG, 9.2.6): three kinds of line end, several data lines for one event, a
+byte order mark, and comments and unknown fields that are ignored. Three cases are errors here, because an answer would
+otherwise be miscounted or its failure lost: data that is not UTF-8, a body of nothing but unknown lines (an HTML page),
+and a field `error`, with which older llama.cpp servers report a failure in mid-stream.
 """
 
 from __future__ import annotations
@@ -21,70 +21,70 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from specbench_api.errors import SpecbenchError
-from specbench_client.transport.exchange import Arrival
+from specbench_client.transport.exchange import ReceivedBytes
 
 DONE = "[DONE]"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_KNOWN = frozenset({b"", b"data", b"event", b"id", b"retry"})
-"""Names of fields; a comment has the empty one."""
-_FAILED = b"error"
+_KNOWN_FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
+"""Field names of the standard; a comment has an empty name."""
+_ERROR_FIELD = b"error"
 _PREFIX = b"data: "
-_SHOWN = 120
+_EXCERPT_BYTES = 120
 
 
 class MalformedStream(SpecbenchError):
-    """What came is not a stream of server-sent events."""
+    """The body is not a valid stream of server-sent events."""
 
 
-class Event(NamedTuple):
-    """One event's data, and the arrival of the read that completed it (monotonic ns, absolute).
+class SseEvent(NamedTuple):
+    """The data of one event, and the arrival time of the read that completed it (monotonic ns, absolute).
 
-    `gathered`: that read brought more after it, and its time is that of what it brought last.
+    `coalesced`: that read also contained later bytes, so the time is that of the last of them.
     """
 
     ns: int
     data: str
-    gathered: bool = False
+    coalesced: bool = False
 
 
-_event: Callable[[tuple[int, str, bool]], Event] = partial(tuple.__new__, Event)
-"""As `Event`, without a call into Python: there are as many as there are chunks."""
+_new_event: Callable[[tuple[int, str, bool]], SseEvent] = partial(tuple.__new__, SseEvent)
+"""Constructs an SseEvent without a Python-level call: it runs once for each chunk."""
 
 
-def events(arrivals: Sequence[Arrival]) -> list[Event]:
-    """All complete events with data. What follows the last blank line is no event, but for a bare [DONE].
+def parse_events(arrivals: Sequence[ReceivedBytes]) -> list[SseEvent]:
+    """Return all complete events with data. Bytes after the last blank line are ignored, except for a bare [DONE].
 
-    An event may have empty data, as the standard wants it. Raises MalformedStream.
+    An event may have empty data, as in the standard. Raises MalformedStream.
     """
     body = b"".join([arrival.data for arrival in arrivals])
-    plain = _plain(body)
-    return _stamped(arrivals, _framed(body) if plain is None else plain)
+    simple = _parse_simple(body)
+    return _with_times(arrivals, _parse_lines(body) if simple is None else simple)
 
 
-def _stamped(arrivals: Sequence[Arrival], framed: Iterable[tuple[int, str]]) -> list[Event]:
-    """Each event with its time. Bytes of one read share their time, also where its framing cut them into several."""
+def _with_times(arrivals: Sequence[ReceivedBytes], framed: Iterable[tuple[int, str]]) -> list[SseEvent]:
+    """Add each event's time. Pieces of one read share its time, also if the chunked framing split them."""
     ends = list(accumulate([len(arrival.data) for arrival in arrivals]))
     times: list[int | None] = [arrival.ns for arrival in arrivals]
-    times.append(None)  # nothing comes after the last one
-    found = []
+    times.append(None)  # so that the last arrival has a successor
+    events = []
     for end, data in framed:
-        at = bisect_left(ends, end)
-        ns = arrivals[at][0]
-        found.append(_event((ns, data, ends[at] > end or times[at + 1] == ns)))
-    return found
+        index = bisect_left(ends, end)
+        ns = arrivals[index][0]
+        events.append(_new_event((ns, data, ends[index] > end or times[index + 1] == ns)))
+    return events
 
 
-def _plain(body: bytes) -> list[tuple[int, str]] | None:
-    """As `_framed`, for a stream of nothing but `data: …` and blank lines; None where it is anything else."""
+def _parse_simple(body: bytes) -> list[tuple[int, str]] | None:
+    """Like `_parse_lines`, for a stream of nothing but `data: …` and blank lines; None for any other stream."""
     parts = body.split(b"\n\n")
-    is_plain = (
+    is_simple = (
         parts.pop() == b""
         and b"\r" not in body
         and body.count(b"\n") == 2 * len(parts)
         and all(part.startswith(_PREFIX) for part in parts)
     )
-    if not is_plain:
+    if not is_simple:
         return None
     try:
         data = [part[len(_PREFIX) :].decode() for part in parts]
@@ -93,44 +93,44 @@ def _plain(body: bytes) -> list[tuple[int, str]] | None:
     return list(zip(accumulate([len(part) + 2 for part in parts]), data, strict=True))
 
 
-def _framed(body: bytes) -> Iterator[tuple[int, str]]:
-    """Each event's data with the count of bytes that had to be there for it."""
+def _parse_lines(body: bytes) -> Iterator[tuple[int, str]]:
+    """Yield the end offset and the data of each event."""
     data: list[str] = []
-    came, unknown = False, b""
+    has_data, unknown = False, b""
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     for end in _LINE_END.finditer(body, start):
         line = body[start : end.start()]
         start = end.end()
         name, _, value = line.partition(b":")
         if name == b"data":
-            came = True
-            data.append(_decoded(value.removeprefix(b" "), line))
-        elif name == _FAILED:
-            raise MalformedStream(f"the stream says that it failed: {_shown(line)}")
+            has_data = True
+            data.append(_decode(value.removeprefix(b" "), line))
+        elif name == _ERROR_FIELD:
+            raise MalformedStream(f"the engine reported an error in the stream: {_excerpt(line)}")
         elif not line and data:
             yield end.end(), "\n".join(data)
             data = []
-        elif name not in _KNOWN:
+        elif name not in _KNOWN_FIELDS:
             unknown = unknown or line
-    last = "\n".join([*data, *_rest(body[start:])])
+    last = "\n".join([*data, *_unterminated_data(body[start:])])
     if last.strip() == DONE:
         yield len(body), DONE
-    elif unknown and not came:
-        raise MalformedStream(f"not an event stream: {_shown(unknown)}")
+    elif unknown and not has_data:
+        raise MalformedStream(f"not a stream of server-sent events: {_excerpt(unknown)}")
 
 
-def _rest(line: bytes) -> list[str]:
-    """The data of a last line that has no end: one string or none."""
+def _unterminated_data(line: bytes) -> list[str]:
+    """Return the data of a last line without a line end: one string or none."""
     name, _, value = line.partition(b":")
     return [value.removeprefix(b" ").decode(errors="replace")] if name == b"data" else []
 
 
-def _decoded(value: bytes, line: bytes) -> str:
+def _decode(value: bytes, line: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise MalformedStream(f"not UTF-8: {line[:_SHOWN]!r}") from error
+        raise MalformedStream(f"not UTF-8: {line[:_EXCERPT_BYTES]!r}") from error
 
 
-def _shown(line: bytes) -> str:
-    return line[:_SHOWN].decode(errors="replace")
+def _excerpt(line: bytes) -> str:
+    return line[:_EXCERPT_BYTES].decode(errors="replace")

@@ -1,6 +1,6 @@
-"""How such benchmarks lie, and what gives each lie away. Pure.
+"""Checks for the ways in which a speculative-decoding benchmark can mislead. All of them are pure functions.
 
-One file a check under `checks/`, independent of one another; `table.py` lists them. A check says nothing where its
-evidence is missing: what an engine does not tell is not held against it. Thresholds carry their argument beside them,
-and docs/metrics.md is printed from the same words.
+There is one file per check under `checks/`, and they are independent of one another; `registry.py` lists them. A check
+reports nothing where the data it needs is missing: an engine that does not expose a number is not penalised for it.
+Each threshold carries its justification, and docs/reference/metrics.md is generated from the same text.
 """

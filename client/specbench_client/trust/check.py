@@ -1,4 +1,4 @@
-"""The shape of a check: its name, from which number on it speaks and why from there, and what to do about it."""
+"""The shape of a check: its name, its threshold and the reason for it, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.evidence import Seen
+from specbench_client.trust.evidence import CheckResult
 
 Evidence = TypeVar("Evidence")
 
 
 @dataclass(frozen=True)
 class Check(Generic[Evidence]):
-    """One check. `look` is pure and returns nothing where all is well or nothing can be told."""
+    """A check. `evaluate` is pure and returns nothing if all is well or if the data does not allow a decision."""
 
     name: str
-    """CamelCase; the reason in status."""
+    """CamelCase; used as the reason in `status`."""
     severities: tuple[Severity, ...]
-    """What it can say."""
-    says: str
-    """What it speaks of, in one sentence."""
+    """The severities that this check can report."""
+    description: str
+    """What the check reports, in one sentence."""
     threshold: str
-    """From which number on."""
-    argument: str
-    """Why from there."""
+    """The value from which on the check reports a finding."""
+    rationale: str
+    """Why the threshold is where it is."""
     remedy: str
-    """What to do."""
-    look: Callable[[Evidence], Sequence[Seen]]
+    """What the user should do about it."""
+    evaluate: Callable[[Evidence], Sequence[CheckResult]]

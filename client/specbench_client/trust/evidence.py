@@ -1,4 +1,4 @@
-"""What a check may look at: a point, a cell with its paired baseline, or the whole run."""
+"""The data that checks are evaluated on: a point, a cell with its paired baseline, or the whole run."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from specbench_api.outcome.coverage import Coverage
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.launched import Launched
-from specbench_api.outcome.summary import ArmSeen, Counters, PointSummary, SelfWatch
+from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.outcome.summary import ArmEnvironment, ClientHealth, CounterDeltas, PointSummary
 from specbench_api.plan.plan import Arm, Plan, Point
 from specbench_api.spec.engine import EngineKind
-from specbench_api.spec.load import Arrival, Level, Process
+from specbench_api.spec.load import Arrival, ArrivalProcess, Level
 from specbench_api.spec.workload import Workload
 from specbench_client.metrics.divergence import Divergence
-from specbench_client.metrics.frame import SKIPPED, Values, numbers
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Rows
+from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, numbers
 
 
 @dataclass(frozen=True)
 class PointEvidence:
-    """One measured point: its tidy rows (warm-up left out), and what client and engine saw."""
+    """One measured point: its tidy rows (without warm-up), the client's health and the engine's counters."""
 
     plan: Plan
     point: Point
     rows: pd.DataFrame
-    watch: SelfWatch
-    counters: Counters | None
+    health: ClientHealth
+    counters: CounterDeltas | None
 
     @property
     def arm(self) -> Arm:
@@ -41,32 +41,37 @@ class PointEvidence:
 
     @property
     def closed(self) -> bool:
-        """Whether it was a closed loop."""
+        """Whether the load is a closed loop."""
         return self.point.level.concurrency is not None
 
     @property
     def arrival(self) -> Arrival:
-        """How conversations were to arrive in an open loop."""
+        """The arrival process of conversations in an open loop."""
         return self.plan.load.arrival or Arrival()
 
     @property
     def arrival_cv(self) -> float | None:
-        """Coefficient of variation of the gaps between two arrivals; None for a trace, whose gaps are no process."""
-        shapes = {Process.CONSTANT: math.inf, Process.POISSON: 1.0, Process.GAMMA: self.arrival.burstiness}
+        """Coefficient of variation of inter-arrival gaps; None for a trace, which is not a stochastic process."""
+        shapes = {
+            ArrivalProcess.CONSTANT: math.inf,
+            ArrivalProcess.POISSON: 1.0,
+            ArrivalProcess.GAMMA: self.arrival.burstiness,
+        }
         shape = shapes.get(self.arrival.process)
         return None if shape is None else 1 / math.sqrt(shape)
 
     @property
     def steady_s(self) -> float | None:
-        """Length of the steady state."""
-        duration_s, share = self.watch.duration_s, self.watch.steady_share
+        """Length of the steady state in seconds."""
+        duration_s, share = self.health.duration_s, self.health.steady_share
         return None if duration_s is None or share is None else duration_s * share
 
     @property
     def drafts(self) -> int | None:
-        """Most draft tokens of a step; 0 for the baseline.
+        """Maximum number of draft tokens per step (k); 0 for the baseline.
 
-        Of an endpoint that somebody else started: as its answers tell, and None where they do not.
+        For an external endpoint, which somebody else started, it is taken from the answers, and is None if they
+        do not report it.
         """
         if self.plan.engine.kind is EngineKind.EXTERNAL:
             drafted, steps = numbers(self.answered, "drafted_tokens"), numbers(self.answered, "draft_steps")
@@ -78,18 +83,18 @@ class PointEvidence:
 
     @cached_property
     def answered(self) -> pd.DataFrame:
-        """The rows without error, of any phase."""
+        """The rows without an error, from every phase."""
         return self.rows[self.rows["ok"].to_numpy(bool)]
 
     @cached_property
     def tried(self) -> pd.DataFrame:
-        """The rows of requests that were really tried: all but turns skipped after an error."""
-        return self.rows[(self.rows["error_class"] != SKIPPED).to_numpy(bool)]
+        """The rows of requests that were sent: all except turns skipped after an error."""
+        return self.rows[(self.rows["error_class"] != SKIPPED_AFTER_ERROR).to_numpy(bool)]
 
 
 @dataclass(frozen=True)
 class CellEvidence:
-    """One arm × workload × load over its repeats, with the paired baseline where there is one."""
+    """One arm × workload × load over its repeats, with the paired baseline if there is one."""
 
     plan: Plan
     arm: Arm
@@ -100,7 +105,7 @@ class CellEvidence:
     pairs: Pairs | None
     speedup: Figure | None
     baseline_repeats: Values
-    """The baseline's stream_tps in each of its repeats; empty without a baseline."""
+    """The baseline's `stream_tps` in each of its repeats, shape (repeats,); empty without a baseline."""
     divergence: Divergence | None = None
     """How often answers differ from the baseline's; None without a baseline."""
 
@@ -111,27 +116,28 @@ class CellEvidence:
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """The run: its plan, what was measured, and what is missing."""
+    """The whole run: its plan, its measured points, and the points that are missing."""
 
     plan: Plan
     summaries: Sequence[PointSummary]
     missing: Sequence[str]
+    """Hashes of the planned points that have no result."""
     prompts: Mapping[str, int]
-    """Different prompts by workload: the fewest that any of its cells rests on."""
+    """Number of different prompts by workload: the smallest number in any of its cells."""
     simulated: bool
-    launches: Sequence[Launched] = ()
-    """What was seen of the launches that served a measured point."""
-    coverage: Mapping[str, Coverage] = field(default_factory=dict)
-    """By workload, as far as it was kept."""
+    launches: Sequence[LaunchRecord] = ()
+    """The facts recorded about each launch that served a measured point."""
+    coverage: Mapping[str, PromptCoverage] = field(default_factory=dict)
+    """Prompt coverage by workload, for the workloads whose coverage was stored."""
     category_prompts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By workload and category, where a workload has several: as `prompts`."""
-    arms_seen: Sequence[ArmSeen] = ()
-    """What `launches` come to for each arm."""
+    """Like `prompts`, by workload and category, for workloads with several categories."""
+    arm_environments: Sequence[ArmEnvironment] = ()
+    """The facts in `launches`, summarised by arm."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a check saw: the number, and the words. Who and where is added by the one who asked."""
+class CheckResult:
+    """The number that a check found, and its message. The caller adds the check's name and where it applies."""
 
     severity: Severity
     message: str
@@ -141,17 +147,20 @@ class Seen:
     workload: str | None = None
 
 
-def finding_of(name: str, seen: Seen, place: Mapping[str, object]) -> Finding:
-    """Return the finding of a check at a place (arm, workload, load, point); `seen` may narrow it."""
-    narrowed = {key: value for key, value in (("arm", seen.arm), ("workload", seen.workload)) if value is not None}
+def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -> Finding:
+    """Build a finding from a check's result and its location (arm, workload, load, point).
+
+    An arm or a workload in the result overrides the location's.
+    """
+    narrowed = {key: value for key, value in (("arm", result.arm), ("workload", result.workload)) if value is not None}
     return Finding.model_validate(
         {
             "check": name,
-            "severity": seen.severity,
-            "message": seen.message,
-            "value": seen.value,
-            "threshold": seen.threshold,
-            **place,
+            "severity": result.severity,
+            "message": result.message,
+            "value": result.value,
+            "threshold": result.threshold,
+            **location,
             **narrowed,
         }
     )

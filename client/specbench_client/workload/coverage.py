@@ -1,4 +1,4 @@
-"""Which of the rows that were asked for became prompts: the account that every result carries. Pure."""
+"""Computes the prompt coverage of a dataset: how many rows were selected, left out and used. Pure."""
 
 from __future__ import annotations
 
@@ -7,44 +7,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specbench_api.outcome.coverage import CategoryCoverage, Coverage, Recorded
+from specbench_api.outcome.prompt_coverage import CategoryCoverage, PromptCoverage, RequestLogStats
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.checking import Fault
-from specbench_client.workload.reading import Prompt
-from specbench_client.workload.sources.openai_logs import Logged
-from specbench_client.workload.sources.source import Loader
+from specbench_client.workload.row_parsing import Prompt
+from specbench_client.workload.row_validation import RowFault
+from specbench_client.workload.sources.loader import SourceLoader
+from specbench_client.workload.sources.openai_logs import LoggedRequest
 from specbench_client.workload.word_order import word_order
 
 
 @dataclass(frozen=True)
-class Account:
-    """What became of the rows of one file."""
+class CoverageAccount:
+    """The outcome of the rows of one file."""
 
     rows: int
-    faults: Sequence[Fault]
-    """Those that became no prompt."""
+    faults: Sequence[RowFault]
+    """Rows that did not become a prompt."""
     asked: Sequence[Prompt]
-    """Prompts that the filters ask for, before count or turns."""
+    """Prompts that pass the filters, before `count` or `turns` is applied."""
     used: Sequence[Prompt]
-    """Of them, those that are sent."""
+    """Prompts that are sent."""
 
 
-def coverage_of(selection: Selection, loader: Loader, account: Account, recorded: Recorded | None = None) -> Coverage:
-    """The account in words that a result carries."""
+def coverage_of(
+    selection: Selection, loader: SourceLoader, account: CoverageAccount, recorded: RequestLogStats | None = None
+) -> PromptCoverage:
+    """Build the PromptCoverage that is stored with the results."""
     asked, used = account.asked, account.used
     missing = [fault for fault in account.faults if fault.missing]
     excluded = Counter(fault.reason for fault in account.faults if not fault.missing)
     hub = loader.hub(selection.form) if loader.hub and selection.uri is None and selection.pvc is None else None
-    return Coverage(
+    return PromptCoverage(
         source=str(selection.source),
         config=selection.form,
         revision=(selection.revision or hub.revision) if hub else None,
         licence=loader.licence,
         rows=account.rows,
-        asked=len(asked) + len(missing),
+        requested=len(asked) + len(missing),
         used=len(used),
         turns=sum(len(prompt.turns) for prompt in used),
-        left_out=dict(Counter(fault.reason for fault in missing)),
+        unusable=dict(Counter(fault.reason for fault in missing)),
         excluded=dict(excluded),
         by_category=_by_category(missing, asked, used),
         recorded=recorded,
@@ -52,18 +54,18 @@ def coverage_of(selection: Selection, loader: Loader, account: Account, recorded
     )
 
 
-def recorded_of(logged: Mapping[str, Logged], used: Sequence[Prompt]) -> Recorded | None:
-    """What a request log says of the requests that are used; None where there is no log."""
+def recorded_parameters(logged: Mapping[str, LoggedRequest], used: Sequence[Prompt]) -> RequestLogStats | None:
+    """Summarise the logged parameters of the requests that are used; None without a request log."""
     mine = [logged[prompt.id] for prompt in used if prompt.id in logged]
     if not mine:
         return None
     times = [one.seconds for one in mine if one.seconds is not None]
-    warmth = Counter("default" if one.temperature is None else f"{one.temperature:g}" for one in mine)
-    return Recorded(
+    temperatures = Counter("default" if one.temperature is None else f"{one.temperature:g}" for one in mine)
+    return RequestLogStats(
         input_tokens_median=_median([one.input_tokens for one in mine]),
         output_tokens_median=_median([one.output_tokens for one in mine]),
         max_tokens_median=_median([one.max_tokens for one in mine]),
-        temperatures=dict(warmth.most_common()),
+        temperatures=dict(temperatures.most_common()),
         seconds=max(times) - min(times) if times else None,
     )
 
@@ -73,8 +75,10 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def _by_category(missing: Sequence[Fault], asked: Sequence[Prompt], used: Sequence[Prompt]) -> list[CategoryCoverage]:
-    there = Counter(prompt.category for prompt in asked)
+def _by_category(
+    missing: Sequence[RowFault], asked: Sequence[Prompt], used: Sequence[Prompt]
+) -> list[CategoryCoverage]:
+    selected = Counter(prompt.category for prompt in asked)
     sent: dict[str | None, list[Prompt]] = defaultdict(list)
     for prompt in used:
         sent[prompt.category].append(prompt)
@@ -84,11 +88,11 @@ def _by_category(missing: Sequence[Fault], asked: Sequence[Prompt], used: Sequen
     return [
         CategoryCoverage(
             category=name,
-            asked=there[name] + lost[name].total(),
+            requested=selected[name] + lost[name].total(),
             used=len(sent[name]),
             turns=sum(len(prompt.turns) for prompt in sent[name]),
-            left_out=dict(lost[name]),
+            unusable=dict(lost[name]),
             order=word_order(sent[name]),
         )
-        for name in dict.fromkeys([*there, *lost])
+        for name in dict.fromkeys([*selected, *lost])
     ]

@@ -1,13 +1,13 @@
-"""Whether the words of prompts stand in an order that says something. Pure.
+"""Tests whether the order of words in prompts carries information, which it does not in random text. Pure.
 
-In any language, in code and in JSON, some words follow one another again and again ("of the", "return self"). Shuffle
-the same words, and most of these pairs are gone. In random words, random token ids, or words drawn from a list, nothing
-is lost: they were shuffled before. So two shares are measured: of the different pairs of neighbouring words, how many
-come back, as the prompts stand and with their words shuffled. Where the order says nothing, they are the same. Which
-words they are, and how often each is used, is alike on both sides and says nothing.
+In any language, in code and in JSON, some pairs of words occur again and again ("of the", "return self"). If the same
+words are shuffled, most of these repeated pairs disappear. In random words, random token ids or words drawn from a
+list, nothing changes, because they were shuffled already. The test therefore measures the share of distinct pairs of
+adjacent words that occur more than once, in the prompts as they are and with their words shuffled. The two shares are
+equal if the order carries no information. Both sides contain the same words with the same frequencies.
 
-What prompts share word by word is no order of their own, and is left out: the same beginning or end (an instruction, a
-template), and longer passages that an earlier prompt had.
+Text that prompts share literally is removed first, because it is no evidence about their own order: a common beginning
+or end (an instruction, a template), and passages that occurred in an earlier prompt.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from collections.abc import Hashable, Sequence
 from itertools import chain, pairwise
 from statistics import fmean
 
-from specbench_api.outcome.coverage import WordOrder
-from specbench_client.workload.reading import Prompt
+from specbench_api.outcome.prompt_coverage import WordOrderTest
+from specbench_client.workload.row_parsing import Prompt
 
 Words = list[Hashable]
 
 PAIRS_MIN = 4000
-"""Below, nothing is told: the pairs that chance alone repeats are then as many as those of a language."""
+"""With fewer pairs there is no result: chance repeats as many pairs as a language does."""
 PAIRS_MAX = 8000
-"""More are not looked at: a few hundred words in random order would all stand beside one another by chance."""
+"""Maximum number of pairs: with more, a vocabulary of a few hundred words would repeat most pairs by chance."""
 WORDS_EACH = 500
-"""Of a prompt, where there are prompts enough: no single one speaks for all."""
+"""Maximum words taken from one prompt when there are enough prompts, so that no prompt dominates."""
 PASSAGE = 8
-"""Words that stand in two prompts alike were copied."""
+"""Length in words of a passage that counts as copied if it occurs in two prompts."""
 SHUFFLES = 5
 SEED = 0
 _TOO_SMALL = 0.5
-"""Where so many pairs come back when shuffled, the words are too few to tell: letters of an alphabet, say."""
+"""Above this share of repeated pairs after shuffling, the vocabulary is too small for a result (such as letters)."""
 _WITHOUT_SPACES = re.compile("[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
-"""Scripts that put no spaces between words: Thai to Tibetan, Burmese, Khmer, Japanese, Chinese."""
+"""Scripts without spaces between words: Thai to Tibetan, Burmese, Khmer, Japanese, Chinese."""
 NUMBER = "0"
 _DIGIT = re.compile(r"\d")
 _EDGES = re.compile(r"^[\W_]+|[\W_]+$")
 _CHARACTERS_A_WORD = 64
-"""Of a prompt, so many a word are looked at: a text without spaces is not read to its end."""
+"""Maximum characters read per word, so that a text without spaces is not read to its end."""
 
 
-def word_order(prompts: Sequence[Prompt]) -> WordOrder | None:
-    """Return how often pairs of words come back, beside the same words shuffled; None where that cannot be told.
+def word_order(prompts: Sequence[Prompt]) -> WordOrderTest | None:
+    """Return the shares of repeated word pairs, as they are and shuffled; None if there are too few pairs or words.
 
-    The same for the same prompts, in whatever order they stand.
+    The result does not depend on the order of the prompts.
     """
     each = max(WORDS_EACH, PAIRS_MAX // max(len(prompts), 1))
-    stretches = _own([words[:each] for words in _without_shared_ends(_drawn(prompts, each))])
+    stretches = _new_stretches([words[:each] for words in _without_shared_ends(_drawn(prompts, each))])
     words = list(chain.from_iterable(stretches))
-    pairs, repeated = _repeated(stretches)
+    pairs, repeated = _repeated_pairs(stretches)
     if pairs < PAIRS_MIN:
         return None
     draw = random.Random(SEED)  # noqa: S311 -- no secret
-    shuffled = fmean(_repeated(_shuffled(words, stretches, draw))[1] for _ in range(SHUFFLES))
-    return None if shuffled > _TOO_SMALL else WordOrder(pairs=pairs, repeated=repeated, shuffled=shuffled)
+    shuffled = fmean(_repeated_pairs(_shuffled(words, stretches, draw))[1] for _ in range(SHUFFLES))
+    return None if shuffled > _TOO_SMALL else WordOrderTest(pairs=pairs, repeated=repeated, shuffled=shuffled)
 
 
 def words_of(prompt: Prompt) -> Words:
-    """Return its words in small letters, without the punctuation around them; or the token ids that it is made of.
+    """Return a prompt's words in lower case without surrounding punctuation, or its token ids.
 
-    Of scripts without spaces each letter counts as a word. What holds a digit is a number, and all numbers are one
-    word: each row of a table has its own, and stands in order nevertheless.
+    In scripts without spaces, each character counts as a word. Every word with a digit counts as the same word, because
+    the rows of a table differ in their numbers and are ordered nevertheless.
     """
     messages = chain.from_iterable(prompt.turns)
     return list(
@@ -83,7 +83,7 @@ def _words(text: str) -> Sequence[str]:
 
 
 def _drawn(prompts: Sequence[Prompt], each: int) -> list[Words]:
-    """As many prompts as are needed where so many words of each are used, drawn by their names; each text once."""
+    """Draw enough prompts for the test, `each` words of each and no text twice; the draw depends on their ids."""
     order = sorted(prompts, key=lambda prompt: prompt.id)
     random.Random(SEED).shuffle(order)  # noqa: S311 -- no secret
     found: dict[tuple[Hashable, ...], None] = {}
@@ -103,35 +103,35 @@ def _without_shared_ends(texts: Sequence[Words]) -> list[Words]:
 
 
 def _without_shared_starts(texts: Sequence[Words]) -> list[Words]:
-    """Each without the words with which another one begins as well; in the order given."""
+    """Remove from each text the leading words that it shares with any other one; keep the order of the texts."""
     order = sorted(range(len(texts)), key=lambda place: [repr(word) for word in texts[place]])
     shared = [0] * len(texts)
     for one, other in pairwise(order):
-        alike = _alike(texts[one], texts[other])
-        shared[one], shared[other] = max(shared[one], alike), max(shared[other], alike)
+        common = _common_prefix(texts[one], texts[other])
+        shared[one], shared[other] = max(shared[one], common), max(shared[other], common)
     return [words[count:] for words, count in zip(texts, shared, strict=True)]
 
 
-def _alike(one: Words, other: Words) -> int:
-    """With how many same words both begin."""
+def _common_prefix(one: Words, other: Words) -> int:
+    """Return the number of leading words that both texts share."""
     places = range(min(len(one), len(other)))
     return next((place for place in places if one[place] != other[place]), len(places))
 
 
-def _own(texts: Sequence[Words]) -> list[Words]:
-    """What no earlier one holds, in stretches that belong together; PAIRS_MAX words of it."""
+def _new_stretches(texts: Sequence[Words]) -> list[Words]:
+    """Return stretches of words that do not occur in an earlier text, PAIRS_MAX words in total."""
     seen: set[tuple[Hashable, ...]] = set()
     found: list[Words] = []
     room = PAIRS_MAX
     for words in texts:
-        for stretch in _new(words, seen):
+        for stretch in _split_at_copies(words, seen):
             found.append(stretch[:room])
             room -= len(found[-1])
     return [stretch for stretch in found if len(stretch) > 1]
 
 
-def _new(words: Words, seen: set[tuple[Hashable, ...]]) -> list[Words]:
-    """The stretches between passages that were seen before; its own passages are seen from now on."""
+def _split_at_copies(words: Words, seen: set[tuple[Hashable, ...]]) -> list[Words]:
+    """Split a text at passages in `seen`, drop those, and add the text's own passages to `seen`."""
     passages = [tuple(words[place : place + PASSAGE]) for place in range(len(words) - PASSAGE + 1)]
     copied = [False] * len(words)
     for place, passage in enumerate(passages):
@@ -147,14 +147,14 @@ def _new(words: Words, seen: set[tuple[Hashable, ...]]) -> list[Words]:
     return stretches
 
 
-def _repeated(stretches: Sequence[Words]) -> tuple[int, float]:
-    """How many pairs there are, and which share of the different ones is there more than once."""
+def _repeated_pairs(stretches: Sequence[Words]) -> tuple[int, float]:
+    """Return the number of pairs, and the share of distinct pairs that occur more than once."""
     counts = Counter(chain.from_iterable(pairwise(stretch) for stretch in stretches))
     return counts.total(), sum(count > 1 for count in counts.values()) / max(len(counts), 1)
 
 
 def _shuffled(words: Words, stretches: Sequence[Words], draw: random.Random) -> list[Words]:
-    """The same words in stretches of the same lengths."""
+    """Return the same words in random order, in stretches of the same lengths."""
     order = list(words)
     draw.shuffle(order)
     rest = iter(order)

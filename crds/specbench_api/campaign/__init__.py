@@ -1,1 +1,1 @@
-"""A campaign, said before it is run: template × axes → runs with their names, and what they will cost. Pure."""
+"""Expands a campaign into its named runs, from a template and axes, and estimates their cost. Pure."""

@@ -1,11 +1,11 @@
-"""Axes, exclude and include → combinations, as the matrices of CI systems have them.
+"""Combines axes, exclude and include into combinations, with the semantics of CI matrices.
 
-    1. every combination of the axes' values, the first axis varying slowest;
-    2. without those that a row of `exclude` stands for: all values of the row are the combination's;
-    3. each row of `include` extends those of the rest that have all its values, by what stands under `set`; a row that
-       no combination fits is one of its own, behind the others. What `include` added is neither excluded nor extended.
+    1. Take every combination of the axes' values; the first axis varies slowest.
+    2. Remove each combination that matches a row of `exclude`, i.e. has all its values.
+    3. Each row of `include` extends the remaining combinations that have all its values by the fields in its `set`. A
+       row that matches none is appended as a combination of its own, which is neither excluded nor extended.
 
-Values are compared as JSON: 1 and 1.0 are one number, true is none, and the order of keys does not count.
+Values are compared as JSON: 1 and 1.0 are equal, true is not a number, and the order of keys does not matter.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from typing import Any
 from specbench_api.errors import InvalidSpec, Problem
 from specbench_api.plan.canonical import canonical_json, plain_numbers
 from specbench_api.spec.campaign import RUNS_MAX, Axis, CampaignSpec
-from specbench_api.spec.paths import steps_of
+from specbench_api.spec.campaign_status import CELL_TEXT_MAX
+from specbench_api.spec.field_paths import steps_of
 
 SET = "set"
-"""The word of an include row that is no axis."""
+"""The key of an include row that is not an axis."""
 PRODUCT_MAX = 4096
-"""Combinations before exclude: they are counted before any is made."""
+"""Maximum combinations before exclude; they are counted before any is generated."""
 
 
 @dataclass(frozen=True)
 class Combination:
-    """What one run takes from the axes: values by the axis's name, and further fields by their path."""
+    """The values of one run: by axis name, and further fields by path."""
 
     values: Mapping[str, Any]
     further: Mapping[str, Any] = field(default_factory=dict)
 
 
 def name_of(axis: Axis) -> str:
-    """The axis's name: its own, or the last word of its path that is no number of a row."""
+    """Return the axis's name: its own, or the last component of its path that does not select a list row."""
     if axis.name is not None:
         return axis.name
     words = [step for step in steps_of(axis.path) if not step.isdecimal() and "=" not in step]
@@ -44,7 +45,7 @@ def name_of(axis: Axis) -> str:
 
 
 def combinations(spec: CampaignSpec) -> tuple[list[Combination], list[str]]:
-    """All of them in order, and warnings. Raises InvalidSpec with every problem of axes, exclude and include."""
+    """Return all combinations in order, and warnings. Raises InvalidSpec with all problems of the matrix."""
     axes = {name_of(axis): axis for axis in spec.axes}
     problems = [*_of_names(spec), *_of_rows("exclude", spec.exclude, axes), *_of_rows("include", spec.include, axes)]
     problems += [*_of_sizes(spec), *_of_sets(spec)]
@@ -52,48 +53,48 @@ def combinations(spec: CampaignSpec) -> tuple[list[Combination], list[str]]:
         raise InvalidSpec(problems)
     whole = [dict(zip(axes, values, strict=True)) for values in product(*(axis.values for axis in spec.axes))]
     excludes, includes = [_as_keys(row) for row in spec.exclude], [_as_keys(row) for row in spec.include]
-    looked_at = [(values, _as_keys(values)) for values in whole]
-    kept = [(values, keys) for values, keys in looked_at if not any(_fits(row, keys) for row in excludes)]
-    extended = [Combination(values, _further(keys, includes, spec.include)) for values, keys in kept]
-    lonely = [not any(_fits(row, keys) for _, keys in kept) for row in includes]
-    added = [_of_row(row, axes) for row, alone in zip(spec.include, lonely, strict=True) if alone]
+    candidates = [(values, _as_keys(values)) for values in whole]
+    remaining = [(values, keys) for values, keys in candidates if not any(_fits(row, keys) for row in excludes)]
+    extended = [Combination(values, _further(keys, includes, spec.include)) for values, keys in remaining]
+    unmatched = [not any(_fits(row, keys) for _, keys in remaining) for row in includes]
+    added = [_of_row(row, axes) for row, is_unmatched in zip(spec.include, unmatched, strict=True) if is_unmatched]
     found = [*extended, *added]
     if not 0 < len(found) <= RUNS_MAX:
-        many = f"{len(found)} combinations are left, and a campaign has 1 to {RUNS_MAX}"
-        raise InvalidSpec([Problem("spec.axes", many, "change exclude, or make two campaigns of it")])
-    idle = [not any(_fits(row, keys) for _, keys in looked_at) for row in excludes]
-    return found, [*_idle_excludes(idle), *_idle_includes(spec.include, lonely)]
+        message = f"{len(found)} combinations remain, but a campaign must have 1 to {RUNS_MAX}"
+        raise InvalidSpec([Problem("spec.axes", message, "change axes or exclude, or split the campaign")])
+    unused = [not any(_fits(row, keys) for _, keys in candidates) for row in excludes]
+    return found, [*_unused_excludes(unused), *_unused_includes(spec.include, unmatched)]
 
 
 def key_of(value: Any) -> str:
-    """A value as a text that is the same for values which are one as JSON."""
+    """Return a text that is equal for values that are equal as JSON."""
     return canonical_json(plain_numbers(value))
 
 
 def _as_keys(row: Mapping[str, Any]) -> dict[str, str]:
-    """Values by the axis's name, each as its key; `set` is none of them."""
+    """Return the key of each value by axis name, without `set`."""
     return {name: key_of(value) for name, value in row.items() if name != SET}
 
 
 def _fits(row: Mapping[str, str], combination: Mapping[str, str]) -> bool:
-    """Whether the combination has every value of the row."""
+    """Return whether the combination has every value of the row."""
     return row.items() <= combination.items()
 
 
 def _further(
     keys: Mapping[str, str], includes: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What the rows that fit set beside. Raises InvalidSpec where two of them set one field to different values."""
-    told: dict[str, Any] = {}
+    """Return the further fields from all matching rows. Raises InvalidSpec if two rows set a field differently."""
+    fields: dict[str, Any] = {}
     for at, (row, include) in enumerate(zip(rows, includes, strict=True)):
         if not _fits(include, keys):
             continue
         for path, value in row.get(SET, {}).items():
-            if path in told and key_of(told[path]) != key_of(value):
-                message = f"sets {path} where another row sets it to something else, in one combination"
-                raise InvalidSpec([Problem(f"spec.include[{at}].set", message, "name more axes in one of the rows")])
-            told[path] = value
-    return told
+            if path in fields and key_of(fields[path]) != key_of(value):
+                message = f"sets {path} to another value than an earlier row that matches the same combination"
+                raise InvalidSpec([Problem(f"spec.include[{at}].set", message, "add axis values to one of the rows")])
+            fields[path] = value
+    return fields
 
 
 def _of_row(row: Mapping[str, Any], axes: Mapping[str, Axis]) -> Combination:
@@ -104,9 +105,9 @@ def _of_names(spec: CampaignSpec) -> Iterator[Problem]:
     names = [name_of(axis) for axis in spec.axes]
     for at, (name, axis) in enumerate(zip(names, spec.axes, strict=True)):
         if name in names[:at]:
-            yield Problem(f"spec.axes[{at}]", f"{axis.path} has the name {name!r} of another axis", "give it a name")
+            yield Problem(f"spec.axes[{at}]", f"{axis.path} has the same name {name!r} as another axis", "set its name")
         if name == SET:
-            yield Problem(f"spec.axes[{at}]", f"an axis cannot be called {SET!r}", "give it a name")
+            yield Problem(f"spec.axes[{at}]", f"an axis cannot be named {SET!r}", "set its name")
 
 
 def _of_rows(word: str, rows: Sequence[Mapping[str, Any]], axes: Mapping[str, Axis]) -> Iterator[Problem]:
@@ -114,17 +115,17 @@ def _of_rows(word: str, rows: Sequence[Mapping[str, Any]], axes: Mapping[str, Ax
         known = {*axes, SET} if word == "include" else {*axes}
         for name in row:
             if name not in known:
-                told = ", ".join(axes) or "there is none"
-                yield Problem(f"spec.{word}[{at}].{name}", "is no axis", f"axes: {told}")
+                names = ", ".join(axes) or "none"
+                yield Problem(f"spec.{word}[{at}].{name}", "is not an axis", f"axes: {names}")
         if not row.keys() & axes.keys() and (word == "exclude" or SET not in row):
-            yield Problem(f"spec.{word}[{at}]", "names no value of an axis", "give at least one, such as engine: vllm")
+            yield Problem(f"spec.{word}[{at}]", "has no value of an axis", "add at least one, such as engine: vllm")
 
 
 def _of_sizes(spec: CampaignSpec) -> Iterator[Problem]:
     count = math.prod(len(axis.values) for axis in spec.axes)
     if count > PRODUCT_MAX:
-        remedy = "fewer axes or values, or two campaigns"
-        yield Problem("spec.axes", f"{count} combinations are more than are looked at ({PRODUCT_MAX})", remedy)
+        remedy = "use fewer axes or values, or split the campaign"
+        yield Problem("spec.axes", f"{count} combinations exceed the maximum ({PRODUCT_MAX})", remedy)
 
 
 def _of_sets(spec: CampaignSpec) -> Iterator[Problem]:
@@ -133,23 +134,56 @@ def _of_sets(spec: CampaignSpec) -> Iterator[Problem]:
         path = f"spec.include[{at}].{SET}"
         further = row.get(SET, {})
         if not isinstance(further, dict):
-            yield Problem(path, "holds no fields", "set: {load.repeats: 5}")
+            yield Problem(path, "is not a mapping of fields", "write set: {load.repeats: 5}")
             continue
         for each in further:
             if not steps_of(each):
-                yield Problem(path, f"{each!r} is no path of a field", "such as load.repeats")
+                yield Problem(path, f"{each!r} is not a field path", "write a path such as load.repeats")
             elif steps_of(each) in varied:
                 name = varied[steps_of(each)]
-                yield Problem(f"{path}.{each}", "is the field of an axis", f"write {name}: VALUE beside {SET}")
+                yield Problem(f"{path}.{each}", "is already varied by an axis", f"write {name}: VALUE next to {SET}")
 
 
-def _idle_excludes(idle: Sequence[bool]) -> Iterator[str]:
-    for at, none in enumerate(idle):
-        if none:
-            yield f"spec.exclude[{at}] stands for no combination: is a value mistyped?"
+def _unused_excludes(unused: Sequence[bool]) -> Iterator[str]:
+    for at, is_unused in enumerate(unused):
+        if is_unused:
+            yield f"spec.exclude[{at}] matches no combination: check its values"
 
 
-def _idle_includes(rows: Sequence[Mapping[str, Any]], lonely: Sequence[bool]) -> Iterator[str]:
-    for at, (row, alone) in enumerate(zip(rows, lonely, strict=True)):
-        if not alone and not row.get(SET):
-            yield f"spec.include[{at}] adds nothing: the combination is there already, and nothing is set"
+def _unused_includes(rows: Sequence[Mapping[str, Any]], unmatched: Sequence[bool]) -> Iterator[str]:
+    for at, (row, is_unmatched) in enumerate(zip(rows, unmatched, strict=True)):
+        if not is_unmatched and not row.get(SET):
+            yield f"spec.include[{at}] has no effect: the combination exists already, and it has no set"
+
+
+# Text of a combination for people: axis=value, with an object's name instead of the object.
+
+VALUE_TEXT_MAX = 40
+
+
+def cell_text(cell: Mapping[str, Any]) -> str:
+    """Return the complete text of a combination: `engine=vllm temperature=0.7`."""
+    return " ".join(f"{name}={value_text(value)}" for name, value in cell.items()) or "the template"
+
+
+def short_cell_text(cell: Mapping[str, Any]) -> str:
+    """Return the text of a combination, truncated to the length of a status row."""
+    return _cut(cell_text(cell), CELL_TEXT_MAX)
+
+
+def value_text(value: Any) -> str:
+    """Return a scalar as it is, an object or list of objects by name, and anything else as truncated JSON.
+
+    A long text is truncated at its start, because paths and model names differ at their end.
+    """
+    if isinstance(value, str):
+        return value if len(value) <= VALUE_TEXT_MAX else f"…{value[1 - VALUE_TEXT_MAX :]}"
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return _cut(value["name"], VALUE_TEXT_MAX)
+    if isinstance(value, list) and value and all(isinstance(row, Mapping) and "name" in row for row in value):
+        return _cut("+".join(str(row["name"]) for row in value), VALUE_TEXT_MAX)
+    return _cut(canonical_json(plain_numbers(value)), VALUE_TEXT_MAX)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

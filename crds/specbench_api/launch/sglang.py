@@ -1,12 +1,13 @@
-"""SGLang's `sglang.launch_server`.
+"""SGLang: `sglang.launch_server`.
 
-Levelled on every arm: as many requests at once as the load has (any speculation resets that to 48 where it is not
-given, and the baseline to nothing), no prefix cache, a chunk for every step, and SGLang's own sampling defaults instead
-of those that a model brings. Metrics are always on: they are what is measured. So is the report of cached tokens in
-each answer's usage: without it SGLang tells no hit of a prompt cache that should be off, whatever the levelling.
-SGLang counts the root of a draft among its tokens: a chain of k drafts is verified as k + 1 tokens. What it cannot do
-it mostly corrects, and says so in its log alone; here that is refused.
-Its health route generates a token when nobody else does, which is foreign traffic: it is told not to.
+With equalizeArms, every arm serves as many requests at once as the load has (any speculation otherwise resets the limit
+to 48, but the baseline has none), without prefix cache, with one chunk per step, and with SGLang's own sampling
+defaults instead of the model's. Metrics are always enabled because the client needs them. So is the report of cached
+tokens in each answer's usage, without which hits of a prompt cache that should be off would go unnoticed.
+
+SGLang counts the root of a draft as a token: a chain of k drafts is verified as k + 1 tokens. Unsupported settings that
+SGLang would correct with only a log message are rejected here. Its health route, which generates a token when the
+engine is idle, is configured not to.
 """
 
 from __future__ import annotations
@@ -17,19 +18,28 @@ from itertools import pairwise
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, given_twice, repeated
-from specbench_api.launch.launch import CONFIG_FOLDER, LEADER, RANK, Launch, Order, release_tag
-from specbench_api.launch.support.sglang import RELEASE
-from specbench_api.launch.weights import models_of, path_of, pinned
+from specbench_api.launch.launcher import (
+    CONFIG_FOLDER,
+    LEADER,
+    RANK,
+    LaunchRequest,
+    LaunchSpec,
+    model_sources,
+    pinned_revision,
+    release_tag,
+    target_path,
+)
+from specbench_api.launch.support_matrix import SGLANG_RELEASE
 from specbench_api.spec.drafter import Drafter, DraftLength, Method
-from specbench_api.spec.engine import Engine, EngineKind, Levelling
+from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.target import Target
 
 PORT = 30000
 IMAGE = "lmsysorg/sglang"
 ADAPTIVE = "adaptive.json"
 QUIET_HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
-INVENTED = "SGLANG_SIMULATE_ACC_"
-"""Variables that have SGLang make acceptance up."""
+SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_"
+"""Prefix of the environment variables that make SGLang simulate acceptance."""
 ALGORITHMS = {
     Method.NGRAM: "NGRAM",
     Method.DRAFT_MODEL: "STANDALONE",
@@ -39,7 +49,9 @@ ALGORITHMS = {
     Method.DFLASH: "DFLASH",
     Method.DSPARK: "DSPARK",
 }
+"""SGLang's name of each method."""
 ADAPTIVE_METHODS = (Method.EAGLE, Method.EAGLE3)
+"""Methods whose draft length SGLang can change at run time."""
 
 _MANAGED = (
     "--model-path", "--revision", "--served-model-name", "--tokenizer-path", "--tp-size", "--host", "--port",
@@ -50,7 +62,7 @@ _MANAGED = (
 )  # fmt: skip
 _SPREAD = ("--nnodes", "--node-rank", "--dist-init-addr")
 RENDEZVOUS_PORT = 20000
-_LEVELLED = ("--max-running-requests", "--disable-radix-cache", "--sampling-defaults", "--stream-interval")
+_EQUALIZED = ("--max-running-requests", "--disable-radix-cache", "--sampling-defaults", "--stream-interval")
 _ALIASES = {
     "--model": "--model-path", "--tensor-parallel-size": "--tp-size", "--tp": "--tp-size",
     "--speculative-draft-model": "--speculative-draft-model-path",
@@ -67,7 +79,7 @@ _REMEDIES = {
     "--tokenizer-path": "set spec.model.tokenizer",
     "--tp-size": "set spec.engine.tensorParallelSize",
     "--nnodes": "set spec.placement.nodes",
-    "--config": "give its arguments in args, where they can be held against what specbench sets",
+    "--config": "put its arguments into args, so that they can be checked against those of specbench",
     "--speculative-algorithm": "set drafters[].method",
     "--speculative-draft-model-path": "set drafters[].model",
     "--speculative-draft-model-revision": "set drafters[].revision",
@@ -79,21 +91,21 @@ _REMEDIES = {
     "--speculative-adaptive": "set drafters[].draftLengths",
     "--speculative-adaptive-config": "set drafters[].draftLengths",
     "--max-running-requests": "it is spec.load.slots, or else the highest of spec.load.concurrency",
-    **dict.fromkeys(_LEVELLED[1:], "or set spec.engine.levelling: Off"),
+    **dict.fromkeys(_EQUALIZED[1:], "or set spec.engine.equalizeArms: Off"),
 }
 
 
 class SglangLauncher:
-    """Renders a command line of `sglang.launch_server`."""
+    """Starts `sglang.launch_server`."""
 
     kind = EngineKind.SGLANG
 
-    def launch(self, order: Order) -> Launch:
-        """Render the command line, and the schedule of draft lengths where there is one."""
-        engine, drafter, (files, hub) = order.engine, order.drafter, models_of(order)
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return the command line, and the schedule of draft lengths if there is one."""
+        engine, drafter, (files, hub) = order.engine, order.drafter, model_sources(order)
         args = (*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ()))
-        return Launch(
-            image=engine.image or f"{IMAGE}:{release_tag(engine.version or RELEASE)}",
+        return LaunchSpec(
+            image=engine.image or f"{IMAGE}:{release_tag(engine.version or SGLANG_RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             image_program=("python3", "-m", "sglang.launch_server"),
             local_programs=(("python", "-m", "sglang.launch_server"),),
@@ -107,33 +119,33 @@ class SglangLauncher:
             hub=hub,
         )
 
-    def problems(self, order: Order) -> Sequence[Problem]:
-        """Arguments that contradict managed flags, and what SGLang has not or would silently correct."""
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return contradicting and repeated arguments, and settings that SGLang rejects or corrects."""
         engine, drafter, path, alike = order.engine, order.drafter, f"{order.drafter_path}.args", _alike(order)
-        managed = (*_MANAGED, *_SPREAD, *(_LEVELLED if engine.levelling is Levelling.ON else ()))
+        managed = (*_MANAGED, *_SPREAD, *(_EQUALIZED if engine.equalize_arms is EqualizeArms.ON else ()))
         found = contradictions(managed, engine.args, "spec.engine.args", spelled, _REMEDIES, alike)
         found += repeated(engine.args, "spec.engine.args", spelled)
         if drafter:
             ours = (*alike, *_drafting(drafter))
             found += contradictions(managed, drafter.args, path, spelled, _REMEDIES, ours)
             found += given_twice(engine.args, drafter.args, path, spelled)
-        found += [*_invented(engine), *_unreachable(order.target)]
+        found += [*_simulated_acceptance(engine), *_unreachable(order.target)]
         return [*found, *(_drafter_problems(drafter, order.drafter_path) if drafter else ())]
 
 
 def spelled(flag: str) -> str:
-    """The flag that SGLang takes this spelling for: its parser takes any beginning that no other flag shares.
+    """Return the flag that SGLang understands by a spelling: its parser accepts any unambiguous prefix.
 
-    One that several share goes to one of them here: SGLang takes none.
+    For an ambiguous prefix, which SGLang rejects, one of the flags is returned.
     """
-    known = (*_MANAGED, *_LEVELLED, *_SPREAD, *_ALIASES)
+    known = (*_MANAGED, *_EQUALIZED, *_SPREAD, *_ALIASES)
     full = flag if flag in known else next((each for each in known if flag[2:] and each.startswith(flag)), flag)
     return _ALIASES.get(full, full)
 
 
-def _alike(order: Order) -> tuple[str, ...]:
-    """What every arm gets."""
-    levelled = (
+def _alike(order: LaunchRequest) -> tuple[str, ...]:
+    """Return the arguments of every arm."""
+    equalized = (
         *("--max-running-requests", str(order.slots)),
         "--disable-radix-cache",
         *("--sampling-defaults", "openai"),
@@ -143,20 +155,20 @@ def _alike(order: Order) -> tuple[str, ...]:
         *_target(order.target),
         *("--tp-size", str(order.engine.tensor_parallel_size)),
         *("--enable-metrics", "--enable-cache-report"),
-        *(levelled if order.engine.levelling is Levelling.ON else ()),
+        *(equalized if order.engine.equalize_arms is EqualizeArms.ON else ()),
         *(_spread(order.nodes) if order.nodes > 1 else ()),
     )
 
 
 def _spread(nodes: int) -> tuple[str, ...]:
-    """The same on every node; the first serves."""
+    """Return the arguments for several nodes, the same on each; the first node serves."""
     return ("--nnodes", str(nodes), "--node-rank", RANK, "--dist-init-addr", f"{LEADER}:{RENDEZVOUS_PORT}")
 
 
 def _target(target: Target) -> tuple[str, ...]:
-    revision = pinned(target)
+    revision = pinned_revision(target)
     return (
-        *("--model-path", path_of(target) or target.name),
+        *("--model-path", target_path(target) or target.name),
         *(("--revision", revision) if revision else ()),
         *("--served-model-name", target.name),
         *(("--tokenizer-path", target.tokenizer) if target.tokenizer else ()),
@@ -178,7 +190,7 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
 
 
 def _lengths(drafter: Drafter) -> tuple[str, ...]:
-    """How much is drafted. n-grams and DFLASH know the verified tokens alone, DSPARK the drafted ones."""
+    """Return the draft length. NGRAM and DFLASH take the number of verified tokens, DSPARK that of draft tokens."""
     steps, verified = str(drafter.num_speculative_tokens), str(drafter.num_speculative_tokens + 1)
     if drafter.method is Method.DSPARK:
         return ("--speculative-dspark-block-size", steps)
@@ -192,55 +204,57 @@ def _lengths(drafter: Drafter) -> tuple[str, ...]:
 
 
 def _schedule(lengths: Sequence[DraftLength]) -> str:
-    """The steps by the batch from which on they hold. With one candidate each, acceptance moves nothing.
+    """Return the number of steps by the batch size from which it applies, each with a single candidate.
 
-    SGLang looks a batch up after it was rounded up to the next size for which it has a CUDA graph.
+    With a single candidate, acceptance does not change the length. SGLang rounds a batch up to the next size for which
+    it has a CUDA graph before the lookup.
     """
     rows = sorted(lengths, key=lambda row: row.batch_size)
-    begins = [1, *(before.batch_size + 1 for before, _ in pairwise(rows))]
-    slots = {str(begin): {"candidate_steps": [row.tokens]} for begin, row in zip(begins, rows, strict=True)}
-    return json.dumps(slots) + "\n"
+    firsts = [1, *(before.batch_size + 1 for before, _ in pairwise(rows))]
+    steps = {str(first): {"candidate_steps": [row.tokens]} for first, row in zip(firsts, rows, strict=True)}
+    return json.dumps(steps) + "\n"
 
 
-def _invented(engine: Engine) -> list[Problem]:
-    message = "has SGLang make acceptance up, and what it writes then is no model's text"
+def _simulated_acceptance(engine: Engine) -> list[Problem]:
+    message = "makes SGLang simulate acceptance, and the resulting text is not the model's"
     return [
-        Problem(f"spec.engine.env[{row}].name", f"{variable.name} {message}", "remove it; kind simulator is for that")
+        Problem(f"spec.engine.env[{row}].name", f"{variable.name} {message}", "remove it; use engine.kind simulator")
         for row, variable in enumerate(engine.env)
-        if variable.name.startswith(INVENTED)
+        if variable.name.startswith(SIMULATED_ACCEPTANCE)
     ]
 
 
 def _unreachable(target: Target) -> list[Problem]:
     if not target.uri:
         return []
-    return [Problem("spec.model.uri", "SGLang is not launched from a URI", "use path or pvc, or the hub's name")]
+    remedy = "use spec.model.path or pvc, or only the name on the hub"
+    return [Problem("spec.model.uri", "SGLang cannot load a model from a URI", remedy)]
 
 
 def _drafter_problems(drafter: Drafter, path: str) -> list[Problem]:
-    has_not = (
+    unsupported = (
         ("revision", drafter.revision is not None and drafter.model is None,
-         "has no drafter's model to take at a revision", "leave it out, or set model"),
-        ("speculativeConfig", bool(drafter.speculative_config), "has no speculative configuration but its flags",
-         "give them in this arm's args"),
+         "uses no draft model, so it has no revision", "remove it, or set model"),
+        ("speculativeConfig", bool(drafter.speculative_config), "configures speculation by flags only",
+         "put them into this drafter's args"),
         ("draftTensorParallelSize", drafter.draft_tensor_parallel_size is not None,
-         "splits the drafter as it splits the target", "leave it out"),
+         "splits the drafter like the target", "remove it"),
         ("promptLookupMin", drafter.prompt_lookup_min is not None, "looks up suffixes of every length",
-         "leave it out"),
-        ("promptLookupMax", drafter.prompt_lookup_max is not None, "bounds suffix and draft together",
-         "give --speculative-ngram-max-trie-depth in this arm's args"),
+         "remove it"),
+        ("promptLookupMax", drafter.prompt_lookup_max is not None, "limits the suffix together with the draft",
+         "put --speculative-ngram-max-trie-depth into this drafter's args"),
     )  # fmt: skip
-    found = [Problem(f"{path}.{name}", f"SGLang {what}", remedy) for name, given, what, remedy in has_not if given]
+    found = [Problem(f"{path}.{name}", f"SGLang {why}", remedy) for name, is_set, why, remedy in unsupported if is_set]
     return [*found, *_name_problems(drafter, path), *_tree_problems(drafter, path), *_length_problems(drafter, path)]
 
 
 def _name_problems(drafter: Drafter, path: str) -> list[Problem]:
-    """What has a method here is checked as that method."""
-    asked = (drafter.algorithm or "").upper()
+    """Reject algorithms that are also a method, so that the method's checks apply."""
+    algorithm = (drafter.algorithm or "").upper()
     return [
         Problem(f"{path}.algorithm", f"{drafter.algorithm} is method {method}", f"set method: {method}")
         for method, name in ALGORITHMS.items()
-        if name == asked
+        if name == algorithm
     ]
 
 
@@ -249,14 +263,14 @@ def _tree_problems(drafter: Drafter, path: str) -> list[Problem]:
     if drafter.method is Method.CUSTOM:
         return []
     if topk == 1:
-        message = f"of a chain of {steps} drafts SGLang verifies {steps + 1} tokens, whatever is asked"
-        remedy = "leave it out, or set eagleTopk for a tree"
+        message = f"for a chain of {steps} drafts SGLang always verifies {steps + 1} tokens"
+        remedy = "remove it, or set eagleTopk for a tree"
         return [Problem(f"{path}.numDraftTokens", message, remedy)] if nodes not in (None, steps + 1) else []
     most = topk + (steps - 1) * topk * topk + 1
     if nodes is not None and nodes <= most:
         return []
-    message = f"a tree of depth {steps} and eagleTopk {topk} has {most} nodes at most, the root among them"
-    return [Problem(f"{path}.numDraftTokens", message, f"say how many are verified: 2 to {most}")]
+    message = f"a tree of depth {steps} and eagleTopk {topk} has at most {most} nodes, including the root"
+    return [Problem(f"{path}.numDraftTokens", message, f"set it to the number to verify: 2 to {most}")]
 
 
 def _length_problems(drafter: Drafter, path: str) -> list[Problem]:
@@ -265,10 +279,10 @@ def _length_problems(drafter: Drafter, path: str) -> list[Problem]:
     where = f"{path}.draftLengths"
     if drafter.method not in ADAPTIVE_METHODS or (drafter.eagle_topk or 1) > 1:
         message = (
-            "SGLang changes the length of EAGLE and EAGLE-3 chains alone: others keep theirs, and a log line says so"
+            "SGLang supports draft lengths by batch size only for EAGLE and EAGLE-3 chains, and ignores them otherwise"
         )
-        return [Problem(where, message, "leave it out, or use eagle or eagle3 without eagleTopk")]
+        return [Problem(where, message, "remove it, or use eagle or eagle3 without eagleTopk")]
     longest, most = max(row.tokens for row in drafter.draft_lengths), drafter.num_speculative_tokens
     if longest != most:
-        return [Problem(where, f"the longest is {longest}, and numSpeculativeTokens {most}", "make them the same")]
+        return [Problem(where, f"the longest is {longest}, but numSpeculativeTokens is {most}", "make them equal")]
     return []

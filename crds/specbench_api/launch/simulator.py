@@ -1,4 +1,4 @@
-"""The simulator: our own engine with a known truth. It runs from the same image as the client."""
+"""The simulator: our own engine with known true values, in the same image as the client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
-from specbench_api.launch.launch import LEADER, Launch, Order
+from specbench_api.launch.launcher import LEADER, LaunchRequest, LaunchSpec
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import DialectName, Engine, EngineKind
 
@@ -17,7 +17,7 @@ OPTIONS = (
     "--max-num-seqs", "--max-model-len", "--base-ms", "--per-token-ms", "--per-kv-ms", "--per-draft-ms",
     "--per-prefill-ms", "--time-scale", "--served-model-name", "--per-request-spec-decode-metrics",
 )  # fmt: skip
-"""All of `specbench simulate`. It is ours, so what it does not know is told before every arm crashes on it."""
+"""All options of `specbench simulate`, so that an unknown one is reported before every arm crashes on it."""
 _REMEDIES = {
     "--dialect": "set spec.engine.dialect",
     "--drafter": "set drafters[].method",
@@ -29,15 +29,15 @@ PORT = 8000
 
 
 class SimulatorLauncher:
-    """`specbench simulate` with the drafter's method and length, in an engine's dialect; acceptance comes by args."""
+    """Runs `specbench simulate` with the drafter's method and length; other options come from args."""
 
     kind = EngineKind.SIMULATOR
 
-    def launch(self, order: Order) -> Launch:
-        """Render the command line of `specbench simulate`."""
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return the command line of `specbench simulate`."""
         drafter = order.drafter
         drafting = (*_drafting(drafter), *(drafter.args if drafter else ()))
-        return Launch(
+        return LaunchSpec(
             image=order.engine.image or "",  # empty: the installation's own image
             command=tuple(order.engine.command) if order.engine.command else ("specbench",),
             local_programs=(("specbench",),),
@@ -48,8 +48,8 @@ class SimulatorLauncher:
             served_model="simulated",
         )
 
-    def problems(self, order: Order) -> Sequence[Problem]:
-        """Arguments that contradict managed flags or each other, and those that the simulator does not know."""
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return contradicting, repeated and unknown arguments."""
         found = contradictions(
             _MANAGED, order.engine.args, "spec.engine.args", ALIASES, _REMEDIES, _dialect(order.engine)
         )
@@ -65,12 +65,12 @@ class SimulatorLauncher:
 
 
 def _unknown(engine: Engine, args: Sequence[str], path: str) -> list[Problem]:
-    """Flags that `specbench simulate` does not have, each with the nearest; silent where it is of another build."""
+    """Return flags that `specbench simulate` does not have; none if another build of it may be running."""
     if engine.command or engine.image or engine.version:
         return []
     flags = [(row, flag) for row, argument in enumerate(args) if (flag := flag_of(argument))]
     return [
-        Problem(f"{path}[{row}]", f"the simulator has no {flag}", _nearest(flag))
+        Problem(f"{path}[{row}]", f"the simulator has no option {flag}", _nearest(flag))
         for row, flag in flags
         if flag not in OPTIONS and flag not in ALIASES
     ]
@@ -78,7 +78,7 @@ def _unknown(engine: Engine, args: Sequence[str], path: str) -> list[Problem]:
 
 def _nearest(flag: str) -> str:
     near = get_close_matches(flag, OPTIONS, n=1)
-    return f"{near[0]} is the nearest that it has" if near else "specbench simulate --help has them all"
+    return f"did you mean {near[0]}?" if near else "see specbench simulate --help"
 
 
 def _dialect(engine: Engine) -> tuple[str, str]:

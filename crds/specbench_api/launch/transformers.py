@@ -1,8 +1,8 @@
 """Hugging Face transformers behind our own small server: the research runtime (`specbench_client.research`).
 
-It answers one request at a time: the others wait, so its comparisons are of a concurrency of 1, and results are
-labelled as a research runtime's. An image of it is ours, built with `--target research`; the default one is the
-installation's own, which holds no torch and says in one line what to build.
+It processes one request at a time while others wait, so it is compared at concurrency 1, and its results are labelled
+as a research runtime's. Its image is built with `--target research`; the default image is specbench's own, which does
+not contain torch and prints which image to build.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.errors import Problem
-from specbench_api.launch.arguments import contradictions, given_twice, repeated
-from specbench_api.launch.launch import Launch, Order
-from specbench_api.launch.unheard import unheard
-from specbench_api.launch.weights import models_of, path_of, pinned
+from specbench_api.launch.arguments import contradictions, given_twice, repeated, unsupported_fields
+from specbench_api.launch.launcher import LaunchRequest, LaunchSpec, model_sources, pinned_revision, target_path
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import EngineKind
 from specbench_api.spec.target import Target
@@ -36,19 +34,19 @@ _REMEDIES = {
     "--num-speculative-tokens": "set drafters[].numSpeculativeTokens",
     "--prompt-lookup-max": "set drafters[].promptLookupMax",
 }
-_UNHEARD = ("draft_lengths", "speculative_config", "draft_tensor_parallel_size", "prompt_lookup_min")
+_UNSUPPORTED_FIELDS = ("draft_lengths", "speculative_config", "draft_tensor_parallel_size", "prompt_lookup_min")
 
 
 class TransformersLauncher:
-    """Renders the command line of the research runtime."""
+    """Starts the research runtime."""
 
     kind = EngineKind.TRANSFORMERS
 
-    def launch(self, order: Order) -> Launch:
-        """Render the command line."""
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return the command line of the research runtime."""
         engine, drafter = order.engine, order.drafter
-        files, hub = models_of(order)
-        return Launch(
+        files, hub = model_sources(order)
+        return LaunchSpec(
             image=engine.image or "",  # empty: the installation's own image
             command=tuple(engine.command) if engine.command else None,
             image_program=PROGRAM,
@@ -61,29 +59,31 @@ class TransformersLauncher:
             hub=hub,
         )
 
-    def problems(self, order: Order) -> Sequence[Problem]:
-        """Arguments that contradict managed flags, and what a runtime of one process and one request cannot do."""
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return contradicting and repeated arguments, and settings that the runtime does not support."""
         alike, drafter = _target(order.target), order.drafter
         found = contradictions(_MANAGED, order.engine.args, "spec.engine.args", _ALIASES, _REMEDIES, alike)
         found += repeated(order.engine.args, "spec.engine.args", _ALIASES)
         if order.target.uri:
-            remedy = "use path or pvc, or the hub's name"
-            found.append(Problem("spec.model.uri", "transformers does not fetch from a URI", remedy))
+            remedy = "use spec.model.path or pvc, or only the name on the hub"
+            found.append(Problem("spec.model.uri", "transformers cannot load a model from a URI", remedy))
         if order.engine.tensor_parallel_size > 1:
-            message = "the research runtime does not split a model over GPUs"
+            message = "the research runtime cannot split a model over GPUs"
             found.append(Problem("spec.engine.tensorParallelSize", message, "set it to 1"))
         if drafter:
             path, ours = f"{order.drafter_path}.args", (*alike, *_drafting(drafter))
             found += contradictions(_MANAGED, drafter.args, path, _ALIASES, _REMEDIES, ours)
             found += given_twice(order.engine.args, drafter.args, path, _ALIASES)
-            found += unheard(drafter, order.drafter_path, _UNHEARD, "the research runtime", "remove it")
+            found += unsupported_fields(
+                drafter, order.drafter_path, _UNSUPPORTED_FIELDS, "the research runtime", "remove it"
+            )
         return found
 
 
 def _target(target: Target) -> tuple[str, ...]:
-    revision = pinned(target)
+    revision = pinned_revision(target)
     return (
-        *("--model", path_of(target) or target.name),
+        *("--model", target_path(target) or target.name),
         *(("--revision", revision) if revision else ()),
         *(("--tokenizer", target.tokenizer) if target.tokenizer else ()),
         *("--served-model-name", target.name),

@@ -1,34 +1,188 @@
-"""vLLM's `vllm serve`.
+"""vLLM: `vllm serve`.
 
-Levelled on every arm: no prefix cache (with one, a prompt that was seen before skips its prefill, and a request that
-hits it whole is counted a draft step that never was) and vLLM's own sampling defaults instead of those that a model
-brings. Always set, since answers are read by it: a chunk for every step, and how much of a prompt came from the cache.
-Acceptance by request is asked for where an arm speculates: vLLM refuses to start with that flag elsewhere.
+With equalizeArms, every arm runs without prefix cache and with vLLM's own sampling defaults instead of the model's.
+(With the cache, a repeated prompt skips its prefill, and a request that hits it completely is counted as a draft step
+that did not happen.) The client always needs one chunk per step and the number of cached prompt tokens. Acceptance per
+request is only requested on arms that speculate, because vLLM does not start with that flag otherwise.
 
-What stays different between arms is vLLM's own doing and part of the drafter's price: suffix decoding, custom classes
-and parallel draft models run on its older model runner, and some of them without asynchronous scheduling.
+Remaining differences between arms are vLLM's own and part of the drafter's cost: suffix decoding, custom classes and
+parallel draft models run on its older model runner, some of them without asynchronous scheduling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from specbench_api.errors import Problem
 from specbench_api.launch.arguments import contradictions, flag_of, given_twice, repeated
-from specbench_api.launch.launch import LEADER, RANK, Launch, Order, release_tag
-from specbench_api.launch.support.vllm import RELEASE
-from specbench_api.launch.vllm_speculation import CUSTOM_CLASS, rendered, speculation_problems
-from specbench_api.launch.weights import models_of, path_of, pinned
-from specbench_api.spec.drafter import Drafter, Method
-from specbench_api.spec.engine import Engine, EngineKind, Levelling
+from specbench_api.launch.launcher import (
+    LEADER,
+    RANK,
+    LaunchRequest,
+    LaunchSpec,
+    model_sources,
+    pinned_revision,
+    release_tag,
+    target_path,
+)
+from specbench_api.launch.support_matrix import VLLM_ALGORITHMS, VLLM_RELEASE
+from specbench_api.spec.drafter import TEXT_ONLY, Drafter, DraftLength, Method
+from specbench_api.spec.engine import Engine, EngineKind, EqualizeArms
 from specbench_api.spec.target import Target
+
+# The drafter as vLLM's `--speculative-config`, and the settings that vLLM does not support. It is one line of JSON with
+# sorted keys, so that the same drafter always results in the same argument.
+
+CUSTOM_CLASS = "custom_class"
+"""The algorithm whose `model` is a Python class instead of a model."""
+_METHODS = {Method.PARD: "draft_model"}
+"""Methods that have another name in vLLM."""
+_FIELDS = {
+    "method": "set method, or method: custom with algorithm",
+    "model": "set model",
+    "revision": "set revision",
+    "num_speculative_tokens": "set numSpeculativeTokens",
+    "draft_tensor_parallel_size": "set draftTensorParallelSize",
+    "tensor_parallel_size": "set draftTensorParallelSize",
+    "prompt_lookup_min": "set promptLookupMin",
+    "prompt_lookup_max": "set promptLookupMax",
+    "num_speculative_tokens_per_batch_size": "set draftLengths",
+}
+"""Keys that a field of the drafter sets, with that field."""
+_SYNTHETIC = ("synthetic_acceptance_rates", "synthetic_acceptance_length")
+_SGLANG_HAS = "remove it, or use engine.kind sglang, which supports it"
+
+
+def rendered(drafter: Drafter) -> str:
+    """Return the argument from the drafter's fields and its further keys."""
+    return json.dumps({**_further(drafter), **_config(drafter)}, sort_keys=True, separators=(",", ":"))
+
+
+def speculation_problems(order: LaunchRequest) -> list[Problem]:
+    """Return settings that vLLM would reject at its start, or silently ignore."""
+    drafter, path = order.drafter, order.drafter_path
+    if drafter is None:
+        return []
+    return [
+        *_name_problems(drafter, order.engine.version, path),
+        *_knob_problems(drafter, path),
+        *_parallel_problems(drafter, order.engine.tensor_parallel_size, path),
+        *_length_problems(drafter, path),
+        *_key_problems(drafter, path),
+    ]
+
+
+def _config(drafter: Drafter) -> dict[str, Any]:
+    given = {
+        "method": drafter.algorithm or _METHODS.get(drafter.method, str(drafter.method)),
+        "model": drafter.model,
+        "revision": drafter.revision,
+        "num_speculative_tokens": drafter.num_speculative_tokens,
+        "num_speculative_tokens_per_batch_size": _schedule(drafter.draft_lengths) or None,
+        "draft_tensor_parallel_size": drafter.draft_tensor_parallel_size,
+        "prompt_lookup_min": drafter.prompt_lookup_min,
+        "prompt_lookup_max": drafter.prompt_lookup_max,
+        "parallel_drafting": True if drafter.method is Method.PARD else None,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _further(drafter: Drafter) -> dict[str, Any]:
+    """Return the user's keys in vLLM's spelling, which treats `-` as `_`."""
+    return {key.replace("-", "_"): value for key, value in drafter.speculative_config.items()}
+
+
+def _schedule(lengths: list[DraftLength]) -> list[list[int]]:
+    """Return ranges [first batch, last batch, tokens] from batch size 1. Beyond the last, vLLM keeps its length."""
+    rows = sorted(lengths, key=lambda row: row.batch_size)
+    firsts = [1, *(before.batch_size + 1 for before, _ in pairwise(rows))]
+    return [[first, row.batch_size, row.tokens] for first, row in zip(firsts, rows, strict=False)]
+
+
+def _name_problems(drafter: Drafter, version: str | None, path: str) -> list[Problem]:
+    name = drafter.algorithm
+    if name == CUSTOM_CLASS and not drafter.model:
+        return [Problem(f"{path}.model", "custom_class needs a class", "set model to it, such as my_module.MyProposer")]
+    if name is None or name in VLLM_ALGORITHMS or (version or VLLM_RELEASE).removeprefix("v") != VLLM_RELEASE:
+        return []
+    message = f"vLLM {VLLM_RELEASE} has no drafting method {name!r}"
+    return [Problem(f"{path}.algorithm", message, f"use one of {', '.join(VLLM_ALGORITHMS)}")]
+
+
+def _knob_problems(drafter: Drafter, path: str) -> list[Problem]:
+    """Return settings that vLLM would ignore: those of other engines, and a model revision without a model."""
+    text_only = drafter.method in TEXT_ONLY
+    unsupported = (
+        ("eagleTopk", (drafter.eagle_topk or 1) > 1, "only drafts chains, not trees", _SGLANG_HAS),
+        ("numDraftTokens", drafter.num_draft_tokens is not None, "only drafts chains, not trees", _SGLANG_HAS),
+        ("tokenMap", drafter.token_map is not None, "reads a pruned vocabulary from the head itself", _SGLANG_HAS),
+        ("revision", text_only and drafter.revision is not None, "uses no model for this method", "remove it"),
+    )
+    return [Problem(f"{path}.{name}", f"vLLM {why}", remedy) for name, is_set, why, remedy in unsupported if is_set]
+
+
+def _parallel_problems(drafter: Drafter, target: int, path: str) -> list[Problem]:
+    requested, where = drafter.draft_tensor_parallel_size, f"{path}.draftTensorParallelSize"
+    if requested is None:
+        return []
+    if drafter.method in TEXT_ONLY or drafter.algorithm == CUSTOM_CLASS:
+        return [Problem(where, "this method has no draft model to split", "remove it")]
+    if requested in (1, target):
+        return []
+    message = f"vLLM splits a drafter like the target ({target}) or not at all, but not over {requested}"
+    return [Problem(where, message, f"set it to 1 or {target}" if target > 1 else "set it to 1")]
+
+
+def _length_problems(drafter: Drafter, path: str) -> list[Problem]:
+    most = drafter.num_speculative_tokens
+    return [
+        Problem(
+            f"{path}.draftLengths[{row}].tokens",
+            f"vLLM never drafts more than numSpeculativeTokens ({most}), but tokens is {length.tokens}",
+            f"set it to at most {most}, or raise numSpeculativeTokens",
+        )
+        for row, length in enumerate(drafter.draft_lengths)
+        if length.tokens > most
+    ]
+
+
+def _key_problems(drafter: Drafter, path: str) -> list[Problem]:
+    ours = _config(drafter)
+    found = []
+    for key, value in drafter.speculative_config.items():
+        name = key.replace("-", "_")
+        where = f"{path}.speculativeConfig.{key}"
+        if _owned(name, drafter, ours) and (name not in ours or ours[name] != value):
+            found.append(_contradicting(where, key, value, ours, name))
+        if name in _SYNTHETIC or (name == "rejection_sample_method" and value == "synthetic"):
+            message = "synthetic acceptance is made up, and the resulting text is not the model's"
+            found.append(Problem(where, message, "remove it; use engine.kind simulator for a known acceptance"))
+    return found
+
+
+def _owned(name: str, drafter: Drafter, ours: Mapping[str, Any]) -> bool:
+    """Return whether specbench sets the key. The lookup keys are only reserved for method ngram."""
+    free = name.startswith("prompt_lookup") and drafter.method is not Method.NGRAM
+    return name in ours or (name in _FIELDS and not free)
+
+
+def _contradicting(where: str, key: str, value: Any, ours: Mapping[str, Any], name: str) -> Problem:
+    """Return a problem with both values, the managed one by the name of its field."""
+    unset = "the field of this drafter, which is not set"
+    other = f"{name} {json.dumps(ours[name])} of this drafter" if name in ours else unset
+    remedy = _FIELDS.get(name, "remove it: it follows from method")
+    return Problem(where, f"{key} {json.dumps(value)} contradicts {other}", remedy)
+
 
 PORT = 8000
 IMAGE = "vllm/vllm-openai"
 OLDEST = Version("0.29")
-"""The first that tells acceptance by request (`--per-request-spec-decode-metrics`): 0.28.0 has no such flag."""
+"""First release that reports acceptance per request (`--per-request-spec-decode-metrics`); 0.28.0 has no such flag."""
 OBJECT_STORE = "s3://"
 
 _MANAGED = (
@@ -37,7 +191,7 @@ _MANAGED = (
     "--enable-log-stats", "--config",
 )  # fmt: skip
 _SPREAD = ("--nnodes", "--node-rank", "--master-addr", "--headless")
-_LEVELLED = ("--enable-prefix-caching", "--generation-config")
+_EQUALIZED = ("--enable-prefix-caching", "--generation-config")
 _FETCHED = ("--load-format",)
 _ALIASES = {
     "--spec-method": "--speculative-config", "--spec-model": "--speculative-config",
@@ -54,29 +208,29 @@ _REMEDIES = {
     "--tensor-parallel-size": "set spec.engine.tensorParallelSize",
     "--revision": "set spec.model.revision",
     "--tokenizer": "set spec.model.tokenizer",
-    "--speculative-config": "set drafters[].method and its knobs, and further keys in drafters[].speculativeConfig",
-    "--per-request-spec-decode-metrics": "every arm that speculates has it, and vLLM does not start with it elsewhere",
-    "--enable-log-stats": "leave it out: its counters are what acceptance is checked against",
-    "--enable-prefix-caching": "or set spec.engine.levelling: Off",
-    "--generation-config": "or set spec.engine.levelling: Off",
+    "--speculative-config": "set drafters[].method and its fields, and further keys in drafters[].speculativeConfig",
+    "--per-request-spec-decode-metrics": "remove it: specbench sets it on every arm that speculates",
+    "--enable-log-stats": "remove it: acceptance is checked against these counters",
+    "--enable-prefix-caching": "or set spec.engine.equalizeArms: Off",
+    "--generation-config": "or set spec.engine.equalizeArms: Off",
     "--nnodes": "set spec.placement.nodes",
     "--load-format": "spec.model.uri sets it",
-    "--config": "give its arguments in args, where they can be held against what specbench sets",
+    "--config": "put its arguments into args, so that they can be checked against those of specbench",
 }
 _REPEATABLE = ("--middleware", "--lora-modules")
 
 
 class VllmLauncher:
-    """Renders a command line of `vllm serve`."""
+    """Starts `vllm serve`."""
 
     kind = EngineKind.VLLM
 
-    def launch(self, order: Order) -> Launch:
-        """Render the command line."""
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return the command line."""
         engine, drafter, (files, hub) = order.engine, order.drafter, _models(order)
         args = (*_alike(order), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ()))
-        return Launch(
-            image=engine.image or f"{IMAGE}:{release_tag(engine.version or RELEASE)}",
+        return LaunchSpec(
+            image=engine.image or f"{IMAGE}:{release_tag(engine.version or VLLM_RELEASE)}",
             command=tuple(engine.command) if engine.command else None,
             local_programs=(("vllm", "serve"),),
             args=args,
@@ -88,8 +242,8 @@ class VllmLauncher:
             hub=hub,
         )
 
-    def problems(self, order: Order) -> Sequence[Problem]:
-        """Arguments that contradict managed flags, a target out of reach, and what vLLM has not."""
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return contradicting and repeated arguments, unsupported settings, and targets that vLLM cannot load."""
         drafter, args = order.drafter, order.engine.args
         alike = ("--model", *_alike(order))
         managed = _managed(order)
@@ -105,10 +259,10 @@ class VllmLauncher:
 
 
 def spelled(flag: str) -> str:
-    """The flag that vLLM takes this spelling for.
+    """Return the flag that vLLM understands by a spelling.
 
-    It takes `_` for `-`, a key of a JSON value after a dot, `--no-x` and `--disable-x` beside `--enable-x`, and any
-    beginning that no other flag shares. One that several share goes to one of them here: vLLM takes none.
+    vLLM treats `_` as `-`, accepts a key of a JSON value after a dot, `--no-x` and `--disable-x` for `--enable-x`, and
+    any unambiguous prefix. For an ambiguous prefix, which vLLM rejects, one of the flags is returned.
     """
     name = flag.split(".", 1)[0]
     if not name.startswith("--"):
@@ -116,44 +270,44 @@ def spelled(flag: str) -> str:
     name = name.replace("_", "-")
     name = f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else name
     name = f"--enable-{name.removeprefix('--disable-')}" if name.startswith("--disable-") else name
-    known = (*_MANAGED, *_LEVELLED, *_FETCHED, *_SPREAD, *_ALIASES)
+    known = (*_MANAGED, *_EQUALIZED, *_FETCHED, *_SPREAD, *_ALIASES)
     full = name if name in known else next((each for each in known if each.startswith(name) and name != "--"), name)
     return _ALIASES.get(full, full)
 
 
 def with_key(flag: str) -> str:
-    """The flag with the key of its JSON value, where one is spelled: vLLM makes one value of several keys."""
+    """Return the flag with the key of its JSON value, if any: vLLM combines several keys in one value."""
     _, dot, key = flag.partition(".")
     return f"{spelled(flag)}{dot}{key}"
 
 
-def _managed(order: Order) -> tuple[str, ...]:
-    levelled = _LEVELLED if order.engine.levelling is Levelling.ON else ()
-    return (*_MANAGED, *_SPREAD, *levelled, *(_FETCHED if order.target.uri else ()))
+def _managed(order: LaunchRequest) -> tuple[str, ...]:
+    equalized = _EQUALIZED if order.engine.equalize_arms is EqualizeArms.ON else ()
+    return (*_MANAGED, *_SPREAD, *equalized, *(_FETCHED if order.target.uri else ()))
 
 
-def _alike(order: Order) -> tuple[str, ...]:
-    """What every arm gets. The model comes first: it has no flag."""
-    levelled = ("--no-enable-prefix-caching", "--generation-config", "vllm")
+def _alike(order: LaunchRequest) -> tuple[str, ...]:
+    """Return the arguments of every arm. The model comes first, without a flag."""
+    equalized = ("--no-enable-prefix-caching", "--generation-config", "vllm")
     return (
         *_target(order.target),
         *("--tensor-parallel-size", str(order.engine.tensor_parallel_size)),
         *("--stream-interval", "1"),
         "--enable-prompt-tokens-details",
-        *(levelled if order.engine.levelling is Levelling.ON else ()),
+        *(equalized if order.engine.equalize_arms is EqualizeArms.ON else ()),
         *(_spread(order.nodes) if order.nodes > 1 else ()),
     )
 
 
 def _spread(nodes: int) -> tuple[str, ...]:
-    """The same on every node, by its own processes and without Ray; documented since vLLM 0.13."""
+    """Return the arguments for several nodes, the same on each; without Ray. Documented since vLLM 0.13."""
     return ("--nnodes", str(nodes), "--node-rank", RANK, "--master-addr", LEADER)
 
 
 def _target(target: Target) -> tuple[str, ...]:
-    revision = None if target.uri else pinned(target)
+    revision = None if target.uri else pinned_revision(target)
     return (
-        path_of(target) or target.uri or target.name,
+        target_path(target) or target.uri or target.name,
         *("--served-model-name", target.name),
         *(("--load-format", "runai_streamer") if target.uri else ()),
         *(("--revision", revision) if revision else ()),
@@ -167,9 +321,9 @@ def _drafting(drafter: Drafter | None) -> tuple[str, ...]:
     return ("--speculative-config", rendered(drafter), "--per-request-spec-decode-metrics", "detailed")
 
 
-def _models(order: Order) -> tuple[dict[str, str], dict[str, str]]:
-    """As everywhere, but that an object store is no hub, and a drafter's class is no model."""
-    files, hub = models_of(order)
+def _models(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the models as `model_sources` does, but without object stores and a drafter's class."""
+    files, hub = model_sources(order)
     if order.target.uri:
         hub.pop("spec.model.name")
     if order.drafter and order.drafter.algorithm == CUSTOM_CLASS:
@@ -182,24 +336,24 @@ def _too_old(engine: Engine) -> list[Problem]:
         old = engine.version is not None and Version(engine.version.removeprefix("v")) < OLDEST
     except InvalidVersion:
         return []
-    message = f"vLLM {engine.version} cannot tell the acceptance of a request"
-    return [Problem("spec.engine.version", message, f"{OLDEST}.0 or later")] if old else []
+    message = f"vLLM {engine.version} does not report acceptance per request"
+    return [Problem("spec.engine.version", message, f"use {OLDEST}.0 or later")] if old else []
 
 
 def _unreachable(target: Target) -> list[Problem]:
     if not target.uri or target.uri.startswith(OBJECT_STORE):
         return []
-    message = f"vLLM fetches from an object store ({OBJECT_STORE}…) or from the hub, and not from {target.uri!r}"
-    return [Problem("spec.model.uri", message, "use path or pvc, or the hub's name")]
+    message = f"vLLM loads models from an object store ({OBJECT_STORE}…) or the hub, not from {target.uri!r}"
+    return [Problem("spec.model.uri", message, "use spec.model.path or pvc, or only the name on the hub")]
 
 
-def _dynamic(order: Order) -> list[Problem]:
-    """A schedule of draft lengths is dropped where vLLM cannot follow it: its log alone says so."""
+def _dynamic(order: LaunchRequest) -> list[Problem]:
+    """Report draft lengths that vLLM would ignore with only a log message."""
     drafter = order.drafter
     if drafter is None or not drafter.draft_lengths:
         return []
-    unheard = drafter.method is Method.SUFFIX or drafter.algorithm == CUSTOM_CLASS
+    unsupported = drafter.method is Method.SUFFIX or drafter.algorithm == CUSTOM_CLASS
     parallel = "--data-parallel-size" in {spelled(flag_of(each)) for each in (*order.engine.args, *drafter.args)}
     where = "with data parallelism" if parallel else f"with {drafter.algorithm or drafter.method}"
-    message = f"vLLM keeps to numSpeculativeTokens {where}, and a line of its log says so"
-    return [Problem(f"{order.drafter_path}.draftLengths", message, "leave it out")] if unheard or parallel else []
+    message = f"vLLM ignores draft lengths {where} and uses numSpeculativeTokens"
+    return [Problem(f"{order.drafter_path}.draftLengths", message, "remove it")] if unsupported or parallel else []

@@ -1,1 +1,1 @@
-"""What comes back: records, summaries, manifests, findings, and where each lies. Versioned documents."""
+"""Result documents: records, summaries, manifests and findings, and the keys under which they are stored. Versioned."""

@@ -1,4 +1,4 @@
-"""Two stored results beside each other, cell by cell: what `specbench compare` says and a gate stands on."""
+"""Comparison of two stored results, cell by cell: the output of `specbench compare` and the basis of a gate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from specbench_api.model import ApiModel
 from specbench_api.outcome.figure import Figure
 
 
-class Side(ApiModel):
+class ComparedResult(ApiModel):
     """One of the two results."""
 
     uri: str
-    """Root of the run's results."""
+    """Root folder of the run's results."""
     namespace: str
     """Namespace of the run."""
     name: str
@@ -21,126 +21,126 @@ class Side(ApiModel):
     uid: str
     """UID of the run."""
     created: str
-    """When its answer was written, RFC 3339."""
+    """When its summary was written, RFC 3339."""
     simulated: bool
-    """Whether any point was simulated."""
+    """Whether any of its points was simulated."""
     trustworthy: bool
     """Whether no check found a reason to doubt it."""
-    verdict: str
-    """Its verdict in one sentence."""
+    headline: str
+    """Its conclusion in one sentence."""
 
 
 class Difference(ApiModel):
-    """Something beside the figures in which the two results differ: GPU, engine version, an argument."""
+    """A difference in conditions between the two results: GPU, engine version, an argument."""
 
-    what: str
+    name: str
     """What differs."""
     before: str
-    """In the earlier result."""
+    """Value in the earlier result."""
     after: str
-    """In the later one."""
+    """Value in the later result."""
 
     def __str__(self) -> str:
-        """For a line: `GPU H100 → H200`."""
-        return f"{self.what} {self.before} → {self.after}"
+        """Return the difference as one line: `GPU H100 → H200`."""
+        return f"{self.name} {self.before} → {self.after}"
 
 
-class Standing(StrEnum):
-    """What can be said of a figure of the later result against the earlier one's."""
+class ChangeConclusion(StrEnum):
+    """Conclusion about a figure of the later result, compared with the earlier one."""
 
     BETTER = "better"
     WORSE = "worse"
     UNCLEAR = "unclear"
-    """Its interval holds no 1, which among so many comparisons happens by chance."""
+    """The interval excludes 1, but with this many comparisons that happens by chance."""
     INDISTINGUISHABLE = "indistinguishable"
-    """Its interval holds 1."""
+    """The interval contains 1."""
     TOO_FEW_REPEATS = "too few repeats"
     NO_INTERVAL = "no interval"
 
 
-class Compared(ApiModel):
-    """One figure of one cell on both sides."""
+class ComparedFigure(ApiModel):
+    """One figure of one cell in both results."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label: `8`, `2.5/s`, `trace`."""
+    """Label of the load level: `8`, `2.5/s`, `trace`."""
     metric: str
-    """Its label: `speedup`, `ttft p95`."""
+    """Label of the metric: `speedup`, `ttft p95`."""
     unit: str
     """Unit of before and after."""
     before: float
-    """In the earlier result, over what both sides share."""
+    """Value in the earlier result, over the requests that both have."""
     after: float
-    """In the later result, over the same."""
+    """Value in the later result, over the same requests."""
     ratio: Figure
-    """after / before, with its two-sided interval."""
+    """after / before, with its two-sided confidence interval."""
     more_is_better: bool
     """Whether a ratio above 1 is an improvement."""
-    standing: Standing
-    """What can be said of it."""
+    conclusion: ChangeConclusion
+    """Conclusion about the change."""
     repeats: tuple[int, int]
-    """Repeats before and after that it rests on."""
+    """Number of repeats (before, after) that were used."""
 
 
-class LackReason(StrEnum):
-    """Why a cell, or a figure of it, could not be compared."""
+class ComparisonGapReason(StrEnum):
+    """Why a cell, or one of its figures, could not be compared."""
 
     MISSING_AFTER = "MissingAfter"
-    """The later result does not have it."""
+    """It is not in the later result."""
     MISSING_BEFORE = "MissingBefore"
-    """The earlier result does not have it."""
+    """It is not in the earlier result."""
     INVALID = "Invalid"
-    """A check broke it on one side."""
+    """A check invalidated it in one of the results."""
     OTHER_WORK = "OtherWork"
-    """Its prompts, its sampling or its limits are others."""
+    """Its prompts, sampling parameters or output limits differ."""
     NOTHING_SHARED = "NothingShared"
-    """No request of the one side has a partner on the other, or the figure was not to be had."""
+    """No request has a counterpart in the other result, or the figure is missing."""
 
 
-class Uncompared(ApiModel):
-    """A cell, or a figure of it, that could not be compared."""
+class ComparisonGap(ApiModel):
+    """A cell, or one of its figures, that could not be compared."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
+    """Label of the load level."""
     metric: str = ""
-    """The figure; empty for the whole cell."""
-    reason: LackReason
-    """Why not, in one word."""
+    """Label of the metric; empty for the whole cell."""
+    reason: ComparisonGapReason
+    """The reason, as one word."""
     message: str
-    """Why not, for a person."""
+    """The reason, in a sentence."""
 
     @property
     def place(self) -> str:
-        """For a line."""
+        """Description for messages: `eagle3 on chat at 8: ttft p95`."""
         metric = f": {self.metric}" if self.metric else ""
         return f"{self.arm} on {self.workload} at {self.load}{metric}"
 
 
 class Comparison(ApiModel):
-    """Two results beside each other."""
+    """Comparison of two results."""
 
     schema_version: Literal["specbench.io/comparison/v1"] = "specbench.io/comparison/v1"
     """Version of this document."""
     created: str
-    """When this was written, RFC 3339."""
-    before: Side
+    """When this document was written, RFC 3339."""
+    before: ComparedResult
     """The earlier result."""
-    after: Side
+    after: ComparedResult
     """The later result."""
     differences: list[Difference] = []
-    """What else differs."""
+    """Conditions in which the two results differ."""
     refused: list[str] = []
-    """Why the two cannot be compared at all; then there are no cells."""
-    cells: list[Compared] = []
-    """What could be compared."""
-    uncompared: list[Uncompared] = []
-    """What could not."""
+    """Reasons why the two cannot be compared at all; `cells` is then empty."""
+    cells: list[ComparedFigure] = []
+    """The figures that were compared."""
+    uncompared: list[ComparisonGap] = []
+    """The cells and figures that could not be compared."""
     limits: list[str] = []
-    """What a reader of any such comparison must know."""
+    """Caveats that apply to every such comparison."""

@@ -9,105 +9,105 @@ from specbench_api.outcome.figure import Figure
 
 
 class CrossoverKind(StrEnum):
-    """What can be said of the place at which a speed-up is 1."""
+    """What is known about the position at which a speed-up is 1."""
 
     REACHED = "Reached"
-    """It lies between two measured places."""
+    """It is between two measured positions."""
     NOT_REACHED = "NotReached"
-    """The speed-up is above 1 at every measured place; along another axis than the load, on one side of it."""
+    """The speed-up is above 1 at every measured position (for an axis other than the load: on one side)."""
     BELOW_SMALLEST = "BelowSmallest"
-    """The speed-up is at 1 or below from the smallest measured place on."""
+    """The speed-up is at most 1 from the smallest measured position on."""
     INDISTINGUISHABLE = "Indistinguishable"
-    """It may lie anywhere from the smallest measured place to the largest, and beyond: noise hides it."""
+    """It may be anywhere between the smallest and the largest measured position, or beyond: the noise is too large."""
     NOT_MONOTONE = "NotMonotone"
-    """The curve crosses 1 several times, or upwards, by more than noise explains: there is no one place."""
-    NOT_TOLD = "NotTold"
-    """Fewer than two places have a speed-up that can be used."""
+    """The curve crosses 1 several times, or upwards, by more than noise explains: there is no single position."""
+    INSUFFICIENT_DATA = "InsufficientData"
+    """Fewer than two positions have a usable speed-up."""
 
 
 class Crossing(ApiModel):
-    """One place at which the measured values, joined by straight lines, pass through 1."""
+    """One position at which the linearly interpolated measurements cross 1."""
 
     at: float
-    """The place, in the axis's unit."""
+    """The position, in the axis's unit."""
     falls: bool
-    """Whether the speed-up falls through 1 there; else it rises."""
+    """Whether the speed-up falls through 1 there; otherwise it rises."""
 
 
-class PlaceInterval(ApiModel):
-    """Where the place lies, with ends that may lie outside of what was measured."""
+class CrossoverInterval(ApiModel):
+    """Confidence interval of the position; its ends may be outside the measured range."""
 
     low: float | None = None
-    """Lower end, in the axis's unit; None: below the smallest measured place. Where all of it lies beyond the largest
-    measured place, that place."""
+    """Lower end, in the axis's unit; None: below the smallest measured position. If the whole interval is beyond the
+    largest measured position, that position."""
     high: float | None = None
-    """Upper end, in the axis's unit; None: beyond the largest measured place. Where all of it lies below the smallest
-    measured place, that place."""
+    """Upper end, in the axis's unit; None: beyond the largest measured position. If the whole interval is below the
+    smallest measured position, that position."""
     level: float = 0.95
     """Confidence level."""
     method: str
-    """How it was made."""
+    """How the interval was computed."""
 
 
 class Crossover(ApiModel):
-    """Where a speed-up over the paired baseline is 1, along one axis."""
+    """The position along one axis at which the speed-up over the paired baseline is 1."""
 
     axis: str
-    """What varies: concurrency, rate, temperature, draft-tokens, input-tokens, output-tokens."""
+    """The axis: concurrency, rate, temperature, draft-tokens, input-tokens or output-tokens."""
     kind: CrossoverKind
-    """What can be said."""
+    """What is known about the position."""
     at: Figure
-    """The place, in the axis's unit; missing unless it was reached. Its interval stands here only where both its ends
-    lie within what was measured; see `interval`."""
-    interval: PlaceInterval | None = None
-    """Where the place lies; None where nothing can be said."""
+    """The position, in the axis's unit; missing unless it was reached. It has an interval only if both ends are in the
+    measured range; see `interval`."""
+    interval: CrossoverInterval | None = None
+    """Confidence interval of the position; None if nothing is known."""
     places: list[float] = []
-    """The measured places that it rests on, in the axis's unit, the smallest first."""
+    """The measured positions that were used, in the axis's unit, ascending."""
     crossings: list[Crossing] = []
-    """Every place at which the measured values pass through 1, whatever was assumed."""
+    """Every position at which the measurements cross 1, without any assumption of monotonicity."""
     left_out: list[str] = []
-    """Places that could not be used, each with the reason."""
+    """Positions that were not used, each with the reason."""
     lost: Figure | None = None
-    """Share of the speed-up that is lost from the smallest measured place to the largest: 1 - the last / the first;
-    below 0 where it grows. None where fewer than two places can be used, and in older results."""
+    """Fraction of the speed-up lost from the smallest to the largest measured position: 1 - last / first; negative if
+    it grows. None if fewer than two positions are usable."""
     message: str
-    """The answer in one sentence."""
+    """The result in one sentence."""
 
 
 class ArmCrossover(ApiModel):
-    """Up to which load an arm pays on a workload."""
+    """Up to which load an arm is faster than the baseline, for one workload."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     crossover: Crossover
-    """Over concurrency or rate."""
+    """The crossover over concurrency or rate."""
 
 
 class BreakEven(ApiModel):
-    """The acceptance length that a drafter needs at one load, beside the one that it has. Decoding alone."""
+    """Acceptance length that a drafter needs at one load to break even in decoding, and the one it has."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
+    """Label of the load level."""
     needed: Figure
-    """Acceptance length at which decoding is as fast as the baseline's: t_sd / t_ar, tokens/step."""
+    """Acceptance length at which decoding is as fast as the baseline: t_sd / t_ar, in tokens/step."""
     measured: Figure
-    """Acceptance length, emitted and pooled, over the same requests, tokens/step."""
+    """Measured acceptance length (emitted, pooled) over the same requests, in tokens/step."""
     margin: Figure
-    """measured / needed: above 1 the drafter pays in decoding."""
+    """measured / needed; above 1 the drafter speeds up decoding."""
     valid: bool = True
-    """False when a check broke the comparison."""
+    """False if a check invalidated the comparison."""
 
 
 class Crossovers(ApiModel):
-    """Where speculation stops to pay in this run."""
+    """The loads from which on speculative decoding is no longer faster."""
 
     by_load: list[ArmCrossover] = []
-    """One an arm and workload."""
+    """One entry per arm and workload."""
     break_even: list[BreakEven] = []
-    """One an arm, workload and load."""
+    """One entry per arm, workload and load."""

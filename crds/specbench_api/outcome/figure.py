@@ -1,4 +1,4 @@
-"""A figure never travels alone: value, unit, definition, sample size, interval and source."""
+"""A figure: a value with its unit, definition, sample size, confidence interval and source."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import StrEnum
 from specbench_api.model import ApiModel
 
 
-class Headline(StrEnum):
-    """Names of the figures that go into `status`: what the client must provide under the name that the operator reads.
+class StatusFigure(StrEnum):
+    """Names of the figures in `status`, by which the operator reads what the client computed.
 
-    Latencies have a name for each percentile: `ttft_ms_p50`, `ttft_ms_p95`, `ttft_ms_p99`.
+    Latencies have one figure per percentile: `ttft_ms_p50`, `ttft_ms_p95`, `ttft_ms_p99`.
     """
 
     ACCEPTANCE_LENGTH = "acceptance_length_emitted_pooled"
@@ -24,11 +24,11 @@ class Headline(StrEnum):
 
 
 PERCENTILES = ("p50", "p95", "p99")
-LATENCIES = (Headline.TTFT_MS, Headline.TPOT_MS, Headline.E2E_MS)
+LATENCIES = (StatusFigure.TTFT_MS, StatusFigure.TPOT_MS, StatusFigure.E2E_MS)
 
 
 class FigureInterval(ApiModel):
-    """A confidence interval and how it was made."""
+    """A confidence interval, and how it was computed."""
 
     low: float
     """Lower bound."""
@@ -37,23 +37,23 @@ class FigureInterval(ApiModel):
     level: float = 0.95
     """Confidence level."""
     method: str
-    """How it was made, and what its sampling unit is."""
+    """How it was computed, and its sampling unit."""
     freedom: float | None = None
-    """Degrees of freedom of the t distribution that its width was taken from; None where there was none."""
+    """Degrees of freedom of the t distribution that determines its width; None for other methods."""
 
 
 class Figure(ApiModel):
-    """One number with all that is needed to read it. `value` is missing when it was not to be had."""
+    """One number with everything needed to interpret it. `value` is missing if it could not be computed."""
 
     value: float | None = None
-    """The number."""
+    """The number, in `unit`."""
     unit: str
-    """Its unit; `ratio` for ratios."""
+    """Unit; `ratio` for ratios."""
     definition: str
-    """What it is, in one sentence."""
+    """Definition in one sentence."""
     n: int
-    """How many sampling units it rests on."""
+    """Number of sampling units."""
     interval: FigureInterval | None = None
-    """Its uncertainty."""
+    """Confidence interval."""
     source: str
-    """Where the numbers came from: client, engine (per_request, counters), or both."""
+    """Origin of the data: client, engine (per_request, counters), or both."""

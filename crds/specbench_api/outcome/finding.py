@@ -1,4 +1,4 @@
-"""What a check found: named, with a number, and with what it means for the comparison."""
+"""Findings: what a check reports, with its number and its effect on the comparison."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from specbench_api.model import ApiModel
 
 
 class Severity(StrEnum):
-    """What a finding does.
+    """Effect of a finding.
 
-    Invalid breaks the comparison: the point counts as Invalid and the run is not trustworthy.
-    Doubt makes the run untrustworthy though the point's own numbers stand.
-    Note is said and changes nothing.
+    Invalid: the comparison is invalid, the point counts as Invalid, and the run is not trustworthy. Warning: the run is
+    not trustworthy, but the point's own numbers remain usable. Info: no effect.
     """
 
     INVALID = "Invalid"
-    DOUBT = "Doubt"
-    NOTE = "Note"
+    WARNING = "Warning"
+    INFO = "Info"
 
 
 class Finding(ApiModel):
@@ -26,18 +25,18 @@ class Finding(ApiModel):
     check: str
     """CamelCase name of the check; it is the reason in status."""
     severity: Severity
-    """What it does."""
+    """Effect of the finding."""
     message: str
-    """What was seen, with the number, and what to do."""
+    """What was found, with the number, and what to do."""
     value: float | None = None
-    """The number."""
+    """The number that the check computed."""
     threshold: float | None = None
-    """From which number on it is said."""
+    """Threshold beyond which the check reports a finding."""
     arm: str | None = None
-    """Which arm; None for the whole run."""
+    """The arm; None for the whole run."""
     workload: str | None = None
-    """Which workload."""
+    """The workload; None for all."""
     load: str | None = None
-    """At which load, by its label: `8`, `2.5/s`, `trace`."""
+    """Label of the load level: `8`, `2.5/s`, `trace`; None for all."""
     point: str | None = None
-    """Which point, by hash."""
+    """Hash of the point; None if it does not concern a single point."""

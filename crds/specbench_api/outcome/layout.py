@@ -1,17 +1,17 @@
-"""Where everything lies, in S3 and in a local folder alike (keys use `/`, relative to the results' root).
+"""Keys of all result files, the same in S3 and in a local folder (separated by `/`, relative to the results' root).
 
 runs/NAMESPACE/NAME/UID/
-  plan.json                                             what was to be done: arms, launches, points with their hashes
-  progress.json                                         how far the launch at work is, while it works
-  summary.json report.html results.csv                  the answer: for programs, for people, for spreadsheets
+  plan.json                                             the plan: arms, launches, points with their hashes
+  progress.json                                         progress of the current launch, while it is running
+  summary.json report.html results.csv                  the results: for programs, for people, for spreadsheets
   gate.json                                             whether the run passed its gate, and the evidence
-  power.csv                                             power samples that somebody gave to the run: time, device, watts
-  provenance.json                                       what was observed: versions, prompts' fingerprints, launches
-  launches/LAUNCH.json                                  what was seen of one launch of an engine, before its first point
-  points/HASH/records/part-ATTEMPT-00000.parquet …      one row a request
-  points/HASH/schedule-ATTEMPT.parquet                  open loops: when each conversation was to begin, and by whom
-  points/HASH/summary.json                              where another attempt took that name: summary-ATTEMPT.json
-  points/HASH/manifest.json                             last; without it there is no result
+  power.csv                                             power samples supplied by the user: time, device, watts
+  provenance.json                                       observed versions, fingerprints of the prompts, launches
+  launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
+  points/HASH/records/part-ATTEMPT-00000.parquet …      records, one row per request
+  points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
+  points/HASH/summary.json                              or summary-ATTEMPT.json, if another attempt has written that
+  points/HASH/manifest.json                             written last; without it the point has no result
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ LAUNCHES = "launches"
 
 
 def run_root(namespace: str, name: str, uid: str) -> str:
-    """Root of one run's results."""
+    """Return the root of one run's results."""
     return f"runs/{namespace}/{name}/{uid}"
 
 
 def launch_key(launch: str) -> str:
-    """What was seen of one launch, below the run's root. The attempt is in its name: no two clients meet."""
+    """Return the key of a launch's facts, below the run's root. The name includes the attempt and is unique."""
     return f"{LAUNCHES}/{launch}.json"
 
 
 def point_root(point_hash: str) -> str:
-    """Root of one point, below the run's."""
+    """Return the root of one point, below the run's root."""
     return f"points/{point_hash}"
 
 
 def manifest_key(point_hash: str) -> str:
-    """The point's manifest, below the run's root."""
+    """Return the key of the point's manifest, below the run's root."""
     return f"{point_root(point_hash)}/{MANIFEST}"
 
 
 def summary_key(point_hash: str, attempt: str | None = None) -> str:
-    """The point's summary, below the run's root; with an attempt, its name where the plain one is taken."""
+    """Return the key of the point's summary, below the run's root; with `attempt`, for when the plain name is taken."""
     return f"{point_root(point_hash)}/{POINT_SUMMARY if attempt is None else f'summary-{attempt}.json'}"
 
 
 def part_key(point_hash: str, attempt: str, number: int) -> str:
-    """One part of the point's records. The attempt is in the name: a retry never meets an older part."""
+    """Return the key of one part of the point's records. The name includes the attempt, so no retry collides."""
     return f"{point_root(point_hash)}/records/part-{attempt}-{number:05d}.parquet"
 
 
 def schedule_key(point_hash: str, attempt: str) -> str:
-    """When an open loop's conversations were to begin; stored before they did."""
+    """Return the key of an open loop's schedule, which is stored before the point starts."""
     return f"{point_root(point_hash)}/schedule-{attempt}.parquet"
 
 
 def hash_of_manifest(key: str) -> str | None:
-    """The point whose manifest this key is, or None."""
+    """Return the hash of the point whose manifest has this key, or None if the key is not a manifest's."""
     parts = key.split("/")
     is_manifest = len(parts) == 3 and parts[0] == "points" and parts[2] == MANIFEST
     return parts[1] if is_manifest else None
 
 
-def measured_among(keys: Iterable[str], wanted: Iterable[str]) -> set[str]:
-    """Which of the wanted points have a manifest among these keys (below the run's root)."""
+def measured_among(keys: Iterable[str], points: Iterable[str]) -> set[str]:
+    """Return those of the points (hashes) that have a manifest among the keys (below the run's root)."""
     found = {hash_of_manifest(key) for key in keys}
-    return {point for point in wanted if point in found}
+    return {point for point in points if point in found}

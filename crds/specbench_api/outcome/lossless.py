@@ -1,4 +1,4 @@
-"""Whether an arm's answers are the baseline's, as far as a run can tell."""
+"""Whether an arm's answers are those of the baseline, as far as a run can show."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from specbench_api.outcome.figure import Figure
 
 
 class LosslessVerdict(StrEnum):
-    """What can be said."""
+    """Conclusion about one arm."""
 
-    LOSSLESS = "LosslessAsFarAsCanBeTold"
-    """Nothing tells its answers from the baseline's; `detectable` says what would have."""
+    LOSSLESS = "NoDifferenceFound"
+    """No test distinguishes its answers from the baseline's; `detectable` is the smallest difference that would."""
     DIVERGES = "DivergesMoreThanBaseline"
-    """Its answers differ from the baseline's more than the baseline's differ from themselves."""
+    """Its answers differ from the baseline's more than the baseline's own repeats differ from each other."""
     NO_CONTROL = "NoControl"
-    """The baseline was not measured twice, or its own repeats differ in a way that is no control."""
-    TOO_FEW = "TooFewToTell"
-    """Too few prompts or answers for any interval or test."""
-    NOT_INDEPENDENT = "AnswersRepeatThemselves"
-    """Sampled answers come back word for word, as from one seed: they are not the samples that a test needs."""
+    """The baseline was measured only once, or its repeats are not usable as a control."""
+    TOO_FEW = "InsufficientSamples"
+    """Too few prompts or answers for an interval or a test."""
+    NOT_INDEPENDENT = "SamplesNotIndependent"
+    """Sampled answers repeat word for word, as from one seed, so they are not independent samples."""
 
 
 class ComparedBy(StrEnum):
-    """What the place of a first difference, or an answer's opening, was read from."""
+    """The data by which answers, and the position of a first difference, were compared."""
 
     TOKEN_IDS = "token ids"  # noqa: S105  no secret
     TEXT = "text"
     DIGEST = "SHA-256"
-    """Nothing but a digest was kept: whether answers differ is known, not where."""
+    """Only digests were stored: whether answers differ is known, but not where."""
 
 
 class FirstDifference(ApiModel):
-    """Where answers that differ begin to."""
+    """Position of the first difference, over answers that differ."""
 
     unit: str
-    """`tokens` or `characters`, from the answer's begin."""
+    """`tokens` or `characters`, from the start of the answer."""
     arm: Figure | None = None
-    """Median over pairs of the arm's and the baseline's answers that differ."""
+    """Median over differing pairs of an arm's and a baseline's answer."""
     control: Figure | None = None
-    """The same of pairs of the baseline's own repeats."""
+    """The same for pairs of two of the baseline's repeats."""
 
 
 class DistributionTest(ApiModel):
@@ -49,35 +49,35 @@ class DistributionTest(ApiModel):
     name: str
     """`opening` or `length`."""
     difference: Figure
-    """How far apart arm and baseline are."""
+    """Distance between the arm's and the baseline's distributions."""
     p_value: float
-    """Chance of a difference as large, were both of one distribution."""
+    """Probability of a difference at least this large if both have the same distribution."""
     control_p_value: float | None = None
-    """The same test between two halves of the baseline's repeats; None where it has but one."""
+    """The same test between two halves of the baseline's repeats; None if it has only one."""
     detectable: Figure
-    """The smallest difference that would have been found in four runs of five."""
+    """Smallest difference that four runs out of five would detect (power 0.8)."""
 
 
 class Losslessness(ApiModel):
-    """One arm × workload × load."""
+    """Conclusion for one arm, workload and load."""
 
     verdict: LosslessVerdict
-    """What can be said."""
+    """The conclusion."""
     message: str
-    """The same for a person, with its numbers."""
+    """The conclusion in a sentence, with its numbers."""
     temperature: float
-    """At 0 answers are compared word for word; above, their distributions are."""
+    """Sampling temperature. At 0 answers are compared word for word; above 0 their distributions are."""
     compared_by: ComparedBy
-    """What more than a digest was kept."""
+    """The data by which answers were compared."""
     divergence: Figure | None = None
-    """Share of answers that differ from the baseline's. Greedy alone."""
+    """Greedy only: fraction of answers that differ from the baseline's."""
     control: Figure | None = None
-    """Share of the baseline's answers that differ from its own of other repeats. Greedy alone."""
+    """Greedy only: fraction of the baseline's answers that differ between its repeats."""
     excess: Figure | None = None
-    """divergence - control, with its interval. Greedy alone."""
+    """Greedy only: divergence - control, with its confidence interval."""
     detectable: Figure | None = None
-    """The smallest excess that would have been found in four runs of five. Greedy alone."""
+    """Greedy only: smallest excess that four runs out of five would detect (power 0.8)."""
     first_difference: FirstDifference | None = None
-    """Where answers begin to differ, where texts or token ids were kept. Greedy alone."""
+    """Greedy only: where answers start to differ, if texts or token ids were stored."""
     tests: list[DistributionTest] = []
-    """Above temperature 0 alone."""
+    """Above temperature 0 only: the permutation tests."""

@@ -1,72 +1,72 @@
-"""A point's manifest: written last, it makes the point a result. What it does not name is no result."""
+"""A point's manifest, written last. It makes the point a result; files that it does not list are not part of it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from specbench_api.model import ApiModel
-from specbench_api.outcome.coverage import Coverage
+from specbench_api.outcome.prompt_coverage import PromptCoverage
 
 
 class StoredFile(ApiModel):
-    """One object that belongs to the point."""
+    """One stored file of the point."""
 
     key: str
     """Key below the run's root."""
     size: int
-    """Bytes."""
+    """Size in bytes."""
     sha256: str
-    """SHA-256 of its content, in hex."""
+    """SHA-256 of the content, in hex."""
     rows: int | None = None
-    """Rows, for records."""
+    """Number of rows, for records."""
 
 
-class Observed(ApiModel):
-    """What could only be seen, not declared. A resume that finds it changed is refused."""
+class PointProvenance(ApiModel):
+    """Conditions that were observed, not specified. A resume that finds them changed is rejected."""
 
     dataset_fingerprint: str
-    """SHA-256 over the prompts as they were used, in order."""
+    """SHA-256 of the prompts as they were used, in order."""
     prompts: int
-    """Prompts of the workload."""
-    coverage: Coverage | None = None
-    """Which of the rows that were asked for they are. None: written before this was kept."""
+    """Number of prompts of the workload."""
+    coverage: PromptCoverage | None = None
+    """How many of the requested rows became prompts; None if the client did not read the prompts itself."""
     trace_fingerprint: str | None = None
-    """SHA-256 over the time stamps of the trace that is replayed; None where none is."""
+    """SHA-256 of the timestamps of the replayed trace; None without a trace."""
     chat_template_sha256: str | None = None
-    """SHA-256 of the chat template that the client applied; None where the engine applied its own."""
+    """SHA-256 of the chat template that the client applied; None if the engine applied its own."""
     tokenizer_sha256: str | None = None
-    """SHA-256 of the tokenizer.json that made its text token ids; None as above."""
+    """SHA-256 of the tokenizer.json with which the client tokenized; None if the engine did."""
     engine_version: str | None = None
-    """What the engine says of itself."""
+    """Version that the engine reported; None if it reported none."""
     engine_model: str | None = None
-    """The model's name as served."""
+    """Name under which the engine serves the model; None if it reported none."""
     image_digest: str | None = None
-    """The engine's image, by its digest, as the node runs it; None where nobody saw one."""
+    """Digest of the running engine image, as reported by the node; None if unknown."""
     client_version: str
     """Version of the client."""
     launch: str
-    """Which launch of the engine served it: group-attempt."""
+    """The launch of the engine that served the point, as group-attempt."""
 
 
 class Manifest(ApiModel):
-    """What makes a point a result."""
+    """The manifest of a point."""
 
     schema_version: Literal["specbench.io/manifest/v1"] = "specbench.io/manifest/v1"
     """Version of this document."""
     hash: str
-    """The point."""
+    """Hash of the point."""
     attempt: str
-    """Which attempt of the client wrote it."""
+    """The client's attempt that wrote it."""
     started_monotonic_ns: int
-    """The point's start on the client's monotonic clock; records count from it."""
+    """Start of the point on the client's monotonic clock, in ns; times in records are relative to it."""
     started_wall: str
-    """The same on the wall clock, RFC 3339."""
+    """Start of the point on the wall clock, RFC 3339."""
     load_started_ns: int | None = None
-    """From when a schedule counts (in a closed loop: when the load began), from the point's start. Warm-up lies before
-    it, and an open loop's first fillers."""
+    """Start of the load (open loop: time 0 of the schedule), in ns from the point's start. Warm-up, and the first
+    fillers of an open loop, are before it."""
     ended_wall: str
-    """When the last record was closed."""
+    """When the last record was completed, RFC 3339."""
     files: list[StoredFile]
-    """Records, summary, and the schedule of an open loop."""
-    observed: Observed
-    """What was seen."""
+    """Records, summary, and an open loop's schedule."""
+    observed: PointProvenance
+    """The observed conditions."""

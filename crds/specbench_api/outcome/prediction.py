@@ -1,4 +1,4 @@
-"""What simple formulas say of a speed-up beside what was measured, and what lies between the two."""
+"""Speed-ups predicted by simple formulas, compared with the measured ones, and the factors between the two."""
 
 from __future__ import annotations
 
@@ -7,121 +7,124 @@ from specbench_api.outcome.figure import Figure
 
 
 class IndependenceTest(ApiModel):
-    """Whether the conditional acceptance rate is the same at every position of the draft, as the formula presumes."""
+    """Test whether the conditional acceptance rate is equal at every draft position, as the formula assumes."""
 
     rates: list[float]
-    """Conditional acceptance rates of the positions that were compared, from position 1."""
+    """Conditional acceptance rates of the tested positions, from position 1."""
     statistic: float
-    """F: Wald statistic of `all equal`, clustered by prompt, in Hotelling's form."""
+    """F: Wald statistic of the hypothesis that all are equal, clustered by prompt, in Hotelling's form."""
     freedom: tuple[int, int]
     """Its degrees of freedom."""
     p_value: float
-    """Chance of so large a statistic if all were equal."""
+    """Probability of a statistic at least this large if all rates are equal."""
     prompts: int
-    """Prompts: the clusters."""
+    """Number of prompts, which are the clusters."""
 
 
 class ConstantAcceptance(ApiModel):
-    """The acceptance length that one acceptance rate for all positions would give, beside the measured one."""
+    """Acceptance length predicted from a single acceptance rate for all positions, next to the measured one."""
 
     alpha: Figure
-    """The rate: accepted ÷ (accepted + rejected) draft tokens that were looked at."""
+    """The rate: accepted ÷ (accepted + rejected) draft tokens, over those that were verified up to the first rejection.
+    """
     predicted: Figure
-    """(1 − alpha^(k+1)) ÷ (1 − alpha), tokens a step."""
+    """(1 − alpha^(k+1)) ÷ (1 − alpha), in tokens per step."""
     measured: Figure
-    """Tokens that a step with drafts verified: 1 + accepted a draft step."""
+    """Tokens per step with drafts: 1 + accepted tokens ÷ draft steps."""
     test: IndependenceTest | None = None
-    """None where there are too few positions or prompts."""
+    """The test of its assumption; None with too few positions or prompts."""
     says: str
-    """The answer in words."""
+    """The conclusion in a sentence."""
 
 
 class Prediction(ApiModel):
-    """A measured speed-up as a product: ideal × acceptance × step cost × occupancy × prefill × length, exactly."""
+    """A measured speed-up as an exact product: ideal × acceptance × step cost × occupancy × prefill × length."""
 
     measured: Figure
-    """Speed-up over the pairs in which both sides have all parts."""
+    """Speed-up over the pairs in which both sides have all the parts."""
     predicted: Figure
-    """Step time of the baseline × acceptance length ÷ step time of the arm: decode alone, occupancy as it was."""
+    """Step time of the baseline × acceptance length ÷ step time of the arm: decoding only, at the measured occupancy.
+    """
     gap: Figure
     """Measured ÷ predicted: prefill × length."""
     ideal: Figure
-    """Draft tokens a step + 1: everything accepted, at no cost."""
+    """Draft tokens per step + 1: everything accepted at no cost."""
     acceptance: Figure
     """Acceptance length ÷ ideal."""
     step_cost: Figure
-    """Step time of the baseline ÷ the arm's, at the baseline's batch where that is known."""
+    """Step time of the baseline ÷ the arm's, at the baseline's batch size if a step-cost profile allows it."""
     occupancy: Figure
-    """The arm's step time at the baseline's batch ÷ at its own; without a value where no step-cost profile tells it,
-    and then it is part of `step_cost`."""
+    """The arm's step time at the baseline's batch size ÷ at its own. Without a step-cost profile the value is missing,
+    and the effect is part of `step_cost`."""
     prefill: Figure
-    """Share of decode in the arm's stream time ÷ in the baseline's: waiting and prefill are not sped up."""
+    """Decode's share of the arm's stream time ÷ of the baseline's: waiting and prefill are not sped up."""
     length: Figure
-    """Tokens over tokens after the first, of the arm ÷ of the baseline: not 1 only where answers differ in length."""
+    """Output tokens ÷ output tokens after the first, of the arm ÷ of the baseline. It is 1 unless answers differ in
+    length."""
     constant: ConstantAcceptance | None = None
-    """The acceptance length by one rate for all positions; None where steps are not told, or k varies."""
+    """Acceptance length from a single acceptance rate; None if steps are unknown or k varies."""
 
     @property
     def factors(self) -> list[Figure]:
-        """Those whose product, with the ideal, is the measured speed-up; without the missing one."""
-        told = (self.ideal, self.acceptance, self.step_cost, self.occupancy, self.prefill, self.length)
-        return [each for each in told if each.value is not None]
+        """The known factors, including the ideal; their product is the measured speed-up."""
+        factors = (self.ideal, self.acceptance, self.step_cost, self.occupancy, self.prefill, self.length)
+        return [each for each in factors if each.value is not None]
 
 
 class MixCategory(ApiModel):
     """One category of a traffic mix."""
 
     category: str
-    """Its name."""
+    """Name of the category."""
     requests_share: float
-    """Its share of the requests."""
+    """Fraction of the requests."""
     tokens_share: float
-    """Its share of the baseline's output tokens."""
+    """Fraction of the baseline's output tokens."""
     time_share: float
-    """Its share of the baseline's stream time: by this its speed-up weighs, harmonically."""
+    """Fraction of the baseline's stream time: the weight of its speed-up in the harmonic mean."""
     acceptance_length: float | None = None
-    """Measured, tokens a step."""
+    """Measured acceptance length, in tokens per step."""
     speedup: float
-    """Measured."""
+    """Measured speed-up."""
 
 
 class MixPrediction(ApiModel):
-    """What one arm would do at one load for another mix of the measured categories."""
+    """Predicted results of one arm at one load for another mix of the measured categories."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
+    """Label of the load level."""
     speedup: Figure
-    """Predicted."""
+    """Predicted speed-up."""
     acceptance_length: Figure
-    """Predicted, tokens a step."""
+    """Predicted acceptance length, in tokens per step."""
     measured_speedup: Figure
-    """Of the workload as it was measured."""
+    """Speed-up of the workload as it was measured."""
     categories: list[MixCategory]
-    """What it is made of."""
+    """The categories of the mix."""
     valid: bool
     """Whether the measured comparison was valid."""
 
 
 class DomainPrediction(ApiModel):
-    """One category's speed-up in decoding, from its acceptance length and the step times of the whole cell."""
+    """Decoding speed-up of one category, predicted from its acceptance length and the cell's step times."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
+    """Label of the load level."""
     category: str
     """Name of the category."""
     acceptance_length: Figure
-    """Emitted, pooled over the category's steps."""
+    """Emitted acceptance length, pooled over the category's steps."""
     predicted: Figure
-    """That over the acceptance length at which the cell breaks even (t_sd / t_ar)."""
+    """acceptance_length divided by the cell's break-even acceptance length (t_sd / t_ar)."""
     measured: Figure | None = None
-    """The category's own TPOT speed-up; None where nothing was compared."""
+    """The category's measured TPOT speed-up; None if nothing was compared."""
     ratio: Figure | None = None
-    """measured / predicted: 1 where the category's steps take as long as all others."""
+    """measured / predicted; 1 if the category's steps take as long as the others."""

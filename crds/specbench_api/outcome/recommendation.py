@@ -1,4 +1,4 @@
-"""What a run's figures recommend: which arm at which load, under which targets, with its evidence and its limits."""
+"""What a run's figures recommend: which arm at which load, under which targets, with evidence and limits."""
 
 from __future__ import annotations
 
@@ -8,238 +8,240 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from specbench_api.model import ApiModel
-from specbench_api.outcome.comparison import Standing
+from specbench_api.outcome.comparison import ChangeConclusion
 from specbench_api.outcome.figure import Figure
 
 
 class Objective(StrEnum):
-    """What is to be best."""
+    """What to optimise."""
 
     THROUGHPUT = "throughput"
-    """Most output tokens a second of the engine."""
+    """Maximum output tokens per second of the engine."""
     LATENCY = "latency"
-    """Least time per output token."""
+    """Minimum time per output token."""
     COST = "cost"
-    """Least money per output token, at the user's own prices."""
+    """Minimum cost per output token, at the user's prices."""
 
 
 class SloTarget(ApiModel):
-    """One latency that may not be exceeded, at one percentile over requests."""
+    """A maximum latency at one percentile over requests."""
 
     metric: Literal["ttft_ms", "tpot_ms", "e2e_ms"]
-    """Which latency."""
+    """The latency."""
     percentile: Literal["p50", "p95", "p99"] = "p95"
-    """At which percentile over requests."""
+    """The percentile over requests."""
     limit_ms: Annotated[float, Field(gt=0)]
-    """The most that it may be, in ms."""
+    """The maximum, in ms."""
 
     @property
     def figure(self) -> str:
-        """Name of the figure that is judged."""
+        """Name of the figure that is compared with the limit."""
         return f"{self.metric}_{self.percentile}"
 
     @property
     def words(self) -> str:
-        """`TPOT p95 ≤ 20 ms`."""
+        """Label: `TPOT p95 ≤ 20 ms`."""
         return f"{self.metric.removesuffix('_ms').upper()} {self.percentile} ≤ {self.limit_ms:g} ms"
 
 
 class Attainment(StrEnum):
-    """Whether a cell meets every target, worst first in what it claims."""
+    """Whether a cell meets every target."""
 
     MET = "met"
-    """Every target's upper bound lies within; or there is no target."""
+    """Every figure's upper bound is within its target, or there are no targets."""
     MET_BY_VALUE = "met by value"
-    """Every value lies within, but a bound lies beyond, or there is none: not shown."""
+    """Every value is within its target, but some upper bound is not, or is missing: not proven."""
     MISSED_BY_VALUE = "missed by value"
-    """A value lies beyond, but its lower bound within, or there is none: not shown."""
+    """Some value is beyond its target, but its lower bound is not, or is missing: not proven."""
     MISSED = "missed"
-    """A target's lower bound lies beyond."""
+    """Some figure's lower bound is beyond its target."""
     UNKNOWN = "unknown"
-    """A figure was not to be had."""
+    """Some figure is missing."""
 
     @property
     def within(self) -> bool:
-        """Whether it may be recommended."""
+        """Whether the cell may be recommended."""
         return self in (Attainment.MET, Attainment.MET_BY_VALUE)
 
 
-class Answer(StrEnum):
-    """What can be said of one question."""
+class RecommendationAnswer(StrEnum):
+    """Answer to one question."""
 
     DRAFTER = "drafter pays"
     """One drafter is shown to be better than the baseline, and no simpler one is as good."""
     NO_DRAFTER = "no drafter pays"
-    """Every drafter is shown to gain less than is worth while, or is ruled out by what was asked: the baseline."""
+    """Use the baseline: every drafter is shown to gain too little, or is ruled out by the constraints."""
     CANNOT_TELL = "cannot tell"
     """Neither is shown."""
     NOTHING_MEETS = "nothing meets the targets"
-    """No arm meets them at any load that was measured."""
+    """No arm meets the targets at any measured load."""
 
 
 class Candidate(ApiModel):
-    """One arm at one load: what it gives, what that is against the baseline there, and whether it may be chosen."""
+    """One arm at one load: its figure, its gain over the baseline there, and whether it may be chosen."""
 
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
+    """Label of the load level."""
     value: Figure | None = None
-    """The objective's own figure."""
+    """The figure to optimise."""
     gain: Figure | None = None
-    """Against the baseline at the same load; above 1 is better, whatever the objective. None for the baseline."""
-    standing: Standing | None = None
-    """What can be said of the gain, after Holm's correction over all gains of the run; None where there is none."""
+    """Gain over the baseline at the same load; above 1 is better for every objective. None for the baseline."""
+    conclusion: ChangeConclusion | None = None
+    """Conclusion about the gain, after Holm's correction over all gains of the run; None without a gain."""
     attainment: Attainment = Attainment.MET
     """Whether it meets the targets."""
     excluded: str = ""
-    """Why it can never be chosen; empty where it can."""
+    """Why it cannot be chosen; empty if it can."""
     doubts: list[str] = []
-    """Names of the checks that found something here."""
+    """Names of the checks that reported a finding here."""
     figures: dict[str, Figure] = {}
-    """By name: requests an hour; with prices also cost and what is saved of it against the baseline there."""
+    """Figures by name: requests per hour; with prices also the cost, and the saving against the baseline at the same
+    load."""
 
 
 class LoadChoice(ApiModel):
-    """The answer at one load, where arms and baseline are paired."""
+    """Recommendation at one load, where arms and baseline are paired."""
 
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
-    answer: Answer
-    """What can be said."""
+    """Label of the load level."""
+    answer: RecommendationAnswer
+    """The answer."""
     arm: str | None = None
-    """The arm that is recommended; None where none is."""
+    """The recommended arm; None if there is none."""
     tied: list[str] = []
-    """Other arms that are better than the baseline too, and not told apart from this one."""
+    """Other arms that are better than the baseline and indistinguishable from the recommended one."""
     reason: str
-    """Why, in words."""
+    """Explanation in a sentence."""
 
 
 class Sustained(ApiModel):
-    """Up to which measured load an arm meets the targets. The loads between two measured ones are not known."""
+    """The highest measured load at which an arm meets the targets. Loads between measured ones are unknown."""
 
     workload: str
     """Name of the workload."""
     arm: str
     """Name of the arm."""
     load: str | None = None
-    """The largest load at which it and every smaller one meets them, by value; None where the smallest does not."""
+    """The highest load such that it and every lower one meet the targets by value; None if the lowest does not."""
     shown: str | None = None
-    """The same by the upper bounds of the intervals."""
+    """The same, by the upper bounds of the confidence intervals."""
     missed_at: str | None = None
-    """The first load that does not meet them; None where every measured one does, or where it cannot be judged."""
+    """The lowest load that does not meet the targets; None if every measured one does, or if it is unknown."""
     reason: str = ""
-    """What is missed there, with the figure; or why nothing can be said."""
+    """What is missed there, with the figure; or why nothing is known."""
 
 
 class WorkloadChoice(ApiModel):
-    """The answer for one workload over all its loads: each arm at the load where it is best."""
+    """Recommendation for one workload over all its loads, with each arm at its best load."""
 
     workload: str
     """Name of the workload."""
-    answer: Answer
-    """What can be said."""
+    answer: RecommendationAnswer
+    """The answer."""
     arm: str | None = None
-    """The arm that is recommended; None where none is."""
+    """The recommended arm; None if there is none."""
     load: str | None = None
-    """At which load; None where no arm is recommended."""
+    """The load at which it is best; None if no arm is recommended."""
     gain: Figure | None = None
-    """Against the baseline at the load where that is best; None for the baseline itself."""
+    """Gain over the baseline at the baseline's best load; None for the baseline itself."""
     baseline_load: str | None = None
-    """The load at which the baseline is best; None where it has none that could be chosen."""
+    """The load at which the baseline is best; None if it cannot be chosen at any load."""
     tied: list[str] = []
-    """Other arms that are better than the baseline too, and not told apart from this one."""
+    """Other arms that are better than the baseline and indistinguishable from the recommended one."""
     reason: str
-    """Why, in words."""
+    """Explanation in a sentence."""
     at_each_load: list[LoadChoice] = []
-    """The answer at every load."""
+    """The recommendation at each load."""
     sustained: list[Sustained] = []
-    """Up to which load each arm meets the targets; empty where there are none."""
+    """Highest load at which each arm meets the targets; empty without targets."""
 
 
 class RuleVerdict(StrEnum):
-    """What the measurement says of a rule of thumb."""
+    """Whether the measurement agrees with a rule of thumb."""
 
     AGREES = "agrees"
-    """The whole interval lies where the rule says."""
+    """The whole interval is where the rule predicts."""
     CONTRADICTS = "contradicts"
-    """The whole interval lies elsewhere."""
+    """The whole interval is elsewhere."""
     UNCLEAR = "cannot tell"
-    """The interval lies across, or there is none."""
+    """The interval is partly there, or there is none."""
     NOT_APPLICABLE = "not applicable"
-    """Nothing of the run falls under its condition, or a run cannot measure it."""
+    """No cell meets the rule's condition, or a run cannot measure it."""
 
 
 class RuleCase(ApiModel):
-    """One cell, or two beside each other, that falls under a rule's condition."""
+    """One cell, or a pair of cells, that meets a rule's condition."""
 
     arm: str
-    """Name of the arm; of two, `a over b`."""
+    """Name of the arm; for a pair `a over b`."""
     workload: str
     """Name of the workload."""
     load: str
-    """The load level's label."""
+    """Label of the load level."""
     because: str
-    """How it falls under the condition, with the number."""
+    """Why it meets the condition, with the number."""
     says: str
-    """What the rule says of it."""
+    """What the rule predicts for it."""
     measured: str
-    """What was measured: the cell's speed-up, or the two arms' over each other, with its interval."""
+    """What was measured: the cell's speed-up, or the ratio of the two arms', with its interval."""
     verdict: RuleVerdict
-    """What that says of the rule."""
+    """Whether that agrees with the rule."""
 
 
 class RuleReading(ApiModel):
-    """One rule of the literature beside what was measured. Never instead of it."""
+    """One rule of thumb from the literature, compared with the measurement. It never replaces the measurement."""
 
     rule: str
     """Name of the rule."""
     says: str
-    """The rule."""
+    """The rule in a sentence."""
     source: str
-    """Who says it."""
+    """Publication that states it."""
     verdict: RuleVerdict
-    """Over all cases: contradicts where one does, agrees where each does."""
+    """Over all cases: contradicts if any does, agrees if all do."""
     reason: str = ""
-    """Why it is not applicable."""
+    """Why the rule is not applicable."""
     cases: list[RuleCase] = []
-    """What falls under it."""
+    """The cells that meet its condition."""
 
 
 class Recommendation(ApiModel):
-    """What a run recommends. Evidence stands in the candidates, and each of them is a cell of the summary."""
+    """The recommendation of a run. Its evidence is in `candidates`, each of which is a cell of the summary."""
 
     schema_version: Literal["specbench.io/recommendation/v1"] = "specbench.io/recommendation/v1"
     """Version of this document."""
     objective: Objective
-    """What was to be best."""
+    """What was optimised."""
     targets: list[SloTarget] = []
-    """Latencies that were not to be exceeded."""
+    """Latency targets that had to be met."""
     worth: float
-    """Gains below this ratio are not worth a drafter: `no drafter pays` is said where every upper bound lies below."""
+    """Smallest gain that is worth a drafter, as a ratio: with every upper bound below, the answer is `no drafter pays`.
+    """
     simulated: bool
-    """True when any point was simulated: then nothing here speaks of an engine."""
+    """Whether any point was simulated; the recommendation then does not apply to a real engine."""
     trustworthy: bool
     """Whether no check found a reason to doubt the run."""
     sentence: str
-    """The answer in one sentence."""
+    """The recommendation in one sentence."""
     choices: list[WorkloadChoice]
-    """The answer for each workload."""
+    """The recommendation for each workload."""
     candidates: list[Candidate]
-    """Every cell, in the summary's order."""
+    """Every cell, in the order of the summary."""
     prices: str = ""
-    """At which prices; empty where there are none."""
+    """The prices used; empty if none."""
     constraints: list[str] = []
-    """What was not to be had, in words: no training, so much spare memory."""
+    """The user's constraints: no training, limited spare memory."""
     ruled_out: dict[str, str] = {}
-    """Arms that the constraints leave out of every choice, each with the reason."""
+    """Arms that the constraints exclude, each with the reason."""
     upkeep: list[str] = []
-    """How each drafter was trained and when it must be again, where the price list tells."""
+    """How each drafter was trained, and when it must be retrained, according to the price list."""
     limits: list[str]
-    """What a reader must know."""
+    """Caveats that apply to the recommendation."""
     rules_of_thumb: list[RuleReading] = []
-    """Rules of thumb of the literature beside what was measured."""
+    """Rules of thumb from the literature, compared with the measurement."""

@@ -1,8 +1,7 @@
-"""A record: one request (one turn), one row of Parquet. Missing is None, never 0.
+"""A record: one request (one turn), one row of Parquet. Missing values are None, never 0.
 
-Times are int64 nanoseconds on the client's monotonic clock, counted from the point's start; the manifest holds that
-start on the monotonic and on the wall clock. What stands below a column is its documentation: docs/records.md is
-printed from it.
+Times are int64 nanoseconds on the client's monotonic clock, counted from the point's start; the manifest contains that
+start on the monotonic and on the wall clock. The docstrings of the columns are printed into docs/reference/records.md.
 """
 
 from __future__ import annotations
@@ -12,108 +11,109 @@ from enum import StrEnum
 
 
 class RecordPhase(StrEnum):
-    """Which part of a point a request belongs to. Only `steady` is reported."""
+    """The phase of a point in which a request was sent. Figures use only `steady`."""
 
     WARMUP = "warmup"
     """Before the load of a launch's first point, until step times are steady."""
     RAMP = "ramp"
-    """Begun before the load was full."""
+    """Started before the load was complete."""
     STEADY = "steady"
-    """Begun and ended while the load was full. Figures are over these alone."""
+    """Started and ended while the load was complete. Figures are computed over these requests only."""
     DRAIN = "drain"
-    """Ended after the load had begun to fall, or a filler that held it then."""
+    """Ended after the load had started to decrease, or a filler that kept up the load until then."""
 
 
 class AcceptanceSource(StrEnum):
-    """Where the acceptance of a record comes from, best first."""
+    """Where a record's acceptance comes from, best first."""
 
     PER_STEP = "per_step"
-    """The engine told every step's accepted drafts."""
+    """The engine reported the accepted tokens of every step."""
     PER_REQUEST = "per_request"
-    """The engine told the request's totals."""
+    """The engine reported the totals of the request."""
     COUNTERS = "counters"
     """From the engine's counters, over all requests."""
     CHUNKS = "chunks"
-    """From the stream: each chunk with content is taken for one step."""
+    """From the stream: each chunk with content counts as one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The columns, in order."""
+    """The columns of a record, in order."""
 
     request_id: str
     """Sent to the engine as `X-Request-Id`: point, attempt, conversation, turn."""
     prompt_id: str
-    """Id of the prompt in the workload. `warmup-…` and `filler-…` only warmed up or held the load: never steady."""
+    """Id of the prompt in the workload. Prompts `warmup-…` and `filler-…` only warm up or keep up the load: never
+    steady."""
     category: str | None
-    """Category of the prompt; null where it has none."""
+    """Category of the prompt; null if it has none."""
     conversation_id: str
-    """One pass of one prompt, `PROMPT#PASS`; its turns share it."""
+    """One pass of one prompt, `PROMPT#PASS`, shared by its turns."""
     turn: int
     """Turn of the conversation, from 0."""
     repeat: int
     """Repeat of the point, from 0."""
     phase: str
-    """Part of the point: see Phases."""
-    stream: int
-    """Which of the concurrent streams, over all workers, from 0; in an open loop, which conversation."""
+    """Phase of the point: see Phases."""
+    stream_index: int
+    """Index of the concurrent stream, over all workers, from 0; in an open loop, of the conversation."""
     intended_ns: int
-    """When the request was to be sent: closed loop, when its stream was free; open loop, by the schedule; later turns,
-    when the answer before them had ended. Latency counts from here."""
+    """Intended send time. Closed loop: when the stream became free; open loop: as scheduled; later turns: when the
+    previous answer ended. Latencies are measured from here."""
     connect_ns: int | None
-    """When the client asked for its connection: what lies before is the client's delay, what follows the server's.
-    Null: it never did."""
+    """When the client requested its connection: time before it is the client's delay, time after it the server's. Null:
+    it did not."""
     sent_ns: int | None
-    """When it was handed to the socket, whose connection stood by then. Null: it was never sent."""
+    """When the request was written to the socket, after connecting. Null: it was never sent."""
     first_byte_ns: int | None
-    """First byte of the answer, its HTTP head. Null: nothing came."""
+    """First byte of the response, which is its HTTP header. Null: nothing was received."""
     first_token_ns: int | None
-    """First chunk with content. Null: the request failed, or was not streamed, or its answer is empty."""
+    """First chunk with content. Null: the request failed, was not streamed, or its answer is empty."""
     last_token_ns: int | None
-    """Last chunk with content; the answer's last byte where it was not streamed. Null: failed, or an empty answer."""
+    """Last chunk with content; if not streamed, the last byte of the answer. Null: it failed, or its answer is empty.
+    """
     chunk_ns: list[int] | None
-    """Arrival of each chunk with content. Equal times: one read gathered them, see Clocks. Null: failed or not
+    """Arrival of each chunk with content. Equal times: one read returned them together, see Clocks. Null: failed or not
     streamed."""
     chunk_tokens: list[int] | None
-    """Tokens of each of these chunks. Null where the engine does not tell them for every one."""
-    chunk_gathered: list[bool] | None
-    """Whether the read that brought a chunk brought more after it: the next chunk, or what ends the answer. Its time is
-    then late, see Clocks. Null where chunk_ns is."""
-    clock: str
-    """Who took the times of arrival: see Clocks."""
+    """Tokens of each of these chunks. Null if the engine does not report them for every chunk."""
+    chunk_coalesced: list[bool] | None
+    """Whether the read that returned a chunk also returned data after it: the next chunk, or the end of the answer. The
+    chunk's time is then late, see Clocks. Null where chunk_ns is."""
+    timestamp_source: str
+    """Source of the arrival times: see Clocks."""
     input_tokens: int | None
-    """Tokens of the prompt with its history, as the engine counts them. Null: it did not say, or the request failed."""
+    """Tokens of the prompt with its history, as counted by the engine. Null: not reported, or the request failed."""
     output_tokens: int | None
-    """Tokens of the answer, as the engine counts them. Null: it did not say, or the request failed."""
+    """Tokens of the answer, as counted by the engine. Null: not reported, or the request failed."""
     output_tokens_client: int | None
-    """Tokens of the answer, summed over what its chunks told. Null where they tell nothing."""
+    """Tokens of the answer, summed over its chunks. Null if the chunks do not report them."""
     steps: int | None
-    """Decode steps of the target after the first token: draft steps, and steps without drafts. Null where nothing tells
-    them."""
+    """Decode steps of the target after the first token: draft steps, and steps without drafts. Null if unknown."""
     draft_steps: int | None
-    """Of them, those that verified drafts. Null where nothing tells them, and on the baseline."""
+    """Number of these steps that verified drafts. Null if unknown, and on the baseline."""
     drafted_tokens: int | None
-    """Draft tokens proposed. Null where the engine does not tell, and on the baseline."""
+    """Draft tokens proposed. Null if not reported, and on the baseline."""
     accepted_tokens: int | None
-    """Draft tokens accepted and delivered. Null where nothing tells them, and on the baseline."""
+    """Draft tokens accepted and delivered. Null if unknown, and on the baseline."""
     step_accepted: list[int] | None
-    """Accepted drafts of each draft step, in order. Null where the engine does not tell."""
+    """Accepted tokens of each draft step, in order. Null if not reported."""
     acceptance_source: str | None
-    """Where steps and acceptance come from: see Acceptance. Null: nothing tells them, or there is no drafter."""
+    """Source of steps and acceptance: see Acceptance. Null: unknown, or there is no drafter."""
     cached_tokens: int | None
-    """Of the prompt's tokens, those from a prompt cache. Null where the engine does not tell."""
+    """Prompt tokens that came from a prompt cache. Null if not reported."""
     finish_reason: str | None
-    """Why the answer ended, in the engine's word: stop, length, … Null: it did not say, or the request failed."""
+    """Why the answer ended, as reported by the engine: stop, length, … Null: not reported, or the request failed."""
     error_class: str | None
     """Why the request has no usable answer: see Errors. Null: it has one."""
     error: str | None
-    """What was seen then, in the engine's own words where it had any, cut at some length. Null where error_class is."""
+    """Error text, if possible the engine's own, truncated. Null where error_class is."""
     output_sha256: str | None
-    """SHA-256 of the answer's text, in hex, thoughts before the rest. Null: the request failed."""
+    """SHA-256 of the answer's text, in hex, reasoning first. Null: the request failed."""
     output_text: str | None = None
-    """That text. Null unless the run keeps it (`--keep-text`)."""
+    """That text. Null unless the run stores it (`--keep-text`)."""
     output_token_ids: list[int] | None = None
-    """Token ids of the answer. No engine of this version tells them: always null."""
-    thought_tokens: int | None = None
-    """Tokens of the thoughts before the answer, where the engine marks them: 0 where it marks none. Null: its chunks
-    tell no tokens, or the request failed."""
+    """Token ids of the answer. Always null: no supported engine reports them."""
+    reasoning_tokens: int | None = None
+    """Tokens of the reasoning before the answer, as marked by the engine; 0 if none is marked. Null: chunks report no
+    tokens, or the request failed."""

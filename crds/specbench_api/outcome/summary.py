@@ -1,59 +1,128 @@
-"""What a point measured, and what the run answers."""
+"""Results of a point, and of a run."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from specbench_api.model import ApiModel
-from specbench_api.outcome.claims import Claims
-from specbench_api.outcome.coverage import Coverage
+from specbench_api.outcome.breakdown import Breakdown
 from specbench_api.outcome.crossover import Crossovers
-from specbench_api.outcome.end_to_end import EndToEnd
-from specbench_api.outcome.facts import FactName
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.goodput import Goodput
-from specbench_api.outcome.launched import Fact
 from specbench_api.outcome.lossless import Losslessness
 from specbench_api.outcome.prediction import Prediction
+from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.provenance import Fact, FactName
 from specbench_api.outcome.recommendation import Recommendation
-from specbench_api.outcome.slices import Slices
-from specbench_api.outcome.stepcost import StepCost
-from specbench_api.spec.load import Arrival, Level, Load, Process
+from specbench_api.outcome.step_cost import StepCost
+from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 from specbench_api.spec.slo import Slo
 
-REPEATS_TO_TELL = 3
-"""Of fewer repeats no interval holds what runs do: the words faster and slower are not said."""
+# Conclusions about speed-ups, corrected for the number of comparisons in the run.
+
+
+class SpeedupConclusion(StrEnum):
+    """Conclusion about an arm, compared with its paired baseline."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    INDISTINGUISHABLE = "indistinguishable"
+    """The interval contains 1."""
+    UNCLEAR = "unclear"
+    """The interval excludes 1, but with this many comparisons that happens by chance."""
+    TOO_FEW_REPEATS = "too few repeats"
+    """The interval does not include run-to-run variation."""
+    NO_INTERVAL = "no interval"
+    NOT_COMPARABLE = "not comparable"
+    """A check invalidated the comparison, or nothing was paired."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether a difference is claimed."""
+        return self in (SpeedupConclusion.FASTER, SpeedupConclusion.SLOWER)
+
+
+class Claims(ApiModel):
+    """Conclusions about the speed-up of a cell and of each of its categories.
+
+    There are two families, each corrected by Holm's method at 5 %: all cells of the run, and the categories of all
+    cells. The probability of one or more false claims is at most 5 % in each family.
+    """
+
+    overall: SpeedupConclusion
+    """Conclusion about the cell."""
+    comparisons: int
+    """Number of cells in the family."""
+    by_category: dict[str, SpeedupConclusion] = {}
+    """Conclusion about each category."""
+    category_comparisons: int = 0
+    """Number of categories in the family, over all cells of the run."""
+
+
+class Goodput(ApiModel):
+    """SLO goodput of one cell. Not the token goodput of some schedulers, which is emitted tokens over step time."""
+
+    slo: Slo
+    """The targets used."""
+    rate: Figure
+    """Requests per second that ended in the steady window and met every target."""
+    slo_attainment: Figure
+    """Fraction of the requests in the steady state that met every target; a failed request met none."""
+    by_target: dict[str, Figure]
+    """For each target that is set (ttft_ms, tpot_ms, e2e_ms): fraction of these requests that met it."""
+
+
+class EndToEnd(ApiModel):
+    """Whole requests of an arm, compared with the same requests of its paired baseline at the same load."""
+
+    speedup: Figure
+    """The baseline's mean time to the last token divided by this arm's, over the pairs. Also the ratio of requests per
+    hour."""
+    median_speedup: Figure
+    """Median over the pairs of the baseline's time to the last token divided by this arm's: the speed-up of a typical
+    request."""
+    requests_per_hour: Figure
+    """Requests per hour of this arm; missing in an open loop, where the schedule determines it."""
+    baseline_requests_per_hour: Figure
+    """Requests per hour of the baseline."""
+    cost_saved: Figure
+    """Fraction of a request's cost that is saved at the same price per hour: 1 − 1 / speedup; negative if it costs
+    more. Missing where requests per hour are."""
+
+
+MIN_REPEATS_TO_COMPARE = 3
+"""With fewer repeats no interval includes run-to-run variation, so neither faster nor slower is claimed."""
 
 
 CLOSED_LOOP = "ClosedLoop"
 
 
-class Arrivals(ApiModel):
-    """How requests came to the engine. With the level it says which load a row was."""
+class ArrivalPattern(ApiModel):
+    """How requests arrived. Together with the level it identifies the load of a row."""
 
     process: Literal["ClosedLoop", "Constant", "Poisson", "Gamma", "Trace"]
-    """ClosedLoop: each stream sends its next request when its last one is answered. Else how conversations arrived in
-    an open loop."""
+    """ClosedLoop: each stream sends its next request when the previous one is answered. Otherwise the arrival process
+    of an open loop."""
     burstiness: float | None = None
-    """Gamma alone: shape of the gaps, whose CV is 1 / sqrt(burstiness)."""
+    """Gamma only: shape of the inter-arrival times, whose CV is 1 / sqrt(burstiness)."""
     trace: str | None = None
-    """Trace alone: where the recording was read."""
+    """Trace only: location of the recording."""
 
     @classmethod
-    def of(cls, load: Load) -> Arrivals:
-        """As a run asked for them."""
+    def of(cls, load: Load) -> ArrivalPattern:
+        """Return the pattern of a run's load."""
         if load.concurrency is not None:
             return cls(process="ClosedLoop")
         arrival = load.arrival or Arrival()
-        shape = arrival.burstiness if arrival.process is Process.GAMMA else None
+        shape = arrival.burstiness if arrival.process is ArrivalProcess.GAMMA else None
         return cls(process=arrival.process.value, burstiness=shape, trace=arrival.uri)
 
     @property
     def words(self) -> str:
-        """For tables: `closed loop`, `Poisson`, `Gamma, burstiness 0.25`, `Trace arrivals.csv`."""
+        """Label for tables: `closed loop`, `Poisson`, `Gamma, burstiness 0.25`, `Trace arrivals.csv`."""
         if self.process == CLOSED_LOOP:
             return "closed loop"
         shape = f", burstiness {self.burstiness:g}" if self.burstiness is not None else ""
@@ -61,78 +130,80 @@ class Arrivals(ApiModel):
 
 
 class SteadyWindow(ApiModel):
-    """The steady state of a point, in which `output_tps` counts: first steady request sent to last steady token."""
+    """The steady state of a point: first steady request sent to last steady token. `output_tps` covers it."""
 
     start_ns: int
-    """Begin, counted from the point's start as the times of its records are."""
+    """Start, in ns from the point's start."""
     end_ns: int
-    """End, counted alike."""
+    """End, in ns from the point's start."""
     share: Annotated[float, Field(ge=0)]
-    """Its length over the point's, which is from the first request sent to the last token, warm-up left out."""
+    """Its length as a fraction of the point's, which is from the first request sent to the last token, without warm-up.
+    """
 
     @property
     def length_s(self) -> float:
-        """How long it was."""
+        """Length in seconds."""
         return (self.end_ns - self.start_ns) / 1e9
 
 
-class Counts(ApiModel):
-    """Requests and tokens of a point or of a cell."""
+class RequestCounts(ApiModel):
+    """Requests and tokens of a point or cell."""
 
     requests: int = 0
-    """Requests (turns) sent, warm-up left out."""
+    """Requests (turns) sent, without warm-up."""
     steady_requests: int = 0
-    """Of them, those in the steady state."""
+    """Number of these requests in the steady state."""
     failed_requests: int = 0
-    """Of them, those that failed."""
+    """Number of these requests that failed."""
     conversations: int = 0
-    """Conversations."""
+    """Number of conversations."""
     prompts: int = 0
-    """Different prompts."""
+    """Number of different prompts."""
     input_tokens: int | None = None
-    """Prompt tokens, as the engine counts them."""
+    """Prompt tokens, as counted by the engine."""
     output_tokens: int | None = None
-    """Output tokens, as the engine counts them."""
+    """Output tokens, as counted by the engine."""
 
 
-class SelfWatch(ApiModel):
-    """What the client saw of itself while it measured."""
+class ClientHealth(ApiModel):
+    """What the client observed about itself during the measurement."""
 
     workers: int | None = None
-    """Processes that drove the load."""
+    """Number of processes that generated the load."""
     cpu_share: float | None = None
-    """CPU seconds a second of the busiest of them, of one core."""
+    """CPU seconds per second of the busiest worker, relative to one core."""
     loop_lag_p99_ms: float | None = None
-    """99th percentile of the event loop's lateness, of the worst worker."""
+    """99th percentile of the event loop's lag, of the worst worker, in ms."""
     send_lateness_p99_ms: float | None = None
-    """99th percentile of connect_ns - intended_ns over first turns in the steady state; connecting is the server's."""
-    gathered_chunk_share: float | None = None
-    """Share of the chunks that one read gathered with what came after them (a later chunk, the usage, [DONE]): they
-    bear its time, which is late for them."""
-    gathered_end_share: float | None = None
-    """Share of the streamed answers whose last chunk is such a one: their last token is late by as much."""
+    """99th percentile of connect_ns - intended_ns over first turns in the steady state, in ms. Time to connect is the
+    server's."""
+    coalesced_chunk_share: float | None = None
+    """Fraction of chunks that one read returned together with later data (a chunk, the usage, [DONE]); their timestamp
+    is late."""
+    coalesced_end_share: float | None = None
+    """Fraction of streamed answers whose last chunk was coalesced in this way; the time of their last token is late."""
     answers_in_one_read: int | None = None
-    """Answers of two tokens and more whose chunks all bear one time: they have no time per token."""
+    """Number of answers with two or more tokens whose chunks all have the same time: they have no time per token."""
     kernel_clock_share: float | None = None
-    """Share of the answers whose times are the kernel's."""
+    """Fraction of answers with kernel timestamps."""
     reached_concurrency: float | None = None
-    """Mean requests in flight in the steady state."""
+    """Mean number of requests in flight in the steady state."""
     reached_rate: float | None = None
-    """Open loop: conversations begun a second in the steady state."""
+    """Open loop: conversations started per second in the steady state."""
     in_flight_growth: float | None = None
-    """Open loop: mean requests in flight in the last third of the steady state over the first third's."""
+    """Open loop: mean requests in flight in the last third of the steady state divided by those in the first third."""
     warmup_requests: int | None = None
-    """Requests of the warm-up before this point; None where there was none."""
+    """Number of warm-up requests before this point; None if there was no warm-up."""
     warmup_steady: bool | None = None
-    """Whether step times were steady when the warm-up ended; None where there was none."""
+    """Whether step times were steady at the end of the warm-up; None if there was none."""
     steady_share: float | None = None
-    """Steady state's share of the point's duration."""
+    """Length of the steady state as a fraction of the point's duration."""
     duration_s: float | None = None
-    """From the first request sent to the last token, warm-up left out."""
+    """Seconds from the first request sent to the last token, without warm-up."""
 
 
-class Counters(ApiModel):
-    """Differences of the engine's own counters over the point, warm-up left out. None where it has none."""
+class CounterDeltas(ApiModel):
+    """Increase of the engine's counters over the point, without warm-up. None for counters that it does not have."""
 
     output_tokens: int | None = None
     """Generated tokens."""
@@ -147,44 +218,44 @@ class Counters(ApiModel):
     accepted_tokens: int | None = None
     """Draft tokens accepted."""
     restarted: bool = False
-    """A counter went backwards: the engine restarted."""
+    """Whether a counter decreased, which means that the engine restarted."""
 
 
 class PointSummary(ApiModel):
-    """What one point measured."""
+    """Results of one point."""
 
     schema_version: Literal["specbench.io/point-summary/v2"] = "specbench.io/point-summary/v2"
     """Version of this document."""
     hash: str
-    """The point."""
+    """Hash of the point."""
     arm: str
     """Name of the arm."""
     workload: str
     """Name of the workload."""
     level: Level
     """The load level."""
-    arrivals: Arrivals | None = None
-    """How requests came. None: written before this was kept."""
+    arrivals: ArrivalPattern
+    """How requests arrived."""
     repeat: int
-    """Which repeat."""
+    """Index of the repeat, from 0."""
     simulated: bool
-    """True when the engine was the simulator: never a measurement."""
-    counts: Counts
+    """Whether the engine was the simulator; it is then not a measurement."""
+    counts: RequestCounts
     """Requests and tokens."""
     window: SteadyWindow | None = None
-    """Its steady state; None where it has none, or where it was written before this was kept."""
+    """The steady state; None if there is none."""
     figures: dict[str, Figure]
-    """By name, see docs/metrics.md."""
-    self_watch: SelfWatch
-    """What the client saw of itself."""
-    counters: Counters | None = None
-    """What the engine counted."""
+    """Figures by name, see docs/reference/metrics.md."""
+    client_health: ClientHealth
+    """What the client observed about itself."""
+    counters: CounterDeltas | None = None
+    """Increase of the engine's counters; None if they could not be read."""
     findings: list[Finding] = []
-    """What the checks of a single point found."""
+    """Findings of the checks that examine a single point."""
 
 
 class Cell(ApiModel):
-    """One arm × workload × load over all its repeats, compared with the paired baseline."""
+    """One arm, workload and load over all repeats, compared with the paired baseline."""
 
     arm: str
     """Name of the arm."""
@@ -192,67 +263,69 @@ class Cell(ApiModel):
     """Name of the workload."""
     level: Level
     """The load level."""
-    arrivals: Arrivals | None = None
-    """How requests came. None: written before this was kept."""
+    arrivals: ArrivalPattern
+    """How requests arrived."""
     points: list[str]
     """Hashes of its measured points."""
     windows: list[SteadyWindow | None] = []
-    """The steady state of each of its points, in their order."""
-    counts: Counts
+    """Steady state of each point, in the same order."""
+    counts: RequestCounts
     """Requests and tokens."""
     figures: dict[str, Figure]
-    """By name, over all repeats."""
+    """Figures by name, over all repeats."""
     speedup: Figure | None = None
-    """Output tokens a second of stream time over the paired baseline's."""
+    """Output tokens per second of stream time, divided by the paired baseline's."""
     tpot_speedup: Figure | None = None
-    """The baseline's time per output token over this arm's."""
+    """The baseline's time per output token divided by this arm's."""
     end_to_end: EndToEnd | None = None
-    """Whole requests against the paired baseline's. None: the baseline's own cell, nothing paired, or written before
-    this was kept."""
+    """Whole requests, compared with the paired baseline's. None for the baseline, and if nothing was paired."""
     claims: Claims | None = None
-    """What the speed-up allows to be said. None: the baseline's own cell, or written before this was kept."""
+    """Conclusions about the speed-up. None for the baseline."""
     compared_repeats: int | None = None
-    """Repeats in which it was compared with the baseline; None where it was not."""
+    """Number of repeats that were compared with the baseline; None if none was."""
     by_category: dict[str, dict[str, Figure]] = {}
-    """Category → figure's name → figure."""
+    """Category → name of the figure → figure."""
     goodput: Goodput | None = None
-    """What was within the targets; None where the run has none, or where it was written before this was kept."""
-    slices: Slices | None = None
-    """The same requests and steps by where they stand; None where it was written before this was kept."""
+    """SLO goodput; None if the run has no targets."""
+    breakdown: Breakdown = Breakdown()
+    """Breakdown by position, context, length, turn and part."""
     prediction: Prediction | None = None
-    """Its speed-up beside what simple formulas predict, and the factors between the two; None for the baseline, where
-    steps are not told, and in what was written before this was kept."""
+    """Speed-up predicted by simple formulas, and the factors between that and the measurement. None for the baseline,
+    and if steps are unknown."""
     lossless: Losslessness | None = None
-    """Whether its answers are the baseline's; None for the baseline, without one, and before this was kept."""
+    """Whether its answers are the baseline's. None for the baseline, and in a run without one."""
     valid: bool = True
-    """False when a check broke the comparison."""
+    """False if a check invalidated the comparison."""
     findings: list[str] = []
-    """Names of the checks that found something here."""
+    """Names of the checks that reported a finding here."""
 
     @property
     def too_few_repeats(self) -> str:
-        """How few, in words, where it was compared in fewer than can tell a difference; empty elsewhere."""
+        """Text for a comparison of too few repeats: `1 repeat: too few to tell`; otherwise empty."""
         repeats = self.compared_repeats
-        if repeats is None or repeats >= REPEATS_TO_TELL:
+        if repeats is None or repeats >= MIN_REPEATS_TO_COMPARE:
             return ""
         return f"{repeats} repeat{'s' if repeats != 1 else ''}: too few to tell"
 
 
-class ArmSeen(ApiModel):
-    """What was seen of an arm's launches, as far as it bears on the comparison. All of it: provenance.json."""
+class ArmEnvironment(ApiModel):
+    """Facts about an arm's launches that matter for the comparison. provenance.json contains all facts."""
 
     arm: str
     """Name of the arm."""
     launches: list[str]
-    """Its launches that served a measured point."""
+    """Launches that served a measured point."""
     facts: dict[FactName, Fact]
-    """By name, see docs/provenance.md. Numbers are the median over its launches; words are told where all agree."""
+    """Facts by name, see docs/reference/provenance.md.
+
+    Numbers are the median over the launches; other values only if all agree.
+    """
     kv_cache_lost: Figure | None = None
-    """What the drafter costs of the KV cache; None for the baseline."""
+    """Fraction of the KV cache that the drafter costs; None for the baseline."""
 
 
 class RunSummary(ApiModel):
-    """The answer of a run."""
+    """Results of a run: summary.json."""
 
     schema_version: Literal["specbench.io/run-summary/v2"] = "specbench.io/run-summary/v2"
     """Version of this document."""
@@ -263,35 +336,70 @@ class RunSummary(ApiModel):
     uid: str
     """UID of the run."""
     simulated: bool
-    """True when any point was simulated."""
+    """Whether any point was simulated."""
     created: str
-    """When this was written, RFC 3339."""
+    """When this document was written, RFC 3339."""
     points_total: int
-    """Points of the plan."""
+    """Number of points in the plan."""
     points_measured: int
-    """Points with a manifest."""
+    """Number of points with a manifest."""
     points_invalid: int
-    """Of them, those that a check made invalid."""
+    """Number of measured points that a check invalidated."""
     missing: list[str] = []
     """Hashes of the points without a manifest."""
     cells: list[Cell]
-    """The answers."""
-    arms_seen: list[ArmSeen] = []
+    """Results by arm, workload and load."""
+    arm_environments: list[ArmEnvironment] = []
     """What the arms ran on, and what their drafters cost of it."""
-    coverage: dict[str, Coverage] = {}
-    """By workload: which of the rows that were asked for its prompts are. Empty: written before this was kept."""
-    crossover: Crossovers | None = None
-    """Up to which load each arm pays, and which acceptance it needs. None: written before this was kept."""
+    coverage: dict[str, PromptCoverage] = {}
+    """By workload: how many of the requested rows became prompts."""
+    crossover: Crossovers = Crossovers()
+    """Up to which load each arm is faster, and the acceptance length that it needs."""
     slo: Slo | None = None
-    """The targets by which goodput was judged; None where the run has none."""
+    """Targets used for goodput; None if the run has none."""
     step_costs: list[StepCost] = []
-    """What a step costs by batch, draft length and context: one profile a drafter. Empty: no cell tells its steps, or
-    it was written before this was kept."""
+    """Step cost by batch size, draft length and context: one profile per drafter. Empty if no cell reports steps."""
     findings: list[Finding]
-    """Everything the checks found."""
+    """All findings of the checks."""
     trustworthy: bool
     """Whether no check found a reason to doubt."""
-    verdict: str
-    """The verdict in one sentence."""
+    failures: dict[str, str] = {}
+    """Arm → why its engine failed, for arms with missing points, as far as the client that measured it reported it."""
+    headline: str
+    """The answer as advice, for a person: which arm to use at which load."""
     recommendation: Recommendation | None = None
-    """Which arm at which load, for most throughput and without prices. None: written before this was told."""
+    """Which arm to use at which load, for maximum throughput and without prices. It is computed from the rest of the
+    summary."""
+
+
+# The best speed-up as text, for columns and tables. Only speed-ups that are claimed after the correction for multiple
+# comparisons count.
+
+BEST_MAX = 128
+NONE_FASTER = "none faster"
+
+
+def best_speedup_text(summary: RunSummary) -> str:
+    """Return the largest claimed speed-up with its arm and load, or else that there is none.
+
+    If there is none, the largest claimed slow-down follows. Empty if nothing could be compared.
+    """
+    compared = [(bounds, cell) for cell in summary.cells if cell.valid and (bounds := _speedup(cell))]
+    several = len({cell.workload for cell in summary.cells}) > 1
+    claimed = [
+        (value, f"{cell.arm} {value:.2f}x at {cell.level.words}{f' {cell.workload}' if several else ''}")
+        for (value, low, high), cell in compared
+        if (low > 1 or high < 1) and (cell.claims is None or cell.claims.overall.is_claim)
+    ]
+    if claimed and max(claimed)[0] > 1:
+        return max(claimed)[1][:BEST_MAX]
+    worst = f"; {min(claimed)[1]}" if claimed else ""
+    return f"{NONE_FASTER}{worst}"[:BEST_MAX] if compared else ""
+
+
+def _speedup(cell: Cell) -> tuple[float, float, float] | None:
+    """Return value and bounds, or None without an interval that includes run-to-run variation."""
+    figure = cell.speedup
+    if figure is None or figure.value is None or figure.interval is None or cell.too_few_repeats:
+        return None
+    return figure.value, figure.interval.low, figure.interval.high

@@ -1,1 +1,1 @@
-"""What will be done, said before it is done: spec → engine groups → points with their hashes. Pure."""
+"""The plan of a run: engine groups, and the points with their hashes that each of them measures. Pure."""

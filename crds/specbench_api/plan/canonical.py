@@ -1,8 +1,8 @@
-"""The canonical form of a point, and of a run, and its hash: what makes two measurements the same measurement.
+"""The canonical form of a point and of a run, and its hash: what makes two measurements the same measurement.
 
-Only what is *declared* counts: model, engine, arguments, drafter, workload, load, repeat, hardware asked for.
-Not where it queues, how long it may take, or where results go; and nothing that is only observed (that stands in
-the manifest). Changing this function changes every hash, so it is versioned.
+Only what is *specified* counts: model, engine, arguments, drafter, workload, load, repeat, requested hardware. Where it
+queues, how long it may take and where results go do not count, nor does anything that is only observed (that is in the
+manifest). Changing this function changes every hash, so it is versioned.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import hashlib
 import json
 from typing import Any
 
-from specbench_api.plan.plan import Arm
+from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.chat_template import AppliedBy
+from specbench_api.spec.gate import Gate
 from specbench_api.spec.load import Arrival, Level, Load
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.run import RunSpec
@@ -21,18 +22,18 @@ from specbench_api.spec.workload import Workload
 POINT_SCHEMA = "specbench.io/point/v3"
 RUN_SCHEMA = "specbench.io/run/v1"
 HARDWARE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
-"""What of a placement is measured; the rest is where it queues and who may run it."""
+"""Fields of placement that are part of what is measured; the others only decide where it queues and who runs it."""
 LATER_HARDWARE = ("resourceClaimTemplateName", "claimedGpus", "runtimeClassName", "nodes")
-"""More of the same that came after v3: it stands in a point only where it is used: older points keep theirs."""
+"""More such fields, which are part of a point only if they are set: their defaults must not change hashes."""
 NOT_MEASURED = (
     "suspend", "gate", "slo", "activeDeadlineSeconds", "startupDeadlineSeconds", "ttlSecondsAfterFinished", "results",
     "placement",
 )  # fmt: skip
-"""Fields of a run's spec that change nothing of what is measured; placement, of which HARDWARE counts."""
+"""Fields of a run's spec that do not affect what is measured. Of placement, HARDWARE counts."""
 
 
 def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, repeat: int) -> dict[str, Any]:
-    """The point as plain data. Names of arms and workloads are labels for people and do not count."""
+    """Return the point as plain data. Names of arms and workloads are labels and do not count."""
     return {
         "schemaVersion": POINT_SCHEMA,
         "model": _without(spec.model.to_dict(), "tokenSecret"),
@@ -45,61 +46,61 @@ def canonical_point(spec: RunSpec, arm: Arm, workload: Workload, level: Level, r
     }
 
 
-def _workload(told: dict[str, Any]) -> dict[str, Any]:
-    """Without its name; a chat template that is the engine's business is what it is where none is declared."""
-    template = told.get("chatTemplate")
+def _workload(fields: dict[str, Any]) -> dict[str, Any]:
+    """Remove the name, and a chat template that the engine applies, which is the default."""
+    template = fields.get("chatTemplate")
     by_engine = template is not None and template["appliedBy"] == AppliedBy.ENGINE
-    return {key: value for key, value in _without(told, "name").items() if key != "chatTemplate" or not by_engine}
+    return {key: value for key, value in _without(fields, "name").items() if key != "chatTemplate" or not by_engine}
 
 
 def hardware_of(placement: Placement) -> dict[str, Any]:
-    """What of a placement is measured: the hardware that was asked for."""
+    """Return the requested hardware: the part of the placement that is measured."""
     whole = placement.to_dict()
     return {field: whole[field] for field in HARDWARE} | _later_hardware(
         placement.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     )
 
 
-def _later_hardware(used: dict[str, Any]) -> dict[str, Any]:
-    """Of a placement without what is as it is by default."""
-    nodes = (used.get("affinity") or {}).get("nodeAffinity")
+def _later_hardware(placement: dict[str, Any]) -> dict[str, Any]:
+    """Return LATER_HARDWARE and the node affinity of a placement from which defaults were removed."""
+    nodes = (placement.get("affinity") or {}).get("nodeAffinity")
     affinity = {"nodeAffinity": nodes} if nodes else {}
-    return {field: used[field] for field in LATER_HARDWARE if field in used} | affinity
+    return {field: placement[field] for field in LATER_HARDWARE if field in placement} | affinity
 
 
 def canonical_run(spec: RunSpec) -> dict[str, Any]:
-    """What a whole run measures, as plain data. Names of arms and workloads are labels for people and do not count.
+    """Return what a whole run measures, as plain data. Names of arms and workloads are labels and do not count.
 
-    Fields that are as they are by default are left out, so that a field which a later version adds makes no run another
-    one; whole numbers are written without a fraction, because the API server keeps 1.0 as 1 where no schema looks. The
-    order of levels does not count: they are measured upwards.
+    Fields with default values are omitted, so that adding a field in a later version does not change existing hashes.
+    Whole numbers are written as integers, because the API server stores 1.0 as 1 where no schema applies. The order of
+    load levels does not count, because they are always measured in ascending order.
     """
-    told = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    placement = told.get("placement", {})
-    measured = {field: value for field, value in told.items() if field not in NOT_MEASURED}
-    measured["load"] = _plain_load(spec.load, told["load"])
-    if "drafters" in told:
-        measured["drafters"] = [_without(row, "name") for row in told["drafters"]]
-    if "workloads" in told:
-        measured["workloads"] = [_workload(row) for row in told["workloads"]]
-    if "model" in told:
-        measured["model"] = _without(told["model"], "tokenSecret")
+    fields = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    placement = fields.get("placement", {})
+    measured = {field: value for field, value in fields.items() if field not in NOT_MEASURED}
+    measured["load"] = _plain_load(spec.load, fields["load"])
+    if "drafters" in fields:
+        measured["drafters"] = [_without(row, "name") for row in fields["drafters"]]
+    if "workloads" in fields:
+        measured["workloads"] = [_workload(row) for row in fields["workloads"]]
+    if "model" in fields:
+        measured["model"] = _without(fields["model"], "tokenSecret")
     hardware = {field: placement[field] for field in HARDWARE if field in placement} | _later_hardware(placement)
     plain: dict[str, Any] = plain_numbers({"schemaVersion": RUN_SCHEMA, **measured, "hardware": hardware})
     return plain
 
 
-def _plain_load(load: Load, told: dict[str, Any]) -> dict[str, Any]:
-    """What comes to the same is written in one way: levels upwards, and no slots or arrival that go without saying."""
-    levels: dict[str, Any] = {name: sorted(told[name]) for name in ("concurrency", "rate") if name in told}
-    implied = {name for name, value in told.items() if isinstance(value, dict) and not value}
+def _plain_load(load: Load, fields: dict[str, Any]) -> dict[str, Any]:
+    """Normalise equivalent loads: ascending levels, and neither `slots` nor `arrival` where they equal the default."""
+    levels: dict[str, Any] = {name: sorted(fields[name]) for name in ("concurrency", "rate") if name in fields}
+    implied = {name for name, value in fields.items() if isinstance(value, dict) and not value}
     if load.concurrency is not None and load.slots == max(load.concurrency):
         implied.add("slots")
-    return {name: value for name, value in (told | levels).items() if name not in implied}
+    return {name: value for name, value in (fields | levels).items() if name not in implied}
 
 
 def plain_numbers(data: Any) -> Any:
-    """The same JSON with whole numbers as integers: 1.0 and 1 are one number, and true is none."""
+    """Return the JSON data with whole floats as integers: 1.0 and 1 are the same number; booleans are unchanged."""
     if isinstance(data, dict):
         return {key: plain_numbers(value) for key, value in data.items()}
     if isinstance(data, list):
@@ -108,26 +109,55 @@ def plain_numbers(data: Any) -> Any:
 
 
 def _load(load: Load, level: Level) -> dict[str, Any]:
-    """One level, and what is the same for all; an arrival that is left out is the default one, written out."""
-    told = {
+    """Return one level with the fields common to all; a missing arrival is replaced by the default one."""
+    fields = {
         "level": level.to_dict(),
         "slots": load.engine_slots,
         "requests": load.requests,
         "durationSeconds": load.duration_seconds,
         "warmupRequests": load.warmup_requests,
     }
-    return told if level.concurrency is not None else {**told, "arrival": (load.arrival or Arrival()).to_dict()}
+    return fields if level.concurrency is not None else {**fields, "arrival": (load.arrival or Arrival()).to_dict()}
 
 
 def canonical_json(data: Any) -> str:
-    """Sorted keys, no spaces, no NaN: equal data give equal text."""
+    """Return JSON text with sorted keys, no spaces and no NaN: equal data give equal text."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def digest(data: Any) -> str:
-    """SHA-256 of the canonical JSON, in hex."""
+    """Return the SHA-256 of the canonical JSON, in hex."""
     return hashlib.sha256(canonical_json(data).encode()).hexdigest()
 
 
 def _without(data: dict[str, Any], field: str) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != field}
+
+
+def digest_of_gate(gate: Gate) -> str:
+    """Return the SHA-256 of a gate, in hex, by which a report is matched to it. Defaults count as if written out."""
+    return digest(gate.to_dict())
+
+
+# Whether two plans measure the same, so that one may adopt the results of the other. Queue, priority, tolerations and
+# pinning are not part of a point's hash, so a run in another queue can adopt them too.
+
+
+def differing_fields(one: Plan, other: Plan) -> list[str]:
+    """Return the fields, by their names in plan.json, in which two plans measure something different."""
+    mine, theirs = _measured(one), _measured(other)
+    return [name for name in mine if mine[name] != theirs[name]]
+
+
+def same_points(one: Plan, other: Plan) -> bool:
+    """Return whether two plans measure the same points, regardless of names and of the order of levels and arms.
+
+    The order of repeats is not part of a point: interleaved and sequential arms therefore differ here.
+    """
+    mine, theirs = ({point.hash for point in plan.points} for plan in (one, other))
+    return mine == theirs and one.load.order is other.load.order
+
+
+def _measured(plan: Plan) -> dict[str, Any]:
+    fields = {field.alias or name: getattr(plan, name) for name, field in Plan.model_fields.items()}
+    return {**fields, "placement": hardware_of(plan.placement)}

@@ -1,7 +1,7 @@
-"""How much a plan is, before it is paid for: launches, points and, where it is known, requests, tokens and seconds.
+"""The size of a plan before it is executed: launches, points and, if known, requests, tokens and seconds.
 
-What the engine's own speed decides is not guessed: how many requests a closed loop fits into so many seconds, how long
-it takes for so many requests, how long a trace is.
+Nothing that depends on the engine's speed is estimated: how many requests a closed loop completes in a given time, how
+long a number of requests takes, or how long a trace is.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specbench_api.plan.plan import Plan
-from specbench_api.spec.load import Arrival, Level, Load, Process
+from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Counts only. Tokens are an upper bound: no answer is longer than maxTokens.
+class PlanEstimate:
+    """Size of a plan. Tokens are an upper bound, because no answer is longer than maxTokens.
 
-    `load_seconds`: for how long conversations begin, all points together; the answers of the last ones come on top.
+    `load_seconds`: seconds during which conversations start, over all points; the last answers take additional time.
     """
 
     launches: int
@@ -27,25 +27,27 @@ class Estimate:
     load_seconds: float | None
 
 
-def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> Estimate:
-    """Count. `turns`: how many each prompt has, by the workload's name, where the prompts could be read."""
+def estimate(plan: Plan, turns: Mapping[str, Sequence[int]] | None = None) -> PlanEstimate:
+    """Return the size of a plan. `turns`: number of turns of each prompt by workload, if the prompts could be read."""
     known = turns or {}
     requests = [_requests(plan.load, point.level, known.get(point.workload)) for point in plan.points]
     longest = [plan.workload(point.workload).output.max_tokens for point in plan.points]
     seconds = [point_seconds(plan.load, point.level, known.get(point.workload)) for point in plan.points]
-    told = [count for count in requests if count is not None]
-    whole = len(told) == len(requests)
-    return Estimate(
+    counts = [count for count in requests if count is not None]
+    complete = len(counts) == len(requests)
+    return PlanEstimate(
         launches=len(plan.groups),
         points=len(plan.points),
-        requests=sum(told) if whole else None,
-        output_tokens_at_most=sum(count * most for count, most in zip(told, longest, strict=True)) if whole else None,
+        requests=sum(counts) if complete else None,
+        output_tokens_at_most=(
+            sum(count * most for count, most in zip(counts, longest, strict=True)) if complete else None
+        ),
         load_seconds=None if None in seconds else sum(each for each in seconds if each is not None),
     )
 
 
 def requests_of(turns: Sequence[int], conversations: int) -> int:
-    """Turns of so many conversations: whole laps over the prompts, and the rest of one."""
+    """Return the number of turns of the given number of conversations, which cycle through the prompts."""
     laps, rest = divmod(conversations, len(turns))
     return laps * sum(turns) + sum(turns[:rest])
 
@@ -66,7 +68,10 @@ def _conversations(load: Load, level: Level, turns: Sequence[int] | None) -> int
 
 
 def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> float | None:
-    """For how long the conversations of one point begin, where the load says so. `turns`: of each prompt, if known."""
+    """Return for how many seconds the conversations of one point start, or None if the load does not determine it.
+
+    `turns`: number of turns of each prompt, if known.
+    """
     if load.duration_seconds is not None:
         return float(load.duration_seconds)
     conversations = _conversations(load, level, turns)
@@ -74,4 +79,4 @@ def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> floa
 
 
 def _traced(load: Load) -> bool:
-    return (load.arrival or Arrival()).process is Process.TRACE
+    return (load.arrival or Arrival()).process is ArrivalProcess.TRACE

@@ -1,7 +1,7 @@
-"""Deterministic names and labels of everything that a run creates.
+"""Deterministic names and labels of the objects that a run creates.
 
-A name tells run, group and attempt, so that a child can be found again without being remembered. The longest is
-computed here and bounds the run's own name (a Service's name ends at 63 characters).
+A name contains run, group and attempt, so that a child can be found without stored state. The longest name, which is
+computed here, limits the length of the run's own name (a Service's name is limited to 63 characters).
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ ROLE_PLAN = "plan"
 
 
 def engine_name(run: str, group: int, attempt: int) -> str:
-    """Of the engine's Job and of its Service."""
+    """Return the name of an engine's Job and Service."""
     return f"{run}-g{group}-{attempt}"
 
 
 def nodes_name(run: str, group: int, attempt: int) -> str:
-    """Of the LeaderWorkerSet of an engine on several nodes. It makes a Service of its own name beside ours."""
+    """Return the name of the LeaderWorkerSet of an engine on several nodes; its own Service has the same name."""
     return f"{engine_name(run, group, attempt)}-n"
 
 
 def client_name(run: str, group: int, attempt: int) -> str:
-    """Of the client's Job."""
+    """Return the name of a client's Job."""
     return f"{engine_name(run, group, attempt)}-client"
 
 
 def report_name(run: str) -> str:
-    """Of the Job that turns point summaries into the answer."""
+    """Return the name of the Job that computes summary and report."""
     return f"{run}-report"
 
 
-def gate_name(run: str, asked: str) -> str:
-    """Of the Job that evaluates a gate; `asked`: the gate's digest, so that another gate has another Job."""
-    return f"{run}-gate-{asked[:8]}"
+def gate_name(run: str, gate_digest: str) -> str:
+    """Return the name of the Job that evaluates a gate. It contains the gate's digest, so each gate has its own Job."""
+    return f"{run}-gate-{gate_digest[:8]}"
 
 
 def plan_name(run: str) -> str:
-    """Of the ConfigMap that holds the plan."""
+    """Return the name of the ConfigMap with the plan."""
     return f"{run}-plan"

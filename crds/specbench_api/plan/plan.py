@@ -1,4 +1,4 @@
-"""The plan: the contract between operator and client, and the very document that lies in S3 as plan.json."""
+"""The plan: the contract between operator and client, stored as plan.json."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from specbench_api.spec.placement import Placement
 from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
 
+LAUNCHES_MAX = 3
+"""Maximum launches per engine group, not counting losses that the engine did not cause."""
+
 
 class Arm(ApiModel):
-    """One engine configuration with one drafter; without a drafter it is the baseline."""
+    """One engine configuration with one drafter; the one without a drafter is the baseline."""
 
     name: str
-    """The drafter's name, or `none`."""
+    """Name of the drafter; `none` for the baseline."""
     drafter: Drafter | None = None
-    """How drafts are made."""
+    """How drafts are made; None for the baseline."""
 
     @property
     def is_baseline(self) -> bool:
@@ -28,14 +31,14 @@ class Arm(ApiModel):
 
     @property
     def most_drafts(self) -> int:
-        """The most draft tokens of a step, at any batch size; 0 for the baseline."""
+        """Maximum draft tokens per step, over all batch sizes; 0 for the baseline."""
         if self.drafter is None:
             return 0
         return max(self.drafter.num_speculative_tokens, *(each.tokens for each in self.drafter.draft_lengths), 0)
 
 
 class Point(ApiModel):
-    """What is measured, stored, cached and judged: arm × workload × load × repeat."""
+    """The unit of measurement and storage: one arm, workload, load and repeat."""
 
     hash: str
     """SHA-256 of the canonical point, see `plan.canonical`."""
@@ -46,60 +49,60 @@ class Point(ApiModel):
     level: Level
     """The load level."""
     repeat: int
-    """Which repeat, from 0. Points of one repeat are paired."""
+    """Index of the repeat, from 0. Points of one repeat are paired."""
 
 
 class EngineGroup(ApiModel):
-    """The points that one launch of one engine serves, in the order in which they are measured."""
+    """The points that one launch of one engine serves, in the order of measurement."""
 
     index: int
-    """Place in the plan."""
+    """Position in the plan, from 0."""
     arm: str
     """Name of the arm."""
     points: list[Point]
-    """In order."""
+    """The points, in order."""
 
 
 class Plan(ApiModel):
-    """Everything a client must know; it never reads the custom resource."""
+    """Everything a client needs; it never reads the custom resource."""
 
     schema_version: Literal["specbench.io/plan/v2"] = "specbench.io/plan/v2"
     """Version of this document."""
     namespace: str
-    """Namespace of the run; `local` on this machine."""
+    """Namespace of the run; `local` with `specbench run`."""
     name: str
     """Name of the run."""
     uid: str
-    """UID under which its results lie: the run's own, or that of the earlier run whose results it carries on."""
+    """UID under which results are stored: the run's own, or that of the run whose results it adopts."""
     target: Target
-    """The model."""
+    """The target model."""
     engine: Engine
-    """What serves it."""
+    """The inference engine."""
     arms: list[Arm]
-    """Baseline first."""
+    """All arms, the baseline first."""
     workloads: list[Workload]
     """The prompts."""
     load: Load
-    """How hard, how often, in which order."""
+    """Load levels, repeats, and the order of the arms."""
     placement: Placement
-    """On which nodes."""
+    """Nodes, GPUs and other resources of the pods."""
     groups: list[EngineGroup]
-    """In the order in which they are launched."""
+    """Engine groups, in the order of their launches."""
 
     @property
     def points(self) -> list[Point]:
-        """All points, in the order in which they are measured."""
+        """All points, in the order of measurement."""
         return [point for group in self.groups for point in group.points]
 
     @property
     def slots(self) -> int:
-        """What every arm's engine must be able to serve at once."""
+        """Number of requests that every arm's engine must be able to serve at once."""
         return self.load.engine_slots
 
     def arm(self, name: str) -> Arm:
-        """The arm of this name. Raises KeyError."""
+        """Return the arm of this name. Raises KeyError."""
         return {arm.name: arm for arm in self.arms}[name]
 
     def workload(self, name: str) -> Workload:
-        """The workload of this name. Raises KeyError."""
+        """Return the workload of this name. Raises KeyError."""
         return {workload.name: workload for workload in self.workloads}[name]

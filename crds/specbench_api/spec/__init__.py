@@ -1,1 +1,1 @@
-"""What a user writes, and what the operator writes beneath it."""
+"""The custom resources: `spec`, which the user writes, and `status`, which the operator writes."""

@@ -1,8 +1,8 @@
-"""`spec.workloads[].chatTemplate`: who turns the messages of a conversation into the model's tokens.
+"""`spec.workloads[].chatTemplate`: who renders the messages of a conversation into the model's tokens.
 
-An engine that is sent messages renders them by its own chat template, and by its own reading of it: versions of a
-template differ, some engines add a beginning-of-sequence token of theirs, a date in a template changes from day to
-day. Rendered by the client, every engine is sent the very same token ids.
+An engine that receives messages renders them with its own chat template and its own implementation of it: template
+versions differ, some engines add a beginning-of-sequence token, and a date in a template changes from day to day. When
+the client renders them, every engine receives exactly the same token ids.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from specbench_api.model import ApiModel, Open, Rule, refuse_broken
+from specbench_api.model import ApiModel, PreserveUnknown, ValidationRule, require_rules
 
 
 class AppliedBy(StrEnum):
@@ -24,16 +24,16 @@ class AppliedBy(StrEnum):
 
 
 TEMPLATE_DATE = dt.date(2026, 1, 1)
-"""What `strftime_now` of a template tells where the spec gives no date."""
-CLAIMED_KWARGS = {
+"""The date that a template's `strftime_now` returns if the spec sets none."""
+RESERVED_KWARGS = {
     "messages": "they come from the dataset",
     "add_generation_prompt": "it is always true: the answer is what is measured",
-    "continue_final_message": "the last message is the user's, and nothing is to be continued",
+    "continue_final_message": "the last message is the user's, so there is nothing to continue",
     "strftime_now": "set chatTemplate.date",
-    "raise_exception": "it is how a template refuses",
+    "raise_exception": "it is the function by which a template reports an error",
 }
-"""Variables of a template that are not for `kwargs`, and what to do instead."""
-CLAIMED_BESIDE = {
+"""Template variables that `kwargs` must not set, and what to do instead."""
+ENGINE_TEMPLATE_FIELDS = {
     "chat_template": "set chatTemplate.template",
     "chat_template_kwargs": "set chatTemplate.kwargs",
     "chat_template_args": "set chatTemplate.kwargs",
@@ -43,26 +43,26 @@ CLAIMED_BESIDE = {
     "documents": "set them in chatTemplate.kwargs",
     "add_special_tokens": "the template writes every special token itself",
 }
-"""Fields of `extraBody` that reach an engine's chat template alone, and so nothing that is sent as token ids."""
+"""Fields of `extraBody` that only affect an engine's own chat template, and so have no effect on token ids."""
 
 
 def _day(text: str) -> str:
-    """A day of the calendar, as the API server's format `date` has it."""
+    """Validate a calendar day, as the API server does for format `date`."""
     try:
         dt.date.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"{text} is no day of the calendar") from error
+        raise ValueError(f"{text} is not a calendar day: write one that exists, such as 2026-01-31") from error
     return text
 
 
-def _written(value: Any) -> Any:
-    """`--set` reads a day as a date; a file's is text."""
+def _iso_date(value: Any) -> Any:
+    """Convert a date to text: `--set` parses a day as a date, a file contains text."""
     return value.isoformat() if type(value) is dt.date else value
 
 
 Day = Annotated[
     str,
-    BeforeValidator(_written),
+    BeforeValidator(_iso_date),
     Field(min_length=10, max_length=10, pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", json_schema_extra={"format": "date"}),
     AfterValidator(_day),
 ]
@@ -71,52 +71,52 @@ Day = Annotated[
 class ChatTemplate(ApiModel):
     """How messages become tokens.
 
-    CEL sees no map that is open to anything, so the API server takes `kwargs` beside appliedBy: Engine; we do not.
+    CEL cannot inspect a map with arbitrary values, so the API server accepts `kwargs` with appliedBy: Engine;
+    `specbench validate` and the operator reject it.
     """
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.appliedBy == 'Client' || (!has(self.tokenizer) && !has(self.template) && !has(self.name)"
             " && !has(self.date))",
-            "chatTemplate.tokenizer, template, name, kwargs and date are the client's: set appliedBy: Client, or give"
-            " the engine its own by extraBody.chat_template_kwargs and engine.args",
+            "chatTemplate.tokenizer, template, name, kwargs and date need appliedBy: Client: set it, or configure the"
+            " engine's template with extraBody.chat_template_kwargs and engine.args",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.template) || !has(self.name)",
-            "chatTemplate.template is a file of your own and name one of the tokenizer's templates: give one of them",
+            "set either chatTemplate.template (your own file) or chatTemplate.name (one of the tokenizer's), not both",
         ),
     )
 
     applied_by: AppliedBy
-    """Engine: messages are sent, and the engine renders them by its own template (as where chatTemplate is left out).
-    Client: the client renders them and sends token ids, the same to every engine."""
+    """Engine: messages are sent, and the engine renders them with its own template (also the behaviour without
+    chatTemplate). Client: the client renders them and sends the same token ids to every engine."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Where tokenizer.json and the template lie: a folder, s3://BUCKET/FOLDER/, or OWNER/NAME[@REVISION] of the hub.
-    Without it: spec.model.tokenizer, else the model's own."""
+    """Location of tokenizer.json and the template: a folder, `s3://BUCKET/FOLDER/`, or `OWNER/NAME[@REVISION]` on the
+    hub. Without it: spec.model.tokenizer, or else the model's own."""
     template: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """A Jinja file of your own instead of the tokenizer's template: a path, or s3://BUCKET/KEY."""
+    """Your own Jinja file, used instead of the tokenizer's template: a path, or `s3://BUCKET/KEY`."""
     name: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Which template, of a tokenizer that has several by name; `default` where none is named."""
-    kwargs: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
-    """Variables of the template: enable_thinking, reasoning_effort, tools, … Keys of objects reach it in alphabetical
-    order, in which the API server keeps them too."""
+    """Name of the template, for a tokenizer with several. Without it: `default`."""
+    kwargs: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
+    """Variables passed to the template: enable_thinking, reasoning_effort, tools, … Object keys are passed in
+    alphabetical order, which is also the order in which the API server stores them."""
     date: Day | None = None
-    """The day that a template is told where it asks for today (`strftime_now`), so that a prompt is the same tomorrow;
-    midnight of 2026-01-01 where none is given."""
+    """The day that the template receives as today (`strftime_now`), so that a prompt does not change from day to day:
+    `2026-01-31`. Without it: midnight of 2026-01-01."""
 
     @model_validator(mode="after")
-    def _the_clients_own(self) -> ChatTemplate:
+    def _coherent(self) -> ChatTemplate:
         given = (self.tokenizer, self.template, self.name, self.date, self.kwargs or None)
-        ours = self.applied_by is AppliedBy.CLIENT
-        refuse_broken(self.rules, (ours or not any(given), self.template is None or self.name is None))
+        require_rules(self.rules, (self.by_client or not any(given), self.template is None or self.name is None))
         return self
 
     @property
     def by_client(self) -> bool:
-        """Whether token ids are sent."""
+        """Whether the client applies the template and sends token ids."""
         return self.applied_by is AppliedBy.CLIENT
 
     @property
     def today(self) -> dt.date:
-        """What the template is told."""
+        """The date passed to the template."""
         return dt.date.fromisoformat(self.date) if self.date else TEMPLATE_DATE

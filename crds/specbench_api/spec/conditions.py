@@ -1,20 +1,20 @@
-"""The vocabulary of status: condition types, their reasons, and the phases derived from them.
+"""Condition types of a run, their reasons, and the phases derived from them.
 
-For each condition type: what True, False and Unknown mean.
+Meaning of each condition type:
 
-    Validated       True: the spec can be run. False: it cannot, and nothing was created.
-    Queued          True: an engine's Job waits for its queue and holds nothing: for quota, again after a preemption, or
-                    for a queue that admits nobody. False: admitted, or nothing of the run waits for a queue.
-    EngineReady     True: the engine answered a real completion, or has done its part. False: an engine did not
-                    start or died; the reason names how. Unknown: still starting, or none is needed yet.
-    LoadFinished    True: every point that can be measured is measured. False: still at it, or gave up on an arm.
-    ResultsDurable  True: every measured point has its manifest in S3. False: S3 refused. Unknown: not finished.
-    Trustworthy     True: no check found a reason to doubt. False: the numbers are not to be trusted, and why.
-    GatePassed      Only where spec.gate asks. True: not worse than the earlier result, within the tolerances. False:
-                    worse, or neither could be shown, or the two cannot be compared. Unknown: not evaluated yet.
-    Ready           True: the run is finished, whatever the verdict. For tools (kstatus, kubectl wait).
-    Reconciling     True: the run is at work. Never True together with Stalled.
-    Stalled         True: the run cannot go on by itself.
+    Validated            True: the spec can be run. False: it cannot, and nothing was created.
+    Queued               True: an engine's Job waits in its queue and holds no GPU: for quota, again after a preemption,
+                         or because the queue admits nothing. False: admitted, or nothing of the run is queued.
+    EngineReady          True: the engine answered a real completion, or has finished its work. False: an engine did not
+                         start, or died; see the reason. Unknown: still starting, or no engine is needed yet.
+    MeasurementComplete  True: every point that can be measured is measured. False: in progress, or an arm has failed.
+    ResultsStored        True: every measured point has its manifest in S3. False: S3 failed. Unknown: not finished.
+    Trustworthy          True: no check found a reason to doubt the numbers. False: they cannot be trusted; see message.
+    GatePassed           Only with spec.gate. True: not worse than the earlier result, within the tolerances. False:
+                         worse, inconclusive, or not comparable. Unknown: not evaluated yet.
+    Ready                True: the run has finished, whether or not it succeeded. For kstatus and `kubectl wait`.
+    Reconciling          True: in progress. Never True together with Stalled.
+    Stalled              True: the run cannot continue without intervention.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from enum import StrEnum
 
 
 class ConditionType(StrEnum):
-    """Types of conditions, in the order in which they are listed."""
+    """Condition types, in the order in which they are listed."""
 
     VALIDATED = "Validated"
     QUEUED = "Queued"
     ENGINE_READY = "EngineReady"
-    LOAD_FINISHED = "LoadFinished"
-    RESULTS_DURABLE = "ResultsDurable"
+    MEASUREMENT_COMPLETE = "MeasurementComplete"
+    RESULTS_STORED = "ResultsStored"
     TRUSTWORTHY = "Trustworthy"
     GATE_PASSED = "GatePassed"
     READY = "Ready"
@@ -38,7 +38,7 @@ class ConditionType(StrEnum):
 
 
 class ConditionStatus(StrEnum):
-    """As Kubernetes has them."""
+    """Condition statuses of Kubernetes."""
 
     TRUE = "True"
     FALSE = "False"
@@ -46,7 +46,7 @@ class ConditionStatus(StrEnum):
 
 
 class Phase(StrEnum):
-    """A print column, derived from the conditions and never read back."""
+    """A one-word state for print columns, derived from the conditions and never read back."""
 
     PENDING = "Pending"
     INVALID = "Invalid"
@@ -54,13 +54,13 @@ class Phase(StrEnum):
     QUEUED = "Queued"
     STARTING = "Starting"
     RUNNING = "Running"
-    ANALYSING = "Analysing"
+    ANALYZING = "Analyzing"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
 
 
 class EngineReason(StrEnum):
-    """Why an engine is not (or no longer) serving. Each names what a person would look for."""
+    """Why an engine is not serving, or what it is doing: reason of EngineReady and of a group."""
 
     STARTING = "Starting"
     SERVING = "Serving"
@@ -72,13 +72,13 @@ class EngineReason(StrEnum):
     CRASHED = "Crashed"
     NEVER_READY = "NeverReady"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
-    REFUSED = "CompletionRefused"
+    FIRST_REQUEST_FAILED = "FirstRequestFailed"
     LOST = "EngineLost"
     PREEMPTED = "Preempted"
 
 
 class QueueReason(StrEnum):
-    """Why a run waits for its queue, or does not."""
+    """Whether and why a run waits in its queue."""
 
     WAITING = "WaitingForQuota"
     PREEMPTED = "Preempted"
@@ -88,7 +88,7 @@ class QueueReason(StrEnum):
 
 
 class GroupState(StrEnum):
-    """Where one engine group stands."""
+    """State of one engine group."""
 
     WAITING = "Waiting"
     QUEUED = "Queued"
@@ -99,33 +99,33 @@ class GroupState(StrEnum):
 
 
 class GateReason(StrEnum):
-    """Why a gate passed or did not, once it was evaluated."""
+    """Why an evaluated gate passed or did not."""
 
     PASSED = "Passed"
     """Every cell was shown to be within its tolerance."""
-    REGRESSED = "Failed"
-    """A cell was shown to be worse than its tolerance allows."""
+    REGRESSED = "Regressed"
+    """At least one cell was shown to be worse than its tolerance allows."""
     INCONCLUSIVE = "Inconclusive"
-    """Of some cell neither could be shown."""
+    """For at least one cell, the data show neither."""
     CELLS_MISSING = "CellsMissing"
-    """The earlier result has cells that this run lacks, or whose comparison a check broke."""
+    """The earlier result has cells that this run does not have, or whose comparison a check invalidated."""
     NOT_COMPARABLE = "NotComparable"
-    """The two results answer different questions."""
+    """The two results measured different things."""
     UNTRUSTWORTHY = "Untrustworthy"
-    """One of the results is not to be trusted."""
+    """One of the two results is not trustworthy."""
 
 
 class GateWait(StrEnum):
-    """Why a gate is not evaluated, or not yet."""
+    """Why a gate has not been evaluated."""
 
     NOT_YET = "NotYet"
-    """The run itself is not finished."""
+    """The run itself has not finished."""
     EVALUATING = "Evaluating"
-    """The gate's Job is at work."""
+    """The gate's Job is running."""
     BASELINE_MISSING = "BaselineMissing"
-    """There is no such run, campaign or cell, or nothing lies at the URI."""
+    """The run, campaign or cell does not exist, or nothing is stored at the URI."""
     BASELINE_NOT_FINISHED = "BaselineNotFinished"
-    """The earlier run is still at work."""
+    """The earlier run has not finished."""
     BASELINE_FAILED = "BaselineFailed"
     """The earlier run ended without a result."""
     RUN_FAILED = "RunFailed"

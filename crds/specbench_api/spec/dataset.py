@@ -1,7 +1,7 @@
-"""`spec.workloads[].dataset`: which prompts, declared.
+"""`spec.workloads[].dataset`: which prompts to send.
 
-What is declared is hashed with the point, so a field that is not given must stay not given: every field that came
-later is optional, and its absence means what it meant before the field was there.
+The dataset is part of the point's hash. Fields added later must therefore be optional, and leaving one out must mean
+what it meant before the field existed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Distinct, KeyedBy, Rule, refuse_broken
+from specbench_api.model import ApiModel, Distinct, KeyedBy, ValidationRule, require_rules
 from specbench_api.spec.target import PvcModel
 
 
 class Source(StrEnum):
-    """Where prompts come from, and with it their file's shape. Each is described in docs/workloads.md."""
+    """Where prompts come from, and with it the format of their file. docs/reference/workloads.md describes each."""
 
     JSONL = "jsonl"
     PARQUET = "parquet"
@@ -40,17 +40,17 @@ class Source(StrEnum):
 
 
 class Entropy(StrEnum):
-    """Tiers of SPEED-Bench's throughput configs: how hard the next token is to foresee."""
+    """Tiers of SPEED-Bench's throughput configs: how hard the next token is to predict."""
 
     LOW = "low"
     MIXED = "mixed"
     HIGH = "high"
 
 
-OWN_FILES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS)
-"""Sources that no hub serves: they need a `uri`."""
-MADE = (Source.MIX, Source.RANDOM)
-"""Sources that are made of something else than a file, and take no `uri`."""
+FILE_SOURCES = (Source.JSONL, Source.PARQUET, Source.CSV, Source.SPEC_BENCH, Source.OPENAI_LOGS)
+"""Sources without a public hub: they need `uri` or `pvc`."""
+GENERATED_SOURCES = (Source.MIX, Source.RANDOM)
+"""Sources that are generated rather than read from a file: they take neither `uri` nor `pvc`."""
 CONFIGS: dict[Source, tuple[str, ...]] = {
     Source.SPEED_BENCH: (
         "qualitative",
@@ -65,10 +65,10 @@ CONFIGS: dict[Source, tuple[str, ...]] = {
     Source.HUMANEVAL: ("chat", "raw"),
     Source.EDIT: ("edit_5k_char", "edit_10k_char"),
 }
-"""What `config` may be, by source; the others have one form alone. The first is taken where none is given."""
+"""Accepted values of `config` by source; the first is the default. Other sources have no configs."""
 PROMPTS_MAX = 1_000_000
 PVC_FOLDER = "/prompts"
-"""Where the clients' pods have the volumes of datasets, each below the name of its claim."""
+"""Mount point of dataset volumes in client pods; each claim is mounted in a folder with its own name."""
 
 Category = Annotated[str, Field(min_length=1, max_length=64)]
 Categories = Annotated[list[Category], Field(min_length=1, max_length=64)]
@@ -86,135 +86,147 @@ def _config_cel() -> str:
     return f"!has(self.config) || {allowed}"
 
 
-def _config_words() -> str:
-    return "; ".join(f"{source} has {', '.join(known)}" for source, known in CONFIGS.items())
+def _config_text() -> str:
+    return "; ".join(f"{source}: {', '.join(known)}" for source, known in CONFIGS.items())
 
 
 class PvcFile(PvcModel):
-    """A file on a PersistentVolumeClaim of the run's namespace; the clients' pods mount it, read only."""
+    """A file on a PersistentVolumeClaim in the run's namespace; mounted read-only in client pods."""
 
     path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path of the file, or of the source's folder, inside the volume."""
+    """Path of the file (or, for a source with several files, of its folder) inside the volume: `chat/prompts.jsonl`."""
 
     @property
     def mounted(self) -> str:
-        """Its path in a client's pod."""
+        """The path of the file inside a client pod."""
         return f"{PVC_FOLDER}/{self.claim_name}/{self.path.lstrip('/')}"
 
 
-class Range(ApiModel):
-    """A range of tokens, both ends included."""
+class LengthRange(ApiModel):
+    """A range of token counts; both bounds are inclusive."""
 
     rules: ClassVar = (
-        Rule("!has(self.min) || !has(self.max) || self.min <= self.max", "min is larger than max: exchange them"),
+        ValidationRule("!has(self.min) || !has(self.max) || self.min <= self.max", "min is larger than max: swap them"),
     )
 
     min: Tokens | None = None
-    """At least so many."""
+    """Minimum number of tokens. Without it: no lower bound."""
     max: Tokens | None = None
-    """At most so many."""
+    """Maximum number of tokens. Without it: no upper bound."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        refuse_broken(self.rules, [self.min is None or self.max is None or self.min <= self.max])
+        require_rules(self.rules, [self.min is None or self.max is None or self.min <= self.max])
         return self
 
     def holds(self, tokens: float) -> bool:
-        """Whether so many are within."""
+        """Return whether the number of tokens is within the range."""
         return (self.min is None or tokens >= self.min) and (self.max is None or tokens <= self.max)
 
 
 class Selection(ApiModel):
-    """Prompts of one source: where they lie, and which of them."""
+    """Prompts of one source: where they are stored, and which of them to use."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            f"has(self.uri) || has(self.pvc) || !(self.source in {_cel_list(OWN_FILES)})",
-            "this dataset.source needs dataset.uri or dataset.pvc: where the file lies; sources of a hub do without",
+    rules: ClassVar[tuple[ValidationRule, ...]] = (
+        ValidationRule(
+            f"has(self.uri) || has(self.pvc) || !(self.source in {_cel_list(FILE_SOURCES)})",
+            "this dataset.source is not on a hub: set dataset.uri or dataset.pvc to its file",
         ),
-        Rule(
-            f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {_cel_list(MADE)})",
-            "dataset.uri and dataset.pvc go with no mix (its members have theirs) and no random (it reads no file)",
+        ValidationRule(
+            f"(!has(self.uri) && !has(self.pvc)) || !(self.source in {_cel_list(GENERATED_SOURCES)})",
+            "dataset.uri and dataset.pvc cannot be used with source mix (set them on its members) or random (it reads"
+            " no file): remove them",
         ),
-        Rule(_config_cel(), f"dataset.config goes with some sources alone: {_config_words()}"),
-        Rule(
+        ValidationRule(
+            _config_cel(), f"dataset.config is not valid for this source: remove it, or use one of: {_config_text()}"
+        ),
+        ValidationRule(
             "!has(self.revision) || (!has(self.uri) && !has(self.pvc))",
-            "dataset.revision is the hub's: a file of your own has none (its fingerprint tells it)",
+            "dataset.revision is a revision on the hub: remove it when dataset.uri or dataset.pvc is set (the file is"
+            " identified by its fingerprint)",
         ),
-        Rule("!has(self.uri) || !has(self.pvc)", "give one of dataset.uri and dataset.pvc"),
-        Rule(
+        ValidationRule("!has(self.uri) || !has(self.pvc)", "set either dataset.uri or dataset.pvc, not both"),
+        ValidationRule(
             "!has(self.entropy) || (self.source == 'speed-bench' && has(self.config)"
             " && self.config.startsWith('throughput_'))",
-            "dataset.entropy is a tier of speed-bench's throughput configs: name one in dataset.config",
+            "dataset.entropy needs source speed-bench and a throughput config: set dataset.config: throughput_8k, for"
+            " example",
         ),
-        Rule(
+        ValidationRule(
             "self.source == 'random' ? has(self.allowRandom) && self.allowRandom && has(self.count)"
             " : !has(self.allowRandom) && !has(self.words)",
-            "dataset.allowRandom and dataset.words go with source random, which needs allowRandom: true and a count:"
-            " random words mislead about speculative decoding, and every result says so",
+            "source random needs dataset.allowRandom: true and dataset.count, and only source random takes"
+            " dataset.allowRandom and dataset.words: random words mislead about speculative decoding, so every result"
+            " is marked",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.count) || !has(self.turns)",
-            "give one of dataset.count (prompts) and dataset.turns (requests of one pass)",
+            "set either dataset.count (prompts) or dataset.turns (requests in one pass), not both",
         ),
     )
 
     source: Source
-    """Whose prompts, see docs/workloads.md; jsonl, parquet and csv hold columns of your own: id, category, and prompt,
-    turns, messages or token_ids."""
+    """The prompt source, such as `mt-bench` or `jsonl`; docs/reference/workloads.md lists them. jsonl, parquet and csv
+    read your own columns: id, category, and one of prompt, turns, messages or token_ids."""
     config: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Which part or form of a source that has several. Without it: the first that docs/workloads.md names."""
+    """Part or form of a source that has several: `throughput_8k`. Without it: the first in
+    docs/reference/workloads.md.
+    """
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """The file: s3://bucket/key, hf://datasets/OWNER/NAME/FILE, or a path (beside the spec on this machine, in the
-    client's image on a cluster). Gzip is unpacked. Without it the source's own hub is asked, where it has one."""
+    """The file: `s3://bucket/key`, `hf://datasets/OWNER/NAME/FILE`, or a path (relative to the spec with `specbench
+    run`; in the client's image on a cluster). Gzip is decompressed. Without it the prompts are fetched from the
+    source's own hub, if it has one."""
     pvc: PvcFile | None = None
-    """Instead of uri, on a cluster: the file on a PersistentVolumeClaim."""
+    """On a cluster, instead of uri: the file on a PersistentVolumeClaim."""
     revision: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
-    """Revision on the hub: a commit keeps what is measured from changing."""
+    """Revision on the hub. Set a commit so that the prompts cannot change. Without it: the hub's default branch."""
     categories: Categories | None = None
-    """Only these categories."""
+    """Use only these categories: `[coding, math]`. Without it: all."""
     sub_categories: Categories | None = None
-    """Only these sub-categories (column sub_category)."""
+    """Use only these sub-categories (column sub_category). Without it: all."""
     entropy: Annotated[list[Entropy], Field(min_length=1, max_length=3), Distinct()] | None = None
-    """Only these tiers of SPEED-Bench's throughput configs."""
+    """Use only these tiers of SPEED-Bench's throughput configs. Without it: all."""
     difficulty: Categories | None = None
-    """Only these difficulties (column difficulty)."""
+    """Use only these difficulties (column difficulty). Without it: all."""
     languages: Categories | None = None
-    """Only these languages (column language)."""
-    input_tokens: Range | None = None
-    """Only prompts that are so long: all messages that are sent for one, in tokens of o200k_base."""
+    """Use only these languages (column language). Without it: all."""
+    input_tokens: LengthRange | None = None
+    """Use only prompts of this length: all messages sent for one prompt, in tokens of o200k_base. Without it: any
+    length."""
     count: Annotated[int, Field(ge=1, le=PROMPTS_MAX)] | None = None
-    """So many prompts, spread evenly over the categories, in the file's order. Without it: all of them."""
+    """Number of prompts, spread evenly over the categories, in file order. Without it: all."""
     turns: Annotated[int, Field(ge=1, le=PROMPTS_MAX)] | None = None
-    """Instead of count: prompts with exactly so many turns together, spread alike. One turn is one request."""
+    """Instead of count: select prompts with exactly this many turns in total, spread over the categories in the same
+    way. One turn is one request."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] | None = None
-    """Draws which prompts count or turns takes, and shuffles gpqa's choices. Without it: the first ones (gpqa: 0)."""
+    """Seed for drawing the prompts that count or turns selects, and for shuffling the choices of gpqa. Without it: the
+    first prompts are taken (gpqa: seed 0)."""
     allow_missing: bool | None = None
-    """True leaves out rows whose text is missing (SPEED-Bench's placeholders, log lines that cannot be sent again), and
-    every result tells how many. Without it one such row refuses them all."""
+    """true: skip rows whose text is missing (SPEED-Bench's placeholders, log lines that cannot be sent again) and
+    report their number with every result. Without it, one such row is an error."""
     allow_random: bool | None = None
-    """True lets source random be measured at all; its results are never trustworthy."""
+    """Must be true for source random. Its results are never trustworthy."""
     words: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Source random: words a prompt. Without it: 256."""
+    """Source random: words per prompt. Without it: 256."""
 
     @property
     def form(self) -> str | None:
-        """The config that counts: what was given, or the source's first; None where it has none."""
+        """The effective config: the given one, or the source's default; None if the source has no configs."""
         return self.config or next(iter(CONFIGS.get(self.source, ())), None)
 
     @property
     def where(self) -> str:
-        """What messages call it: where it lies, or the source where the hub serves it."""
+        """The name for messages: the file's location, or the source if a hub serves it."""
         return self.uri or (self.pvc.mounted if self.pvc else str(self.source))
 
     @model_validator(mode="after")
     def _selects(self) -> Self:
         random = self.source is Source.RANDOM
-        given = sum(place is not None for place in (self.uri, self.pvc))
+        given = sum(location is not None for location in (self.uri, self.pvc))
         throughput = self.source is Source.SPEED_BENCH and (self.config or "").startswith("throughput_")
         holds = (
-            given > 0 or self.source not in OWN_FILES,
-            given == 0 or self.source not in MADE,
+            given > 0 or self.source not in FILE_SOURCES,
+            given == 0 or self.source not in GENERATED_SOURCES,
             self.config is None or self.config in CONFIGS.get(self.source, ()),
             self.revision is None or given == 0,
             given < 2,
@@ -224,50 +236,51 @@ class Selection(ApiModel):
             else self.allow_random is None and self.words is None,
             self.count is None or self.turns is None,
         )
-        refuse_broken(Selection.rules, holds)
+        require_rules(Selection.rules, holds)
         return self
 
 
 class Member(Selection):
-    """One of the kinds of request that a mix is made of."""
+    """One component of a mix: prompts of one source, with a weight."""
 
     rules: ClassVar = (
         *Selection.rules,
-        Rule("self.source != 'mix'", "a mix holds no mix: name its members here"),
+        ValidationRule("self.source != 'mix'", "a member of a mix cannot be a mix: list its members here instead"),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9_-]*[a-z0-9])?$")]
-    """Category of its prompts in every table."""
+    """Category of these prompts in every table: `chat`."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)]
-    """Its share of the conversations is its weight over the sum of all weights."""
-    output_tokens: Range | None = None
-    """How long its answers are expected to be; a median outside is told with the results."""
+    """Relative weight. The member's share of the conversations is its weight divided by the sum of all weights."""
+    output_tokens: LengthRange | None = None
+    """Expected length of the answers, in tokens. A median outside the range is reported with the results. Without it:
+    not checked."""
 
     @model_validator(mode="after")
     def _plain(self) -> Self:
-        refuse_broken(self.rules[-1:], [self.source is not Source.MIX])
+        require_rules(self.rules[-1:], [self.source is not Source.MIX])
         return self
 
 
 class Dataset(Selection):
-    """Which prompts, declared: the same declaration and the same file give the same prompts everywhere."""
+    """Which prompts to send. The same dataset and the same file select the same prompts everywhere."""
 
     rules: ClassVar = (
         *Selection.rules,
-        Rule(
+        ValidationRule(
             "(self.source == 'mix') == has(self.members)",
-            "dataset.members goes with source mix, which needs it",
+            "source mix needs dataset.members, and no other source takes it: set source: mix, or remove members",
         ),
-        Rule(
+        ValidationRule(
             "self.source != 'mix' || (!has(self.categories) && !has(self.subCategories) && !has(self.difficulty)"
             " && !has(self.languages) && !has(self.inputTokens) && !has(self.turns) && !has(self.allowMissing)"
             " && !has(self.seed) && !has(self.revision))",
-            "of a mix itself only count is given; filters, seed and the rest stand in its members",
+            "a mix itself takes only dataset.count: move filters, seed, revision and the other fields to its members",
         ),
     )
 
     members: Annotated[list[Member], Field(min_length=1, max_length=16), KeyedBy("name")] | None = None
-    """Source mix: what it is made of."""
+    """Source mix: its components."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
@@ -275,5 +288,5 @@ class Dataset(Selection):
         inner = (self.categories, self.sub_categories, self.difficulty, self.languages, self.input_tokens)
         others = (*inner, self.turns, self.allow_missing, self.seed, self.revision)
         holds = (mixed == (self.members is not None), not mixed or all(each is None for each in others))
-        refuse_broken(self.rules[len(Selection.rules) :], holds)
+        require_rules(self.rules[len(Selection.rules) :], holds)
         return self

@@ -7,14 +7,15 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, KeyedBy, Open, Rule, refuse_broken
+from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, ValidationRule, require_rules
 from specbench_api.spec.engine import Argument
 
 BASELINE_NAME = "none"
+"""Name of the arm without a drafter."""
 
 
 class Method(StrEnum):
-    """How drafts are made. Which engine has which, since when, and where it is not the same thing: docs/engines.md."""
+    """Methods of drafting. docs/reference/engines.md lists the engines and versions that support each."""
 
     NONE = "none"
     NGRAM = "ngram"
@@ -29,15 +30,17 @@ class Method(StrEnum):
     DFLASH = "dflash"
     DSPARK = "dspark"
     CUSTOM = "custom"
-    """What the engine has under a name of its own: `algorithm`."""
+    """A method that only the engine knows, by the name in `algorithm`."""
 
 
 NEEDS_MODEL = (
     Method.DRAFT_MODEL, Method.EAGLE, Method.EAGLE3, Method.MEDUSA, Method.PARD, Method.DFLASH, Method.DSPARK,
 )  # fmt: skip
-TEXT_ALONE = (Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD)
+"""Methods with a draft model or head of their own: `model` is required."""
+TEXT_ONLY = (Method.NGRAM, Method.SUFFIX, Method.LOOKAHEAD)
+"""Methods that draft from the text only: `model` is not allowed."""
 TREES = (Method.EAGLE, Method.EAGLE3, Method.MTP, Method.CUSTOM)
-"""Whose drafts may branch."""
+"""Methods whose drafts may branch into a tree."""
 
 
 def _cel(methods: tuple[Method, ...]) -> str:
@@ -45,101 +48,106 @@ def _cel(methods: tuple[Method, ...]) -> str:
 
 
 class DraftLength(ApiModel):
-    """One step of a schedule: up to this many requests in the batch, so many draft tokens."""
+    """One row of a batch-dependent draft length: the draft tokens for batches up to this size."""
 
     batch_size: Annotated[int, Field(ge=1, le=4096)]
-    """Largest batch for which it holds; the largest of the list holds beyond it."""
+    """Largest batch to which the row applies; the last row also applies to all larger batches."""
     tokens: Annotated[int, Field(ge=0, le=64)]
-    """Draft tokens a step; 0: no drafts."""
+    """Draft tokens per step; 0 disables drafting."""
 
 
 class Drafter(ApiModel):
-    """One arm beside the baseline: a method and its knobs."""
+    """One arm besides the baseline: a method and its parameters."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.method != 'none'",
-            "the baseline is added by itself: leave it out of drafters (or set baseline: Skip)",
+            "method none is the baseline, which is added automatically: remove it from drafters (to omit it, set"
+            " baseline: Skip)",
         ),
-        Rule(f"self.name != '{BASELINE_NAME}'", "the name 'none' is the baseline's own: choose another"),
-        Rule(
+        ValidationRule(
+            f"self.name != '{BASELINE_NAME}'", "the name 'none' is reserved for the baseline: choose another"
+        ),
+        ValidationRule(
             f"!(self.method in {_cel(NEEDS_MODEL)}) || has(self.model)",
-            "this method drafts with a model of its own: set model to its name or path",
+            "this method needs a draft model: set model to its name or path",
         ),
-        Rule(
-            f"!(self.method in {_cel(TEXT_ALONE)}) || !has(self.model)",
-            "this method drafts from the text alone: remove model",
+        ValidationRule(
+            f"!(self.method in {_cel(TEXT_ONLY)}) || !has(self.model)",
+            "this method drafts from the text and uses no model: remove model",
         ),
-        Rule(
+        ValidationRule(
             "self.method == 'ngram' || (!has(self.promptLookupMin) && !has(self.promptLookupMax))",
-            "promptLookupMin and promptLookupMax belong to method ngram alone",
+            "promptLookupMin and promptLookupMax are only valid with method ngram: remove them",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.promptLookupMin) || !has(self.promptLookupMax) || self.promptLookupMin <= self.promptLookupMax",
-            "promptLookupMin is larger than promptLookupMax",
+            "promptLookupMin is larger than promptLookupMax: swap them",
         ),
-        Rule(
+        ValidationRule(
             "(self.method == 'custom') == has(self.algorithm)",
-            "algorithm is the engine's own name of a method, and goes with method custom",
+            "method custom needs algorithm (the engine's own name of the method), and no other method takes it",
         ),
-        Rule(
+        ValidationRule(
             f"self.method in {_cel(TREES)} || (!has(self.eagleTopk) && !has(self.numDraftTokens))",
-            "eagleTopk and numDraftTokens make a tree of drafts: methods eagle, eagle3, mtp and custom",
+            "eagleTopk and numDraftTokens are only valid with methods eagle, eagle3, mtp and custom: remove them",
         ),
-        Rule(
+        ValidationRule(
             "self.method in ['eagle', 'eagle3'] || !has(self.tokenMap)",
-            "tokenMap prunes the vocabulary of an EAGLE head: methods eagle and eagle3",
+            "tokenMap is only valid with methods eagle and eagle3: remove it",
         ),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
-    """Name of the arm in tables and status: lower case letters, digits and dashes."""
+    """Name of the arm in tables and status: lower-case letters, digits and dashes."""
     method: Method
-    """How drafts are proposed."""
+    """The method of drafting."""
     algorithm: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.,-]*$")] | None = (
         None
     )
-    """custom: the engine's own name of the method, as its documentation has it."""
+    """With method custom: the engine's own name of the method, as in its documentation."""
     model: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """The drafter's own model: a hub name, or a path in the image or on this machine."""
+    """The draft model or head: a name on the hub, or a path in the image (with `specbench run`, on this machine)."""
     revision: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Revision of the drafter's model on the hub."""
+    """Revision of the draft model on the hub."""
     num_speculative_tokens: Annotated[int, Field(ge=1, le=64)] = 3
-    """Draft tokens a step, at most (k). Of a tree: its depth."""
+    """Maximum draft tokens per step (k). For a tree: its depth."""
     draft_lengths: Annotated[list[DraftLength], Field(max_length=16), KeyedBy("batch_size")] = []
-    """Draft tokens by the size of the batch (dynamic draft length); without it, numSpeculativeTokens always."""
+    """Draft tokens per step by batch size (dynamic draft length). Empty: numSpeculativeTokens at every batch size."""
     prompt_lookup_min: Annotated[int, Field(ge=1, le=64)] | None = None
-    """ngram: shortest suffix that is looked up."""
+    """Method ngram: shortest suffix to look up, in tokens. Without it: the engine's default."""
     prompt_lookup_max: Annotated[int, Field(ge=1, le=64)] | None = None
-    """ngram: longest suffix that is looked up."""
+    """Method ngram: longest suffix to look up, in tokens. Without it: the engine's default."""
     eagle_topk: Annotated[int, Field(ge=1, le=64)] | None = None
-    """Trees: branches at each level. Without it, 1: a chain."""
+    """Trees: branches at each level. Without it: 1, which is a chain."""
     num_draft_tokens: Annotated[int, Field(ge=2, le=1024)] | None = None
-    """Trees: nodes that are verified a step, the root among them."""
+    """Trees: nodes verified per step, including the root."""
     token_map: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """Vocabulary-pruned heads: the file or hub name of the tokens that are kept."""
+    """Heads with a pruned vocabulary: file, or name on the hub, that lists the tokens they can propose."""
     draft_tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] | None = None
-    """GPUs over which the drafter's model is split, where the engine lets that differ from the target's."""
-    speculative_config: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
-    """Further keys of the engine's own speculative configuration, forwarded as they are. One that contradicts a field
-    of this arm is an error."""
+    """Number of GPUs over which the draft model is split, if the engine allows it to differ from the target's. Without
+    it: the engine's default."""
+    speculative_config: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
+    """Additional keys of the engine's speculative configuration, passed unchanged. A key that contradicts a field of
+    this drafter is an error."""
     args: Annotated[list[Argument], Field(max_length=32)] = []
-    """Arguments of this arm alone. They make it differ from the baseline, and the report says so."""
+    """Additional engine arguments of this arm only. The arm then differs from the baseline in more than its drafter,
+    which the report mentions."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Drafter:
         lookups = (self.prompt_lookup_min, self.prompt_lookup_max)
         tree = (self.eagle_topk, self.num_draft_tokens)
-        broken = (
+        violated = (
             self.method is Method.NONE,
             self.name == BASELINE_NAME,
             self.method in NEEDS_MODEL and self.model is None,
-            self.method in TEXT_ALONE and self.model is not None,
+            self.method in TEXT_ONLY and self.model is not None,
             self.method is not Method.NGRAM and any(lookups),
             None not in lookups and lookups[0] > lookups[1],  # type: ignore[operator]
             (self.method is Method.CUSTOM) != (self.algorithm is not None),
             self.method not in TREES and any(tree),
             self.method not in (Method.EAGLE, Method.EAGLE3) and self.token_map is not None,
         )
-        refuse_broken(self.rules, [not each for each in broken])
+        require_rules(self.rules, [not each for each in violated])
         return self

@@ -1,18 +1,80 @@
-"""`spec.engine`: what serves the target."""
+"""`spec.engine`: the inference engine that serves the target."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from specbench_api.model import ApiModel, KeyedBy, Open, Rule, refuse_broken
-from specbench_api.spec.address import ADDRESS, flaw_of
+from specbench_api.model import ApiModel, KeyedBy, PreserveUnknown, ValidationRule, require_rules
+
+# Validation of an external endpoint's address, for the spec and for the command line. The API server checks the
+# pattern; `flaw_of` is equally strict and names each fault. No message repeats the value, which may contain a password.
+
+ADDRESS = r"^https?://[^/\s?#@]+(/[^\s?#]*)?$"
+"""Pattern of an endpoint. User, password and query are excluded because they would be stored with the results."""
+SCHEMES = ("http", "https")
+_EXAMPLE = "http://127.0.0.1:8000"
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """What is wrong with an address, and what to write instead."""
+
+    problem: str
+    remedy: str = f"write one such as {_EXAMPLE}"
+
+    def __str__(self) -> str:
+        return f"{self.problem}: {self.remedy}"
+
+
+SECRET = Flaw("contains a user name or password, which would be stored with the results", "remove it")
+"""The flaw whose remedy depends on where the address was given."""
+
+
+def flaw_of(address: str) -> Flaw | None:
+    """Return the first flaw of an address, or None if it is valid."""
+    return next(_flaws(address), None)
+
+
+def _flaws(address: str) -> Iterator[Flaw]:
+    """Yield the flaws, most basic first: later checks assume that earlier ones passed."""
+    if "://" not in address:
+        yield Flaw("does not begin with http:// or https://", f"write a full URL, such as {_EXAMPLE}")
+    try:
+        url = urlsplit(address)
+    except ValueError:  # for example an unclosed bracket
+        yield Flaw("is not a URL")
+        return
+    if url.scheme not in SCHEMES:
+        yield Flaw(f"begins with {url.scheme}:// instead of http:// or https://")
+    if not url.hostname or re.search(r"\s", address):
+        yield Flaw("has no host", f"add one, such as {_EXAMPLE}")
+    if not _has_port(url):
+        yield Flaw("has an invalid port", f"write the engine's, a whole number from 1 to 65535, such as {_EXAMPLE}")
+    if "@" in url.netloc:
+        yield SECRET
+    if "?" in address or "#" in address:
+        yield Flaw("has a query or fragment (? or #) after its path", "write only the part before /v1")
+    if not re.search(ADDRESS, address):  # for example a scheme in capitals
+        yield Flaw("does not have the form http://HOST:PORT/PATH or https://HOST:PORT/PATH")
+
+
+def _has_port(url: SplitResult) -> bool:
+    """Return whether the URL's port is valid or absent."""
+    try:
+        return url.port is None or url.port > 0
+    except ValueError:  # not a number, or too large
+        return False
 
 
 class EngineKind(StrEnum):
-    """The engines that this version launches. Further kinds come as new values; none is ever renamed."""
+    """The supported engines. New kinds are added as new values; none is ever renamed."""
 
     SIMULATOR = "simulator"
     VLLM = "vllm"
@@ -24,11 +86,11 @@ class EngineKind(StrEnum):
 
 
 RESEARCH_RUNTIME = "research runtime"
-"""Stands in the version that our runtime around transformers tells, so that it is known wherever it is met."""
+"""Part of the version string that our runtime around transformers reports, by which it is recognised."""
 
 
 class DialectName(StrEnum):
-    """What an engine speaks: OpenAI's own fields alone, or those of an engine we know."""
+    """Which API an engine speaks: plain OpenAI, or OpenAI with the extensions of a known engine."""
 
     OPENAI = "openai"
     VLLM = "vllm"
@@ -37,12 +99,12 @@ class DialectName(StrEnum):
     LLAMA_CPP = "llama-cpp"
 
 
-IMITATED = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT_LLM)
-"""What the simulator speaks."""
+SIMULATED_DIALECTS = (DialectName.VLLM, DialectName.SGLANG, DialectName.TENSORRT_LLM)
+"""The dialects that the simulator can imitate."""
 
 
-class Levelling(StrEnum):
-    """Whether the known differences between arms beside their drafter are taken away on every arm."""
+class EqualizeArms(StrEnum):
+    """Whether engine settings that would otherwise differ between arms are set to the same value on every arm."""
 
     ON = "On"
     OFF = "Off"
@@ -52,9 +114,9 @@ class EnvVar(ApiModel):
     """One environment variable of the engine's container or process."""
 
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Name of the variable."""
+    """Name of the variable: `VLLM_LOGGING_LEVEL`."""
     value: Annotated[str, Field(max_length=4096)] = ""
-    """Its value, as it is. Secrets do not belong here: specs are printed."""
+    """Its value, verbatim. Do not put secrets here: specs are printed and stored."""
 
 
 Argument = Annotated[str, Field(min_length=1, max_length=1024)]
@@ -62,50 +124,62 @@ Image = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9
 
 
 class Engine(ApiModel):
-    """One inference engine, configured alike for every arm but for the drafter."""
+    """One inference engine. Every arm uses the same configuration except for its drafter."""
 
     rules: ClassVar = (
-        Rule("self.kind == 'external' || !has(self.endpoint)", "engine.endpoint goes with kind external alone"),
-        Rule(
-            "self.kind in ['external', 'simulator'] || !has(self.dialect)",
-            "engine.dialect goes with kinds external and simulator: every other engine speaks its own",
+        ValidationRule(
+            "self.kind == 'external' || !has(self.endpoint)",
+            "engine.endpoint is only valid with engine.kind external: remove it, or set kind: external",
         ),
-        Rule("self.kind != 'external' || has(self.endpoint)", "engine kind external needs engine.endpoint"),
-        Rule(
+        ValidationRule(
+            "self.kind in ['external', 'simulator'] || !has(self.dialect)",
+            "engine.dialect is only valid with engine.kind external or simulator: remove it, other engines have their"
+            " own",
+        ),
+        ValidationRule(
+            "self.kind != 'external' || has(self.endpoint)",
+            "engine.kind external needs engine.endpoint: set it to the engine's URL",
+        ),
+        ValidationRule(
             "self.kind != 'simulator' || !has(self.dialect) || self.dialect in ['vllm', 'sglang', 'tensorrt-llm']",
-            "the simulator speaks vllm, sglang and tensorrt-llm",
+            "engine.dialect of the simulator must be vllm, sglang or tensorrt-llm",
         ),
     )
 
     kind: EngineKind
-    """Which engine. simulator: ours, of known truth. transformers: a research runtime. external: an endpoint that
-    already runs (`specbench measure`)."""
+    """The engine. simulator: built in, with known true values. transformers: a research runtime. external: an endpoint
+    that is already running (`specbench measure`)."""
     endpoint: Annotated[str, Field(max_length=512, pattern=ADDRESS)] | None = None
-    """Kind external: where it listens, without /v1."""
+    """Kind external: URL of the server, without /v1: `http://engine:8000`."""
     dialect: DialectName | None = None
-    """What it speaks. Kind external: openai without it. Kind simulator: whose answers it imitates; vllm without it."""
+    """API dialect. Kind external: the engine's own; without it, openai. Kind simulator: the engine to imitate; without
+    it, vllm."""
     version: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Version of the engine. It names the default image and is part of every point's identity."""
+    """Version of the engine: `0.11.0`. It selects the default image and is part of every point's identity. Without it:
+    the version that this release of specbench was tested with."""
     image: Image | None = None
-    """Image to run instead of the engine's default one."""
+    """Image to run instead of the engine's default image."""
     command: Annotated[list[Argument], Field(max_length=16)] | None = None
-    """Program to run instead of the image's entry point (or, on this machine, of the engine's own program)."""
+    """Program to run instead of the image's entry point; with `specbench run`, instead of the engine's own program."""
     tensor_parallel_size: Annotated[int, Field(ge=1, le=64)] = 1
-    """GPUs over which one copy of the target is split."""
+    """Number of GPUs over which one copy of the target is split."""
     args: Annotated[list[Argument], Field(max_length=64)] = []
-    """Further arguments, forwarded on every arm. One that contradicts a managed flag is an error."""
-    config: Annotated[dict[str, Any], Field(max_length=64), Open()] = {}
-    """Kind tensorrt-llm: further keys of its configuration file. One that contradicts a managed key is an error."""
-    levelling: Levelling = Levelling.ON
-    """On: what would differ between arms beside the drafter is set alike on every arm (docs/engines.md lists it). CUDA
-    graphs, continuous batching and chunked prefill are never touched. Off: the engine's own defaults."""
+    """Additional arguments, passed on every arm: `[--max-model-len, "8192"]`. An argument that contradicts a flag set
+    by specbench is an error."""
+    config: Annotated[dict[str, Any], Field(max_length=64), PreserveUnknown()] = {}
+    """Kind tensorrt-llm: additional keys of its configuration file. A key that contradicts one set by specbench is an
+    error."""
+    equalize_arms: EqualizeArms = EqualizeArms.ON
+    """On: settings that an engine would otherwise choose per arm, apart from the drafter, are set to the same value on
+    every arm (docs/reference/engines.md lists them). CUDA graphs, continuous batching and chunked prefill are never
+    changed. Off: the engine's own defaults."""
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
-    """Environment of the engine, on every arm."""
+    """Environment variables of the engine, on every arm."""
 
     @field_validator("endpoint", mode="before")
     @classmethod
     def _address(cls, given: Any) -> Any:
-        """Say in words what the pattern says; the value is not repeated, since it may hold a password."""
+        """Report an invalid address in words instead of the pattern. The value may contain a password."""
         flaw = flaw_of(given) if isinstance(given, str) else None
         if flaw is not None:
             raise ValueError(str(flaw))
@@ -114,12 +188,12 @@ class Engine(ApiModel):
     @model_validator(mode="after")
     def _coherent(self) -> Engine:
         external, simulated = self.kind is EngineKind.EXTERNAL, self.kind is EngineKind.SIMULATOR
-        given, spoken = self.endpoint is not None, self.dialect is not None
+        has_endpoint, has_dialect = self.endpoint is not None, self.dialect is not None
         holds = (
-            external or not given,
-            external or simulated or not spoken,
-            given or not external,
-            not (simulated and spoken) or self.dialect in IMITATED,
+            external or not has_endpoint,
+            external or simulated or not has_dialect,
+            has_endpoint or not external,
+            not (simulated and has_dialect) or self.dialect in SIMULATED_DIALECTS,
         )
-        refuse_broken(self.rules, holds)
+        require_rules(self.rules, holds)
         return self

@@ -1,8 +1,9 @@
-"""`spec.gate`: what a run must not have lost against an earlier result, and how sure one must be of that.
+"""`spec.gate`: how much worse a run may be than an earlier result, and how sure the test must be.
 
-A gate asks for evidence of harmlessness (non-inferiority), because the absence of a significant regression is none: the
-cheapest way to it is to measure less. What cannot be told either way is `Inconclusive`, and fails unless asked
-otherwise. Nothing here is part of what is measured: it is in no hash and may change under a run.
+The gate is a non-inferiority test: passing requires evidence that nothing got worse. The mere absence of a significant
+regression is not enough, because measuring less would be the easiest way to get it. If the data show neither, the
+result is `Inconclusive`, which fails by default. The gate is not part of what is measured: it is in no hash, and may be
+changed after the run has started.
 """
 
 from __future__ import annotations
@@ -12,113 +13,120 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Distinct, Rule, refuse_broken
-from specbench_api.spec.kubernetes import DNS_LABEL
+from specbench_api.model import ApiModel, Distinct, ValidationRule, require_rules
+from specbench_api.spec.patterns import DNS_LABEL
 
 DEFAULT_PERCENT = 5.0
-"""What a gate without tolerances allows."""
+"""Allowed regression, in percent, if a gate lists no tolerances."""
 MIN_REPEATS = 3
-"""Of fewer, no interval holds what runs do: see outcome.summary.REPEATS_TO_TELL."""
+"""Fewer repeats do not show run-to-run variation: see outcome.summary.MIN_REPEATS_TO_COMPARE."""
 
 ArmName = Annotated[str, Field(min_length=1, max_length=32)]
 
 
 class GateMetric(StrEnum):
-    """What may be gated on. Of the latencies (tpot, ttft, e2e) less is better, of the others more."""
+    """Metrics that a gate can test. For tpot, ttft and e2e less is better; for the others more is better."""
 
     SPEEDUP = "speedup"
-    """Output tokens a second of stream time over the paired baseline's: what the machine did that day cancels."""
+    """Output tokens per second of stream time, divided by the paired baseline's. Pairing cancels machine-wide effects.
+    """
     TPOT = "tpot"
     """Time per output token after the first."""
     TTFT = "ttft"
     """Time to first token."""
     OUTPUT_TPS = "outputTps"
-    """Output tokens a second of the whole engine."""
+    """Output tokens per second of the whole engine."""
     E2E = "e2e"
     """Time to the last token."""
     ACCEPTANCE_LENGTH = "acceptanceLength"
-    """Tokens emitted a step, pooled over steps."""
+    """Emitted tokens per step, pooled over steps."""
 
 
 LATENCIES = (GateMetric.TPOT, GateMetric.TTFT, GateMetric.E2E)
-"""Have percentiles; less is better."""
+"""The metrics that have percentiles; less is better."""
 
 
 class BaselineRef(ApiModel):
-    """What is compared with: exactly one of `run`, `campaign` and `uri`."""
+    """The earlier result to compare with: exactly one of `run`, `campaign` and `uri`."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "[has(self.run), has(self.campaign), has(self.uri)].filter(x, x).size() == 1",
-            "give exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
+            "set exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
         ),
     )
 
     run: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] | None = None
-    """A SpecBenchRun of this namespace, which must be finished."""
+    """Name of a SpecBenchRun in this namespace, which must have finished."""
     campaign: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] | None = None
-    """A SpecBenchCampaign of this namespace: its newest finished run of the same cell that is older than this run."""
+    """Name of a SpecBenchCampaign in this namespace: uses its newest finished run of the same cell that is older than
+    this run."""
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^\S(.*\S)?$")] | None = None
-    """A stored result, by its run's root: s3://… (read with this run's own credentials), or a folder of this machine
-    for the command line."""
+    """Root folder of a stored result: `s3://bucket/prefix/namespace/name/uid` (read with this run's credentials), or
+    with the command line a local folder."""
 
     @model_validator(mode="after")
     def _one(self) -> BaselineRef:
-        refuse_broken(self.rules, (sum(way is not None for way in (self.run, self.campaign, self.uri)) == 1,))
+        require_rules(self.rules, (sum(each is not None for each in (self.run, self.campaign, self.uri)) == 1,))
         return self
 
 
 class Tolerance(ApiModel):
-    """How much worse one metric may be, in every cell (arm × workload × load) that the filters leave."""
+    """How much worse one metric may be, in every cell (arm × workload × load) that the filters select."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "!has(self.percentile) || self.metric in ['tpot', 'ttft', 'e2e']",
-            "tolerances[].percentile goes with the metrics tpot, ttft and e2e alone",
+            "tolerances[].percentile is only valid with metric tpot, ttft or e2e: remove it, or change the metric",
         ),
     )
 
     metric: GateMetric
-    """What is compared."""
+    """The metric to compare."""
     percentile: Literal["p50", "p95", "p99"] | None = None
-    """Of tpot, ttft and e2e, over requests. Without: of tpot the time pooled over tokens, of the others the mean."""
+    """Percentile over requests, for tpot, ttft and e2e. Without it: for tpot the time pooled over tokens, for the
+    others the mean."""
     max_regression_percent: Annotated[float, Field(gt=0, lt=100)] = DEFAULT_PERCENT
-    """So much worse it may be: a speed-up of 2.0 with 5 may fall to 1.9, a TPOT of 20 ms may grow to 21 ms."""
+    """Allowed regression in percent. With 5, a speed-up of 2.0 may fall to 1.9, and a TPOT of 20 ms may rise to 21 ms.
+    """
     arms: Annotated[list[ArmName], Field(max_length=17), Distinct()] = []
-    """Only these arms; `none` is the baseline. Empty: all."""
+    """Test only these arms; `none` is the baseline. Empty: all."""
     workloads: Annotated[list[ArmName], Field(max_length=16), Distinct()] = []
-    """Only these workloads. Empty: all."""
+    """Test only these workloads. Empty: all."""
 
     @model_validator(mode="after")
     def _with_percentiles(self) -> Tolerance:
-        refuse_broken(self.rules, (self.percentile is None or self.metric in LATENCIES,))
+        require_rules(self.rules, (self.percentile is None or self.metric in LATENCIES,))
         return self
 
     @property
     def label(self) -> str:
-        """For tables: `speedup`, `ttft p95`."""
+        """Label for tables: `speedup`, `ttft p95`."""
         return f"{self.metric} {self.percentile}" if self.percentile else str(self.metric)
 
 
 class Gate(ApiModel):
-    """Whether a run may pass, given an earlier result. Told in the condition GatePassed; see docs/gate.md."""
+    """A regression test against an earlier result. The condition GatePassed reports its outcome.
+
+    See docs/how-to/compare-and-gate.md.
+    """
 
     baseline_ref: BaselineRef
-    """The earlier result."""
+    """The earlier result to compare with."""
     tolerances: Annotated[list[Tolerance], Field(max_length=16)] = []
-    """What may get how much worse. Empty: speedup and tpot by 5 % each."""
+    """Which metrics to test, and how much worse each may be. Empty: speedup and tpot, 5 % each."""
     confidence: Annotated[float, Field(ge=0.8, le=0.999)] = 0.95
-    """Of each one-sided test: how sure a pass is that a cell is within its tolerance, and a failure that one is not."""
+    """Confidence of each one-sided test, both that a cell is within its tolerance and that it is not."""
     min_repeats: Annotated[int, Field(ge=MIN_REPEATS, le=64)] = MIN_REPEATS
-    """Repeats that each side must have in a cell; of fewer nothing is told."""
+    """Repeats that both results must have in a cell. A cell with fewer is inconclusive."""
     on_missing: Literal["Fail", "Pass"] = "Fail"
-    """What a cell of the earlier result means that this run lacks, or whose comparison a check broke."""
-    inconclusive: Literal["Fail", "Pass"] = "Fail"
-    """What it means that neither can be shown: that a cell is within its tolerance, nor that it is not."""
+    """Outcome for a cell of the earlier result that this run does not have, or whose comparison a check invalidated."""
+    on_inconclusive: Literal["Fail", "Pass"] = "Fail"
+    """Outcome for a cell that the data show to be neither within its tolerance nor beyond it."""
     require_trustworthy: bool = True
-    """Whether both results must be trustworthy."""
+    """Whether both results must be trustworthy for the gate to pass."""
 
     @property
-    def asked(self) -> list[Tolerance]:
-        """The tolerances, with the default ones written out."""
+    def effective_tolerances(self) -> list[Tolerance]:
+        """The tolerances, or the default ones if none are listed."""
         return self.tolerances or [Tolerance(metric=GateMetric.SPEEDUP), Tolerance(metric=GateMetric.TPOT)]

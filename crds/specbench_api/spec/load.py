@@ -1,7 +1,8 @@
-"""`spec.load`: how hard the engine is driven, how often, and in which order.
+"""`spec.load`: load levels, repeats, and the order of the arms.
 
-A closed loop (`concurrency`) asks what an engine gives to so many users who wait; an open loop (`rate`) asks what
-users wait when they come by themselves. Speculative decoding looks different in the two, so a run is one of them.
+A closed loop (`concurrency`) measures the throughput for a fixed number of waiting users; an open loop (`rate`)
+measures the latency when users arrive independently. Speculative decoding behaves differently in the two, so a run uses
+only one of them.
 """
 
 from __future__ import annotations
@@ -12,199 +13,209 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Distinct, Rule, refuse_broken
+from specbench_api.model import ApiModel, Distinct, ValidationRule, require_rules
 
 
-class Order(StrEnum):
+class ArmOrder(StrEnum):
     """Order of the arms over the repeats.
 
-    Sequential launches each engine once. Interleaved runs the arms forwards and backwards in turn (ABBA), so
-    that a machine that drifts hurts all arms alike; it pays with more launches.
+    Sequential launches each engine once. Interleaved runs the arms alternately forwards and backwards (ABBA), so that
+    drift of the machine affects all arms equally, at the cost of more launches.
     """
 
     SEQUENTIAL = "Sequential"
     INTERLEAVED = "Interleaved"
 
 
-class Process(StrEnum):
+class ArrivalProcess(StrEnum):
     """How conversations arrive in an open loop."""
 
     CONSTANT = "Constant"
     """One every 1 / rate seconds."""
     POISSON = "Poisson"
-    """Independent of each other: exponential gaps, CV 1."""
+    """Independent arrivals: exponential inter-arrival times, CV 1."""
     GAMMA = "Gamma"
-    """Gamma gaps of shape `burstiness`: CV 1 / sqrt(burstiness). Below 1 burstier than Poisson, above 1 smoother."""
+    """Gamma-distributed inter-arrival times of shape `burstiness`: CV 1 / sqrt(burstiness). Below 1 is burstier than
+    Poisson, above 1 is smoother."""
     TRACE = "Trace"
-    """At the time stamps of a recording."""
+    """At the timestamps of a recording."""
 
 
 CONVERSATIONS_MAX = 1_000_000
-"""Conversations of one point: a schedule is drawn whole and every request's record is kept."""
+"""Maximum conversations of one point: the whole schedule is generated and each request is recorded."""
 LONGEST_S = 86_400
-"""For how long the conversations of one point may begin."""
+"""Maximum seconds over which the conversations of one point may start."""
 
 Concurrency = Annotated[int, Field(ge=1, le=4096)]
 Rate = Annotated[float, Field(gt=0, le=100_000)]
 
 
 class Arrival(ApiModel):
-    """When conversations begin in an open loop. Drawn before the run from `seed`, and stored with the result."""
+    """When conversations start in an open loop. Generated before the run from `seed`, and stored with the result."""
 
     rules: ClassVar = (
-        Rule("self.process != 'Trace' || has(self.uri)", "load.arrival.process Trace needs load.arrival.uri"),
-        Rule("self.process == 'Trace' || !has(self.uri)", "load.arrival.uri goes with process Trace alone"),
-        Rule(
+        ValidationRule(
+            "self.process != 'Trace' || has(self.uri)",
+            "load.arrival.process Trace needs load.arrival.uri: set it to the trace's path or URI",
+        ),
+        ValidationRule(
+            "self.process == 'Trace' || !has(self.uri)",
+            "load.arrival.uri is only valid with load.arrival.process Trace: remove it, or set process: Trace",
+        ),
+        ValidationRule(
             "self.process == 'Gamma' || self.burstiness == 1.0",
-            "load.arrival.burstiness goes with process Gamma alone",
+            "load.arrival.burstiness is only valid with load.arrival.process Gamma: remove it, or set process: Gamma",
         ),
     )
 
-    process: Process = Process.POISSON
-    """Constant, Poisson, Gamma or Trace."""
+    process: ArrivalProcess = ArrivalProcess.POISSON
+    """The arrival process."""
     burstiness: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
-    """Shape of Gamma's gaps: 1 is Poisson, 0.25 has a CV of 2."""
+    """Process Gamma: shape of the inter-arrival times. 1 is Poisson; 0.25 has a CV of 2."""
     uri: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
-    """The trace: JSONL or CSV, a path or s3://bucket/key."""
+    """Process Trace: the JSONL or CSV file, as a path or `s3://bucket/key`."""
     column: Annotated[str, Field(min_length=1, max_length=64)] = "timestamp"
-    """Its column of time stamps: seconds, or RFC 3339."""
+    """Process Trace: name of the column with timestamps, in seconds or RFC 3339."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
-    """Seed of the gaps."""
+    """Seed of the inter-arrival times."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Arrival:
         holds = (
-            self.process is not Process.TRACE or self.uri is not None,
-            self.process is Process.TRACE or self.uri is None,
-            self.process is Process.GAMMA or self.burstiness == 1.0,
+            self.process is not ArrivalProcess.TRACE or self.uri is not None,
+            self.process is ArrivalProcess.TRACE or self.uri is None,
+            self.process is ArrivalProcess.GAMMA or self.burstiness == 1.0,
         )
-        refuse_broken(self.rules, holds)
+        require_rules(self.rules, holds)
         return self
 
 
 class Level(ApiModel):
-    """One load level: so many streams, or so many conversations a second. Neither: a trace at its own speed."""
+    """One load level: a number of streams, or of conversations per second. Neither: a trace at its own speed."""
 
     concurrency: Concurrency | None = None
-    """Closed loop: streams."""
+    """Closed loop: number of concurrent streams."""
     rate: Rate | None = None
-    """Open loop: conversations a second; a trace is stretched to this mean rate."""
+    """Open loop: conversations per second; a trace is scaled to this mean rate."""
 
     @property
     def label(self) -> str:
-        """For tables: `8`, `2.5/s`, `trace`. Two levels of a run never share it: no digit of a rate is left out."""
+        """Label for tables: `8`, `2.5/s`, `trace`. Unique in a run, because a rate is printed with all its digits."""
         if self.concurrency is not None:
             return str(self.concurrency)
         return "trace" if self.rate is None else f"{str(self.rate).removesuffix('.0')}/s"
 
     @property
     def words(self) -> str:
-        """For sentences, after `at`: `concurrency 8`, `2.5/s`, `the trace's own speed`."""
+        """Text for sentences, after `at`: `concurrency 8`, `2.5/s`, `the trace's own speed`."""
         if self.concurrency is not None:
             return f"concurrency {self.concurrency}"
         return "the trace's own speed" if self.rate is None else self.label
 
     @property
     def order(self) -> float:
-        """Sort key: a run's levels are all of one sort."""
+        """Sort key. All levels of a run are of the same kind."""
         return self.concurrency or self.rate or 0.0
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Level:
         if self.concurrency is not None and self.rate is not None:
-            raise ValueError("a level is a concurrency or a rate, never both")
+            raise ValueError("a load level has either concurrency or rate: remove one of them")
         return self
 
 
 class Load(ApiModel):
-    """Closed loop (`concurrency`): each stream sends its next request when the last one is answered.
+    """Load of every arm.
 
-    Open loop (`rate`, `arrival`): conversations begin when the schedule says so, whatever the engine does.
+    Closed loop (`concurrency`): each stream sends its next request when the previous one is answered. Open loop
+    (`rate`, `arrival`): conversations start at scheduled times, regardless of the engine's progress.
     """
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "has(self.concurrency) ? !has(self.rate) && !has(self.arrival)"
             " : has(self.rate) || (has(self.arrival) && self.arrival.process == 'Trace')",
-            "give exactly one of load.concurrency (closed loop) and load.rate (open loop; with arrival.process Trace"
-            " the rate may be left out, and the trace runs at its own speed)",
+            "set exactly one of load.concurrency (closed loop) and load.rate (open loop; with arrival.process Trace"
+            " the rate may be omitted, and the trace runs at its own speed)",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.requests) || !has(self.durationSeconds)",
-            "give one of load.requests and load.durationSeconds: a point ends by count or by time",
+            "set either load.requests or load.durationSeconds, not both: a point ends by count or by time",
         ),
-        Rule(
+        ValidationRule(
             "has(self.concurrency) || has(self.slots)",
-            "load.slots is needed with load.rate: an open loop does not say how many requests are served at once",
+            "load.rate needs load.slots: set it to the number of requests that the engine must serve at once",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.slots) || !has(self.concurrency) || self.concurrency.all(c, c <= self.slots)",
-            "load.slots is smaller than the highest load.concurrency",
+            "load.slots is smaller than the highest load.concurrency: raise load.slots, or remove it",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.rate) || !has(self.durationSeconds)"
             f" || self.rate.all(r, r * double(self.durationSeconds) <= {CONVERSATIONS_MAX}.0)",
-            f"load.rate times load.durationSeconds is more than {CONVERSATIONS_MAX:,} conversations a point:"
-            " lower the rate, or make it shorter",
+            f"load.rate times load.durationSeconds is more than {CONVERSATIONS_MAX:,} conversations per point:"
+            " lower load.rate or load.durationSeconds",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.rate) || !has(self.durationSeconds)"
             " || self.rate.all(r, r * double(self.durationSeconds) >= 1.0)",
-            "load.rate times load.durationSeconds is less than one conversation: raise the rate, or make it longer",
+            "load.rate times load.durationSeconds is less than one conversation: raise load.rate or"
+            " load.durationSeconds",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.rate)"
             f" || self.rate.all(r, r * {LONGEST_S}.0 >= (has(self.requests) ? double(self.requests) : 1.0))",
-            f"at this load.rate the conversations of a point would begin over more than {LONGEST_S} s:"
+            f"at this load.rate the conversations of a point would start over more than {LONGEST_S} s:"
             " raise load.rate, or lower load.requests",
         ),
     )
 
     concurrency: Annotated[list[Concurrency], Field(min_length=1, max_length=16), Distinct()] | None = None
-    """Closed loop: concurrent streams; every value is measured."""
+    """Closed loop: numbers of concurrent streams, each measured as its own level: `[1, 8, 32]`."""
     rate: Annotated[list[Rate], Field(min_length=1, max_length=16), Distinct()] | None = None
-    """Open loop: conversations a second; every value is measured."""
+    """Open loop: conversations per second, each value measured as its own level: `[0.5, 2]`."""
     arrival: Arrival | None = None
-    """Open loop: how they arrive. Without it: Poisson."""
+    """Open loop: the arrival process. Without it: Poisson."""
     slots: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Requests that every arm's engine must be able to serve at once. Without it: the highest concurrency."""
+    """Number of requests that every arm's engine must be able to serve at once. Without it: the highest concurrency."""
     requests: Annotated[int, Field(ge=1, le=CONVERSATIONS_MAX)] | None = None
-    """Conversations a point. Without it: every prompt once. More than there are prompts: they go round again."""
+    """Conversations per point. More than there are prompts repeats the prompts. Without it: every prompt once."""
     duration_seconds: Annotated[int, Field(ge=1, le=LONGEST_S)] | None = None
-    """Instead of requests: conversations begin for so long, and those that began are ended."""
+    """Instead of requests: seconds during which conversations start; those that started are completed."""
     warmup_requests: Annotated[int, Field(ge=0, le=10_000)] = 4
-    """Least requests before each launch's first point, at that point's load (and one a stream at least); it goes on
-    until step times are steady, at most four times as long. Recorded and left out of every figure. 0: no warm-up."""
+    """Minimum warm-up requests before the first point of each launch, at that point's load and at least one per stream.
+    Warm-up continues until step times are steady, up to four times as many. The requests are recorded, but excluded
+    from every figure. 0: no warm-up."""
     repeats: Annotated[int, Field(ge=1, le=32)] = 3
-    """How often each point is measured."""
-    order: Order = Order.INTERLEAVED
-    """Sequential or Interleaved."""
+    """Number of times each point is measured. Confidence intervals need at least 3."""
+    order: ArmOrder = ArmOrder.INTERLEAVED
+    """Sequential or Interleaved order of the arms over the repeats."""
 
     @property
     def levels(self) -> list[Level]:
-        """Every level that is measured, the lightest first."""
+        """All levels to measure, the lightest first."""
         if self.concurrency is not None:
             return [Level(concurrency=streams) for streams in sorted(self.concurrency)]
         return [Level(rate=rate) for rate in sorted(self.rate or [])] or [Level()]
 
     @property
     def engine_slots(self) -> int:
-        """What every arm's engine must be able to serve at once."""
+        """Number of requests that every arm's engine must be able to serve at once."""
         return self.slots or max(self.concurrency or [1])
 
     @model_validator(mode="after")
     def _coherent(self) -> Load:
-        closed, trace = self.concurrency is not None, self.arrival and self.arrival.process is Process.TRACE
+        closed, trace = self.concurrency is not None, self.arrival and self.arrival.process is ArrivalProcess.TRACE
         slowest, fastest = min(self.rate or [math.inf]), max(self.rate or [0.0])
-        lasting_s = self.duration_seconds
+        duration_s = self.duration_seconds
         holds = (
             not (self.rate or self.arrival) if closed else bool(self.rate or trace),
             self.requests is None or self.duration_seconds is None,
             closed or self.slots is not None,
             self.slots is None or max(self.concurrency or [0]) <= self.slots,
-            lasting_s is None or fastest * lasting_s <= CONVERSATIONS_MAX,
-            lasting_s is None or slowest * lasting_s >= 1,
+            duration_s is None or fastest * duration_s <= CONVERSATIONS_MAX,
+            duration_s is None or slowest * duration_s >= 1,
             slowest * LONGEST_S >= (self.requests or 1),
         )
-        refuse_broken(self.rules, holds)
+        require_rules(self.rules, holds)
         return self

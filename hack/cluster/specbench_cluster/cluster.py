@@ -1,8 +1,7 @@
-"""A real Kubernetes of one node and a real S3 server, brought up and taken away.
+"""Starts and stops a real Kubernetes cluster of one node with a real S3 server.
 
-`up` works towards a state rather than through a script: it starts what is not alive
-and waits on conditions, so that it repairs as well as creates. `down` relies on what
-it finds on the machine, not on `up` having ended well.
+`up` is declarative: it starts what is not running and waits for conditions, so it also repairs a cluster. `down` relies
+only on what it finds on the machine, so it also works after an `up` that failed.
 """
 
 import json
@@ -27,13 +26,13 @@ from specbench_cluster.settings import HOST_IP, S3, S3_PORT, Settings
 
 
 def to_stderr(message: str) -> None:
-    """The usual progress: results alone go to stdout."""
+    """Print progress to stderr, because only results go to stdout."""
     print(f"cluster: {message}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What stands; `components` maps each name to its pid, or None where it is not running."""
+    """The state of a cluster; `components` maps each name to its pid, or None if it is not running."""
 
     up: bool
     state: str
@@ -47,53 +46,53 @@ class Status:
 
 @dataclass(frozen=True)
 class Cluster:
-    """One cluster in one state folder; several objects, also in several processes, may speak of the same."""
+    """A cluster in a state folder. Several objects, also in several processes, may refer to the same cluster."""
 
     settings: Settings = field(default_factory=Settings)
     progress: Callable[[str], None] = to_stderr
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig; it stands alone and may be copied."""
+        """The administrator's kubeconfig, which is self-contained and may be copied."""
         return self.settings.kubeconfig
 
     @property
     def s3(self) -> S3:
-        """The S3 server's address and keys; raises NotUp before `up`."""
+        """The S3 server's address and keys. Raises NotUp before `up`."""
         keys = self.settings.configuration / "s3.json"
         if not keys.exists():
-            raise NotUp(f"no cluster in {self.settings.state}; `cluster up` makes one")
+            raise NotUp(f"no cluster in {self.settings.state}: start one with `cluster up`")
         return S3(f"http://{HOST_IP}:{S3_PORT}", self.settings.bucket, **json.loads(keys.read_text()))
 
     def up(self) -> "Cluster":
-        """Bring the cluster up, or repair it, and return when pods can run; whoever comes second waits."""
+        """Start or repair the cluster and return when pods can run. Concurrent calls wait for each other."""
         requirements.require(requirements.RUNTIME, self.progress)
         programs = binaries.build_all(self.settings.cache, self.progress)
         with self._alone():
             self._refuse_foreign_folder()
             if self._beyond_repair():
-                self.progress("an earlier cluster did not end well; removing what is left of it")
+                self.progress("removing the remains of an earlier cluster that was not stopped properly")
                 self._down()
             self._want_gpus()
             if self.status().up:
-                self.progress(f"is up in {self.settings.state}")
+                self.progress(f"already running in {self.settings.state}")
                 return self
             self.progress("starting the cluster")
             self._prepare(programs)
             self._start_all()
-        self.progress("up")
+        self.progress("the cluster is running")
         return self
 
     def down(self) -> None:
-        """End everything of this cluster and remove every trace; works on any part of one, and on none."""
+        """Stop the cluster and remove all its traces; also works for an incomplete or missing cluster."""
         requirements.require(requirements.REMOVAL, self.progress)
         with self._alone():
             self._refuse_foreign_folder()
             self._down()
-        self.progress("down")
+        self.progress("the cluster is stopped and removed")
 
     def status(self) -> Status:
-        """Look, without changing anything; `up` means that all runs and the node has the GPUs it was given."""
+        """Return the status. `up`: all components run and the node has the configured number of GPUs."""
         living = {name: self._daemons.process(name) for name in COMPONENTS}
         seen = None
         if living["kube-apiserver"] is not None:
@@ -114,29 +113,29 @@ class Cluster:
         )
 
     def start(self, name: str) -> None:
-        """Start one component, and return when it serves; one that runs is left alone."""
+        """Start a component unless it is running, and return when it is ready."""
         self._launch(name)
         self._daemons.wait_for(name)
         if name == "kubelet":
             self._equip_node()
 
     def kill(self, name: str) -> None:
-        """End one component as a crash would: at once, without a word."""
+        """Kill a component immediately, like a crash."""
         self._daemons.end(name, patience_s=0)
 
     def stop(self, name: str) -> None:
-        """End one component as an upgrade would: asked, with ten seconds to comply."""
+        """Stop a component as an upgrade does: SIGTERM, with ten seconds to end."""
         self._daemons.end(name, patience_s=10)
 
     def restart(self, name: str) -> None:
-        """Stop and start one component; what depends on it reconnects by itself."""
+        """Stop and start a component; its clients reconnect by themselves."""
         self.stop(name)
         self.start(name)
 
     def load_image(self, archive: Path) -> list[str]:
         """Load a Docker or OCI archive into the node; return its image names once pods can use them."""
         if self._daemons.process("containerd") is None:
-            raise NotUp(f"no cluster in {self.settings.state}; `cluster up` makes one")
+            raise NotUp(f"no cluster in {self.settings.state}: start one with `cluster up`")
         ctr = ["ctr", "--address", str(self.settings.containerd_socket), "--namespace", "k8s.io", "images"]
         said = run([*ctr, "import", "--snapshotter", "overlayfs", str(archive)])
         names = [line.split()[1] for line in said.splitlines() if line.startswith("unpacking ")]
@@ -154,7 +153,7 @@ class Cluster:
         return Images(self.settings.cache, self.progress).build(build)
 
     def image_archive(self, tag: str) -> Path:
-        """Where `build_image` left the archive of this tag, if it did."""
+        """Return the path at which `build_image` stores the archive of this tag."""
         return Images(self.settings.cache, self.progress).archive(tag)
 
     # What follows is how.
@@ -168,14 +167,16 @@ class Cluster:
         return locked(self.settings.cache / "cluster.lock")
 
     def _refuse_foreign_folder(self) -> None:
-        """`down` removes the state folder; never let that be a folder which `up` has not made."""
+        """Raise ForeignCluster for a folder that `up` has not created, because `down` removes the state folder."""
         state = self.settings.state
         ours = self.settings.records.exists() or host.bridge_owner() == str(state)
         if state.exists() and any(state.iterdir()) and not ours:
-            raise ForeignCluster(f"{state} is not empty and not a cluster's folder; choose another")
+            raise ForeignCluster(
+                f"{state} is not empty and not a cluster's folder: set SPECBENCH_CLUSTER_STATE to another"
+            )
 
     def _beyond_repair(self) -> bool:
-        """Whether the folder holds a cluster that was never complete, is of an earlier boot, or lost its base."""
+        """Return whether the folder has a cluster that is incomplete, of an earlier boot, or without its namespace."""
         if not self.settings.state.exists():
             return False
         complete = self.settings.records / "complete"
@@ -189,7 +190,7 @@ class Cluster:
         (self.settings.records / "gpus").write_text(json.dumps(wanted))
 
     def _wanted_gpus(self) -> tuple[int, str]:
-        """What `up` was asked for, which a later caller of `restart` or `status` need not know."""
+        """Return the settings that `up` was called with, so that `restart` and `status` do not need them."""
         record = self.settings.records / "gpus"
         if not record.exists():
             return self.settings.gpus, self.settings.gpu_product
@@ -226,13 +227,13 @@ class Cluster:
         (self.settings.records / "complete").write_text(host.boot_id())
 
     def _launch(self, name: str) -> None:
-        """Start a component unless it runs; a kubelet's reports from here on are the new one's."""
+        """Start a component unless it runs; for a kubelet, discard earlier node reports."""
         if name == "kubelet" and self._daemons.process(name) is None and self.kubeconfig.exists():
             KubernetesApi(self.settings).await_report()
         self._daemons.start(name)
 
     def _equip_node(self) -> None:
-        """Give the node its GPUs, after the kubelet has registered: in registering it zeroes them."""
+        """Set the node's GPUs after the kubelet has registered, because registration resets them to zero."""
         api = KubernetesApi(self.settings)
         gpus, product = self._wanted_gpus()
 

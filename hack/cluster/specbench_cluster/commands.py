@@ -1,4 +1,4 @@
-"""Runs programs of the system to their end, and turns their failure into an error that says why."""
+"""Runs system commands, and converts their failures to errors with the reason."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def run(
     cwd: Path | None = None,
     log: Path | None = None,
 ) -> str:
-    """Return the standard output; raise CommandFailed with the end of both streams.
+    """Run a command and return its standard output. Raises CommandFailed with the end of both streams.
 
     Without `env` it is the caller's own, with sbin on its PATH. With `log`, both streams go
     there as they come (long builds), and the result is empty.
@@ -48,7 +48,7 @@ def _run(argv: Sequence[str], stdin: str | None, env: Mapping[str, str], cwd: Pa
 
 
 def tail(log: Path, lines: int = 15) -> str:
-    """The end of a log, for an error's text; empty when nothing was written."""
+    """Return the end of a log for an error message; empty if nothing was written."""
     if not log.exists():
         return ""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
@@ -62,9 +62,9 @@ def wait_until(
     interval_s: float = 0.1,
     explain: Callable[[], str] = str,
 ) -> None:
-    """Return as soon as `ready` holds; raise StartFailed naming `what` after `timeout_s`."""
+    """Wait until `ready` returns True. Raises StartFailed with `what` after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not ready():
         if time.monotonic() > deadline:
-            raise StartFailed(f"{what}: not within {timeout_s:.0f} s. {explain()}".strip())
+            raise StartFailed(f"{what}: timed out after {timeout_s:.0f} s. {explain()}".strip())
         time.sleep(interval_s)

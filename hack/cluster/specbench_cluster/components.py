@@ -1,4 +1,4 @@
-"""The table of components: how each is called, and how it is known to serve."""
+"""The table of components: the command line and the readiness check of each."""
 
 import http.client
 import json
@@ -29,7 +29,7 @@ class Component:
 
 
 def answers(url: str, *, context: ssl.SSLContext | None = None) -> bool:
-    """Whether a URL answers 200; a refused or reset connection is a no, not a failure."""
+    """Return whether a URL answers with 200; a refused or reset connection counts as False."""
     try:
         with urllib.request.urlopen(url, timeout=5, context=context) as answer:  # noqa: S310  our own addresses
             return bool(answer.status == 200)
@@ -38,7 +38,7 @@ def answers(url: str, *, context: ssl.SSLContext | None = None) -> bool:
 
 
 def listens(host: str, port: int) -> bool:
-    """Whether something accepts connections there."""
+    """Return whether something accepts connections at this address."""
     try:
         with socket.create_connection((host, port), timeout=2):
             return True
@@ -47,7 +47,7 @@ def listens(host: str, port: int) -> bool:
 
 
 def accepts(path: Path) -> bool:
-    """Whether something accepts connections at a Unix socket; its file alone may be a leftover."""
+    """Return whether something accepts connections at a Unix socket; its file alone may be stale."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -1,4 +1,4 @@
-"""The cluster's daemons by name: started, awaited, ended, and found again by another process."""
+"""Starts, awaits and stops the cluster's daemons by name, and finds those that another process started."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from specbench_cluster.settings import Settings
 
 
 class Daemons:
-    """All daemons of one state folder; holds nothing itself, the records there are the truth."""
+    """All daemons of a state folder. The records in the folder are authoritative; the object has no state."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -19,12 +19,12 @@ class Daemons:
         self._environment = {"PATH": SEARCH_PATH, "HOME": str(settings.state), "LANG": "C.UTF-8"}
 
     def process(self, name: str) -> Process | None:
-        """The living process of a component, or of the node's namespace."""
+        """Return the running process of a component, or of the node's namespace."""
         process = recorded(self._record(name))
         return process if process is not None and process.alive else None
 
     def hold_namespace(self) -> None:
-        """Make the node's mount namespace, unless it is held already."""
+        """Create the node's mount namespace unless it exists."""
         if self.process(node.HOLDER) is not None:
             return
         log = self._settings.logs / f"{node.HOLDER}.log"
@@ -37,48 +37,48 @@ class Daemons:
         )
 
     def start(self, name: str) -> None:
-        """Start a component unless it runs, and do not wait for it."""
+        """Start a component unless it runs, without waiting for it."""
         component = component_named(name)
         if self.process(name) is not None:
             return
         s = self._settings
         if not s.kubeconfig.exists():
-            raise NotUp(f"no cluster in {s.state}; `cluster up` makes one")
+            raise NotUp(f"no cluster in {s.state}: start one with `cluster up`")
         call = [str(s.programs / name), *component.arguments(s)]
         if component.in_node:
             holder = self.process(node.HOLDER)
             if holder is None:
-                raise NotUp("the node's namespace is gone; take the cluster down and up")
+                raise NotUp("the node's namespace is gone: run `cluster down` and `cluster up`")
             call = [*node.inside(holder), *call]
         spawn(call, s.logs / f"{name}.log", {**self._environment, **component.environment(s)}, self._record(name))
 
     def wait_for(self, name: str) -> None:
-        """Return when a component serves; raise StartFailed with the end of its log when it does not."""
+        """Wait until a component is ready. Raises StartFailed with the end of its log."""
         component = component_named(name)
 
         def serves() -> bool:
             if self.process(name) is None:  # else a stranger on the same port could answer in its place
-                raise StartFailed(f"{name} ended at once. {self.log(name)}")
+                raise StartFailed(f"{name} exited immediately. {self.log(name)}")
             return component.ready(self._settings)
 
         wait_until(serves, name, explain=lambda: self.log(name))
 
     def end(self, name: str, *, patience_s: float) -> None:
-        """End a component, and return when it is gone."""
+        """Stop a component and wait until it is gone."""
         component_named(name)
         process = self.process(name)
         if process is not None:
             end([process], patience_s=patience_s)
 
     def end_all(self) -> None:
-        """End every daemon and shim by force, recorded or not, the first two first: they would restart others."""
+        """Kill every daemon and shim, recorded or not; first the two that would restart others."""
         for name in ("kubelet", "containerd"):
             self.end(name, patience_s=0)
         known = [process for name in (node.HOLDER, *COMPONENTS) if (process := self.process(name))]
         end([*known, *called_below(self._settings.programs, self._settings.containerd_socket)])
 
     def log(self, name: str) -> str:
-        """The end of a daemon's log, as part of an error's text."""
+        """Return the end of a daemon's log for an error message."""
         log = self._settings.logs / f"{name}.log"
         return f"{log} ends:\n{tail(log)}"
 
@@ -87,7 +87,7 @@ class Daemons:
 
 
 def component_named(name: str) -> Component:
-    """The component of that name; raises UnknownComponent."""
+    """Return the component with this name. Raises UnknownComponent."""
     if name not in COMPONENTS:
-        raise UnknownComponent(f"no component {name!r}; there are {', '.join(COMPONENTS)}")
+        raise UnknownComponent(f"unknown component {name!r}: give one of {', '.join(COMPONENTS)}")
     return COMPONENTS[name]

@@ -1,35 +1,35 @@
-"""What can go wrong with a test cluster.
+"""Errors of the test cluster.
 
 ClusterError
-├── RequirementMissing   this machine lacks something; says all of it at once
+├── RequirementMissing   this machine lacks something; the message lists everything
 ├── BuildFailed          a Go program could not be built
-├── CommandFailed        a program of the system ended with an error
-├── StartFailed          a component ended, or was not ready in time
-├── NotUp                the request needs a running cluster
-├── ForeignCluster       something that is not ours holds the ground
+├── CommandFailed        a system command failed
+├── StartFailed          a component exited, or was not ready in time
+├── NotUp                the call requires a running cluster
+├── ForeignCluster       another cluster uses this machine
 └── UnknownComponent     no component has that name
 """
 
 from collections.abc import Sequence
 
-_OTHER_CLUSTER = "Any other cluster (kind, for example) serves as well: give its kubeconfig in SPECBENCH_KUBECONFIG."
+_OTHER_CLUSTER = "Any other cluster, such as kind, can be used instead: set SPECBENCH_KUBECONFIG to its kubeconfig."
 
 
 class ClusterError(Exception):
-    """Root of this package's errors; its text is meant for the person at the terminal."""
+    """Base class of this package's errors; the message is shown to the user."""
 
 
 class RequirementMissing(ClusterError):
-    """Something must be installed or granted first; carries every lack, not only the first.
+    """Requirements are missing; lists all of them, not only the first.
 
-    `cannot` says what is not possible without it, `instead` what else would do.
+    `cannot`: what is not possible without them; `instead`: an alternative.
     """
 
     def __init__(
         self,
         missing: Sequence[str],
         *,
-        cannot: str = "a cluster cannot be made on this machine",
+        cannot: str = "a cluster cannot be created on this machine",
         instead: str = _OTHER_CLUSTER,
     ) -> None:
         self.missing = tuple(missing)
@@ -38,27 +38,27 @@ class RequirementMissing(ClusterError):
 
 
 class BuildFailed(ClusterError):
-    """The Go toolchain refused; carries the end of what it said."""
+    """The Go toolchain failed; contains the end of its output."""
 
 
 class CommandFailed(ClusterError):
-    """A program ended with an error; carries its call and the end of what it said."""
+    """A command failed; contains the command and the end of its output."""
 
-    def __init__(self, argv: Sequence[str], code: int, said: str) -> None:
-        self.argv, self.code, self.said = tuple(argv), code, said
-        super().__init__(f"`{' '.join(argv)}` ended with {code}:\n{said.strip()[-2000:]}")
+    def __init__(self, argv: Sequence[str], code: int, output: str) -> None:
+        self.argv, self.code, self.output = tuple(argv), code, output
+        super().__init__(f"`{' '.join(argv)}` failed with exit code {code}:\n{output.strip()[-2000:]}")
 
 
 class StartFailed(ClusterError):
-    """A component did not come up; carries the end of its log."""
+    """A component did not start; contains the end of its log."""
 
 
 class NotUp(ClusterError):
-    """There is no running cluster in this state folder."""
+    """The state folder has no running cluster."""
 
 
 class ForeignCluster(ClusterError):
-    """Another cluster is on this machine; we neither share its ground nor end it."""
+    """Another cluster is on this machine; it is neither shared nor stopped."""
 
 
 class UnknownComponent(ClusterError):

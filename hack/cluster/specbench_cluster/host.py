@@ -1,4 +1,4 @@
-"""What a cluster changes on its host outside its own folder, and how that is taken back.
+"""Changes that a cluster makes on its host outside its own folder, and their removal.
 
 Bridge, firewall chains, kernel settings, cgroup: each is either ours by its name or was
 recorded before the first change, so that `restore` can run after any crash, and twice.
@@ -83,15 +83,17 @@ def bridge_owner() -> str | None:
 
 
 def refuse_foreign(settings: Settings) -> None:
-    """Raise ForeignCluster where another cluster of ours, or any Kubernetes of somebody else, is at work."""
+    """Raise ForeignCluster if another test cluster or any other Kubernetes runs on this machine."""
     owner = bridge_owner()
     if owner not in (None, str(settings.state)):
         raise ForeignCluster(
-            f"another test cluster is on this machine, in {owner}; use it, or end it: "
+            f"another test cluster is on this machine, in {owner}: use it, or stop it with "
             f"SPECBENCH_CLUSTER_STATE={owner} hack/cluster/cluster down"
         )
     if owner is None and firewall.foreign_chains():
-        raise ForeignCluster("a Kubernetes of somebody else runs on this machine (its KUBE-* iptables chains are here)")
+        raise ForeignCluster(
+            "another Kubernetes runs on this machine (it has KUBE-* iptables chains): use another machine"
+        )
 
 
 def _make_bridge(settings: Settings) -> None:

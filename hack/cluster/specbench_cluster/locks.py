@@ -1,4 +1,4 @@
-"""One at a time, between processes."""
+"""A lock between processes."""
 
 import fcntl
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; the kernel releases it when its holder dies."""
+    """Hold a lock between processes; the kernel releases it when the process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

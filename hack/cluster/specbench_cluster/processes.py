@@ -1,4 +1,4 @@
-"""Daemons that outlive the program which starts them, and how to know them again.
+"""Starts daemons that outlive this program, and identifies them again.
 
 A pid alone is no identity, the kernel reuses them; a record therefore holds the
 start time too, and a process is only ever ended when both agree. Each daemon is
@@ -33,7 +33,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs.
+        """Return whether this exact process is running.
 
         A zombie has ended, unless it has threads: those of a killed process end after its first one, and its sockets
         are theirs until then.
@@ -62,7 +62,7 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has this pid now."""
+    """Return the process that currently has this pid."""
     seen = _stat(pid)
     return Process(pid, seen.started_ticks) if seen else None
 
@@ -73,7 +73,7 @@ def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str], record: Path) 
     said = subprocess.run(call, env=env, stdout=subprocess.PIPE, text=True, check=True, start_new_session=True, cwd="/")
     process = identify(int(said.stdout))
     if process is None:
-        raise StartFailed(f"{argv[0]} ended at once; see {log}")
+        raise StartFailed(f"{argv[0]} exited immediately: see {log}")
     record.parent.mkdir(parents=True, exist_ok=True)
     record.write_text(json.dumps(asdict(process)))
     return process
@@ -88,7 +88,7 @@ def recorded(record: Path) -> Process | None:
 
 
 def end(processes: Sequence[Process], *, patience_s: float = 0.0) -> None:
-    """End processes: asked first, where there is patience, then by force; return when all are gone."""
+    """Stop processes: with SIGTERM first if there is a grace period, then SIGKILL; wait until all are gone."""
     living = [process for process in processes if process.alive]
     if patience_s:
         _signal(living, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What this machine must have before a cluster can stand on it, and how to get it."""
+"""The requirements of a cluster on this machine, and how to install them."""
 
 import os
 import platform
@@ -38,7 +38,7 @@ CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is asked of the machine, as values, so that every lack can be tested anywhere."""
+    """Facts about the machine as values, so that every missing requirement can be tested anywhere."""
 
     system: str
     root: bool
@@ -47,26 +47,26 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Look at the machine we run on."""
+    """Collect the facts of this machine."""
     wanted = [*RUNTIME, *IMAGES, "go", "apt-get"]
     have = {name for name in wanted if find(name) is not None}
     return Machine(platform.system(), os.geteuid() == 0, "apt-get" in have, frozenset(have))
 
 
 def find(program: str) -> str | None:
-    """The file of a program or CNI plugin."""
+    """Return the path of a program or CNI plugin."""
     if program == "bridge":
         return next((str(f / program) for f in CNI_FOLDERS if (f / program).exists()), None)
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:{SEARCH_PATH}")
 
 
 def missing_packages(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
-    """Debian packages of the wanted programs that are not there."""
+    """Return the Debian packages of missing programs."""
     return sorted({package for program, package in wanted.items() if program not in machine.have})
 
 
 def missing(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
-    """Everything that only a person can supply, one line each."""
+    """Return the requirements that only the user can provide, one line each."""
     lacks = []
     if machine.system != "Linux":
         lacks.append(f"Linux (this is {machine.system}): pods are Linux containers")
@@ -79,7 +79,7 @@ def missing(machine: Machine, wanted: Mapping[str, str]) -> list[str]:
 
 
 def require(wanted: Mapping[str, str], progress: Callable[[str], None]) -> None:
-    """Install the wanted programs where that is possible; raise RequirementMissing naming every lack."""
+    """Install missing programs if possible. Raises RequirementMissing with all missing requirements."""
     machine = this_machine()
     lacks = missing(machine, wanted)
     if lacks:

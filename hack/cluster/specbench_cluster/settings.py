@@ -1,4 +1,4 @@
-"""Everything about a cluster that a caller may choose, and every path and address that follows."""
+"""The settings of a cluster, and the paths and addresses derived from them."""
 
 import os
 import tempfile
@@ -52,7 +52,10 @@ class Settings:
     def __post_init__(self) -> None:
         longest = len(str(self.state).encode()) + _LONGEST_SOCKET
         if longest > 107:
-            raise ValueError(f"the state folder {self.state} is too long a path for Unix sockets below it")
+            raise ValueError(
+                f"the state folder {self.state} is too long for the paths of Unix sockets in it: "
+                "set SPECBENCH_CLUSTER_STATE to a shorter path"
+            )
 
     @property
     def programs(self) -> Path:
@@ -96,7 +99,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class S3:
-    """The S3 server as its clients see it; host and pods use the same endpoint."""
+    """The S3 server's endpoint and keys; host and pods use the same endpoint."""
 
     endpoint: str
     bucket: str

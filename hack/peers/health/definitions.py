@@ -1,4 +1,4 @@
-"""Definitions of Argo CD's and Flux's own resources, read where Go keeps the modules that have them."""
+"""Reads the definitions of Argo CD's and Flux's own resources from Go's module cache."""
 
 from __future__ import annotations
 

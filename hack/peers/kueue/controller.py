@@ -1,4 +1,4 @@
-"""Kueue beside a cluster: its definitions in there, its controller as a process on this machine.
+"""Runs Kueue for a cluster: its definitions in the cluster, its controller as a process on this machine.
 
 Its webhooks are the API server's to call: by URL, for Jobs alone, and only in the namespaces that are named, so that
 nobody else's Job waits for a controller that has ended. Everything is taken away again by `stop`.
@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from peers.table import PEERS
+from peers.registry import PEERS
 from specbench_cluster.commands import run, tail, wait_until
 from specbench_cluster.components import answers
 
@@ -46,7 +46,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass
 class Kueue:
-    """One controller. `folder` takes its configuration, certificates and log."""
+    """A Kueue controller. `folder` contains its configuration, certificates and log."""
 
     kubeconfig: Path
     kubectl: Path
@@ -54,7 +54,7 @@ class Kueue:
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     def start(self) -> Kueue:
-        """Install, start, and return when it is ready. Raises a ClusterError that says what did not come about."""
+        """Install and start Kueue, and wait until it is ready. Raises ClusterError with the condition not met."""
         program = KUEUE.built()
         self._certificates()
         self._install()
@@ -70,7 +70,7 @@ class Kueue:
         return self
 
     def manage(self, namespaces: Iterable[str]) -> None:
-        """Have the API server ask Kueue about each Job of these namespaces."""
+        """Register Kueue's webhooks for the Jobs of these namespaces."""
         named = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}
         selector = {"matchExpressions": [named]}
         hooks = [_pointed(hook, selector, self._authority) for hook in self._hooks()]
@@ -86,7 +86,7 @@ class Kueue:
         self._kubectl("delete", "--ignore-not-found", "--timeout=60s", *names)
 
     def stop(self) -> None:
-        """End it, and take everything away that it brought. It ends last: its objects wait for it with finalizers."""
+        """Remove Kueue. The process stops last, because its objects have finalizers that it must process."""
         hooks = [f"{kind}webhookconfiguration/{HOOK_NAME}" for kind in ("mutating", "validating")]
         try:
             self.delete(*hooks, *(f"crd/{name}" for name in self._definitions()), f"namespace/{NAMESPACE}")
@@ -123,7 +123,7 @@ class Kueue:
         return [row for row in yaml.safe_load_all(file.read_text()) if row]
 
     def _certificates(self) -> None:
-        """One that signs itself is its own authority. The same for webhooks and metrics."""
+        """Create a self-signed certificate, used for webhooks and metrics."""
         self.folder.mkdir(parents=True, exist_ok=True)
         key, certificate = self.folder / "tls.key", self.folder / "tls.crt"
         files = ["-keyout", str(key), "-out", str(certificate)]
@@ -143,7 +143,7 @@ def _take_back_metrics_certificates() -> None:
 
 
 def _pointed(configuration: Mapping[str, Any], selector: Manifest, authority: str) -> dict[str, Any]:
-    """A webhook configuration that asks our process about Jobs and about nothing else."""
+    """Return a webhook configuration that calls our process for Jobs only."""
     kept = [
         row for row in configuration["webhooks"] if row["clientConfig"]["service"]["path"].endswith("-batch-v1-job")
     ]

@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{- /* What selects the operator's pod; never changes between versions. */ -}}
+{{- /* Labels that select the operator's pod. A Deployment's selector is immutable, so they must not change in an upgrade. */ -}}
 {{- define "specbench.selector" -}}
 app.kubernetes.io/name: {{ include "specbench.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* Of what lies in a watched namespace; elsewhere than at home it tells whose it is. Given a list: root, namespace. */ -}}
+{{- /* Name of an object in a watched namespace, unique among releases. Takes a list: root context, namespace. */ -}}
 {{- define "specbench.nameIn" -}}
 {{- $root := index . 0 -}}
 {{- $fullname := include "specbench.fullname" $root -}}
@@ -72,7 +72,7 @@ runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{- /* What the operator may do where runs are executed, and nothing else. */ -}}
+{{- /* The operator's rights in each namespace where it executes runs. */ -}}
 {{- define "specbench.rules" -}}
 - apiGroups: [specbench.io]
   resources: [specbenchruns]
@@ -83,7 +83,7 @@ seccompProfile: {type: RuntimeDefault}
 - apiGroups: [specbench.io]
   resources: [specbenchruns/status, specbenchcampaigns/status]
   verbs: [patch]
-{{- /* A child that blocks the deletion of its owner: OpenShift, and whoever enforces it, asks for this right. */}}
+{{- /* Children set blockOwnerDeletion. Clusters that enforce owner references (such as OpenShift) require this right. */}}
 - apiGroups: [specbench.io]
   resources: [specbenchruns/finalizers]
   verbs: [update]

@@ -1,1 +1,4 @@
-"""(campaign, its runs, now) → CampaignDecision. Pure: no I/O, no clock, no memory; the same input, one decision."""
+"""Decides about a campaign: (CampaignObservation, now) → CampaignDecision.
+
+Everything here is a pure function without I/O, clock or memory, so that the same input gives the same decision.
+"""

@@ -1,7 +1,7 @@
-"""Which runs are changed, deleted and created now.
+"""Which runs of a campaign to patch, delete and create.
 
-Only the campaign's own runs are touched. Nothing is created while the campaign holds its runs, and never more than
-there are places; what the campaign suspended goes on before anything new begins.
+Only the campaign's own runs are changed. Nothing is created while the campaign suspends its runs, and never more runs
+than `parallelism` allows. Runs that the campaign suspended are resumed before new ones are created.
 """
 
 from __future__ import annotations
@@ -9,106 +9,131 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.plan.canonical import NOT_MEASURED
-from specbench_operator.campaign.baselines import baselines
-from specbench_operator.campaign.planned import Wanted, manifest
-from specbench_operator.campaign.scene import Scene
-from specbench_operator.state.campaign import ANNOTATION_HELD, RunPatch, RunSeen
-from specbench_operator.state.child import Ref
+from specbench_operator.campaign.campaign_view import CampaignView
+from specbench_operator.campaign.round_plan import RequiredRun, run_manifest
+from specbench_operator.state.campaign import ANNOTATION_SUSPEND_REASON, ObservedRun, RunPatch
+from specbench_operator.state.objects import ObjectRef
+
+
+def gate_baselines(view: CampaignView) -> frozenset[str]:
+    """Names of runs of earlier rounds that gates of this round compare with, and that are therefore not deleted.
+
+    For each cell whose gate refers to this campaign, it is the newest earlier run that has results, as in
+    `reconcile.gate.find_baseline`. So at most one run per cell is kept beyond `runHistoryLimit`.
+    """
+    cells = {_cell(run) for run in view.plan.runs if _compares_with(run, view.plan.campaign.metadata.name)}
+    newest: dict[str, ObservedRun] = {}
+    for run in sorted(view.unplanned, key=lambda run: (run.created_at, run.name)):
+        if run.cell in cells and run.succeeded:
+            newest[run.cell] = run
+    return frozenset(run.name for run in newest.values())
+
+
+def _cell(planned: RequiredRun) -> str:
+    return str(planned.resource["metadata"]["annotations"][ANNOTATION_CELL])
+
+
+def _compares_with(planned: RequiredRun, campaign: str) -> bool:
+    gate = planned.resource["spec"].get("gate") or {}
+    return bool(gate.get("baselineRef", {}).get("campaign") == campaign)
+
 
 PROPAGATED = tuple(field for field in NOT_MEASURED if field not in ("suspend", "results", "placement"))
-"""Fields of the template that a run takes over while it lives. Its place and its results' place never change."""
+"""Fields of the template that are applied to existing runs. Placement and the location of results never change."""
 
 
-def patches(scene: Scene) -> tuple[RunPatch, ...]:
-    """Suspend, resume, and take over what may change under a run."""
-    resumed = set(_resumed(scene))
-    wanted = {run.name: run for run in scene.plan.runs}
-    made = (
-        RunPatch(run.ref, _merged(_spec_change(run, wanted[run.name]), _hold_change(scene, run, resumed)))
-        for run in scene.begun
+def patches(view: CampaignView) -> tuple[RunPatch, ...]:
+    """Patches that suspend and resume runs, apply changes of the template, and adopt orphans."""
+    resumed = set(_runs_to_resume(view))
+    planned = {run.name: run for run in view.plan.runs}
+    changes = (
+        RunPatch(run.ref, _merge_changes(_spec_change(run, planned[run.name]), _suspend_change(view, run, resumed)))
+        for run in view.existing
         if not run.deleting
     )
-    return (*(patch for patch in made if patch.change), *_takings(scene, wanted))
+    return (*(patch for patch in changes if patch.change), *_adoptions(view, planned))
 
 
-def _takings(scene: Scene, wanted: Mapping[str, Wanted]) -> Iterator[RunPatch]:
-    """Owner, labels and annotations of what becomes the campaign's own; its spec is as whoever made it wants it."""
-    for run in scene.taken_over:
-        made = manifest(scene.plan, wanted[run.name], scene.round.token, scene.round.fire_time)["metadata"]
-        yield RunPatch(run.ref, {"metadata": {key: made[key] for key in ("labels", "annotations", "ownerReferences")}})
+def _adoptions(view: CampaignView, planned: Mapping[str, RequiredRun]) -> Iterator[RunPatch]:
+    """Set the owner, labels and annotations of orphans. Their spec is left as their author wrote it."""
+    for run in view.adopted:
+        meta = run_manifest(view.plan, planned[run.name], view.round.token, view.round.fire_time)["metadata"]
+        yield RunPatch(run.ref, {"metadata": {key: meta[key] for key in ("labels", "annotations", "ownerReferences")}})
 
 
-def deletions(scene: Scene) -> tuple[Ref, ...]:
-    """Runs that nobody asks for any more and that have not ended; and rounds beyond the history's limit.
+def deletions(view: CampaignView) -> tuple[ObjectRef, ...]:
+    """Unfinished runs that are not in the plan any more, and runs of rounds beyond `runHistoryLimit`.
 
-    What the round's own gates compare with stays beyond that limit too.
+    Baselines of this round's gates are kept beyond that limit.
     """
-    oldest_kept, kept = scene.round.number - scene.spec.run_history_limit + 1, baselines(scene)
+    oldest_kept, baselines = view.round.number - view.spec.run_history_limit + 1, gate_baselines(view)
     return tuple(
         run.ref
-        for run in scene.unwanted
-        if not run.deleting and run.name not in kept
+        for run in view.unplanned
+        if not run.deleting and run.name not in baselines
         if not run.ended or (run.number is not None and run.number < oldest_kept)
     )
 
 
-def creations(scene: Scene) -> tuple[Mapping[str, Any], ...]:
-    """The next runs in the plan's order, as many as there are places for."""
-    if scene.hold or scene.stopped:
+def creations(view: CampaignView) -> tuple[Mapping[str, Any], ...]:
+    """Manifests of the next runs in the plan's order, as many as `parallelism` allows."""
+    if view.suspend_reason or view.stopped:
         return ()
-    places = scene.free - sum(not scene.mine[name].over for name in _resumed(scene))
-    cause = (scene.round.token, scene.round.fire_time)
-    return tuple(manifest(scene.plan, wanted, *cause) for wanted in scene.missing[: max(places, 0)])
+    places = view.free - sum(not view.own[name].over for name in _runs_to_resume(view))
+    cause = (view.round.token, view.round.fire_time)
+    return tuple(run_manifest(view.plan, planned, *cause) for planned in view.missing[: max(places, 0)])
 
 
-def _resumed(scene: Scene) -> list[str]:
-    """Runs that the campaign suspended and lets go on now, the first in the plan's order first.
+def _runs_to_resume(view: CampaignView) -> list[str]:
+    """Names of the runs that the campaign suspended and resumes now, in the plan's order.
 
-    What failed takes no place, so all of that is let go.
+    Failed runs do not count against `parallelism`, so all of them are resumed.
     """
-    if scene.hold:
+    if view.suspend_reason:
         return []
-    held = [run for run in scene.begun if run.resumable and not run.deleting]
-    failed, unfinished = [run for run in held if run.over], [run for run in held if not run.over]
-    return [run.name for run in (*failed, *unfinished[: scene.free])]
+    suspended = [run for run in view.existing if run.resumable and not run.deleting]
+    failed, unfinished = [run for run in suspended if run.over], [run for run in suspended if not run.over]
+    return [run.name for run in (*failed, *unfinished[: view.free])]
 
 
-def _hold_change(scene: Scene, run: RunSeen, resumed: set[str]) -> dict[str, Any]:
-    if scene.hold and not run.ended and not run.suspended:
-        return _with_annotation({"spec": {"suspend": True}}, scene.hold)
+def _suspend_change(view: CampaignView, run: ObservedRun, resumed: set[str]) -> dict[str, Any]:
+    if view.suspend_reason and not run.ended and not run.suspended:
+        return _with_suspend_reason({"spec": {"suspend": True}}, view.suspend_reason)
     if run.name in resumed:
-        return _with_annotation({"spec": {"suspend": False}}, None)
-    if run.held and not run.suspended:
-        return _with_annotation({}, None)  # somebody resumed it by hand: from now on it is theirs to suspend
+        return _with_suspend_reason({"spec": {"suspend": False}}, None)
+    if run.suspend_reason and not run.suspended:
+        # Somebody resumed the run by hand, so the campaign no longer controls whether it is suspended.
+        return _with_suspend_reason({}, None)
     return {}
 
 
-def _spec_change(run: RunSeen, wanted: Wanted) -> dict[str, Any]:
-    present, template = (
-        {field: spec[field] for field in PROPAGATED if field in spec} for spec in (run.spec, wanted.resource["spec"])
+def _spec_change(run: ObservedRun, planned: RequiredRun) -> dict[str, Any]:
+    current, template = (
+        {field: spec[field] for field in PROPAGATED if field in spec} for spec in (run.spec, planned.resource["spec"])
     )
-    spec = _difference(present, template)
+    spec = _merge_patch(current, template)
     return {"spec": spec} if spec else {}
 
 
-def _difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """As a merge patch: what is gone is null, also inside objects, which a merge patch would else leave it in."""
-    gone: dict[str, Any] = {field: None for field in present if field not in wanted}
+def _merge_patch(current: Mapping[str, Any], target: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch from `current` to `target`: removed fields become null, also inside objects."""
+    removed: dict[str, Any] = {field: None for field in current if field not in target}
     changed = {
-        field: _difference(present[field], value)
-        if isinstance(value, Mapping) and isinstance(present.get(field), Mapping)
+        field: _merge_patch(current[field], value)
+        if isinstance(value, Mapping) and isinstance(current.get(field), Mapping)
         else value
-        for field, value in wanted.items()
-        if present.get(field) != value
+        for field, value in target.items()
+        if current.get(field) != value
     }
-    return gone | changed
+    return removed | changed
 
 
-def _with_annotation(change: dict[str, Any], why: str | None) -> dict[str, Any]:
-    return {**change, "metadata": {"annotations": {ANNOTATION_HELD: why}}}
+def _with_suspend_reason(change: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    return {**change, "metadata": {"annotations": {ANNOTATION_SUSPEND_REASON: reason}}}
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def _merge_changes(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     spec = {**first.get("spec", {}), **second.get("spec", {})}
     return {**first, **second, **({"spec": spec} if spec else {})}

@@ -1,134 +1,221 @@
-"""The conditions of a campaign, each told by one function from where everything stands.
-
-Nothing here may depend on how much time passed, or every look would write a new status and wake the next one.
-"""
+"""The phase of a campaign, and its conditions, one function per type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from specbench_api.spec.campaign_status import CampaignCondition, CampaignConditionType, CampaignStatus
-from specbench_operator.campaign.course import Course, named
-from specbench_operator.campaign.rollup import GATE, succeeded, untrustworthy
-from specbench_operator.campaign.scene import Scene, condition_of
-from specbench_operator.campaign.spending import SECONDS_AN_HOUR
-from specbench_operator.reconcile.moments import to_text
-from specbench_operator.reconcile.telling.conditions import MESSAGE_MAX, UNFINISHED, Said, camel, no, unknown, yes
-from specbench_operator.state.campaign import RunSeen
+from specbench_api.spec.campaign_status import CampaignCondition, CampaignConditionType, CampaignPhase
+from specbench_operator.campaign.budget import SECONDS_AN_HOUR
+from specbench_operator.campaign.campaign_view import (
+    GATE_PASSED,
+    CampaignView,
+    succeeded_runs,
+    untrustworthy_runs,
+)
+from specbench_operator.state.conditions import (
+    UNFINISHED,
+    ConditionValue,
+    kstatus_values,
+    no,
+    unknown,
+    with_transition_times,
+    yes,
+)
+
+NAMED_MAX = 3
+"""Maximum number of runs that a message names."""
+
+
+@dataclass(frozen=True)
+class CampaignState:
+    """The phase of a campaign, with its reason and message.
+
+    At most one of `ready`, `reconciling` and `stalled` is true; none is while the campaign is suspended.
+    """
+
+    phase: CampaignPhase
+    reason: str
+    message: str = ""
+    ready: bool = False
+    reconciling: bool = False
+    stalled: bool = False
+
+
+def campaign_state_of(view: CampaignView) -> CampaignState:
+    """Determine the state of a campaign."""
+    if view.complete:
+        return _complete(view)
+    if view.spec.suspend:
+        message = "spec.suspend is true: GPUs are released and results are kept; set it to false to continue"
+        return CampaignState(CampaignPhase.SUSPENDED, "Suspended", message)
+    if view.exhausted:
+        return _budget_spent(view)
+    if view.stopped:
+        return _stopped(view)
+    return _in_progress(view)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """The first names for a message, and how many more there are."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
+def _complete(view: CampaignView) -> CampaignState:
+    total = len(view.plan.runs)
+    failed = len(view.failed) + len(view.name_taken)
+    if failed == total:
+        message = f"no run has results: {_failed_runs_text(view)}"
+        return CampaignState(CampaignPhase.FAILED, "NothingMeasured", message, stalled=True)
+    finished = CampaignPhase.SCHEDULED if view.spec.schedule else CampaignPhase.SUCCEEDED
+    if failed:
+        phase = finished if view.spec.schedule else CampaignPhase.FAILED
+        message = f"{failed} of {total} runs failed: {_failed_runs_text(view)}; delete a failed run to repeat it"
+        return CampaignState(phase, "FinishedWithFailures", message, ready=True)
+    return CampaignState(finished, "Finished", f"{total} runs", ready=True)
+
+
+def _failed_runs_text(view: CampaignView) -> str:
+    """The names of failed runs, each with its reason."""
+    failed = [
+        f"{run.name} ({run.conditions['Stalled'].reason})" if "Stalled" in run.conditions else run.name
+        for run in view.failed
+    ]
+    return list_names([*failed, *(f"{planned.name} (NameTaken)" for planned in view.name_taken)])
+
+
+def _budget_spent(view: CampaignView) -> CampaignState:
+    if view.active:
+        message = f"the budget is exhausted; {list_names([run.name for run in view.active])} will release their GPUs"
+        return CampaignState(CampaignPhase.RUNNING, "BudgetExhausted", message, reconciling=True)
+    message = "the budget is exhausted, and the remaining runs wait: raise spec.budget.gpuHours to continue"
+    return CampaignState(CampaignPhase.FAILED, "BudgetExhausted", message, stalled=True)
+
+
+def _stopped(view: CampaignView) -> CampaignState:
+    failed = (
+        f"{len(view.failed)} runs failed ({_failed_runs_text(view)}) and spec.failurePolicy is Stop:"
+        " no further run is created"
+    )
+    if not view.at_rest:
+        unfinished = [run.name for run in view.existing if not run.over]
+        return CampaignState(
+            CampaignPhase.RUNNING, "TooManyFailed", f"{failed}; waiting for {list_names(unfinished)}", reconciling=True
+        )
+    message = f"{failed}; delete a failed run to repeat it, or raise spec.maxFailedRuns"
+    return CampaignState(CampaignPhase.FAILED, "TooManyFailed", message, stalled=True)
+
+
+def _in_progress(view: CampaignView) -> CampaignState:
+    unfinished = [run for run in view.existing if not run.over]
+    if view.adopted:
+        message = f"the campaign becomes the owner of {list_names([run.name for run in view.adopted])}"
+        return CampaignState(CampaignPhase.RUNNING, "TakingOver", message, reconciling=True)
+    if not (unfinished or view.missing):
+        left = list_names([run.name for run in view.blocked_by_leftover])
+        message = f"an earlier campaign of this name left {left}: waiting for Kubernetes to remove them"
+        return CampaignState(CampaignPhase.PENDING, "WaitingForRemoval", message, reconciling=True)
+    if not view.existing:
+        return CampaignState(CampaignPhase.PENDING, "Pending", reconciling=True)
+    paused = [run.name for run in unfinished if run.suspended and not run.suspend_reason]
+    if paused and len(paused) == len(unfinished):
+        message = (
+            f"suspended by hand: {list_names(paused)}; set spec.suspend of the run to false, or raise spec.parallelism"
+        )
+        return CampaignState(CampaignPhase.RUNNING, "WaitingForResume", message, reconciling=True)
+    return CampaignState(CampaignPhase.RUNNING, "Running", f"round {view.round.number}", reconciling=True)
+
 
 Kind = CampaignConditionType
 
 
-def conditions_of(scene: Scene, course: Course) -> list[CampaignCondition]:
-    """All of them, in the order of the vocabulary."""
-    said = {kind: tell(scene, course) for kind, tell in _TOLD_BY.items()} | for_tools(course)
-    return dated(said, scene.previous, scene.generation, scene.now)
+def conditions_of(view: CampaignView, state: CampaignState) -> list[CampaignCondition]:
+    """All conditions of the campaign, in the order of CampaignConditionType."""
+    values = {kind: rule(view, state) for kind, rule in _CONDITION_RULES.items()} | kstatus_conditions(state)
+    return with_transition_times(CampaignCondition, values, view.previous, view.generation, view.now)
 
 
-def dated(
-    said: Mapping[Kind, Said], previous: CampaignStatus, generation: int, now: datetime
-) -> list[CampaignCondition]:
-    """With their times: the old one where status did not flip."""
-    return [
-        CampaignCondition(
-            type=kind,
-            status=said[kind].status,
-            reason=camel(said[kind].reason),
-            message=said[kind].message[:MESSAGE_MAX],
-            last_transition_time=_since(previous, kind, said[kind], now),
-            observed_generation=generation,
-        )
-        for kind in Kind
-        if kind in said
-    ]
+def kstatus_conditions(state: CampaignState) -> dict[Kind, ConditionValue]:
+    """Ready, Reconciling and Stalled of a campaign."""
+    return kstatus_values(
+        Kind,
+        str(state.phase),
+        state.reason,
+        state.message,
+        ready=state.ready,
+        reconciling=state.reconciling,
+        stalled=state.stalled,
+    )
 
 
-def for_tools(course: Course) -> dict[Kind, Said]:
-    """Ready, Reconciling and Stalled, as kstatus reads them. The last two are never True together."""
-    told = {Kind.READY: course.ready, Kind.RECONCILING: course.reconciling, Kind.STALLED: course.stalled}
-    return {
-        kind: (yes if holds else no)(course.reason if holds or kind is Kind.READY else str(course.phase), message)
-        for kind, holds in told.items()
-        for message in [course.message if holds or kind is Kind.READY else ""]
-    }
+def _validated(view: CampaignView, _state: CampaignState) -> ConditionValue:
+    return yes("Valid", "; ".join(view.plan.warnings))
 
 
-def _since(previous: CampaignStatus, kind: Kind, said: Said, now: datetime) -> str:
-    before = condition_of(previous, kind)
-    return before.last_transition_time if before and before.status is said.status else to_text(now)
+def _queued(view: CampaignView, _state: CampaignState) -> ConditionValue:
+    waiting = [run.name for run in view.existing if run.queued]
+    return yes("WaitingForQuota", list_names(waiting)) if waiting else no("NotQueued")
 
 
-def _validated(scene: Scene, _course: Course) -> Said:
-    return yes("Valid", "; ".join(scene.plan.warnings))
+def _measurement_complete(view: CampaignView, state: CampaignState) -> ConditionValue:
+    so_far = f"{sum(run.over for run in view.existing)} of {len(view.plan.runs)} runs have ended"
+    return yes("Finished", so_far) if view.complete else no(state.reason, so_far)
 
 
-def _queued(scene: Scene, _course: Course) -> Said:
-    waiting = [run.name for run in scene.begun if run.queued]
-    return yes("WaitingForQuota", named(waiting)) if waiting else no("NotQueued")
+def _results_stored(view: CampaignView, _state: CampaignState) -> ConditionValue:
+    not_stored = [run for run in view.existing if run.is_false("ResultsStored")]
+    if not_stored:
+        first = not_stored[0].conditions["ResultsStored"]
+        return no(first.reason, f"{list_names([run.name for run in not_stored])}: {first.message}")
+    all_stored = view.complete and bool(succeeded_runs(view))
+    return yes("Durable") if all_stored else unknown(UNFINISHED)
 
 
-def _load_finished(scene: Scene, course: Course) -> Said:
-    so_far = f"{sum(run.over for run in scene.begun)} of {len(scene.plan.runs)} runs have ended"
-    return yes("Finished", so_far) if scene.complete else no(course.reason, so_far)
+def _trustworthy(view: CampaignView, _state: CampaignState) -> ConditionValue:
+    untrustworthy, succeeded = untrustworthy_runs(view), succeeded_runs(view)
+    if untrustworthy:
+        named = [f"{run.name} ({run.conditions['Trustworthy'].reason})" for run in untrustworthy]
+        return no("Untrustworthy", f"{len(untrustworthy)} of {len(succeeded)} runs: {list_names(named)}")
+    return yes("Trustworthy", f"{len(succeeded)} runs") if succeeded and view.complete else unknown(UNFINISHED)
 
 
-def _results_durable(scene: Scene, _course: Course) -> Said:
-    lost = [run for run in scene.begun if run.is_false("ResultsDurable")]
-    if lost:
-        told = lost[0].conditions["ResultsDurable"]
-        return no(told.reason, f"{named(_names(lost))}: {told.message}")
-    whole = scene.complete and bool(succeeded(scene))
-    return yes("Durable") if whole else unknown(UNFINISHED)
-
-
-def _trustworthy(scene: Scene, _course: Course) -> Said:
-    doubtful, good = untrustworthy(scene), succeeded(scene)
-    if doubtful:
-        told = [f"{run.name} ({run.conditions['Trustworthy'].reason})" for run in doubtful]
-        return no("Untrustworthy", f"{len(doubtful)} of {len(good)} runs: {named(told)}")
-    return yes("Trustworthy", f"{len(good)} runs") if good and scene.complete else unknown(UNFINISHED)
-
-
-def _budget_exhausted(scene: Scene, _course: Course) -> Said:
-    hours = scene.spec.budget.gpu_hours
+def _budget_exhausted(view: CampaignView, _state: CampaignState) -> ConditionValue:
+    hours = view.spec.budget.gpu_hours
     if hours is None:
         return no("NoBudget")
-    spent = f"{scene.spending.spent / SECONDS_AN_HOUR:.1f} of {hours:g} GPU-hours are spent"
-    if scene.complete:
-        return no("Finished", spent)  # nothing was cut off, though it may have taken the last of it
-    if scene.exhausted:
+    spent = f"{view.spending.spent / SECONDS_AN_HOUR:.1f} of {hours:g} GPU-hours are spent"
+    if view.complete:
+        return no("Finished", spent)  # no run was suspended for it, even if the budget is used up
+    if view.exhausted:
         return yes("BudgetExhausted", spent)
-    expected = scene.plan.gpu_hours
+    expected = view.plan.gpu_hours
     if expected > hours:
-        told = (
-            f"the round is estimated to take {expected:g} GPU-hours, and the budget has {hours:g}: it will be cut off"
+        message = (
+            f"the round is estimated to take {expected:g} GPU-hours, more than spec.budget.gpuHours ({hours:g}):"
+            " runs will be suspended when the budget is exhausted"
         )
-        return no("EstimateOverBudget", told)
+        return no("EstimateOverBudget", message)
     return no("WithinBudget", f"the round is estimated to take {expected:g} of {hours:g} GPU-hours")
 
 
-def _gate_passed(scene: Scene, _course: Course) -> Said:
-    gated = [run for run in scene.begun if GATE in run.conditions]
-    failed = [run for run in gated if run.is_false(GATE)]
+def _gate_passed(view: CampaignView, _state: CampaignState) -> ConditionValue:
+    gated = [run for run in view.existing if GATE_PASSED in run.conditions]
+    failed = [run for run in gated if run.is_false(GATE_PASSED)]
     if failed:
-        told = [f"{run.name} ({run.conditions[GATE].reason})" for run in failed]
-        return no("GateFailed", f"{len(failed)} of {len(gated)} runs: {named(told)}")
+        named = [f"{run.name} ({run.conditions[GATE_PASSED].reason})" for run in failed]
+        return no("GateFailed", f"{len(failed)} of {len(gated)} runs: {list_names(named)}")
     if not gated:
         return unknown("NoGate")
-    passed = all(run.is_true(GATE) for run in gated)
-    return yes("GatePassed", f"{len(gated)} runs") if passed and scene.complete else unknown(UNFINISHED)
+    passed = all(run.is_true(GATE_PASSED) for run in gated)
+    return yes("GatePassed", f"{len(gated)} runs") if passed and view.complete else unknown(UNFINISHED)
 
 
-def _names(runs: Iterable[RunSeen]) -> list[str]:
-    return [run.name for run in runs]
-
-
-_TOLD_BY: Mapping[Kind, Callable[[Scene, Course], Said]] = {
+_CONDITION_RULES: Mapping[Kind, Callable[[CampaignView, CampaignState], ConditionValue]] = {
     Kind.VALIDATED: _validated,
     Kind.QUEUED: _queued,
-    Kind.LOAD_FINISHED: _load_finished,
-    Kind.RESULTS_DURABLE: _results_durable,
+    Kind.MEASUREMENT_COMPLETE: _measurement_complete,
+    Kind.RESULTS_STORED: _results_stored,
     Kind.TRUSTWORTHY: _trustworthy,
     Kind.BUDGET_EXHAUSTED: _budget_exhausted,
     Kind.GATE_PASSED: _gate_passed,

@@ -1,63 +1,174 @@
-"""The decide function: one campaign, all its runs, and the time → what is to be done and said."""
+"""decide_campaign: the decision about one campaign, from its observation and the current time; and its events."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.spec.campaign_status import CampaignStatus
-from specbench_api.spec.reading import parse_campaign
+from specbench_api.spec.campaign_status import CampaignCondition, CampaignPhase, CampaignStatus
+from specbench_api.spec.campaign_status import CampaignConditionType as Kind
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.parsing import parse_campaign
 from specbench_operator.campaign.actions import creations, deletions, patches
-from specbench_operator.campaign.course import course_of
-from specbench_operator.campaign.refused import invalid
-from specbench_operator.campaign.rounds import Firing, due_firing, following_round, present_round
-from specbench_operator.campaign.scene import scene_of, status_of
-from specbench_operator.campaign.status import status_now
-from specbench_operator.campaign.transitions import events_between
-from specbench_operator.reconcile.launches.judgement import soonest
-from specbench_operator.reconcile.moments import from_text, to_text
-from specbench_operator.reconcile.telling.transitions import NORMAL
-from specbench_operator.state.campaign import CampaignDecision, CampaignObserved
-from specbench_operator.state.decision import Event
+from specbench_operator.campaign.campaign_status import build_campaign_status
+from specbench_operator.campaign.campaign_view import build_campaign_view, read_campaign_status
+from specbench_operator.campaign.conditions import (
+    CampaignState,
+    campaign_state_of,
+    kstatus_conditions,
+)
+from specbench_operator.campaign.schedule import Firing, current_round, due_firing, next_round
+from specbench_operator.errors import OperatorError, Stop
+from specbench_operator.state.campaign import CampaignDecision, CampaignObservation
+from specbench_operator.state.conditions import (
+    UNFINISHED,
+    find_condition,
+    flipped_to,
+    join_sentences,
+    no,
+    replace_conditions,
+    unknown,
+    with_transition_times,
+)
+from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
+from specbench_operator.state.timestamps import earliest, format_timestamp, parse_timestamp
 
 
-def decide(observed: CampaignObserved, now: datetime) -> CampaignDecision:
-    """Decide. Never raises for anything that was observed."""
-    resource = observed.resource
-    previous = status_of(resource)
-    if resource["metadata"].get("deletionTimestamp"):
-        return CampaignDecision(previous)  # the garbage collector takes the runs
-    try:
-        return _decide(observed, previous, now)
-    except InvalidSpec as error:
-        return invalid(resource, error, previous, now)
-
-
-def _decide(observed: CampaignObserved, previous: CampaignStatus, now: datetime) -> CampaignDecision:
-    spec = parse_campaign(observed.resource).spec
-    present = present_round(previous, observed.runs, spec.rerun, now)
-    scene = scene_of(observed, previous, present, now)
-    firing = due_firing(spec, previous, present, now, at_rest=scene.at_rest)
-    following = following_round(spec, present, firing, now, at_rest=scene.at_rest)
-    if following:
-        scene = scene_of(observed, previous, following, now)
-    status = status_now(scene, course_of(scene))
-    return CampaignDecision(
-        status=status,
-        patch=patches(scene),
-        delete=deletions(scene),
-        create=creations(scene),
-        events=(*_of_firing(firing), *events_between(previous, status)),
-        look_again_s=soonest(scene.spending.look_again_s, _until_next(status, now)),
+def campaign_events(before: CampaignStatus, after: CampaignStatus) -> tuple[KubernetesEvent, ...]:
+    """The events that a change of status causes, in the order in which the changes happen."""
+    return (
+        *_admission_events(before, after),
+        *_round_events(before, after),
+        *_run_row_events(before, after),
+        *_end_events(before, after),
     )
 
 
-def _of_firing(firing: Firing | None) -> Iterator[Event]:
+def _admission_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+    if invalid := flipped_to(before, after, Kind.VALIDATED, ConditionStatus.FALSE):
+        yield KubernetesEvent(WARNING, "Invalid", invalid.message)
+    old, new = (find_condition(status, Kind.BUDGET_EXHAUSTED) for status in (before, after))
+    if new and new.reason == "EstimateOverBudget" and (old is None or old.reason != new.reason):
+        yield KubernetesEvent(WARNING, new.reason, new.message)
+
+
+def _round_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+    known = before.round.number if before.round else 0
+    if after.round and after.round.number > known:
+        fired = f"the schedule fired at {after.round.fire_time}" if after.round.fire_time else ""
+        token = f"rerun is {after.round.token}" if after.round.token else ""
+        yield KubernetesEvent(NORMAL, "RoundStarted", join_sentences((f"round {after.round.number}", fired or token)))
+
+
+def _run_row_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+    same = before.round and after.round and before.round.number == after.round.number
+    old = {row.name: row for row in before.runs} if same else {}
+    for row in after.runs:
+        known = old.get(row.name)
+        if row.reason == "NameTaken" and (known is None or known.reason != row.reason):
+            message = f"{row.name}: a SpecBenchRun of this name exists and does not belong to this campaign: delete it"
+            yield KubernetesEvent(WARNING, "NameTaken", message)
+        if row.phase in ("Failed", "Invalid") and (known is None or known.phase != row.phase):
+            yield KubernetesEvent(WARNING, "RunFailed", join_sentences((f"{row.name} ({row.cell})", row.reason)))
+
+
+def _end_events(before: CampaignStatus, after: CampaignStatus) -> Iterator[KubernetesEvent]:
+    if before.phase is not after.phase and CampaignPhase.SUSPENDED in (before.phase, after.phase):
+        yield KubernetesEvent(
+            NORMAL, "Suspended" if after.phase is CampaignPhase.SUSPENDED else "Resumed", after.progress
+        )
+    if spent := flipped_to(before, after, Kind.BUDGET_EXHAUSTED, ConditionStatus.TRUE):
+        yield KubernetesEvent(WARNING, spent.reason, spent.message)
+    if gate := flipped_to(before, after, Kind.GATE_PASSED, ConditionStatus.FALSE):
+        yield KubernetesEvent(WARNING, gate.reason, gate.message)
+    if ready := flipped_to(before, after, Kind.READY, ConditionStatus.TRUE):
+        yield KubernetesEvent(NORMAL, "RoundFinished", join_sentences((after.best, ready.message)))
+    stalled = flipped_to(before, after, Kind.STALLED, ConditionStatus.TRUE)
+    if stalled and stalled.reason not in ("BudgetExhausted", "InvalidSpec"):  # these have their own events
+        yield KubernetesEvent(WARNING, stalled.reason, stalled.message)
+
+
+_UNKNOWN_WHEN_INVALID = (Kind.MEASUREMENT_COMPLETE, Kind.RESULTS_STORED, Kind.TRUSTWORTHY, Kind.GATE_PASSED)
+
+
+def decide_invalid_campaign(
+    resource: Mapping[str, Any], error: InvalidSpec, previous: CampaignStatus, now: datetime
+) -> CampaignDecision:
+    """The decision about an invalid campaign: Validated=False with all problems. Its runs continue unchanged."""
+    message = "; ".join(str(problem) for problem in error.problems)
+    generation = int(resource["metadata"].get("generation", 0))
+    values = {
+        Kind.VALIDATED: no("InvalidSpec", message),
+        **dict.fromkeys(_UNKNOWN_WHEN_INVALID, unknown(UNFINISHED)),
+        **kstatus_conditions(CampaignState(CampaignPhase.INVALID, "InvalidSpec", message, stalled=True)),
+    }
+    conditions = with_transition_times(CampaignCondition, values, previous, generation, now)
+    update = {"observed_generation": generation, "phase": CampaignPhase.INVALID, "conditions": conditions}
+    status = previous.model_copy(update={**update, "next_schedule_time": None})
+    return CampaignDecision(status, events=campaign_events(previous, status))
+
+
+def campaign_status_after_error(resource: Mapping[str, Any], error: OperatorError, now: datetime) -> CampaignStatus:
+    """The previous status with the error: Retry keeps Reconciling=True, Stop sets Stalled=True.
+
+    The status of a finished round is not changed, because a request that fails later does not make it unfinished.
+    """
+    previous = read_campaign_status(resource)
+    if has_round_finished(previous):
+        return previous
+    generation = int(resource["metadata"].get("generation", 0))
+    stopped = isinstance(error, Stop)
+    phase = previous.phase or CampaignPhase.PENDING
+    state = CampaignState(phase, error.reason, str(error), reconciling=not stopped, stalled=stopped)
+    conditions = replace_conditions(CampaignCondition, kstatus_conditions(state), previous, generation, now)
+    return previous.model_copy(update={"observed_generation": generation, "phase": phase, "conditions": conditions})
+
+
+def has_round_finished(status: CampaignStatus) -> bool:
+    """Whether the round has finished, according to the status."""
+    ready = find_condition(status, Kind.READY)
+    return ready is not None and ready.status is ConditionStatus.TRUE
+
+
+def decide_campaign(observed: CampaignObservation, now: datetime) -> CampaignDecision:
+    """Decide what to do for a campaign, and its status. Never raises, whatever was observed."""
+    resource = observed.resource
+    previous = read_campaign_status(resource)
+    if resource["metadata"].get("deletionTimestamp"):
+        return CampaignDecision(previous)  # the garbage collector deletes the runs
+    try:
+        return _decide_valid_campaign(observed, previous, now)
+    except InvalidSpec as error:
+        return decide_invalid_campaign(resource, error, previous, now)
+
+
+def _decide_valid_campaign(observed: CampaignObservation, previous: CampaignStatus, now: datetime) -> CampaignDecision:
+    spec = parse_campaign(observed.resource).spec
+    current = current_round(previous, observed.runs, spec.rerun, now)
+    view = build_campaign_view(observed, previous, current, now)
+    firing = due_firing(spec, previous, current, now, at_rest=view.at_rest)
+    new_round = next_round(spec, current, firing, now, at_rest=view.at_rest)
+    if new_round:
+        view = build_campaign_view(observed, previous, new_round, now)
+    status = build_campaign_status(view, campaign_state_of(view))
+    return CampaignDecision(
+        status=status,
+        patch=patches(view),
+        delete=deletions(view),
+        create=creations(view),
+        events=(*_firing_events(firing), *campaign_events(previous, status)),
+        requeue_after_s=earliest(view.spending.requeue_after_s, _until_next_firing_s(status, now)),
+    )
+
+
+def _firing_events(firing: Firing | None) -> Iterator[KubernetesEvent]:
     if firing and firing.missed:
-        yield Event(NORMAL, "FiringSkipped", f"the firing of {to_text(firing.at)} is left out: {firing.missed}")
+        message = f"the scheduled round of {format_timestamp(firing.at)} was skipped: {firing.missed}"
+        yield KubernetesEvent(NORMAL, "FiringSkipped", message)
 
 
-def _until_next(status: CampaignStatus, now: datetime) -> float | None:
-    following = from_text(status.next_schedule_time)
-    return None if following is None else max((following - now).total_seconds(), 0.0)
+def _until_next_firing_s(status: CampaignStatus, now: datetime) -> float | None:
+    next_time = parse_timestamp(status.next_schedule_time)
+    return None if next_time is None else max((next_time - now).total_seconds(), 0.0)

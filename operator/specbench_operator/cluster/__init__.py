@@ -1,1 +1,1 @@
-"""The only room that talks to the API server and to S3. Everything here blocks; handlers call it from threads."""
+"""All access to the API server and to S3. The functions block; `handlers` calls them from threads."""

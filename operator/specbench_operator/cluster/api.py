@@ -1,7 +1,11 @@
-"""Requests to the API server in plain dicts, and its errors as ours, mapped here and nowhere else.
+"""Requests to the API server with plain dicts, and the mapping of its errors to OperatorError.
 
-Every write is fenced: created by server-side apply under one field manager, deleted and patched with the UID as
-precondition, status with the resourceVersion that was read.
+Every write is fenced, so that it never changes an object that the operator has not observed:
+
+- Children are created by server-side apply under one field manager, so that repeating a creation is harmless and the
+  fields of other managers (such as a queue's) are left alone.
+- Patches and deletions carry the observed UID, so that a new object of the same name is not affected.
+- Status carries the observed resourceVersion, so that a status computed from outdated data is rejected.
 """
 
 from __future__ import annotations
@@ -17,8 +21,44 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.dynamic import DynamicClient
 
 from kubernetes import client, config
-from specbench_operator.cluster.kinds import path_of
+from specbench_api import GROUP, VERSION
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
+from specbench_operator.render.engine_job import LWS_KIND
+
+# The kinds that the operator uses, with their URL paths. They are listed here instead of being discovered: discovery
+# costs requests at every start, and its cache file is wrong after another cluster takes over an address.
+
+RUN = "SpecBenchRun"
+RUN_PLURAL = "specbenchruns"
+CAMPAIGN = "SpecBenchCampaign"
+CAMPAIGN_PLURAL = "specbenchcampaigns"
+JOB, POD, SERVICE, CONFIG_MAP, SECRET, EVENT = "Job", "Pod", "Service", "ConfigMap", "Secret", "Event"
+NODE = "Node"
+WORKLOADS = ("Workload.v1beta2", "Workload.v1beta1")
+"""Kueue's Workload in the API versions that Kueue has served, newest first."""
+LEADER_WORKER_SET = LWS_KIND
+
+_PATHS = {
+    RUN: (f"/apis/{GROUP}/{VERSION}", RUN_PLURAL),
+    CAMPAIGN: (f"/apis/{GROUP}/{VERSION}", CAMPAIGN_PLURAL),
+    JOB: ("/apis/batch/v1", "jobs"),
+    POD: ("/api/v1", "pods"),
+    SERVICE: ("/api/v1", "services"),
+    CONFIG_MAP: ("/api/v1", "configmaps"),
+    SECRET: ("/api/v1", "secrets"),
+    EVENT: ("/api/v1", "events"),
+    NODE: ("/api/v1", "nodes"),
+    **{kind: (f"/apis/kueue.x-k8s.io/{kind.partition('.')[2]}", "workloads") for kind in WORKLOADS},
+    LEADER_WORKER_SET: ("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
+}
+
+
+def path_of(kind: str, namespace: str | None, name: str | None = None) -> str:
+    """URL path of an object, or of a collection if no name is given. Without a namespace: cluster-wide."""
+    root, plural = _PATHS[kind]
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{inside}/{plural}" + (f"/{name}" if name else "")
+
 
 Raw = dict[str, Any]
 FIELD_MANAGER = "specbench-operator"
@@ -29,60 +69,62 @@ PAGE = 500
 UNPROCESSABLE = 422
 UNREACHABLE = "ApiUnreachable"
 MESSAGE_MAX = 1024
-"""Of the server's own words: they may quote what was sent."""
+"""Maximum length of a server's message, because it may quote the whole object that was sent."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Of Python's objects in other people's messages: it differs each time, and status would with it."""
+"""Memory addresses of Python objects in library messages. They differ each time, and status would change with them."""
 
-_dynamic_client: Any = DynamicClient  # the library has types for half of itself
+_dynamic_client: Any = DynamicClient  # the library is only partly typed
 _config: Any = config
 
 
-class Api:
-    """One connection pool. Safe for use from several threads."""
+class KubernetesApi:
+    """A client of the API server with one connection pool. Safe for use from several threads."""
 
     def __init__(self, client_: client.ApiClient, timeout_s: float) -> None:
         self._dynamic = _dynamic_client(client_, discoverer=lambda _client, _cache: None)
         self._timeout_s = timeout_s
 
     def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
-        """One object, or None where there is none. Without a namespace, one of the cluster's own."""
+        """Read one object; None if it does not exist. Without a namespace: a cluster-scoped object."""
         return self._unless_missing("get", path_of(kind, namespace, name))
 
     def list(
         self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
     ) -> list[Raw]:
-        """All objects that match, page by page. `bare`: their metadata alone."""
+        """Read all objects that match, page by page. `bare`: only their metadata."""
         found: list[Raw] = []
-        following: str | None = None
-        while following is None or following:
+        next_page: str | None = None
+        while next_page is None or next_page:
             page = self._request(
                 "get",
                 path_of(kind, namespace),
                 label_selector=labels or None,
                 field_selector=fields or None,
                 limit=PAGE,
-                _continue=following or None,
+                _continue=next_page or None,
                 header_params={"Accept": METADATA_ONLY} if bare else None,
             )
-            found += page["items"] or []  # null, where metadata alone was asked for and there is none
-            following = page["metadata"].get("continue", "")
+            found += page["items"] or []  # the server returns null for an empty list of metadata
+            next_page = page["metadata"].get("continue", "")
         return found
 
     def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
-        """Apply server-side. `metadata.resourceVersion` or `metadata.uid` in the manifest are preconditions."""
+        """Apply a manifest server-side. `metadata.resourceVersion` and `metadata.uid` in it are preconditions."""
         meta = manifest["metadata"]
+        # Conflicts are forced because the operator must own every field that it applies. A person who edited one of
+        # these fields by hand would otherwise block all further reconciliations.
         path = path_of(manifest["kind"], meta["namespace"], meta["name"]) + (f"/{subresource}" if subresource else "")
         return self._request(
             "patch", path, body=dict(manifest), content_type=APPLY, field_manager=FIELD_MANAGER, force_conflicts=True
         )
 
     def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw | None:
-        """Merge-patch an object that is there; None where it is not."""
+        """Merge-patch an existing object; None if it does not exist."""
         path = path_of(kind, namespace, name)
         return self._unless_missing("patch", path, body=dict(patch), content_type=MERGE, field_manager=FIELD_MANAGER)
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Delete this very object and, in the background, what it owns. Gone already is fine, replaced as well."""
+        """Delete the object with this UID and, in the background, what it owns. No error if it is already gone."""
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -92,46 +134,46 @@ class Api:
         try:
             self._unless_missing("delete", path_of(kind, namespace, name), body=options)
         except Changed:
-            return  # another object has the name by now: the one we meant is gone
+            return  # another object has this name now, so the one with this UID is already gone
 
     def create(self, manifest: Mapping[str, Any]) -> Raw:
-        """Create. Raises Changed where the name is taken."""
+        """Create an object. Raises Changed if the name is taken."""
         path = path_of(manifest["kind"], manifest["metadata"]["namespace"])
         return self._request("post", path, body=dict(manifest), field_manager=FIELD_MANAGER)
 
-    def _unless_missing(self, method: str, path: str, **how: Any) -> Raw | None:
+    def _unless_missing(self, method: str, path: str, **options: Any) -> Raw | None:
         try:
-            return self._request(method, path, **how)
-        except Missing:
+            return self._request(method, path, **options)
+        except NotFound:
             return None
 
-    def _request(self, method: str, path: str, **how: Any) -> Raw:
-        with mapped(f"{method} {path}"):
-            given = {key: value for key, value in how.items() if value is not None}
-            answer = self._dynamic.request(method, path, serialize=False, _request_timeout=self._timeout_s, **given)
-            body: Raw = json.loads(answer.data)
+    def _request(self, method: str, path: str, **options: Any) -> Raw:
+        with map_errors(f"{method} {path}"):
+            used = {key: value for key, value in options.items() if value is not None}
+            response = self._dynamic.request(method, path, serialize=False, _request_timeout=self._timeout_s, **used)
+            body: Raw = json.loads(response.data)
             return body
 
 
-class Missing(Retry):
-    """404: the object, its namespace, or the whole kind. Never leaves this room where None says it."""
+class NotFound(Retry):
+    """HTTP 404: the object, its namespace or its kind does not exist."""
 
 
 @contextmanager
-def mapped(doing: str) -> Iterator[None]:
-    """Errors of the client library → ours."""
+def map_errors(operation: str) -> Iterator[None]:
+    """Convert errors of the client library to OperatorError. `operation` begins the message."""
     try:
         yield
     except ApiException as error:
-        raise _ours(error, doing) from error
+        raise _operator_error(error, operation) from error
     except (urllib3.exceptions.HTTPError, OSError, json.JSONDecodeError) as error:
-        message = _ADDRESS.sub("", f"{doing}: {type(error).__name__}: {error}")
+        message = _ADDRESS.sub("", f"{operation}: {type(error).__name__}: {error}")
         raise Retry(UNREACHABLE, message[:MESSAGE_MAX]) from error
 
 
-def connect(timeout_s: float) -> Api:
-    """The cluster that we run in, else the kubeconfig's current context."""
-    with mapped("connect"):
+def connect(timeout_s: float) -> KubernetesApi:
+    """Connect to the cluster that the operator runs in, else to the kubeconfig's current context."""
+    with map_errors("connect"):
         configuration = client.Configuration()
         try:
             _config.load_incluster_config(client_configuration=configuration)
@@ -139,21 +181,24 @@ def connect(timeout_s: float) -> Api:
             try:
                 _config.load_kube_config(client_configuration=configuration)
             except config.ConfigException as error:
-                raise Stop("NoCluster", f"neither in a cluster nor with a kubeconfig: {error}") from error
+                message = f"no cluster: the operator runs in no pod and found no kubeconfig (set KUBECONFIG): {error}"
+                raise Stop("NoCluster", message) from error
         configuration.retries = urllib3.Retry(1, redirect=0)
-        return Api(client.ApiClient(configuration), timeout_s)
+        return KubernetesApi(client.ApiClient(configuration), timeout_s)
 
 
-def _ours(error: ApiException, doing: str) -> OperatorError:
-    message = f"{doing}: {_words(error)}"[:MESSAGE_MAX]
+def _operator_error(error: ApiException, operation: str) -> OperatorError:
+    message = f"{operation}: {_error_message(error)}"[:MESSAGE_MAX]
     status = int(error.status or 0)
+    # This is how the API server rejects a patch whose UID is not that of the object.
     if status == UNPROCESSABLE and _fields(error) == {"metadata.uid"}:
-        return Changed("Replaced", message)  # so a patch says that its UID is no longer the object's
+        return Changed("Replaced", message)
     kinds: dict[int, tuple[type[OperatorError], str]] = {
         400: (Stop, "BadRequest"),
         401: (Retry, "Unauthorized"),
-        403: (Retry, "Forbidden"),  # rights, quota, admission, a namespace that ends: all may change
-        404: (Missing, "Missing"),
+        # Missing rights, an exceeded quota, an admission webhook or a terminating namespace: all of these may change.
+        403: (Retry, "Forbidden"),
+        404: (NotFound, "Missing"),
         409: (Changed, "Conflict"),
         UNPROCESSABLE: (Stop, "ManifestRefused"),
         429: (Retry, "ApiBusy"),
@@ -170,7 +215,7 @@ def _fields(error: ApiException) -> set[str]:
         return set()
 
 
-def _words(error: ApiException) -> str:
+def _error_message(error: ApiException) -> str:
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
     try:
         return str(json.loads(body)["message"])

@@ -1,7 +1,7 @@
-"""Everything about one campaign, read in one go, and a decision about it carried out.
+"""Reads everything about one campaign, and carries out a decision about it.
 
-A run is the campaign's own if it bears its UID as a label and is owned by it; any other is a stranger, whose name is
-all that is read of it.
+A run belongs to the campaign if it has the campaign's UID as a label and is owned by it. Of all other runs only the
+metadata is read, because their names are taken.
 """
 
 from __future__ import annotations
@@ -10,87 +10,163 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from specbench_api.campaign.names import LABEL_CAMPAIGN_UID, may_be_named
-from specbench_operator.cluster.api import UNREACHABLE, Api, Missing, Raw
-from specbench_operator.cluster.campaign_views import run_seen, stranger
-from specbench_operator.cluster.kinds import CAMPAIGN, RUN
-from specbench_operator.cluster.views import owner_of
+from specbench_api.campaign.names import ANNOTATION_CELL, LABEL_CAMPAIGN_UID, LABEL_ROUND, may_be_named
+from specbench_operator.cluster.api import CAMPAIGN, RUN, UNREACHABLE, KubernetesApi, NotFound, Raw
+from specbench_operator.cluster.parsing import controller_uid
 from specbench_operator.errors import OperatorError
-from specbench_operator.state.campaign import CampaignDecision, CampaignObserved, RunPatch, RunSeen
+from specbench_operator.state.campaign import (
+    ANNOTATION_FIRE_TIME,
+    ANNOTATION_RERUN,
+    ANNOTATION_SUSPEND_REASON,
+    CampaignDecision,
+    CampaignObservation,
+    ObservedRun,
+    OtherRunKind,
+    RunCondition,
+    RunPatch,
+)
+from specbench_operator.state.objects import ObjectRef
+from specbench_operator.state.timestamps import optional_api_timestamp
+
+RawRun = Mapping[str, Any]
+
+
+def parse_observed_run(raw: RawRun) -> ObservedRun:
+    """Convert a raw SpecBenchRun of a campaign.
+
+    Missing and unknown values are tolerated, because a newer operator or a person may have written the run. Raises
+    KeyError only for fields that the API server always sets.
+    """
+    meta, spec, status = raw["metadata"], raw.get("spec", {}), raw.get("status", {})
+    annotations = meta.get("annotations", {})
+    created = optional_api_timestamp(meta["creationTimestamp"])
+    assert created is not None
+    return ObservedRun(
+        ref=ObjectRef(RUN, meta["name"], meta["uid"]),
+        number=_round_number(meta.get("labels", {}).get(LABEL_ROUND, "")),
+        created_at=created,
+        deleting="deletionTimestamp" in meta,
+        suspended=bool(spec.get("suspend", False)),
+        suspend_reason=annotations.get(ANNOTATION_SUSPEND_REASON, ""),
+        rerun=annotations.get(ANNOTATION_RERUN, ""),
+        fire_time=annotations.get(ANNOTATION_FIRE_TIME),
+        cell=annotations.get(ANNOTATION_CELL, ""),
+        spec=spec,
+        phase=status.get("phase", ""),
+        conditions={row["type"]: _run_condition(row) for row in status.get("conditions", [])},
+        progress=status.get("progress", ""),
+        trust=status.get("trust", ""),
+        best=status.get("best", ""),
+        speedup=_speedup(status.get("arms", [])),
+        gpus=_gpus(spec.get("placement", {})),
+        gpu_seconds=float(status.get("gpuSecondsHeld", 0)),
+        gpu_seconds_until=optional_api_timestamp(status.get("gpuSecondsUntil")),
+        completed_at=optional_api_timestamp(status.get("completionTime")),
+    )
+
+
+def other_run_kind(raw: RawRun, campaign: str) -> OtherRunKind:
+    """Who owns a run that does not belong to the current campaign of this name. Needs only its metadata."""
+    owners = raw["metadata"].get("ownerReferences", [])
+    leftover = any(
+        (owner["kind"], owner["name"]) == (CAMPAIGN, campaign) and owner.get("controller") for owner in owners
+    )
+    return OtherRunKind.LEFTOVER if leftover else OtherRunKind.FOREIGN
+
+
+def _run_condition(row: RawRun) -> RunCondition:
+    return RunCondition(row["status"], row.get("reason", ""), row.get("message", ""))
+
+
+def _round_number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _gpus(placement: RawRun) -> int:
+    """GPUs of one launch, computed like `Placement.engine_devices` from a raw placement."""
+    devices = int(placement.get("gpus", 0)) + int(placement.get("claimedGpus", 0))
+    return devices * int(placement.get("nodes", 1))
+
+
+def _speedup(arms: list[RawRun]) -> float | None:
+    """The largest speed-up whose interval is above 1, like the run's own `best`; None if there is none."""
+    intervals = [row["speedup"] for row in arms if row.get("valid", True) and row.get("speedup")]
+    return max((float(row["value"]) for row in intervals if row["low"] > 1), default=None)
 
 
 class CampaignObserver:
-    """Reads; changes nothing."""
+    """Reads campaigns and their runs."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubernetesApi) -> None:
         self._api = api
 
     def campaigns(self, namespace: str | None) -> list[Mapping[str, Any]] | None:
-        """All campaigns, for the relist; None where the cluster does not know what a campaign is."""
+        """All campaigns, for the relist; None if the definition of SpecBenchCampaign is not installed."""
         try:
             return list(self._api.list(CAMPAIGN, namespace))
-        except Missing:
+        except NotFound:
             return None
 
-    def observe(self, namespace: str, name: str) -> CampaignObserved | None:
-        """One campaign, or None where there is none. Raises Retry."""
+    def observe(self, namespace: str, name: str) -> CampaignObservation | None:
+        """Read one campaign and all runs of its namespace; None if it does not exist. Raises Retry."""
         resource = self._api.get(CAMPAIGN, namespace, name)
         if resource is None:
             return None
         if resource["metadata"].get("deletionTimestamp"):
-            return CampaignObserved(resource)
+            return CampaignObservation(resource)
         uid = resource["metadata"]["uid"]
         marked = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}={uid}")
         others = self._api.list(RUN, namespace, labels=f"{LABEL_CAMPAIGN_UID}!={uid}", bare=True)
-        strangers = [raw for raw in marked if owner_of(raw) != uid] + others
-        return CampaignObserved(
+        other_runs = [raw for raw in marked if controller_uid(raw) != uid] + others
+        return CampaignObservation(
             resource=resource,
-            runs=tuple(run_seen(raw) for raw in marked if owner_of(raw) == uid),
-            strangers={raw["metadata"]["name"]: stranger(raw, name) for raw in strangers},
-            orphans=tuple(self._orphans(namespace, name, strangers)),
+            runs=tuple(parse_observed_run(raw) for raw in marked if controller_uid(raw) == uid),
+            other_runs={raw["metadata"]["name"]: other_run_kind(raw, name) for raw in other_runs},
+            orphans=tuple(self._orphans(namespace, name, other_runs)),
         )
 
-    def _orphans(self, namespace: str, campaign: str, strangers: list[Raw]) -> Iterator[RunSeen]:
-        for bare in strangers:
+    def _orphans(self, namespace: str, campaign: str, other_runs: list[Raw]) -> Iterator[ObservedRun]:
+        for bare in other_runs:
             meta = bare["metadata"]
             if not meta.get("ownerReferences") and may_be_named(campaign, meta["name"]):
                 raw = self._api.get(RUN, namespace, meta["name"])
                 if raw is not None and raw["metadata"]["uid"] == meta["uid"]:
-                    yield run_seen(raw)
+                    yield parse_observed_run(raw)
 
 
-class CampaignActor:
-    """Writes SpecBenchRuns."""
+class CampaignWriter:
+    """Creates, patches and deletes the runs of campaigns."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: KubernetesApi) -> None:
         self._api = api
 
     def act(self, resource: Mapping[str, Any], decision: CampaignDecision) -> None:
-        """Carry out everything but status and events.
+        """Carry out everything except status and events.
 
-        One run that is refused holds up no other; then the first refusal is raised: Changed where a name was taken
-        meanwhile, Retry or Stop as the API server has it.
+        A rejected write does not prevent the others. The first error is raised afterwards: Changed if a name was taken
+        meanwhile, else Retry or Stop.
         """
         namespace = resource["metadata"]["namespace"]
         writes: list[Callable[[], object]] = [
             *(partial(self._patch, namespace, patch) for patch in decision.patch),
             *(partial(self._api.delete, RUN, namespace, ref.name, ref.uid) for ref in decision.delete),
-            *(partial(self._api.create, manifest) for manifest in decision.create),  # never over what is there
+            # Runs are created and not applied, so that an existing run of the same name is never changed.
+            *(partial(self._api.create, manifest) for manifest in decision.create),
         ]
-        refusals: list[OperatorError] = []
+        errors: list[OperatorError] = []
         for write in writes:
-            refusals += _refusal(write)
-            if refusals and refusals[-1].reason == UNREACHABLE:
-                break  # each further one would wait as long for nothing
-        if refusals:
-            raise refusals[0]
+            errors += _error_of(write)
+            if errors and errors[-1].reason == UNREACHABLE:
+                break  # each further request would run into the same timeout
+        if errors:
+            raise errors[0]
 
     def _patch(self, namespace: str, patch: RunPatch) -> None:
         meta = {"uid": patch.ref.uid, **patch.change.get("metadata", {})}
         self._api.merge(RUN, namespace, patch.ref.name, {**patch.change, "metadata": meta})
 
 
-def _refusal(write: Callable[[], object]) -> list[OperatorError]:
+def _error_of(write: Callable[[], object]) -> list[OperatorError]:
     try:
         write()
     except OperatorError as error:

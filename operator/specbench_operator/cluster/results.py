@@ -1,7 +1,7 @@
-"""What of a run lies in S3: which points have a manifest, the summary, and whether an engine has answered.
+"""Reads a run's results in S3: which points have a manifest, the summary, and whether an engine has answered.
 
-Manifests are written once and last, so one that was seen is remembered; only points that are begun and not yet seen
-to be finished are asked for. A look at a run of a thousand points costs a handful of requests.
+A point's manifest is written last and never changes, so a manifest that was found once is cached. Only points that were
+begun and had no manifest yet are requested, so reading a run of a thousand points takes a handful of requests.
 """
 
 from __future__ import annotations
@@ -9,93 +9,181 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
 
 from pydantic import ValidationError
 
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.gate import GateReport
+from specbench_api.outcome.gate_report import GateReport
 from specbench_api.outcome.layout import GATE, LAUNCHES, PLAN, SUMMARY, manifest_key, run_root
+from specbench_api.outcome.provenance import FactName, LaunchRecord
 from specbench_api.outcome.summary import RunSummary
-from specbench_api.plan.expand import expand
-from specbench_api.spec.results import S3
+from specbench_api.plan.canonical import same_points
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.results import LATEST, S3
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.cluster.adopting import newest_alike
-from specbench_operator.cluster.api import Api
-from specbench_operator.cluster.bucket import KEYS, Bucket, StoreError
-from specbench_operator.cluster.kinds import SECRET
-from specbench_operator.cluster.launches import last_numbers, last_stored
+from specbench_operator.cluster.api import SECRET, KubernetesApi
+from specbench_operator.cluster.s3 import KEYS, Bucket, StoreError
 from specbench_operator.errors import Retry
-from specbench_operator.state.stored import Stored, StoreTrouble
+from specbench_operator.state.run import StoredLaunch, StoredResults, StoreFailure
+
+_LAUNCH_DOCUMENT = re.compile(r"(\d+)-(\d+)-[0-9a-f]+\.json")
+"""GROUP-LAUNCH-PROCESS.json. Launches of local runs have no number and do not match."""
+
+
+def last_launch_numbers(keys: Iterable[str]) -> dict[int, int]:
+    """Group → number of its last launch, from the keys of launch records."""
+    found: dict[int, int] = {}
+    for match in (_LAUNCH_DOCUMENT.fullmatch(key.rpartition("/")[2]) for key in keys):
+        if match:
+            group, launch = int(match[1]), int(match[2])
+            found[group] = max(launch, found.get(group, launch))
+    return found
+
+
+def last_stored_launch(bucket: Bucket, stored: Mapping[str, datetime]) -> StoredLaunch | None:
+    """Read the launch record that was stored last. `stored`: key → time of storing.
+
+    None if there is none, or if it contains no node. Raises StoreError.
+    """
+    if not stored:
+        return None
+    newest = max(stored, key=lambda key: (stored[key], key))
+    try:
+        record = LaunchRecord.from_json(bucket.get(newest) or b"")
+        node, queried_at = record.value(FactName.NODE), datetime.fromisoformat(record.queried_at)
+    except (ValidationError, ValueError):
+        return None  # written by another version; the node is only a preference, so it is left out
+    return StoredLaunch(node, queried_at) if isinstance(node, str) and node and queried_at.tzinfo else None
+
+
+# `spec.results.adopt: Latest` is resolved once. The UID is found in S3, and from then on it is in the run's plan and
+# its status, so that results which are stored later do not change it. `reconcile` receives the run with that UID in
+# `adopt`.
+
+
+def adopts_latest(resource: Mapping[str, Any]) -> bool:
+    """Whether the run's spec adopts the newest results."""
+    return bool((resource.get("spec", {}).get("results") or {}).get("adopt") == LATEST)
+
+
+def known_results_uid(resource: Mapping[str, Any], plan_json: str | None) -> str | None:
+    """The UID resolved before, from the plan in the run's ConfigMap, else from status; None if there is none."""
+    try:
+        by_plan = json.loads(plan_json or "{}").get("uid")
+    except (ValueError, AttributeError):
+        by_plan = None
+    uri = ((resource.get("status") or {}).get("results") or {}).get("uri", "")
+    found = by_plan or uri.rpartition("/")[2]
+    return str(found) if found else None
+
+
+def with_adopted_uid(resource: Mapping[str, Any], uid: str) -> Mapping[str, Any]:
+    """The run with `adopt: Latest` replaced by this UID; without `adopt` if the UID is the run's own."""
+    spec = resource["spec"]
+    results = {name: value for name, value in spec["results"].items() if name != "adopt"}
+    adopted = {} if uid == resource["metadata"]["uid"] else {"adopt": uid}
+    return {**resource, "spec": {**spec, "results": {**results, **adopted}}}
+
+
+def newest_matching_results(bucket: Bucket, root: str, plan: Plan) -> str | None:
+    """UID of the newest results below `root` whose plan has the same points; None if none has. Raises StoreError."""
+    stored = {
+        prefix: at
+        for prefix in bucket.listing(f"{root}/").prefixes
+        if (at := bucket.listing(prefix).modified.get(f"{prefix}{PLAN}"))
+    }
+    for prefix in sorted(stored, key=lambda prefix: (stored[prefix], prefix), reverse=True):
+        if _has_same_points(bucket.get(f"{prefix}{PLAN}"), plan):
+            return prefix.rstrip("/").rpartition("/")[2]
+    return None
+
+
+def _has_same_points(data: bytes | None, plan: Plan) -> bool:
+    try:
+        stored_plan = Plan.from_json(data or b"")
+    except ValidationError:
+        return False  # written by another version, so these results cannot be adopted
+    return same_points(stored_plan, plan)
+
 
 PROGRESS = "progress.json"
 NOT_ANSWERING = ("", "starting")
 """Phases of progress.json before the engine's first completion."""
-REMEMBERED = 256
-"""Runs (and buckets) whose manifests (and connections) are kept in memory."""
+CACHED_MAX = 256
+"""Maximum number of runs, and of S3 connections, that are cached in memory."""
 
 
 @dataclass
-class _Memory:
-    """What was seen of one run. A worker holds one run at a time, so no two threads share one."""
+class _RunCache:
+    """Cached results of one run. No lock is needed, because one run is never reconciled by two threads at a time."""
 
     measured: set[str] = field(default_factory=set)
     summary: tuple[str, RunSummary | None] = ("", None)
 
 
-class Results:
+class ResultsReader:
     """Reads results. Safe for use from several threads, one a run."""
 
-    def __init__(self, api: Api, timeout_s: float) -> None:
+    def __init__(self, api: KubernetesApi, timeout_s: float) -> None:
         self._api = api
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._buckets: OrderedDict[object, Bucket] = OrderedDict()
-        self._memories: OrderedDict[str, _Memory] = OrderedDict()
+        self._caches: OrderedDict[str, _RunCache] = OrderedDict()
 
-    def read(self, run: SpecBenchRun, *, last_launch: bool = False) -> Stored | StoreTrouble:
-        """Look; also for the last launch, where that is wanted.
+    def read(self, run: SpecBenchRun, *, last_launch: bool = False) -> StoredResults | StoreFailure:
+        """Read the results of a run; with `last_launch`, also the record of its last launch.
 
-        An S3 that does not answer is an observation, not an error. Raises Retry for the API server's.
+        A failure of S3 is returned as an observation, because the run's status reports it. Raises Retry for errors of
+        the API server.
         """
-        s3, meta = run.spec.results.s3, run.metadata
-        below = run_root(meta.namespace, meta.name, run.results_uid)
-        root = f"{s3.prefix}/{below}" if s3.prefix else below
+        s3 = run.spec.results.s3
+        root = _root(run, run.results_uid)
         try:
-            bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
-            stored = _look(bucket, root, self._memory(f"{s3.endpoint} {s3.bucket} {root}"), last_launch=last_launch)
+            bucket = self._bucket_of(run)
+            cache = self._cache(f"{s3.endpoint} {s3.bucket} {root}")
+            stored = _read_results(bucket, root, cache, last_launch=last_launch)
             return replace(stored, plan_json=_plan_json(bucket, root)) if run.spec.results.adopt else stored
         except StoreError as error:
-            return error.trouble
+            return error.failure
 
-    def latest(self, run: SpecBenchRun) -> str | StoreTrouble | None:
-        """UID of the newest results of this name that measure the same; None where there are none. Raises Retry."""
-        s3, meta = run.spec.results.s3, run.metadata
-        below = run_root(meta.namespace, meta.name, "").rstrip("/")
+    def latest(self, run: SpecBenchRun) -> str | StoreFailure | None:
+        """UID of the newest results of this run's name that measure the same points; None if there are none.
+
+        Raises Retry for errors of the API server.
+        """
         try:
-            bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
-            return newest_alike(bucket, f"{s3.prefix}/{below}" if s3.prefix else below, expand(run))
+            return newest_matching_results(self._bucket_of(run), _root(run, "").rstrip("/"), expand(run))
         except StoreError as error:
-            return error.trouble
+            return error.failure
         except InvalidSpec:
-            return None  # whoever decides refuses it, and says why
+            return None  # `reconcile` rejects the run with the reason
 
-    def read_gate(self, run: SpecBenchRun) -> GateReport | StoreTrouble | None:
-        """gate.json of a run; None where there is none that this version can read. Raises Retry."""
-        s3, meta = run.spec.results.s3, run.metadata
-        below = f"{run_root(meta.namespace, meta.name, run.results_uid)}/{GATE}"
+    def read_gate(self, run: SpecBenchRun) -> GateReport | StoreFailure | None:
+        """gate.json of a run; None if there is none that this version can read.
+
+        Raises Retry for errors of the API server.
+        """
         try:
-            bucket = self._bucket(s3, self._credentials(meta.namespace, s3.credentials_secret))
-            data = bucket.get(f"{s3.prefix}/{below}" if s3.prefix else below)
+            data = self._bucket_of(run).get(f"{_root(run, run.results_uid)}/{GATE}")
         except StoreError as error:
-            return error.trouble
+            return error.failure
         try:
             return None if data is None else GateReport.from_json(data)
         except ValidationError:
-            return None  # it is derived: whoever asks has it made again
+            return None  # gate.json is derived from results, so it is made again
+
+    def _bucket_of(self, run: SpecBenchRun) -> Bucket:
+        s3 = run.spec.results.s3
+        return self._bucket(s3, self._credentials(run.metadata.namespace, s3.credentials_secret))
 
     def _credentials(self, namespace: str, secret: str | None) -> Mapping[str, str] | None:
         if secret is None:
@@ -105,57 +193,67 @@ class Results:
         except Retry as error:
             if error.reason != "Forbidden":
                 raise
-            remedy = "the operator needs `get` on Secrets in this namespace"
-            message = f"the Secret {secret!r} cannot be read: {error}; {remedy}"
-            raise StoreError(StoreTrouble("SecretForbidden", message, refused=True)) from error
+            remedy = "give the operator `get` on Secrets in this namespace"
+            message = f"the Secret {secret!r} of spec.results.s3 cannot be read: {error}; {remedy}"
+            raise StoreError(StoreFailure("SecretForbidden", message, refused=True)) from error
         if found is None:
-            message = f"there is no Secret {secret!r} in this namespace: create it with {KEYS[0]} and {KEYS[1]}"
-            raise StoreError(StoreTrouble("SecretMissing", message, refused=True))
-        return _decoded(secret, found.get("data") or {})
+            message = (
+                f"the Secret {secret!r} of spec.results.s3 does not exist in this namespace:"
+                f" create it with {KEYS[0]} and {KEYS[1]}"
+            )
+            raise StoreError(StoreFailure("SecretMissing", message, refused=True))
+        return _decode_credentials(secret, found.get("data") or {})
 
     def _bucket(self, s3: S3, credentials: Mapping[str, str] | None) -> Bucket:
         key = (s3.endpoint, s3.region, s3.bucket, tuple(sorted((credentials or {}).items())))
         with self._lock:
             if key not in self._buckets:
-                self._buckets[key] = _opened(s3, credentials, self._timeout_s)
+                self._buckets[key] = _open_bucket(s3, credentials, self._timeout_s)
             self._buckets.move_to_end(key)
-            while len(self._buckets) > REMEMBERED:
+            while len(self._buckets) > CACHED_MAX:
                 self._buckets.popitem(last=False)
             return self._buckets[key]
 
-    def _memory(self, root: str) -> _Memory:
+    def _cache(self, root: str) -> _RunCache:
         with self._lock:
-            memory = self._memories.setdefault(root, _Memory())
-            self._memories.move_to_end(root)
-            while len(self._memories) > REMEMBERED:
-                self._memories.popitem(last=False)
-            return memory
+            cache = self._caches.setdefault(root, _RunCache())
+            self._caches.move_to_end(root)
+            while len(self._caches) > CACHED_MAX:
+                self._caches.popitem(last=False)
+            return cache
 
 
-def _look(bucket: Bucket, root: str, memory: _Memory, *, last_launch: bool) -> Stored:
+def _root(run: SpecBenchRun, uid: str) -> str:
+    """Key prefix of a run's results within the bucket."""
+    s3, meta = run.spec.results.s3, run.metadata
+    root = run_root(meta.namespace, meta.name, uid)
+    return f"{s3.prefix}/{root}" if s3.prefix else root
+
+
+def _read_results(bucket: Bucket, root: str, cache: _RunCache, *, last_launch: bool) -> StoredResults:
     top = bucket.listing(f"{root}/")
     begun = {prefix.rstrip("/").rpartition("/")[2] for prefix in bucket.listing(f"{root}/points/").prefixes}
-    memory.measured &= begun  # somebody deleted results
-    for point in sorted(begun - memory.measured):
+    cache.measured &= begun  # results may have been deleted
+    for point in sorted(begun - cache.measured):
         if bucket.has(f"{root}/{manifest_key(point)}"):
-            memory.measured.add(point)
+            cache.measured.add(point)
     etag = top.keys.get(f"{root}/{SUMMARY}")
     if etag is None:
-        memory.summary = ("", None)
-    elif etag != memory.summary[0]:
-        memory.summary = (etag, _summary(bucket.get(f"{root}/{SUMMARY}")))
+        cache.summary = ("", None)
+    elif etag != cache.summary[0]:
+        cache.summary = (etag, _summary(bucket.get(f"{root}/{SUMMARY}")))
     answering = None
     if f"{root}/{PROGRESS}" in top.keys:
         answering = _answering(bucket.get(f"{root}/{PROGRESS}"))
     launches = f"{root}/{LAUNCHES}/"
-    launched = bucket.listing(launches).modified if launches in top.prefixes else {}
-    return Stored(
-        measured=frozenset(memory.measured),
-        summary=memory.summary[1],
+    records = bucket.listing(launches).modified if launches in top.prefixes else {}
+    return StoredResults(
+        measured=frozenset(cache.measured),
+        summary=cache.summary[1],
         answering=answering,
         answered_at=top.modified.get(f"{root}/{PROGRESS}") if answering else None,
-        last_launch=last_stored(bucket, launched) if last_launch else None,
-        launches=last_numbers(launched),
+        last_launch=last_stored_launch(bucket, records) if last_launch else None,
+        launches=last_launch_numbers(records),
     )
 
 
@@ -170,12 +268,15 @@ def _summary(data: bytes | None) -> RunSummary | None:
     try:
         return RunSummary.from_json(data)
     except ValidationError as error:
-        message = f"summary.json cannot be read: it was written by another version of specbench: {error}"
-        raise StoreError(StoreTrouble("SummaryUnreadable", message[:1024], refused=True)) from error
+        message = (
+            "summary.json cannot be read because another version of specbench wrote it:"
+            f" use that version, or delete the file to have it made again: {error}"
+        )
+        raise StoreError(StoreFailure("SummaryUnreadable", message[:1024], refused=True)) from error
 
 
 def _answering(data: bytes | None) -> tuple[int, int] | None:
-    """A sign of life, no more: what cannot be read is no sign."""
+    """(group, launch) whose engine has answered a completion, from progress.json; None if none has or it is invalid."""
     try:
         progress = json.loads(data or b"")
         launch = int(progress["group"]), int(progress["attempt"].partition("-")[0])
@@ -184,21 +285,21 @@ def _answering(data: bytes | None) -> tuple[int, int] | None:
         return None
 
 
-def _decoded(secret: str, data: Mapping[str, str]) -> Mapping[str, str]:
+def _decode_credentials(secret: str, data: Mapping[str, str]) -> Mapping[str, str]:
     missing = [key for key in KEYS[:2] if not data.get(key)]
     if missing:
-        message = f"the Secret {secret!r} has no {' and no '.join(missing)}"
-        raise StoreError(StoreTrouble("SecretIncomplete", message, refused=True))
+        message = f"the Secret {secret!r} of spec.results.s3 has no {' and no '.join(missing)}: add what is missing"
+        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True))
     try:
         return {key: base64.b64decode(data[key], validate=True).decode() for key in KEYS if data.get(key)}
     except (binascii.Error, UnicodeDecodeError) as error:
-        message = f"the Secret {secret!r} does not hold text"
-        raise StoreError(StoreTrouble("SecretIncomplete", message, refused=True)) from error
+        message = f"the Secret {secret!r} of spec.results.s3 is not UTF-8 text: create it again with plain keys"
+        raise StoreError(StoreFailure("SecretIncomplete", message, refused=True)) from error
 
 
-def _opened(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float) -> Bucket:
+def _open_bucket(s3: S3, credentials: Mapping[str, str] | None, timeout_s: float) -> Bucket:
     try:
         return Bucket(s3, credentials, timeout_s)
-    except ValueError as error:  # botocore: an endpoint that is no URL
-        message = f"spec.results.s3: {error}"
-        raise StoreError(StoreTrouble("EndpointInvalid", message, refused=True)) from error
+    except ValueError as error:  # botocore raises it for an endpoint that is not a URL, or an impossible region
+        message = f"spec.results.s3 is invalid: {error}; correct endpoint or region"
+        raise StoreError(StoreFailure("EndpointInvalid", message, refused=True)) from error

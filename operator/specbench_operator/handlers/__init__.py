@@ -1,1 +1,1 @@
-"""Every trigger → the same reconciliation. Handlers carry nothing but a run's name: what they saw is read again."""
+"""Watches, relist, work queue and workers. Every trigger queues a name; reconciliation reads the object again."""

@@ -1,7 +1,7 @@
-"""Is the operator alive, or does it only answer? Asked by the kubelet, which restarts it when it is not.
+"""The liveness check of the operator: watches, workers and event loop.
 
-A watch may die in silence, and a watch of a quiet cluster is silent too. The two are told apart by the relist: it knows
-each resource's version, and a living watch has told of that version. Only a watch that stays behind is dead.
+A broken watch delivers nothing, and neither does a watch of a quiet cluster. The relist tells them apart: it reads each
+object's resourceVersion, and a working watch has delivered that version. Only a watch that stays behind is broken.
 """
 
 from __future__ import annotations
@@ -10,57 +10,57 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from specbench_operator.handlers.queue import Key
-from specbench_operator.settings import Settings
+from specbench_operator.handlers.work_queue import ResourceKey
+from specbench_operator.settings import OperatorSettings
 
 BEAT_S = 1.0
 
 
 class Liveness:
-    """Gathers the signs. `longest_s` tells how long the oldest piece of work takes already."""
+    """Collects signs of life. `longest_s` returns for how long the oldest reconciliation has been running."""
 
     def __init__(
-        self, settings: Settings, longest_s: Callable[[], float], clock: Callable[[], float] = time.monotonic
+        self, settings: OperatorSettings, longest_s: Callable[[], float], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._settings = settings
         self._longest_s = longest_s
         self._clock = clock
-        self._seen: dict[Key, str] = {}
-        self._behind: dict[Key, float] = {}
-        self._beaten = clock()
+        self._watched_versions: dict[ResourceKey, str] = {}
+        self._behind_since: dict[ResourceKey, float] = {}
+        self._last_beat = clock()
 
-    def watched(self, key: Key, version: str) -> None:
-        """A watch told of a run or a campaign: it lives."""
-        self._seen[key] = version
-        self._behind.pop(key, None)
+    def watched(self, key: ResourceKey, version: str) -> None:
+        """A watch delivered this version of a run or a campaign."""
+        self._watched_versions[key] = version
+        self._behind_since.pop(key, None)
 
-    def relisted(self, versions: Mapping[Key, str]) -> None:
-        """The relist found these in these versions."""
-        for key in [key for key in self._seen if key not in versions]:
-            del self._seen[key]
-        behind = {key for key, version in versions.items() if self._seen.get(key) != version}
+    def relisted(self, versions: Mapping[ResourceKey, str]) -> None:
+        """The relist found these objects in these versions."""
+        for key in [key for key in self._watched_versions if key not in versions]:
+            del self._watched_versions[key]
+        behind = {key for key, version in versions.items() if self._watched_versions.get(key) != version}
         now = self._clock()
-        self._behind = {key: self._behind.get(key, now) for key in behind}
+        self._behind_since = {key: self._behind_since.get(key, now) for key in behind}
 
     def beat(self) -> None:
-        """The event loop turns."""
-        self._beaten = self._clock()
+        """Record that the event loop is running."""
+        self._last_beat = self._clock()
 
     async def keep_beating(self) -> None:
-        """Beat for ever."""
+        """Call `beat` forever, every BEAT_S seconds."""
         while True:
             self.beat()
             await asyncio.sleep(BEAT_S)
 
-    def ailment(self) -> str | None:
-        """What ails it, or None."""
+    def problem(self) -> str | None:
+        """Why the operator should be restarted, or None if it is healthy."""
         now, settings = self._clock(), self._settings
-        latest = min(self._behind, key=lambda key: self._behind[key], default=None)
-        silent_s = now - self._behind[latest] if latest else 0.0
-        if latest and silent_s > settings.watch_silence_s:
-            return f"the watch of {latest.kind}s has not told for {silent_s:.0f} s what the relist sees"
+        oldest = min(self._behind_since, key=lambda key: self._behind_since[key], default=None)
+        silent_s = now - self._behind_since[oldest] if oldest else 0.0
+        if oldest and silent_s > settings.watch_silence_s:
+            return f"the watch of {oldest.kind}s has been behind the relist for {silent_s:.0f} s"
         if self._longest_s() > settings.worker_stuck_s:
-            return f"a reconciliation has been under way for {self._longest_s():.0f} s"
-        if now - self._beaten > settings.loop_lag_s:
-            return f"the event loop is {now - self._beaten:.0f} s late"
+            return f"a reconciliation has been running for {self._longest_s():.0f} s"
+        if now - self._last_beat > settings.loop_lag_s:
+            return f"the event loop is {now - self._last_beat:.0f} s late"
         return None

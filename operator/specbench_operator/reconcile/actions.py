@@ -1,7 +1,7 @@
-"""What is to be stopped, deleted and applied, given where everything stands.
+"""Which children to stop, delete and create, given the RunView.
 
-Two rules hold whatever was observed: at most one launch of the run is asked for at any time, and only once nothing of
-another launch can hold GPUs; and nothing is touched that does not carry the run's own UID.
+Two invariants: at most one launch of a run exists at any time, and it is created only when no other launch can hold
+GPUs; and only objects with the run's own UID are changed.
 """
 
 from __future__ import annotations
@@ -10,137 +10,142 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from specbench_api.spec.conditions import GroupState
-from specbench_operator.reconcile.course import Course
 from specbench_operator.reconcile.launches.children import Children
-from specbench_operator.reconcile.launches.engine_side import current
-from specbench_operator.reconcile.launches.group import GroupView
-from specbench_operator.reconcile.launches.judgement import Stage
-from specbench_operator.reconcile.launches.numbers import given_back, is_told
-from specbench_operator.reconcile.launches.whereabouts import whereabouts
-from specbench_operator.reconcile.scene import Scene
-from specbench_operator.render.client_job import client_job
-from specbench_operator.render.engine_group import engine_group, group_deadline
-from specbench_operator.render.engine_job import engine_job
-from specbench_operator.render.plan_config import plan_config
-from specbench_operator.render.report_job import report_job
-from specbench_operator.render.service import engine_service
-from specbench_operator.render.told import served_by, told_of
-from specbench_operator.state.child import Ref
-from specbench_operator.state.decision import RelaunchJob, StopJob
-from specbench_operator.state.jobs import Before, Job, Relaunch, Thing, Verdict
+from specbench_operator.reconcile.launches.engine import current_pod
+from specbench_operator.reconcile.launches.environment import describe_environment
+from specbench_operator.reconcile.launches.group import GroupView, is_recorded_in_status, stop_and_keep_job
+from specbench_operator.reconcile.launches.launch_state import LaunchStage
+from specbench_operator.reconcile.phase import RunState
+from specbench_operator.reconcile.run_view import RunView
+from specbench_operator.render.annotations import with_engine_nodes, with_prior_launches
+from specbench_operator.render.client_jobs import client_job, plan_config_map, report_job
+from specbench_operator.render.engine_job import engine_job, engine_service, leader_worker_set, leader_worker_set_job
+from specbench_operator.state.objects import ChildObject, Job, LaunchVerdict, ObjectRef, PriorLaunches, Relaunch
+from specbench_operator.state.run import RelaunchJob, StopJob
 
 Manifests = tuple[Mapping[str, Any], ...]
 
 
-def relaunches(scene: Scene) -> tuple[RelaunchJob, ...]:
-    """The engine's Job that goes on as another launch, because its queue took its pod away and will give it another."""
-    view = scene.open
-    engine = _last_engine(scene.children, view) if view else None
-    if view is None or engine is None or view.past_pod is None:
+def relaunches(run_view: RunView) -> tuple[RelaunchJob, ...]:
+    """The engine's Job that continues as another launch, because its queue removed its pod and will give it another."""
+    view = run_view.active_group
+    engine = _last_engine(run_view.children, view) if view else None
+    if view is None or engine is None or view.previous_pod is None:
         return ()
-    before = engine.relaunch.preemptions if engine.relaunch else 0
-    return (RelaunchJob(engine.ref, Relaunch(view.attempt, before + 1, view.past_pod)),)
+    preemptions = engine.relaunch.preemptions if engine.relaunch else 0
+    return (RelaunchJob(engine.ref, Relaunch(view.attempt, preemptions + 1, view.previous_pod)),)
 
 
-def stops(scene: Scene) -> tuple[StopJob, ...]:
-    """Failed launches whose Job does not say so yet, and those that would be forgotten if their Job were deleted.
+def stops(run_view: RunView) -> tuple[StopJob, ...]:
+    """Jobs of failed launches that have no verdict yet, and Jobs whose launch number would be lost by deleting them.
 
-    The reason is written before anything else is launched. Not of a Job that is suspended: no deadline ends it, and
-    what has not started leaves nothing to tell. It is deleted.
+    The verdict is written before anything else is launched. Suspended Jobs are not stopped but deleted: a deadline does
+    not end them, and they have not started.
     """
-    failed = _failed(scene)
-    said = {stop.ref for stop in failed}
-    forgotten = (
-        given_back(job, scene.now)
-        for job in scene.children.engines
-        if not (_engine_stays(scene, job) or _is_forgettable(scene, job) or job.suspended or job.deleting)
+    failed = _failed(run_view)
+    failed_refs = {stop.ref for stop in failed}
+    unrecorded = (
+        stop_and_keep_job(job, run_view.now)
+        for job in run_view.children.engines
+        if not (_keeps_engine(run_view, job) or _may_delete(run_view, job) or job.suspended or job.deleting)
     )
-    return (*failed, *(stop for stop in forgotten if stop.ref not in said))
+    return (*failed, *(stop for stop in unrecorded if stop.ref not in failed_refs))
 
 
-def _failed(scene: Scene) -> tuple[StopJob, ...]:
+def _failed(run_view: RunView) -> tuple[StopJob, ...]:
     return tuple(
-        StopJob(engine.ref, Verdict(judged.scope, judged.reason, judged.message, scene.now), engine.ended)
-        for view in scene.groups
-        if (judged := view.judgement) and judged.stage is Stage.FAILED and judged.scope
-        if view.past_pod is None or view is not scene.open
-        if (engine := _last_engine(scene.children, view)) and not engine.verdict and not engine.deleting
+        StopJob(engine.ref, LaunchVerdict(state.scope, state.reason, state.message, run_view.now), engine.ended)
+        for view in run_view.groups
+        if (state := view.launch_state) and state.stage is LaunchStage.FAILED and state.scope
+        if view.previous_pod is None or view is not run_view.active_group
+        if (engine := _last_engine(run_view.children, view)) and not engine.verdict and not engine.deleting
         if engine.ended or not engine.suspended
     )
 
 
-def deletions(scene: Scene) -> tuple[Ref, ...]:
-    """Children that have no further part: what ended stays as a record, what could still run goes."""
-    stopped = {stop.ref for stop in stops(scene)}
-    found: list[Job | Thing] = [
-        *(job for job in scene.children.engines if job.ref not in stopped and _engine_goes(scene, job)),
-        *(job for job in scene.children.clients if not _client_stays(scene, job)),
-        *(thing for thing in scene.children.services if not _is_wanted(scene, thing)),
+def deletions(run_view: RunView) -> tuple[ObjectRef, ...]:
+    """Children that are not needed any more. Jobs that have ended are kept as records; Jobs that could run are not."""
+    stopped = {stop.ref for stop in stops(run_view)}
+    obsolete: list[Job | ChildObject] = [
+        *(job for job in run_view.children.engines if job.ref not in stopped and _deletes_engine(run_view, job)),
+        *(job for job in run_view.children.clients if not _keeps_client(run_view, job)),
+        *(child for child in run_view.children.services if not _belongs_to_live_launch(run_view, child)),
     ]
-    report = scene.children.report
-    if report and scene.open:
-        found.append(report)
-    return tuple(child.ref for child in found if not child.deleting)
+    # A report that was made before a point was measured again is out of date.
+    report = run_view.children.report
+    if report and run_view.active_group:
+        obsolete.append(report)
+    return tuple(child.ref for child in obsolete if not child.deleting)
 
 
-def applications(scene: Scene, course: Course) -> Manifests:
-    """Children that should be there and are not."""
-    if scene.children.strangers or scene.ended_by or scene.suspended or scene.placeless:
+def creations(run_view: RunView, state: RunState) -> Manifests:
+    """Manifests of children that should exist and do not."""
+    if run_view.children.leftovers or run_view.fatal_group or run_view.suspended or run_view.awaits_adopted_uid:
         return ()
     return tuple(
         manifest
-        for manifest in (*_plan(scene), *_launch(scene), *_at_work(scene), *_report(scene, course))
-        if not _is_there(scene.children, manifest)
+        for manifest in (
+            *_plan_objects(run_view),
+            *_launch_objects(run_view),
+            *_serving_objects(run_view),
+            *_report_objects(run_view, state),
+        )
+        if not _exists(run_view.children, manifest)
     )
 
 
-def releases(children: Children) -> tuple[Ref, ...]:
-    """Everything that runs or could run: engines first, then clients and their Services."""
-    jobs = [job for job in (*children.engines, *children.clients) if not (job.harmless or job.deleting)]
-    things = [thing for thing in children.services if not thing.deleting]
-    return (*(job.ref for job in jobs), *(thing.ref for thing in things))
+def releases(children: Children) -> tuple[ObjectRef, ...]:
+    """Every child that runs or could run, to be deleted: engines first, then clients, Services and LeaderWorkerSets."""
+    jobs = [job for job in (*children.engines, *children.clients) if not (job.stopping_or_ended or job.deleting)]
+    objects = [child for child in children.services if not child.deleting]
+    return (*(job.ref for job in jobs), *(child.ref for child in objects))
 
 
-def _plan(scene: Scene) -> Iterator[Mapping[str, Any]]:
-    """Where results are carried on, not before S3 has told by which plan."""
-    if scene.run.spec.results.adopt is None or scene.stored is not None:
-        yield plan_config(scene.run, scene.plan)
+def _plan_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
+    """The plan's ConfigMap. It is immutable, so a run that adopts results first reads their plan from S3."""
+    if run_view.run.spec.results.adopt is None or run_view.stored is not None:
+        yield plan_config_map(run_view.run, run_view.plan)
 
 
-def _launch(scene: Scene) -> Iterator[Mapping[str, Any]]:
-    attempt = scene.launching
-    if scene.open and attempt is not None:
-        group = scene.open.group
-        yield engine_service(scene.run, scene.plan, group, attempt)
-        if scene.run.spec.placement.nodes > 1:
-            made = group_deadline(scene.run, group, attempt, scene.settings)  # the nodes follow, owned by it
+def _launch_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
+    attempt = run_view.launching
+    if run_view.active_group and attempt is not None:
+        group = run_view.active_group.group
+        yield engine_service(run_view.run, run_view.plan, group, attempt)
+        if run_view.run.spec.placement.nodes > 1:
+            # The LeaderWorkerSet is created by the next reconciliation, because its owner is this Job.
+            job = leader_worker_set_job(run_view.run, group, attempt, run_view.settings)
         else:
-            made = engine_job(scene.run, scene.plan, group, attempt, scene.settings, scene.served_on)
-        yield told_of(made, Before(scene.open.given_back, scene.open.preemptions))
+            job = engine_job(run_view.run, run_view.plan, group, attempt, run_view.settings, run_view.served_on)
+        yield with_prior_launches(
+            job, PriorLaunches(run_view.active_group.suspensions, run_view.active_group.preemptions)
+        )
 
 
-def _at_work(scene: Scene) -> Iterator[Mapping[str, Any]]:
-    view, attempt = scene.open, scene.wanted(scene.open)
-    if view is None or attempt is None or view.judgement is None:
+def _serving_objects(run_view: RunView) -> Iterator[Mapping[str, Any]]:
+    view, attempt = run_view.active_group, run_view.live_launch(run_view.active_group)
+    if view is None or attempt is None or view.launch_state is None:
         return
-    engine = scene.children.engine(view.group.index, attempt)
-    yield engine_service(scene.run, scene.plan, view.group, attempt, engine.place.attempt if engine else None)
-    if scene.run.spec.placement.nodes > 1 and engine and view.judgement.stage is Stage.STARTING:
-        yield engine_group(scene.run, scene.plan, view.group, engine, scene.settings, scene.served_on)
-    if view.judgement.stage is Stage.SERVING:
-        pod = current(scene.children.pods_of(engine))
-        place, uid = whereabouts(scene.run, pod, scene.nodes), pod.ref.uid if pod else ""
-        made = client_job(scene.run, scene.plan, view.group, attempt, scene.settings, engine=place, engine_pod=uid)
-        yield served_by(made, scene.served_on if pod else ())
+    engine = run_view.children.engine(view.group.index, attempt)
+    yield engine_service(run_view.run, run_view.plan, view.group, attempt, engine.key.attempt if engine else None)
+    if run_view.run.spec.placement.nodes > 1 and engine and view.launch_state.stage is LaunchStage.STARTING:
+        yield leader_worker_set(run_view.run, run_view.plan, view.group, engine, run_view.settings, run_view.served_on)
+    if view.launch_state.stage is LaunchStage.SERVING:
+        pod = current_pod(run_view.children.pods_of(engine))
+        facts, uid = describe_environment(run_view.run, pod, run_view.nodes), pod.ref.uid if pod else ""
+        job = client_job(
+            run_view.run, run_view.plan, view.group, attempt, run_view.settings, engine=facts, engine_pod=uid
+        )
+        yield with_engine_nodes(job, run_view.served_on if pod else ())
 
 
-def _report(scene: Scene, course: Course) -> Iterator[Mapping[str, Any]]:
-    if course.report_due:
-        yield report_job(scene.run, scene.settings)
+def _report_objects(run_view: RunView, state: RunState) -> Iterator[Mapping[str, Any]]:
+    if state.report_due:
+        yield report_job(run_view.run, run_view.settings)
 
 
-def _is_there(children: Children, manifest: Mapping[str, Any]) -> bool:
-    present: Iterable[Job | Thing] = (*children.jobs, *children.things)
+def _exists(children: Children, manifest: Mapping[str, Any]) -> bool:
+    present: Iterable[Job | ChildObject] = (*children.jobs, *children.objects)
     return (manifest["kind"], manifest["metadata"]["name"]) in {(child.ref.kind, child.ref.name) for child in present}
 
 
@@ -149,33 +154,33 @@ def _last_engine(children: Children, view: GroupView) -> Job | None:
     return children.engine(view.group.index, attempts[-1]) if attempts else None
 
 
-def _is_wanted(scene: Scene, child: Job | Thing) -> bool:
-    view = _view(scene, child)
-    wanted = scene.wanted(view)
-    launch = child.launch if isinstance(child, Job) else child.place.attempt
-    return wanted is not None and launch == wanted
+def _belongs_to_live_launch(run_view: RunView, child: Job | ChildObject) -> bool:
+    live_launch = run_view.live_launch(_group_view(run_view, child))
+    launch = child.launch if isinstance(child, Job) else child.key.attempt
+    return live_launch is not None and launch == live_launch
 
 
-def _engine_stays(scene: Scene, job: Job) -> bool:
-    return job.harmless or _is_wanted(scene, job) or job.ref in {row.ref for row in relaunches(scene)}
+def _keeps_engine(run_view: RunView, job: Job) -> bool:
+    relaunched = {row.ref for row in relaunches(run_view)}
+    return job.stopping_or_ended or _belongs_to_live_launch(run_view, job) or job.ref in relaunched
 
 
-def _engine_goes(scene: Scene, job: Job) -> bool:
-    """One whose launch status does not know yet waits for the next look, which finds it told."""
-    return not _engine_stays(scene, job) and _is_forgettable(scene, job)
+def _deletes_engine(run_view: RunView, job: Job) -> bool:
+    """A Job whose launch is not in status yet is deleted by a later reconciliation, after status has been written."""
+    return not _keeps_engine(run_view, job) and _may_delete(run_view, job)
 
 
-def _is_forgettable(scene: Scene, job: Job) -> bool:
-    """Whether no number of a launch is lost with it."""
-    view = _view(scene, job)
-    return view is None or view.state is GroupState.DONE or is_told(scene.previous.groups, job)
+def _may_delete(run_view: RunView, job: Job) -> bool:
+    """Whether the Job can be deleted without losing the number of its launch."""
+    view = _group_view(run_view, job)
+    return view is None or view.state is GroupState.DONE or is_recorded_in_status(run_view.previous.groups, job)
 
 
-def _client_stays(scene: Scene, job: Job) -> bool:
-    view = _view(scene, job)
-    finishing = view is not None and view.state is GroupState.DONE
-    return job.ended or finishing or _is_wanted(scene, job)
+def _keeps_client(run_view: RunView, job: Job) -> bool:
+    view = _group_view(run_view, job)
+    is_finishing = view is not None and view.state is GroupState.DONE
+    return job.ended or is_finishing or _belongs_to_live_launch(run_view, job)
 
 
-def _view(scene: Scene, child: Job | Thing) -> GroupView | None:
-    return next((view for view in scene.groups if view.group.index == child.place.group), None)
+def _group_view(run_view: RunView, child: Job | ChildObject) -> GroupView | None:
+    return next((view for view in run_view.groups if view.group.index == child.key.group), None)

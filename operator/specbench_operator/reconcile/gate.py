@@ -1,204 +1,289 @@
-"""spec.gate of a run that has ended: found its baseline, evaluated by a Job of its own, told in GatePassed.
+"""Evaluates spec.gate of a run that has ended: finds the baseline, creates the gate's Job, and sets GatePassed.
 
-A Job of its own, and not the report's: the baseline may end after the run does, and the gate may be changed when all
-is measured; the answer to the run stands by then, and is not made again for it. What was evaluated stays evaluated,
-also when the baseline is deleted later; only another gate is evaluated anew.
+The gate has a separate Job, because its baseline may finish after the run, and because the gate may be changed after
+the run; the report need not be made again for either. A gate is evaluated once, also if its baseline is deleted later.
+Only a changed gate is evaluated again.
 
-Ready stays True whatever the gate says: a measurement that is finished is finished.
+Ready stays True whatever the result of the gate, because the measurement itself has finished.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+from specbench_api.campaign.names import ANNOTATION_CELL
 from specbench_api.errors import InvalidSpec
-from specbench_api.outcome.gate import AskedGate, GateReport
-from specbench_api.plan.asked import asked_digest
+from specbench_api.outcome.gate_report import GateReport, GateRequest
+from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.plan.names import gate_name
 from specbench_api.spec.conditions import ConditionType, GateReason, GateWait, Phase
-from specbench_api.spec.gate import Gate
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.gate import BaselineRef, Gate
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
-from specbench_api.spec.status import GateStatus, RunStatus
-from specbench_operator.reconcile.baseline import Baseline, baseline_of
+from specbench_api.spec.status import Condition, GateStatus, RunStatus
 from specbench_operator.reconcile.launches.children import Children
-from specbench_operator.reconcile.launches.client_side import delay, judge_ended
-from specbench_operator.reconcile.launches.judgement import ClientReason, Stage, joined, soonest
-from specbench_operator.reconcile.moments import from_text
-from specbench_operator.reconcile.scene import status_of
-from specbench_operator.reconcile.telling.conditions import Said, dated, no, unknown, yes
-from specbench_operator.reconcile.telling.transitions import events_of_gate
-from specbench_operator.render.gate_job import gate_job
-from specbench_operator.settings import Settings
-from specbench_operator.state.child import Ref
-from specbench_operator.state.decision import Decision
-from specbench_operator.state.jobs import Job
-from specbench_operator.state.observed import Observed
-from specbench_operator.state.stored import StoreTrouble
-
-AGAIN_S = 30.0
-"""Nothing tells of an S3 that is back."""
-BASELINE_MAX_S = 900.0
-"""The end of another run is heard of; this is for an operator that did not hear it."""
-MESSAGE_MAX = 1024
+from specbench_operator.reconcile.launches.client import judge_ended_client, start_delay
+from specbench_operator.reconcile.launches.launch_state import ClientReason, LaunchStage
+from specbench_operator.reconcile.run_view import read_run_status
+from specbench_operator.reconcile.status.events import gate_events
+from specbench_operator.render.client_jobs import gate_job
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.conditions import ConditionValue, join_sentences, no, unknown, with_transition_times, yes
+from specbench_operator.state.objects import Job, ObjectRef
+from specbench_operator.state.run import EarlierRun, RunDecision, RunObservation, StoreFailure
+from specbench_operator.state.timestamps import earliest, parse_timestamp
 
 
 @dataclass(frozen=True)
-class Case:
-    """A run that has ended, its gate, and all that bears on it."""
+class Baseline:
+    """A baseline that is available."""
+
+    uri: str
+
+
+@dataclass(frozen=True)
+class NoBaseline:
+    """A baseline that is not available, or not yet."""
+
+    reason: GateWait
+    message: str
+    awaits: frozenset[str] = frozenset()
+    """Names of runs that may become the baseline."""
+
+
+def find_baseline(run: SpecBenchRun, ref: BaselineRef, observed: RunObservation) -> Baseline | NoBaseline:
+    """Find the baseline: a URI, a run of this namespace, or the latest earlier run of the same campaign cell."""
+    if ref.uri is not None:
+        return Baseline(ref.uri)
+    if ref.run is not None:
+        return _baseline_run(run, ref.run, observed.earlier)
+    return _baseline_of_campaign(str(ref.campaign), observed)
+
+
+def _baseline_run(run: SpecBenchRun, name: str, earlier: Sequence[EarlierRun]) -> Baseline | NoBaseline:
+    if name == run.metadata.name:
+        return _missing("spec.gate.baselineRef.run is the name of this run: set it to the name of an earlier run")
+    found = next((each for each in earlier if each.name == name), None)
+    if found is None:
+        message = f"there is no SpecBenchRun {name!r} in this namespace: create it, or change spec.gate.baselineRef"
+        return NoBaseline(GateWait.BASELINE_MISSING, message, frozenset({name}))
+    return _newest_finished([found])
+
+
+def _baseline_of_campaign(name: str, observed: RunObservation) -> Baseline | NoBaseline:
+    meta = observed.resource["metadata"]
+    cell = (meta.get("annotations") or {}).get(ANNOTATION_CELL, "")
+    if not cell:
+        return _missing(
+            f"this run has no annotation {ANNOTATION_CELL}: spec.gate.baselineRef.campaign is only for runs of a"
+            " campaign; use baselineRef.run or baselineRef.uri"
+        )
+    mine = str(meta.get("creationTimestamp", ""))
+    older = [
+        each for each in observed.earlier if each.uid != meta["uid"] and each.created <= mine and each.cell == cell
+    ]
+    if not older:
+        return _missing(
+            f"the campaign {name!r} has no earlier run of this cell ({cell}): it will have one in the next round"
+        )
+    return _newest_finished(sorted(older, key=lambda each: (each.created, each.name), reverse=True))
+
+
+def _newest_finished(newest_first: Sequence[EarlierRun]) -> Baseline | NoBaseline:
+    finished = next((each for each in newest_first if each.phase == Phase.SUCCEEDED and each.uri), None)
+    if finished:
+        return Baseline(finished.uri)
+    awaits = frozenset(each.name for each in newest_first)
+    unfinished = next((each for each in newest_first if each.phase not in (Phase.FAILED, Phase.INVALID)), None)
+    if unfinished:
+        phase = unfinished.phase or "no phase yet"
+        message = f"the SpecBenchRun {unfinished.name!r} is not finished: {phase}"
+        return NoBaseline(GateWait.BASELINE_NOT_FINISHED, message, awaits)
+    failed = newest_first[0]
+    message = f"the SpecBenchRun {failed.name!r} has no results: {failed.phase}; change spec.gate.baselineRef"
+    return NoBaseline(GateWait.BASELINE_FAILED, message, awaits)
+
+
+def _missing(message: str) -> NoBaseline:
+    return NoBaseline(GateWait.BASELINE_MISSING, message)
+
+
+GATE_RETRY_S = 30.0
+"""Wait before S3 is read again, in seconds. There is no event when S3 becomes reachable."""
+BASELINE_RETRY_MAX_S = 900.0
+"""Longest wait for a baseline, in seconds. The end of another run is an event; this is for events that were missed."""
+GATE_MESSAGE_MAX = 1024
+
+
+@dataclass(frozen=True)
+class GateCase:
+    """A run that has ended and has a gate, with everything that its evaluation depends on."""
 
     run: SpecBenchRun
     gate: Gate
     status: RunStatus
-    observed: Observed
+    observed: RunObservation
     children: Children
-    settings: Settings
+    settings: OperatorSettings
     now: datetime
 
     @cached_property
     def digest(self) -> str:
-        """Which gate it is."""
-        return asked_digest(self.gate)
+        """The digest that identifies this version of the gate."""
+        return digest_of_gate(self.gate)
 
     @property
     def job(self) -> Job | None:
-        """The Job that evaluates this very gate."""
+        """The Job that evaluates this version of the gate; None if there is none."""
         name = gate_name(self.run.metadata.name, self.digest)
         return next((job for job in self.children.gates if job.ref.name == name), None)
 
     @property
     def evaluated(self) -> GateStatus | None:
-        """What became of this very gate: from status, else from gate.json."""
+        """The result of this version of the gate, from status, else from gate.json; None if it is not evaluated yet."""
         if self.status.phase is not Phase.SUCCEEDED:
             return _failed_run(self.digest)
-        if self.status.gate is not None and self.status.gate.asked == self.digest:
+        if self.status.gate is not None and self.status.gate.gate_digest == self.digest:
             return self.status.gate
         report = self.observed.gate
-        ours = isinstance(report, GateReport) and report.asked == self.digest
+        ours = isinstance(report, GateReport) and report.gate_digest == self.digest
         return _evaluated(report) if ours and isinstance(report, GateReport) else None
 
 
 @dataclass(frozen=True)
-class Awaited:
-    """Why a gate is not evaluated, and what is to be done about it."""
+class PendingGate:
+    """Why a gate is not evaluated yet, and what to do about it."""
 
-    said: Said
-    asked: AskedGate | None = None
-    """Evaluate it now."""
-    look_again_s: float | None = None
+    value: ConditionValue
+    """The condition GatePassed meanwhile."""
+    request: GateRequest | None = None
+    """Evaluate the gate now with this request."""
+    requeue_after_s: float | None = None
     awaits: frozenset[str] = frozenset()
-    """Names of runs whose end may end it."""
-    by_itself: bool = False
-    """Nothing but the world outside of this run ends it: the relist may pass it over."""
+    """Names of runs: the gate may be evaluated when one of them ends."""
+    waits_for_others: bool = False
+    """Only other objects can change this state, so the relist may skip the run."""
 
 
 def with_gate(
-    decision: Decision, observed: Observed, children: Children, settings: Settings, now: datetime
-) -> Decision:
-    """The decision about a run that has ended, with its gate."""
+    decision: RunDecision, observed: RunObservation, children: Children, settings: OperatorSettings, now: datetime
+) -> RunDecision:
+    """Add the gate to the decision about a run that has ended."""
     try:
         run = parse_run(observed.resource)
     except InvalidSpec:
-        return decision  # a newer operator refuses what an older one ran: its last word stands
+        return decision  # this version rejects a spec that an older version ran; its final status is kept
     if run.spec.gate is None:
-        status = _told(decision.status, None, None, now)
+        status = _with_gate_status(decision.status, None, None, now)
         return replace(decision, status=status, delete=_with_stale(decision, children, None))
-    case = Case(run, run.spec.gate, decision.status, observed, children, settings, now)
+    case = GateCase(run, run.spec.gate, decision.status, observed, children, settings, now)
     evaluated = case.evaluated
     if evaluated is None:
-        return _waiting(decision, case)
-    status = _told(decision.status, _said(evaluated), evaluated, now)
+        return _wait_for_gate(decision, case)
+    status = _with_gate_status(decision.status, _gate_condition(evaluated), evaluated, now)
     return replace(
         decision,
         status=status,
         delete=_with_stale(decision, children, case.job),
-        events=(*decision.events, *events_of_gate(status_of(observed.resource), status)),
+        events=(*decision.events, *gate_events(read_run_status(observed.resource), status)),
     )
 
 
-def _waiting(decision: Decision, case: Case) -> Decision:
-    """Its Job stays until it is evaluated, also beyond the time at which the run's children go."""
-    awaited, stale = _awaited(case), [job for job in case.children.gates if job is not case.job]
-    asked = awaited.asked if not stale else None  # one after the other: both would write gate.json
+def _wait_for_gate(decision: RunDecision, case: GateCase) -> RunDecision:
+    """The decision while the gate is not evaluated. Its Job is kept until then, also after the run's TTL."""
+    pending, stale = _pending_gate(case), [job for job in case.children.gates if job is not case.job]
+    # A Job of an earlier version of the gate is deleted first, because both Jobs would write gate.json.
+    request = pending.request if not stale else None
     return replace(
         decision,
-        status=_told(decision.status, awaited.said, None, case.now),
+        status=_with_gate_status(decision.status, pending.value, None, case.now),
         delete=tuple(ref for ref in _with_stale(decision, case.children, case.job) if not _is_of(case.job, ref)),
-        apply=(*decision.apply, *((gate_job(case.run, asked, case.settings),) if asked else ())),
-        look_again_s=soonest(decision.look_again_s, awaited.look_again_s),
-        at_rest=decision.at_rest and awaited.by_itself,
-        awaits=awaited.awaits,
+        apply=(*decision.apply, *((gate_job(case.run, request, case.settings),) if request else ())),
+        requeue_after_s=earliest(decision.requeue_after_s, pending.requeue_after_s),
+        at_rest=decision.at_rest and pending.waits_for_others,
+        awaits=pending.awaits,
     )
 
 
-def _awaited(case: Case) -> Awaited:
-    trouble = case.observed.gate
-    if isinstance(trouble, StoreTrouble):
-        return Awaited(unknown(trouble.reason, trouble.message), look_again_s=AGAIN_S)
+def _pending_gate(case: GateCase) -> PendingGate:
+    failure = case.observed.gate
+    if isinstance(failure, StoreFailure):
+        return PendingGate(unknown(failure.reason, failure.message), requeue_after_s=GATE_RETRY_S)
     if case.job is not None:
-        return Awaited(_at_work(case, case.job))
-    found = baseline_of(case.run, case.gate.baseline_ref, case.observed)
+        return PendingGate(_gate_job_condition(case, case.job))
+    found = find_baseline(case.run, case.gate.baseline_ref, case.observed)
     if isinstance(found, Baseline):
-        asked = AskedGate(asked=case.digest, gate=case.gate, baseline=found.uri)
-        return Awaited(unknown(GateWait.EVALUATING, f"against {found.uri}"), asked=asked)
-    wait_s = _patience_s(case)
-    return Awaited(unknown(found.why, found.message), look_again_s=wait_s, awaits=found.awaits, by_itself=True)
+        request = GateRequest(gate_digest=case.digest, gate=case.gate, baseline=found.uri)
+        return PendingGate(unknown(GateWait.EVALUATING, f"against {found.uri}"), request=request)
+    return PendingGate(
+        unknown(found.reason, found.message),
+        requeue_after_s=_baseline_retry_s(case),
+        awaits=found.awaits,
+        waits_for_others=True,
+    )
 
 
-def _patience_s(case: Case) -> float:
-    """Half as long again each time, since the run ended: a baseline that was not there for hours will not be soon."""
-    ended = from_text(case.status.completion_time) or case.now
-    return min(max((case.now - ended).total_seconds() / 2, AGAIN_S), BASELINE_MAX_S)
+def _baseline_retry_s(case: GateCase) -> float:
+    """Half of the time since the run ended, within limits: a baseline missing for hours will not appear soon."""
+    ended = parse_timestamp(case.status.completion_time) or case.now
+    return min(max((case.now - ended).total_seconds() / 2, GATE_RETRY_S), BASELINE_RETRY_MAX_S)
 
 
-def _at_work(case: Case, job: Job) -> Said:
+def _gate_job_condition(case: GateCase, job: Job) -> ConditionValue:
     pods = case.children.pods_of(job)
-    over = judge_ended(job, pods, case.settings, case.now)
-    if over is None:
-        return unknown(GateWait.EVALUATING, delay(job, pods) or "")
-    remedy = f"delete Job {job.ref.name} to have it evaluated again"
-    if over.stage is Stage.FAILED:
-        return unknown(over.reason, f"{joined(('the gate could not be evaluated', over.message))}; {remedy}")
-    return unknown(ClientReason.RESULTS_MISSING, f"its Job ended well, but gate.json is not in S3; {remedy}")
+    ended = judge_ended_client(job, pods, case.settings, case.now)
+    if ended is None:
+        return unknown(GateWait.EVALUATING, start_delay(job, pods) or "")
+    remedy = f"delete Job {job.ref.name} to evaluate the gate again"
+    if ended.stage is LaunchStage.FAILED:
+        return unknown(ended.reason, f"{join_sentences(('the gate could not be evaluated', ended.message))}; {remedy}")
+    return unknown(ClientReason.RESULTS_MISSING, f"the gate's Job succeeded, but gate.json is missing in S3; {remedy}")
 
 
-def _with_stale(decision: Decision, children: Children, job: Job | None) -> tuple[Ref, ...]:
-    """What is deleted, and the Jobs of gates that are asked no more."""
+def _with_stale(decision: RunDecision, children: Children, job: Job | None) -> tuple[ObjectRef, ...]:
+    """The objects to delete, with the Jobs of earlier versions of the gate."""
     stale = [each.ref for each in children.gates if each is not job and not each.deleting]
     return tuple(dict.fromkeys((*decision.delete, *stale)))
 
 
-def _is_of(job: Job | None, ref: Ref) -> bool:
+def _is_of(job: Job | None, ref: ObjectRef) -> bool:
     return job is not None and job.ref == ref
 
 
 def _failed_run(digest: str) -> GateStatus:
     return GateStatus(
-        asked=digest, passed=False, reason=GateWait.RUN_FAILED, message="the run failed: there is nothing to compare"
+        gate_digest=digest,
+        passed=False,
+        reason=GateWait.RUN_FAILED,
+        message="the run failed, so there are no results to compare",
     )
 
 
 def _evaluated(report: GateReport) -> GateStatus:
     return GateStatus(
-        asked=report.asked,
+        gate_digest=report.gate_digest,
         passed=report.passed,
         reason=report.reason,
-        message=report.message[:MESSAGE_MAX],
+        message=report.message[:GATE_MESSAGE_MAX],
         baseline=report.before.uri,
     )
 
 
-def _said(status: GateStatus) -> Said:
-    words = status.message if status.reason != GateReason.UNTRUSTWORTHY else f"a result is doubted: {status.message}"
-    return yes(status.reason, words) if status.passed else no(status.reason, words)
+def _gate_condition(status: GateStatus) -> ConditionValue:
+    doubtful = status.reason == GateReason.UNTRUSTWORTHY
+    message = f"a result is not trustworthy: {status.message}" if doubtful else status.message
+    return yes(status.reason, message) if status.passed else no(status.reason, message)
 
 
-def _told(status: RunStatus, said: Said | None, gate: GateStatus | None, now: datetime) -> RunStatus:
-    """The status with what is said; without a gate, without a trace of one."""
-    kept = [row for row in status.conditions if row.type is not ConditionType.GATE_PASSED]
-    told = {ConditionType.GATE_PASSED: said} if said else {}
-    rows = [*kept, *dated(told, status, status.observed_generation, now)]
+def _with_gate_status(
+    status: RunStatus, value: ConditionValue | None, gate: GateStatus | None, now: datetime
+) -> RunStatus:
+    """The status with this GatePassed condition; both are removed where the spec has no gate."""
+    other = [row for row in status.conditions if row.type is not ConditionType.GATE_PASSED]
+    values = {ConditionType.GATE_PASSED: value} if value else {}
+    rows = [*other, *with_transition_times(Condition, values, status, status.observed_generation, now)]
     rows.sort(key=lambda row: list(ConditionType).index(row.type))
     return status.model_copy(update={"conditions": rows, "gate": gate})

@@ -1,1 +1,1 @@
-"""Manifests as plain dicts: pure, deterministic, whole. A golden test holds each of them entire."""
+"""Builds the manifests of a run's children as plain dicts. Pure and deterministic; golden files contain them."""

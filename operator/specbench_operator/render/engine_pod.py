@@ -1,60 +1,195 @@
-"""The pod of an engine: its one container, with what the engine's launcher says and what the run's placement asks."""
+"""The pod of an engine: one container from the engine's launcher, and scheduling and volumes from spec.placement."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from specbench_api.launch.launch import Launch
-from specbench_api.launch.table import LAUNCHERS
-from specbench_api.plan.expand import launch_order
-from specbench_api.plan.placing import HUB_HOME
+from specbench_api.launch.launcher import CONFIG_FOLDER, MODEL_MOUNT, LaunchSpec
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.plan.expansion import launch_order
+from specbench_api.plan.names import LABEL_MANAGED, LABEL_ROLE, MANAGER, ROLE_ENGINE, plan_name
 from specbench_api.plan.plan import Plan
+from specbench_api.plan.validation import HUB_HOME, PREFERRED, REQUIRED, TERMS
 from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.placement import PinNode, Placement, TopologySpread
 from specbench_api.spec.run import SpecBenchRun
-from specbench_operator.render.child import OURS, THEIRS, Manifest, hub_token, limits, same_for_all
-from specbench_operator.render.engine_volumes import CACHE_FOLDER, mounts, volumes
-from specbench_operator.render.placing import CLAIM, placing
 from specbench_operator.render.probe import probe_container
-from specbench_operator.settings import Settings
+from specbench_operator.render.shared_fields import (
+    BASELINE_SECURITY,
+    RESTRICTED_SECURITY,
+    Manifest,
+    empty_dir,
+    hub_token,
+    resource_requirements,
+    shared_pod_fields,
+)
+from specbench_operator.settings import OperatorSettings
 
-CONTAINER = "engine"
+# Arms are compared with each other, so all engines of a run should run on the same node: clocks, cooling and neighbours
+# of otherwise equal nodes can differ by more than the speed-up that is measured. A node is selected by `matchFields`,
+# because its label kubernetes.io/hostname need not be its name.
+
+RESOURCE_CLAIM = "devices"
+"""Name of the pod's resource claim."""
+AFFINITY_WEIGHT = 100
+"""The maximum weight of a preference in Kubernetes."""
+
+
+def placement_fields(run: SpecBenchRun, preferred_nodes: Sequence[str]) -> Manifest:
+    """The fields of a PodSpec that select nodes and resource claims."""
+    placement = run.spec.placement
+    claim = placement.resource_claim_template_name
+    fields: Mapping[str, Any] = {
+        "nodeSelector": dict(placement.node_selector),
+        "tolerations": [toleration.to_dict() for toleration in placement.tolerations],
+        "affinity": affinity(placement, preferred_nodes),
+        "topologySpreadConstraints": [_spread_constraint(row) for row in placement.topology_spread_constraints],
+        "priorityClassName": placement.priority_class_name,
+        "runtimeClassName": placement.runtime_class_name,
+        "schedulerName": placement.scheduler_name,
+        "serviceAccountName": placement.engine_service_account_name,
+        "resourceClaims": [{"name": RESOURCE_CLAIM, "resourceClaimTemplateName": claim}] if claim else None,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def affinity(placement: Placement, preferred_nodes: Sequence[str]) -> Manifest:
+    """The run's own affinity combined with that for the preferred nodes; empty if there is neither."""
+    rules = placement.affinity.to_dict() if placement.affinity else {}
+    pin = placement.pin_node if preferred_nodes else PinNode.NONE
+    if pin is not PinNode.NONE:
+        rules["nodeAffinity"] = _PIN_RULES[pin](rules.get("nodeAffinity", {}), preferred_nodes)
+    return {name: terms for name, terms in rules.items() if terms}
+
+
+def _prefer_nodes(rules: Manifest, preferred_nodes: Sequence[str]) -> Manifest:
+    terms = [
+        {"weight": AFFINITY_WEIGHT, "preference": {"matchFields": [_node_named(node)]}} for node in preferred_nodes
+    ]
+    return {**rules, PREFERRED: [*rules.get(PREFERRED, ()), *terms]}
+
+
+def _require_nodes(rules: Manifest, preferred_nodes: Sequence[str]) -> Manifest:
+    """Terms are alternatives, so each of the run's own terms is combined with each of the nodes."""
+    terms = rules.get(REQUIRED, {}).get(TERMS) or [{}]
+    combined = [
+        {**term, "matchFields": [*term.get("matchFields", ()), _node_named(node)]}
+        for term in terms
+        for node in preferred_nodes
+    ]
+    return {**rules, REQUIRED: {TERMS: combined}}
+
+
+_PIN_RULES = {PinNode.PREFER: _prefer_nodes, PinNode.REQUIRE: _require_nodes}
+
+
+def _node_named(node: str) -> Manifest:
+    return {"key": "metadata.name", "operator": "In", "values": [node]}
+
+
+def _spread_constraint(row: TopologySpread) -> Manifest:
+    engines = {"matchLabels": {LABEL_MANAGED: MANAGER, LABEL_ROLE: ROLE_ENGINE}}
+    return {"labelSelector": engines, **row.to_dict()}
+
+
+CACHE_FOLDER = "/var/cache/specbench/hub"
+"""Where the volume of `spec.placement.modelCache` is mounted."""
+
+
+def config_key(arm: str, name: str) -> str:
+    """The key of an arm's configuration file in the plan's ConfigMap."""
+    return f"{arm}.{name}"
+
+
+def volumes(run: SpecBenchRun, launch: LaunchSpec, arm: str) -> list[Manifest]:
+    """Volumes of the pod. A claim that contains both models and cache occurs twice, because one use is read-only."""
+    pvc, cache = run.spec.model.pvc, run.spec.placement.model_cache
+    found = [_shared_memory(run), empty_dir("tmp")]
+    if pvc:
+        found.append(_claim("models", pvc.claim_name, readOnly=True))
+    if cache:
+        found.append(_claim("cache", cache.claim_name))
+    if launch.configs:
+        items = [{"key": config_key(arm, name), "path": name} for name in launch.configs]
+        found.append({"name": "config", "configMap": {"name": plan_name(run.metadata.name), "items": items}})
+    return found
+
+
+def mounts(run: SpecBenchRun, launch: LaunchSpec) -> list[Manifest]:
+    """Where the volumes are mounted in the engine's container."""
+    pvc, cache = run.spec.model.pvc, run.spec.placement.model_cache
+    found: list[Manifest] = [{"name": "shm", "mountPath": "/dev/shm"}, {"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - a mount, not a file
+    if pvc:
+        found.append({"name": "models", "mountPath": MODEL_MOUNT, "readOnly": True, **_sub_path(pvc.sub_path)})
+    if cache:
+        found.append({"name": "cache", "mountPath": CACHE_FOLDER, **_sub_path(cache.sub_path)})
+    if launch.configs:
+        found.append({"name": "config", "mountPath": CONFIG_FOLDER, "readOnly": True})
+    return found
+
+
+def _shared_memory(run: SpecBenchRun) -> Manifest:
+    most = run.spec.placement.shared_memory
+    volume = empty_dir("shm", "Memory")
+    return {**volume, "emptyDir": {**volume["emptyDir"], "sizeLimit": most}} if most else volume
+
+
+def _claim(name: str, claim: str, **more: Any) -> Manifest:
+    return {"name": name, "persistentVolumeClaim": {"claimName": claim, **more}}
+
+
+def _sub_path(folder: str | None) -> Manifest:
+    return {"subPath": folder} if folder else {}
+
+
+ENGINE_CONTAINER = "engine"
 PROBE_PERIOD_S = 2
 STARTUP_MARGIN_S = 60
-"""The operator judges startupDeadlineSeconds; the kubelet's own limit lies behind it, for when the operator is dead."""
+"""The kubelet's limit is this many seconds after startupDeadlineSeconds, which the operator enforces while it is up."""
 GRACE_S = 5
-"""An engine has nothing to save."""
+"""Grace period of engine pods, in seconds. It is short because an engine has nothing to store."""
 
 
-def engine_launch(plan: Plan, arm: str) -> Launch:
-    """How the engine of an arm is started."""
+def engine_launch(plan: Plan, arm: str) -> LaunchSpec:
+    """The launch specification of an arm's engine: image, arguments, port and health path."""
     launch = LAUNCHERS[plan.engine.kind].launch(launch_order(plan, plan.arm(arm)))
-    return replace(launch, args=tuple(str(argument) for argument in launch.args))  # enums become plain text
+    return replace(launch, args=tuple(str(argument) for argument in launch.args))  # YAML needs str instead of StrEnum
 
 
-def engine_pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, near: Sequence[str] = ()) -> Manifest:
-    """PodSpec of one launch. `near`: nodes on which the run's last engine served."""
+def engine_pod(
+    run: SpecBenchRun, launch: LaunchSpec, arm: str, settings: OperatorSettings, preferred_nodes: Sequence[str] = ()
+) -> Manifest:
+    """PodSpec of one launch. `preferred_nodes`: nodes of the run's last ready engine."""
     serving = {
         "ports": [{"name": "http", "containerPort": launch.port}],
         "startupProbe": _probe(launch, _startup_failures(run.spec.startup_deadline_seconds)),
         "readinessProbe": _probe(launch, 3),
     }
-    return _pod(run, launch, arm, settings, near, _container(run, launch, launch.args, settings, serving))
+    return _pod(run, launch, arm, settings, preferred_nodes, _container(run, launch, launch.args, settings, serving))
 
 
-def worker_pod(run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, near: Sequence[str] = ()) -> Manifest:
-    """PodSpec of each further node of an engine on several: nobody asks it anything, so it is never probed."""
+def worker_pod(
+    run: SpecBenchRun, launch: LaunchSpec, arm: str, settings: OperatorSettings, preferred_nodes: Sequence[str] = ()
+) -> Manifest:
+    """PodSpec of the workers of an engine on several nodes. They serve no API, so they have no probes."""
     assert launch.worker_args is not None
-    return _pod(run, launch, arm, settings, near, _container(run, launch, launch.worker_args, settings, {}))
+    return _pod(run, launch, arm, settings, preferred_nodes, _container(run, launch, launch.worker_args, settings, {}))
 
 
 def _pod(  # noqa: PLR0917 -- the rule is five
-    run: SpecBenchRun, launch: Launch, arm: str, settings: Settings, near: Sequence[str], container: Manifest
+    run: SpecBenchRun,
+    launch: LaunchSpec,
+    arm: str,
+    settings: OperatorSettings,
+    preferred_nodes: Sequence[str],
+    container: Manifest,
 ) -> Manifest:
     return {
-        **same_for_all(run, ours=not launch.image, grace_s=GRACE_S),
-        **placing(run, near),
+        **shared_pod_fields(run, ours=not launch.image, grace_s=GRACE_S),
+        **placement_fields(run, preferred_nodes),
         "volumes": volumes(run, launch, arm),
         **({"initContainers": [probe_container(container)]} if settings.probe_engines else {}),
         "containers": [container],
@@ -62,50 +197,50 @@ def _pod(  # noqa: PLR0917 -- the rule is five
 
 
 def _container(
-    run: SpecBenchRun, launch: Launch, args: Sequence[str], settings: Settings, serving: Manifest
+    run: SpecBenchRun, launch: LaunchSpec, args: Sequence[str], settings: OperatorSettings, serving: Manifest
 ) -> Manifest:
     program = launch.command or launch.image_program
     return {
-        "name": CONTAINER,
+        "name": ENGINE_CONTAINER,
         "image": launch.image or settings.client_image,
         "imagePullPolicy": settings.image_pull_policy,
         **({"command": list(program)} if program else {}),
         "args": [*args, launch.host_flag, "0.0.0.0", launch.port_flag, str(launch.port)],  # noqa: S104 - in its own pod
         **_environment(run, launch),
         **({"ports": serving["ports"]} if serving else {}),
-        **_resources(run),
+        **_engine_resources(run),
         **{name: probe for name, probe in serving.items() if name != "ports"},
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": dict(THEIRS if launch.image else OURS),
+        "securityContext": dict(BASELINE_SECURITY if launch.image else RESTRICTED_SECURITY),
         "volumeMounts": mounts(run, launch),
     }
 
 
-def _resources(run: SpecBenchRun) -> Manifest:
+def _engine_resources(run: SpecBenchRun) -> Manifest:
     placement = run.spec.placement
     gpus = {placement.gpu_resource_name: str(placement.gpus)} if placement.gpus else {}
-    asked = limits(placement.engine_resources, gpus)
+    requirements = resource_requirements(placement.engine_resources, gpus)
     if placement.resource_claim_template_name is None:
-        return asked
-    return {"resources": {**asked.get("resources", {}), "claims": [{"name": CLAIM}]}}
+        return requirements
+    return {"resources": {**requirements.get("resources", {}), "claims": [{"name": RESOURCE_CLAIM}]}}
 
 
-def _environment(run: SpecBenchRun, launch: Launch) -> Manifest:
-    """What the launcher and the run say; last a token."""
-    ours = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable place in our own image
+def _environment(run: SpecBenchRun, launch: LaunchSpec) -> Manifest:
+    """The environment from the launcher, the model cache and the hub token."""
+    home = {} if launch.image else {"HOME": "/tmp"}  # noqa: S108 - the only writable folder in specbench's own image
     cache = _cache(run.spec.engine.kind) if run.spec.placement.model_cache else {}
-    rows: list[Manifest] = [{"name": name, "value": value} for name, value in (ours | dict(launch.env) | cache).items()]
+    rows: list[Manifest] = [{"name": name, "value": value} for name, value in (home | dict(launch.env) | cache).items()]
     rows += hub_token(run.spec)
     return {"env": rows} if rows else {}
 
 
 def _cache(kind: EngineKind) -> dict[str, str]:
-    """Where the engine keeps what it fetches; llama.cpp has a variable of its own."""
+    """The variables that name the folder for downloaded models; llama.cpp has a separate one."""
     own = {"LLAMA_CACHE": f"{CACHE_FOLDER}/llama.cpp"} if kind is EngineKind.LLAMA_CPP else {}
     return {HUB_HOME: CACHE_FOLDER, **own}
 
 
-def _probe(launch: Launch, failures: int) -> Manifest:
+def _probe(launch: LaunchSpec, failures: int) -> Manifest:
     return {
         "httpGet": {"path": launch.health_path, "port": "http"},
         "periodSeconds": PROBE_PERIOD_S,

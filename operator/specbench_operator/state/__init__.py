@@ -1,5 +1,5 @@
-"""Plain frozen values in our own words, not the API server's: the two ends of `reconcile` and of `campaign`.
+"""Frozen values that observations and decisions consist of: the input and output of `reconcile` and `campaign`.
 
-Whoever decides never sees a raw Pod, so every rule of the operator can be tested by a table, and `cluster` and
-`reconcile` need not know each other.
+Deciding code never handles raw Kubernetes objects. So every rule can be tested with a table of values, and `cluster`
+and `reconcile` do not depend on each other.
 """

@@ -1,6 +1,6 @@
-"""CampaignObserved (all that was read of a campaign) and CampaignDecision (all that is to be done).
+"""The input and output of `campaign`: CampaignObservation and CampaignDecision.
 
-A campaign touches SpecBenchRuns and nothing else: it creates, patches and deletes them, those that it owns.
+A campaign creates, patches and deletes the SpecBenchRuns that it owns. It changes no other objects.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 
 from specbench_api import GROUP
 from specbench_api.spec.campaign_status import CampaignStatus
-from specbench_operator.state.child import Ref
-from specbench_operator.state.decision import Event
+from specbench_operator.state.objects import ObjectRef
+from specbench_operator.state.run import KubernetesEvent
 
-ANNOTATION_HELD = f"{GROUP}/suspended-by-campaign"
-"""On a run that the campaign suspended: why. A run that is suspended without it was suspended by hand, and stays so."""
+ANNOTATION_SUSPEND_REASON = f"{GROUP}/suspended-by-campaign"
+"""Why the campaign suspended this run. A suspended run without it was suspended by hand and is left suspended."""
 ANNOTATION_RERUN = f"{GROUP}/rerun"
-"""On every run of a round: the token that began the round, so that a lost status can be read again."""
+"""On every run: the `rerun` token that started its round, so that a lost campaign status can be restored from runs."""
 ANNOTATION_FIRE_TIME = f"{GROUP}/fire-time"
-"""On every run of a round that the schedule began: the firing."""
+"""On every run of a round that the schedule started: the scheduled time."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """A condition of a run, as far as a campaign asks. Of any type: newer operators may tell more."""
+class RunCondition:
+    """A condition of a run. Its type may be any string, because a newer operator may write more types."""
 
     status: str
     reason: str = ""
@@ -34,126 +34,126 @@ class Told:
 
 
 @dataclass(frozen=True)
-class RunSeen:
-    """A SpecBenchRun that bears the campaign's UID and is owned by it."""
+class ObservedRun:
+    """A SpecBenchRun that has the campaign's UID as a label and is owned by it."""
 
-    ref: Ref
+    ref: ObjectRef
     number: int | None
-    """Its round, by its label; None where that is no number."""
+    """Number of its round, from its label; None if the label is not a number."""
     created_at: datetime
     deleting: bool = False
     suspended: bool = False
     """spec.suspend"""
-    held: str = ""
-    """Why the campaign suspended it; empty where it did not."""
+    suspend_reason: str = ""
+    """Why the campaign suspended it; empty if it did not."""
     rerun: str = ""
     fire_time: str | None = None
     cell: str = ""
-    """Which cell of the matrix it is, in every round alike."""
+    """Its cell of the matrix, which is the same in every round."""
     spec: Mapping[str, Any] = field(default_factory=dict)
     phase: str = ""
-    conditions: Mapping[str, Told] = field(default_factory=dict)
+    conditions: Mapping[str, RunCondition] = field(default_factory=dict)
     progress: str = ""
-    verdict: str = ""
+    trust: str = ""
     best: str = ""
     speedup: float | None = None
-    """The largest speed-up whose interval lies above 1, as a number."""
+    """Its largest speed-up whose confidence interval is above 1; None if there is none."""
     gpus: int = 0
-    """GPUs of one launch of its engine."""
+    """Number of GPUs of one launch of its engine."""
     gpu_seconds: float = 0
-    """GPU-seconds held, as its status has them."""
+    """GPU-seconds that its engines have held, from its status."""
     gpu_seconds_until: datetime | None = None
-    """Until when they count."""
+    """Time up to which `gpu_seconds` counts."""
     completed_at: datetime | None = None
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the run."""
         return self.ref.name
 
     @property
     def succeeded(self) -> bool:
-        """It ended with results."""
+        """Whether it ended with results."""
         return self.is_true("Ready")
 
     @property
     def failed(self) -> bool:
-        """It ended without results, was refused, or cannot go on until somebody changes something."""
+        """Whether it ended without results, is invalid, or cannot continue until somebody changes something."""
         return not self.succeeded and (self.is_true("Stalled") or self.phase in ("Failed", "Invalid"))
 
     @property
     def over(self) -> bool:
-        """Nothing is to be expected of it: it takes nobody's place."""
+        """Whether it will make no progress by itself; it then does not count against `parallelism`."""
         return self.succeeded or self.failed
 
     @property
     def ended(self) -> bool:
-        """It has said its last word, and is a record from now on."""
+        """Whether it has ended, so that its status no longer changes."""
         return self.succeeded or self.completed_at is not None
 
     @property
     def counted(self) -> bool:
-        """Whether its status tells what it held: an empty one does not, and neither does one that refuses it."""
+        """Whether its status contains its GPU-seconds; an empty status and that of an invalid run do not."""
         return self.gpu_seconds_until is not None or self.phase not in ("", "Invalid")
 
     @property
     def queued(self) -> bool:
-        """It waits for quota."""
+        """Whether it waits for its queue."""
         return not self.over and self.is_true("Queued")
 
     @property
     def resumable(self) -> bool:
-        """The campaign suspended it, and may let it go on. One that failed and has not ended may be mended yet."""
-        return self.suspended and bool(self.held) and not self.ended
+        """Whether the campaign suspended it and may resume it, also if it failed but can still be repaired."""
+        return self.suspended and bool(self.suspend_reason) and not self.ended
 
     def is_true(self, kind: str) -> bool:
-        """Whether it says so of itself."""
+        """Whether its condition of this type is True."""
         return kind in self.conditions and self.conditions[kind].status == "True"
 
     def is_false(self, kind: str) -> bool:
-        """Whether it says that it is not so."""
+        """Whether its condition of this type is False."""
         return kind in self.conditions and self.conditions[kind].status == "False"
 
 
-class Stranger(StrEnum):
-    """Whose a run is that is not the campaign's own."""
+class OtherRunKind(StrEnum):
+    """Who owns a run that does not belong to the campaign."""
 
     FOREIGN = "Foreign"
-    """Somebody else's. It is never touched."""
+    """Somebody else. The campaign never changes it."""
     LEFTOVER = "Leftover"
-    """It belonged to a deleted campaign of the same name: Kubernetes removes it."""
+    """A deleted campaign of the same name. The garbage collector is removing the run."""
     ORPHAN = "Orphan"
-    """Nobody's, and made to carry on results of the very run that has this name: the campaign takes it over."""
+    """Nobody. It adopts the results of the planned run of this name, so the campaign becomes its owner."""
 
 
 @dataclass(frozen=True)
-class CampaignObserved:
-    """All that was read of one campaign. The campaign first, its runs after it, strangers last."""
+class CampaignObservation:
+    """Everything that was read about one campaign: the campaign first, then its runs, then the other runs."""
 
     resource: Mapping[str, Any]
-    runs: tuple[RunSeen, ...] = ()
-    strangers: Mapping[str, Stranger] = field(default_factory=dict)
-    """The other runs in the namespace, by their names: what has a name already cannot be made."""
-    orphans: tuple[RunSeen, ...] = ()
-    """Those of them that nobody owns and whose name may be one of the campaign's, read whole."""
+    runs: tuple[ObservedRun, ...] = ()
+    other_runs: Mapping[str, OtherRunKind] = field(default_factory=dict)
+    """Name → owner of all other runs of the namespace, because a run whose name is taken cannot be created."""
+    orphans: tuple[ObservedRun, ...] = ()
+    """The other runs without an owner whose name may be one of this campaign's runs."""
 
 
 @dataclass(frozen=True)
 class RunPatch:
-    """A change of a run, fenced by its UID. `change`: a merge patch."""
+    """A merge patch of a run, with its UID as a precondition."""
 
-    ref: Ref
+    ref: ObjectRef
     change: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class CampaignDecision:
-    """What is to be done, in this order: patch, delete, create, status, events."""
+    """The changes to make for a campaign, in this order: patch, delete, create, status, events."""
 
     status: CampaignStatus
     patch: tuple[RunPatch, ...] = ()
-    delete: tuple[Ref, ...] = ()
+    delete: tuple[ObjectRef, ...] = ()
     create: tuple[Mapping[str, Any], ...] = ()
-    events: tuple[Event, ...] = ()
-    look_again_s: float | None = None
-    """When to look again even if nothing is heard."""
+    events: tuple[KubernetesEvent, ...] = ()
+    requeue_after_s: float | None = None
+    """When to reconcile again even without an event, in seconds; None if only an event or the relist should."""

@@ -1,1 +1,1 @@
-"""Builders and fixtures that more than one test folder needs."""
+"""Builders and fixtures shared by several test folders."""

@@ -1,4 +1,4 @@
-"""A real headless Chromium, spoken to over its DevTools protocol: what a page looks like, and what it asked for."""
+"""Drives a headless Chromium over its DevTools protocol, to inspect a page's appearance and its requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Tab:
             self.complained.append(str(parameters))
 
     async def open(self, page: Path) -> None:
-        """Load a file, and wait until it is there."""
+        """Load a file and wait until it is loaded."""
         for room in ("Page", "Network", "Log", "Runtime"):
             await self.call(f"{room}.enable")
         before = self._loaded
@@ -65,21 +65,21 @@ class Tab:
             self._note(await self.socket.receive_json(timeout=ANSWER_S))
 
     async def look(self, *, width: int, height: int = 900, scheme: str = "light", media: str = "screen") -> None:
-        """Be so wide, and prefer a scheme, on a screen or on paper."""
+        """Set the width, the colour scheme, and the medium (screen or print)."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         await self.call("Emulation.setDeviceMetricsOverride", **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         await self.call("Emulation.setEmulatedMedia", media=media, features=features)
 
     async def value(self, script: str) -> Any:
-        """Return the value of an expression, as JSON has it."""
+        """Return the value of a JavaScript expression as JSON."""
         told = await self.call("Runtime.evaluate", expression=script, returnByValue=True)
         if "exceptionDetails" in told:
             raise RuntimeError(told["exceptionDetails"]["exception"]["description"])
         return told["result"].get("value")
 
     async def picture(self, *, whole: bool = False) -> bytes:
-        """Return a PNG of what is seen, or of the whole page."""
+        """Return a PNG of the viewport or of the whole page."""
         told = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         return base64.b64decode(told["data"])
 
@@ -117,7 +117,7 @@ class Browser:
 
     @asynccontextmanager
     async def tab(self) -> AsyncIterator[Tab]:
-        """A page that is closed again."""
+        """Yield a page that is closed afterwards."""
         async with self._session.put(f"http://{self._address}/json/new") as answer:
             target = await answer.json()
         async with self._session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:

@@ -11,24 +11,23 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from specbench_api.campaign.expand import expand_campaign
+from specbench_api.campaign.expansion import expand_campaign
 from specbench_api.spec.campaign_status import CampaignConditionType, CampaignStatus
 from specbench_api.spec.conditions import ConditionStatus
-from specbench_api.spec.reading import parse_campaign
-from specbench_operator.cluster.act import Actor
-from specbench_operator.cluster.campaigns import CampaignActor, CampaignObserver
+from specbench_api.spec.parsing import parse_campaign
+from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
+from specbench_operator.cluster.writer import RunWriter
 from specbench_operator.errors import Changed
-from specbench_operator.handlers.campaigns import CampaignReconciler
-from specbench_operator.handlers.queue import Key
-from specbench_operator.handlers.reconciler import Outcome
-from specbench_operator.reconcile.moments import from_text, to_text
+from specbench_operator.handlers.reconcilers import CampaignReconciler, ReconcileResult
+from specbench_operator.handlers.work_queue import ResourceKey
+from specbench_operator.state.timestamps import format_timestamp, parse_timestamp
 from specbench_operator.telemetry import Telemetry
 from specbench_testing.campaigns import campaign
+from specbench_testing.fake_api_store import FakeApiStore, Raw
 from specbench_testing.resources import edit
-from specbench_testing.store_api import Raw, StoreApi
 
 NAME = "nightly"
-KEY = Key("SpecBenchCampaign", "default", NAME)
+KEY = ResourceKey("SpecBenchCampaign", "default", NAME)
 GPUS = 2
 WRITTEN_EVERY_S = 60
 
@@ -38,17 +37,17 @@ class CampaignWorld:
     """A campaign of six runs (two engines at three temperatures), edited by path."""
 
     edits: Mapping[str, Any] = field(default_factory=dict)
-    store: StoreApi = field(default_factory=StoreApi)
+    store: FakeApiStore = field(default_factory=FakeApiStore)
 
     def __post_init__(self) -> None:
         self.telemetry = Telemetry()
         api: Any = self.store
-        parts = CampaignObserver(api), CampaignActor(api), Actor(api)
+        parts = CampaignObserver(api), CampaignWriter(api), RunWriter(api)
         self.reconciler = CampaignReconciler(*parts, self.telemetry, lambda: self.now)
         self.store.put(campaign({"spec.template.spec.placement": {"gpus": GPUS}, **self.edits}, name=NAME))
         self.held: dict[str, float] = {}
         """UID of a run → GPU-seconds that its engines truly held."""
-        self.look_again_s: float | None = None
+        self.requeue_after_s: float | None = None
 
     @property
     def planned(self) -> list[str]:
@@ -100,10 +99,10 @@ class CampaignWorld:
         """A condition's message."""
         return {row.type: row for row in self.status.conditions}[kind].message
 
-    def look(self) -> Outcome:
+    def look(self) -> ReconcileResult:
         """One reconciliation."""
         outcome = self.reconciler.reconcile(KEY)
-        self.look_again_s = outcome.look_again_s
+        self.requeue_after_s = outcome.requeue_after_s
         return outcome
 
     def settle(self, most: int = 6) -> None:
@@ -132,14 +131,14 @@ class CampaignWorld:
         """Time passes; engines hold their GPUs through it."""
         self.store.now += timedelta(seconds=seconds)
         for run in self.runs.values():
-            if holds(run):
+            if holds_gpus(run):
                 uid = run["metadata"]["uid"]
                 self.held[uid] = self.held.get(uid, 0.0) + GPUS * seconds
                 self._write_held(run)
 
     def launch(self, name: str) -> None:
         """Its engine serves, and its client measures."""
-        self._tell(name, phase="Running", gpuSecondsUntil=to_text(self.now), gpuSecondsHeld=0.0)
+        self._tell(name, phase="Running", gpuSecondsUntil=format_timestamp(self.now), gpuSecondsHeld=0.0)
 
     def release(self, name: str) -> None:
         """Its operator has seen that it is suspended: the GPUs are given back."""
@@ -149,15 +148,15 @@ class CampaignWorld:
     def finish(self, name: str, *, trustworthy: bool = True, speedup: float = 1.5, gate: str = "") -> None:
         """It ends with results."""
         self._write_held(self.runs[name], at_once=True)
-        rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "ResultsDurable": "True"}
+        rows = {"Ready": "True", "Reconciling": "False", "Stalled": "False", "ResultsStored": "True"}
         rows |= {"Trustworthy": str(trustworthy)} | ({"GatePassed": gate} if gate else {})
         interval = {"value": speedup, "low": speedup - 0.1, "high": speedup + 0.1}
         self._tell(
             name,
             phase="Succeeded",
             progress="2/2",
-            completionTime=to_text(self.now),
-            verdict="Trustworthy" if trustworthy else "Untrustworthy",
+            completionTime=format_timestamp(self.now),
+            trust="Trustworthy" if trustworthy else "Untrustworthy",
             best=f"ngram {speedup:.2f}x at 1",
             arms=[{"arm": "ngram", "speedup": interval}],
             conditions=conditions(rows),
@@ -167,7 +166,7 @@ class CampaignWorld:
         """It ends without results; or has failed, and has not ended, for it can be mended by hand."""
         self._write_held(self.runs[name], at_once=True)
         rows = conditions({"Ready": "False", "Reconciling": "False", "Stalled": "True"}, reason)
-        ended = {} if mendable else {"completionTime": to_text(self.now)}
+        ended = {} if mendable else {"completionTime": format_timestamp(self.now)}
         self._tell(name, phase=phase, conditions=rows, **ended)
 
     def queue(self, name: str) -> None:
@@ -187,7 +186,7 @@ class CampaignWorld:
         """Every run that the campaign creates ends well, until none is created any more."""
         for _ in range(most):
             self.settle()
-            unfinished = [name for name, run in self.mine.items() if not over(run) and not run["spec"]["suspend"]]
+            unfinished = [name for name, run in self.mine.items() if not has_ended(run) and not run["spec"]["suspend"]]
             if not unfinished:
                 return
             for name in unfinished:
@@ -200,10 +199,10 @@ class CampaignWorld:
 
     def _write_held(self, run: Raw, *, at_once: bool = False) -> None:
         status = run.setdefault("status", {})
-        until = from_text(status.get("gpuSecondsUntil"))
+        until = parse_timestamp(status.get("gpuSecondsUntil"))
         if until and (at_once or (self.now - until).total_seconds() >= WRITTEN_EVERY_S):
             held = self.held.get(run["metadata"]["uid"], 0.0)
-            status |= {"gpuSecondsHeld": round(held, 1), "gpuSecondsUntil": to_text(self.now)}
+            status |= {"gpuSecondsHeld": round(held, 1), "gpuSecondsUntil": format_timestamp(self.now)}
             self.store.touch(run)
 
 
@@ -215,11 +214,11 @@ def conditions(rows: Mapping[str, str], reason: str = "Because") -> list[dict[st
     ]
 
 
-def holds(run: Raw) -> bool:
+def holds_gpus(run: Raw) -> bool:
     """Whether its engine holds GPUs."""
     return bool(run.get("status", {}).get("phase") == "Running")
 
 
-def over(run: Raw) -> bool:
+def has_ended(run: Raw) -> bool:
     """Whether it has ended."""
     return bool(run.get("status", {}).get("completionTime"))

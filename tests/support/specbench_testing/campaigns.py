@@ -1,4 +1,4 @@
-"""SpecBenchCampaigns as a user writes them: the smallest good one, and edits of it by path."""
+"""SpecBenchCampaigns as a user writes them: a minimal valid one, and edits of it by path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specbench_api.spec.campaign import SpecBenchCampaign
-from specbench_api.spec.reading import parse_campaign
+from specbench_api.spec.parsing import parse_campaign
 from specbench_testing.resources import Resource, edit, resource
 
 ENGINE = {"name": "engine", "path": "engine.kind", "values": ["vllm", "sglang"]}
@@ -15,7 +15,7 @@ TEMPERATURE = {"path": "workloads[0].sampling.temperature", "values": [0, 0.7, 1
 
 
 def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> Resource:
-    """Two engines at three temperatures, edited by path."""
+    """Return a campaign of two engines at three temperatures, edited by path."""
     made: Resource = {
         "apiVersion": "specbench.io/v1alpha1",
         "kind": "SpecBenchCampaign",
@@ -28,5 +28,5 @@ def campaign(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -
 
 
 def campaign_of(edits: Mapping[str, Any] | None = None, *, name: str = "nightly") -> SpecBenchCampaign:
-    """The same as a model."""
+    """Return the campaign as a model."""
     return parse_campaign(campaign(edits, name=name))

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by Helm itself."""
+"""Renders the Helm chart with Helm."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KUBERNETES = "1.35.4"
 
 
 class ChartRefused(Exception):
-    """Helm refused; the text is what it said."""
+    """Helm failed; the message is Helm's output."""
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """What a release would create."""
+    """The objects that a release would create."""
 
     text: str
 
@@ -31,11 +31,11 @@ class Rendered:
         return [document for document in yaml.safe_load_all(self.text) if document]
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """All objects of a kind, in order."""
+        """Return all objects of a kind, in order."""
         return [row for row in self.objects if row["kind"] == kind]
 
     def one(self, kind: str) -> dict[str, Any]:
-        """The only object of a kind."""
+        """Return the only object of a kind."""
         (found,) = self.of_kind(kind)
         return found
 

@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
-class Refused(Exception):
+class ApiError(Exception):
     """The API server's answer was an error; carries its status code, and its message as text."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -74,7 +74,7 @@ class Cluster:
         sent = None if body is None else json.dumps(body).encode()
         answer = self.api.rest_client.pool_manager.request(method, url, headers={**known, **headers}, body=sent)
         if answer.status >= 400:
-            raise Refused(answer.status, _message(answer.data))
+            raise ApiError(answer.status, _message(answer.data))
         return bytes(answer.data)
 
 

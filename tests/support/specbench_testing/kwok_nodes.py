@@ -19,11 +19,11 @@ from typing import Any, Self
 import yaml
 
 from peers.kwok.stages import NODE_LABEL, Pace, configuration
-from peers.table import PEERS
-from specbench_testing.cluster import Cluster, Refused
-from specbench_testing.operating import eventually
-from specbench_testing.patience import patiently
+from peers.registry import PEERS
+from specbench_testing.cluster import ApiError, Cluster
+from specbench_testing.operator_process import eventually
 from specbench_testing.resources import Resource
+from specbench_testing.retries import retry_until_available
 
 GPU_POOL, CLIENT_POOL = "gpu", "client"
 PRODUCT = "KWOK-FAKE-GPU"
@@ -90,7 +90,7 @@ class KwokNodes:
 
     def pods(self) -> list[Resource]:
         """All pods on these nodes, of any namespace."""
-        found = patiently(lambda: self._cluster.call("GET", "/api/v1/pods"))["items"]
+        found = retry_until_available(lambda: self._cluster.call("GET", "/api/v1/pods"))["items"]
         return [pod for pod in found if pod["spec"].get("nodeName") in self.names]
 
     def _start(self) -> None:
@@ -150,17 +150,17 @@ class KwokNodes:
             self._kwok.wait()
 
     def _left(self, path: str) -> list[str]:
-        items = patiently(lambda: self._cluster.call("GET", path))["items"]
+        items = retry_until_available(lambda: self._cluster.call("GET", path))["items"]
         return [item["metadata"]["name"] for item in items if item["metadata"]["name"] in self.names]
 
     def _delete(self, path: str, **options: Any) -> None:
-        _unless_gone(lambda: patiently(lambda: self._cluster.call("DELETE", path, options or None)))
+        _unless_gone(lambda: retry_until_available(lambda: self._cluster.call("DELETE", path, options or None)))
 
 
 def _unless_gone(act: Callable[[], object]) -> None:
     try:
         act()
-    except Refused as refused:
+    except ApiError as refused:
         if refused.status != _NOT_FOUND:
             raise
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from peers.table import PEERS
-from specbench_testing.cluster import APPLY, Cluster, Refused
-from specbench_testing.operating import eventually
+from peers.registry import PEERS
+from specbench_testing.cluster import APPLY, ApiError, Cluster
+from specbench_testing.operator_process import eventually
 from specbench_testing.ports import free_port
 
 FIELD = {"fieldManager": "specbench-tests", "force": "true"}
@@ -107,7 +107,7 @@ def _documents(file: Path) -> list[dict[str, Any]]:
 
 
 def _remove(cluster: Cluster, path: str) -> None:
-    with suppress(Refused):
+    with suppress(ApiError):
         cluster.call("DELETE", path)
 
 

@@ -1,4 +1,4 @@
-"""The operator is killed without a word again and again, at moments that are drawn, also while it starts."""
+"""Kills the operator repeatedly with SIGKILL at random moments, also while it starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from specbench_testing.operating import OperatorProcess, eventually
+from specbench_testing.operator_process import OperatorProcess, eventually
 
 SEED_VARIABLE = "SPECBENCH_CHAOS_SEED"
 AWAY_S = (0.0, 2.0)

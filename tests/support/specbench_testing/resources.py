@@ -1,4 +1,4 @@
-"""SpecBenchRuns as a user writes them: the smallest good one, and edits of it by path."""
+"""SpecBenchRuns as a user writes them: a minimal valid one, and edits of it by path."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from specbench_api.spec.reading import parse_run
+from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
 
 Resource = dict[str, Any]
@@ -21,7 +21,7 @@ class _Missing:
 
 
 MISSING = _Missing()
-"""As the value of an edit: take the field away."""
+"""As the value of an edit: remove the field."""
 
 
 def resource(edits: Mapping[str, Any] | None = None, *, name: str = "demo", namespace: str = "default") -> Resource:
@@ -45,12 +45,12 @@ def resource(edits: Mapping[str, Any] | None = None, *, name: str = "demo", name
 
 
 def run_of(edits: Mapping[str, Any] | None = None, *, name: str = "demo") -> SpecBenchRun:
-    """The same as a model."""
+    """Return the run as a model."""
     return parse_run(resource(edits, name=name))
 
 
 def edit(target: Resource, path: str, value: Any) -> None:
-    """Set (or take away) what lies at `path`, making the mappings on the way."""
+    """Set or remove the field at `path`, creating missing mappings."""
     *way, last = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
     place: Any = target
     for part in way:

@@ -15,7 +15,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close
 _LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 
 
-class Do(Enum):
+class ScriptAction(Enum):
     """What a script can do besides sending bytes. A script that ends closes the connection in order."""
 
     RESET = "reset"
@@ -24,20 +24,20 @@ class Do(Enum):
     """So long that what follows is a read of its own."""
 
 
-Script = Sequence[bytes | Do]
+Script = Sequence[bytes | ScriptAction]
 
 
 @dataclass
-class Heard:
+class ReceivedRequests:
     """The requests that came: head and body."""
 
     requests: list[tuple[bytes, bytes]]
 
 
 @asynccontextmanager
-async def scripted(*scripts: Script) -> AsyncIterator[tuple[str, Heard]]:
+async def serve_scripts(*scripts: Script) -> AsyncIterator[tuple[str, ReceivedRequests]]:
     """Serve; the n-th connection gets the n-th script, later ones the last. Gives the URL and what was heard."""
-    heard = Heard([])
+    heard = ReceivedRequests([])
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -64,11 +64,11 @@ async def scripted(*scripts: Script) -> AsyncIterator[tuple[str, Heard]]:
 
 async def _perform(script: Script, writer: asyncio.StreamWriter, over: asyncio.Event) -> None:
     for act in script:
-        if act is Do.STALL:
+        if act is ScriptAction.STALL:
             await over.wait()
-        elif act is Do.WAIT:
+        elif act is ScriptAction.WAIT:
             await asyncio.sleep(0.02)
-        elif act is Do.RESET:
+        elif act is ScriptAction.RESET:
             linger = struct.pack("ii", 1, 0)  # close without a goodbye
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             writer.transport.abort()

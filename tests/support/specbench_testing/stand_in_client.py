@@ -34,9 +34,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specbench_api.outcome.ending import Termination
-from specbench_api.outcome.launched import PLACE_VARIABLE, Whereabouts
 from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
+from specbench_api.outcome.termination import Termination
 from specbench_api.plan.names import (
     LABEL_ATTEMPT,
     LABEL_GROUP,
@@ -49,16 +49,16 @@ from specbench_api.plan.names import (
 )
 from specbench_api.plan.plan import Plan
 from specbench_client.errors import Interrupted
-from specbench_client.job.ending import ending_of
-from specbench_client.store.locate import open_store
+from specbench_client.job.entrypoint import termination_of
+from specbench_client.store.locations import open_store
 from specbench_client.store.store import Store
-from specbench_testing.cluster import Cluster, Refused
-from specbench_testing.one_run import is_living
-from specbench_testing.patience import patiently
+from specbench_testing.cluster import ApiError, Cluster
+from specbench_testing.cluster_run import is_living
 from specbench_testing.resources import Resource
+from specbench_testing.retries import retry_until_available
 from specbench_testing.s3 import S3Access
-from specbench_testing.stand_in_work import StandIn, Surroundings, now_text
-from specbench_testing.work_log import Act, Entry, WorkLog
+from specbench_testing.stand_in_measurement import StandInClient, Surroundings, now_text
+from specbench_testing.work_log import WorkAction, WorkLog, WorkLogEntry
 
 LOOK_S = 0.15
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -86,7 +86,7 @@ class _Call:
 class _Player:
     """One pod, played by a thread."""
 
-    stage: Stage
+    stage: NamespaceStage
     pod: Resource
     interrupted: threading.Event = field(default_factory=threading.Event)
 
@@ -95,7 +95,7 @@ class _Player:
         try:
             ending = self._ending()
         except Exception as error:  # noqa: BLE001 -- a client says why it ended, whatever it was
-            ending = ending_of(error, None)
+            ending = termination_of(error, None)
         self.stage.end(self.pod, ending)
 
     def _ending(self) -> Termination:
@@ -106,7 +106,7 @@ class _Player:
         store = _store(call.options["--results"]).below(run_root(plan.namespace, plan.name, plan.uid))
         name = f"{call.options.get('--attempt', 'report')}-{secrets.token_hex(3)}"
         with tempfile.TemporaryDirectory(prefix="stand-in-") as spool:
-            stand_in = StandIn(plan, store, Path(spool), name, self.stage.log)
+            stand_in = StandInClient(plan, store, Path(spool), name, self.stage.log)
             if call.command == "report":
                 return stand_in.report()
             around = Surroundings(self.interrupted, self._engine_serves, self._still_wanted)
@@ -125,7 +125,7 @@ class _Player:
         return self.stage.stands(self.pod)
 
 
-class Stage:
+class NamespaceStage:
     """The namespace: what is seen of its pods, and who plays them."""
 
     def __init__(self, cluster: Cluster, namespace: str, log: WorkLog) -> None:
@@ -138,7 +138,7 @@ class Stage:
     def look(self) -> None:
         """See the pods once; interrupt who is deleted, begin whoever runs and is not played, note what must not be."""
         path, query = f"{self._core}/pods", {"labelSelector": _SELECTOR}
-        rows = patiently(lambda: self._cluster.call("GET", path, query=query))["items"]
+        rows = retry_until_available(lambda: self._cluster.call("GET", path, query=query))["items"]
         self.seen = {pod["metadata"]["uid"]: pod for pod in rows}
         for uid, player in self._players.items():
             if uid not in self.seen or _is_deleted(self.seen[uid]):
@@ -187,7 +187,9 @@ class Stage:
             names = [pod["metadata"]["name"] for pod in rows]
             if len(names) > 1:
                 name, uid = run
-                self.log.add(Entry(Act.TWO_ENGINES, now_text(), name, uid, "", why=" and ".join(sorted(names))))
+                self.log.add(
+                    WorkLogEntry(WorkAction.TWO_ENGINES, now_text(), name, uid, "", why=" and ".join(sorted(names)))
+                )
 
     def _begin(self, uid: str, pod: Resource) -> None:
         player = self._players[uid] = _Player(self, pod)
@@ -198,8 +200,8 @@ class Stage:
 
 def _unless_gone(ask: Callable[[], T]) -> T | None:
     try:
-        return patiently(ask)
-    except Refused as refused:
+        return retry_until_available(ask)
+    except ApiError as refused:
         if refused.status not in _GONE:
             raise
         return None
@@ -211,9 +213,9 @@ def _store(results: str) -> Store:
     return open_store(results)
 
 
-def _place(pod: Resource) -> Whereabouts:
+def _place(pod: Resource) -> HostFacts:
     told = {row["name"]: row.get("value") for row in pod["spec"]["containers"][0].get("env", [])}
-    return Whereabouts.from_json(told.get(PLACE_VARIABLE) or "{}")
+    return HostFacts.from_json(told.get(HOST_FACTS_VARIABLE) or "{}")
 
 
 def _role(pod: Resource) -> str:
@@ -268,7 +270,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--namespace", required=True)
     given: Any = parser.parse_args()
-    stage = Stage(Cluster.at(given.kubeconfig), given.namespace, WorkLog(given.log))
+    stage = NamespaceStage(Cluster.at(given.kubeconfig), given.namespace, WorkLog(given.log))
     while True:
         stage.look()
         time.sleep(LOOK_S)

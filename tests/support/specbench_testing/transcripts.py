@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from specbench_client.transport.sse import Event
+from specbench_client.transport.sse import SseEvent
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 VARIABLE = "SPECBENCH_RECORD"
@@ -34,9 +34,9 @@ class Transcript:
     metrics_after: str
 
     @property
-    def events(self) -> list[Event]:
+    def events(self) -> list[SseEvent]:
         """The stream's events; when each came is not kept."""
-        return [Event(number, data) for number, data in enumerate(self.data)]
+        return [SseEvent(number, data) for number, data in enumerate(self.data)]
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -51,7 +51,7 @@ class Transcript:
             path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
 
 
-async def transcribed(url: str, engine: str, kind: str, body: Mapping[str, Any], *, drafting: bool) -> Transcript:
+async def record_transcript(url: str, engine: str, kind: str, body: Mapping[str, Any], *, drafting: bool) -> Transcript:
     """Ask, and write down what comes."""
     async with aiohttp.ClientSession(url) as session:
         before = await _counters(session)

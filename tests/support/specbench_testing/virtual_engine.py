@@ -13,11 +13,10 @@ import pandas as pd
 
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_api.plan.plan import Point
-from specbench_client.simulator.batch import Batch, Sequence
-from specbench_client.simulator.config import StepCost
-from specbench_client.simulator.drafters import Drafter, Method
-from specbench_client.simulator.process import Generation
-from specbench_testing.records import World, frame_of
+from specbench_client.simulator.batch import ContinuousBatch, ScheduledRequest
+from specbench_client.simulator.config import SimulatedStepCost
+from specbench_client.simulator.speculation import DraftVerifyProcess, SimulatedDrafter, SimulatedMethod
+from specbench_testing.synthetic_records import SyntheticRun, frame_of
 
 NS_PER_MS = 1_000_000
 
@@ -26,7 +25,7 @@ NS_PER_MS = 1_000_000
 class VirtualEngine:
     """One launch: its costs, its acceptance, and the traffic that is sent to it."""
 
-    cost: StepCost = field(default_factory=StepCost)
+    cost: SimulatedStepCost = field(default_factory=SimulatedStepCost)
     conditional: tuple[float, ...] = (0.8, 0.7, 0.6, 0.5, 0.4, 0.4, 0.4, 0.4)
     input_tokens: tuple[int, int] = (100, 300)
     output_tokens: tuple[int, int] = (40, 120)
@@ -46,11 +45,11 @@ class _Loop:
     repeat: int
 
     def __post_init__(self) -> None:
-        method = Method.EAGLE3 if self.draft_tokens else Method.NONE
-        self.drafter = Drafter(method, self.draft_tokens, 1.0 if self.draft_tokens else 0.0)
-        self.batch = Batch(4096, self.engine.cost, lambda _: 1.0)
+        method = SimulatedMethod.EAGLE3 if self.draft_tokens else SimulatedMethod.NONE
+        self.drafter = SimulatedDrafter(method, self.draft_tokens, 1.0 if self.draft_tokens else 0.0)
+        self.batch = ContinuousBatch(4096, self.engine.cost, lambda _: 1.0)
         self.now_ms, self.sent = 0.0, 0
-        self.flights: dict[Sequence, _Flight] = {}
+        self.flights: dict[ScheduledRequest, _InFlight] = {}
 
     def records(self) -> list[Record]:
         wanted = self.streams * self.engine.requests_per_stream
@@ -79,13 +78,13 @@ class _Loop:
         rng = Random(f"{engine.seed}/{number}")
         prompt, answer = rng.randint(*engine.input_tokens), rng.randint(*engine.output_tokens)
         accept = Random(f"{engine.seed}/{number}/{self.draft_tokens}/{self.repeat}")
-        generation = Generation(answer, self.drafter, engine.conditional, accept)
-        sequence = Sequence(prompt, prompt, generation)
-        self.flights[sequence] = _Flight(number, stream, self.now_ms, prompt)
+        generation = DraftVerifyProcess(answer, self.drafter, engine.conditional, accept)
+        sequence = ScheduledRequest(prompt, prompt, generation)
+        self.flights[sequence] = _InFlight(number, stream, self.now_ms, prompt)
         self.batch.add(sequence)
         self.sent += 1
 
-    def _record(self, flight: _Flight, *, drain: bool) -> Record:
+    def _record(self, flight: _InFlight, *, drain: bool) -> Record:
         at = [int(ms * NS_PER_MS) for ms, _ in flight.arrived]
         begun, drafting = int(flight.begun_ms * NS_PER_MS), self.draft_tokens > 0
         phase = RecordPhase.DRAIN if drain else RecordPhase.RAMP if flight.number < self.streams else RecordPhase.STEADY
@@ -93,9 +92,10 @@ class _Loop:
         return Record(
             request_id=f"{flight.number}", prompt_id=f"p{flight.number}", category=f"c{flight.number % 2}",
             conversation_id=f"{self.repeat}-{flight.number}", turn=0, repeat=self.repeat, phase=phase.value,
-            stream=flight.stream, intended_ns=begun, connect_ns=begun, sent_ns=begun, first_byte_ns=at[0],
+            stream_index=flight.stream, intended_ns=begun, connect_ns=begun, sent_ns=begun, first_byte_ns=at[0],
             first_token_ns=at[0], last_token_ns=at[-1], chunk_ns=at,
-            chunk_tokens=[count for _, count in flight.arrived], chunk_gathered=[False] * len(at), clock="kernel",
+            chunk_tokens=[count for _, count in flight.arrived], chunk_coalesced=[False] * len(at),
+            timestamp_source="kernel",
             input_tokens=flight.prompt, output_tokens=tokens,
             output_tokens_client=tokens, steps=len(flight.accepted),
             draft_steps=len(flight.accepted) if drafting else None, drafted_tokens=flight.drafted if drafting else None,
@@ -107,7 +107,7 @@ class _Loop:
 
 
 @dataclass
-class _Flight:
+class _InFlight:
     """A request on its way."""
 
     number: int
@@ -120,7 +120,7 @@ class _Flight:
 
 
 @dataclass(frozen=True)
-class VirtualWorld(World):
+class VirtualWorld(SyntheticRun):
     """A world whose points are served by the simulator's pure core: what a run of it must find is known."""
 
     engine: VirtualEngine = field(default_factory=VirtualEngine)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 
-class Act(StrEnum):
+class WorkAction(StrEnum):
     """What a client did, or saw."""
 
     BEGUN = "begun"
@@ -27,11 +27,11 @@ class Act(StrEnum):
 
 
 @dataclass(frozen=True)
-class Entry:
+class WorkLogEntry:
     """One act of one client. `run`: the run's UID. `client`: names one process, as in the names of parts; empty where
     none has its part in it."""
 
-    act: Act
+    act: WorkAction
     at: str
     name: str
     run: str
@@ -47,7 +47,7 @@ class WorkLog:
 
     path: Path
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: WorkLogEntry) -> None:
         """Append."""
         line = json.dumps(asdict(entry)).encode() + b"\n"
         handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -56,41 +56,41 @@ class WorkLog:
         finally:
             os.close(handle)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[WorkLogEntry]:
         """All, oldest first. A last line without its end is still being written."""
         whole, _, _ = self.path.read_text().rpartition("\n") if self.path.exists() else ("", "", "")
         lines = whole.splitlines()
         rows = [json.loads(line) for line in lines]
-        return [Entry(**{**row, "act": Act(row["act"])}) for row in rows]
+        return [WorkLogEntry(**{**row, "act": WorkAction(row["act"])}) for row in rows]
 
 
-def measured(entries: Iterable[Entry], run: str) -> list[str]:
+def measured(entries: Iterable[WorkLogEntry], run: str) -> list[str]:
     """Points of a run (by UID), as often as they were measured."""
-    return [entry.point for entry in entries if entry.act is Act.MEASURED and entry.run == run]
+    return [entry.point for entry in entries if entry.act is WorkAction.MEASURED and entry.run == run]
 
 
-def measured_twice(entries: Iterable[Entry]) -> list[str]:
+def measured_twice(entries: Iterable[WorkLogEntry]) -> list[str]:
     """Points that became a result more than once."""
-    return _named(entries, Counter(_point(entry) for entry in entries if entry.act is Act.MEASURED))
+    return _named(entries, Counter(_point(entry) for entry in entries if entry.act is WorkAction.MEASURED))
 
 
-def begun_again(entries: Iterable[Entry]) -> list[str]:
+def started_twice(entries: Iterable[WorkLogEntry]) -> list[str]:
     """Points that a second client began. After a lost engine or a suspension that is right; else work was wasted."""
-    return _named(entries, Counter(_point(entry) for entry in entries if entry.act is Act.BEGUN))
+    return _named(entries, Counter(_point(entry) for entry in entries if entry.act is WorkAction.BEGUN))
 
 
-def two_engines(entries: Iterable[Entry]) -> list[str]:
+def two_engines(entries: Iterable[WorkLogEntry]) -> list[str]:
     """Runs that were seen with two engines that could hold GPUs at the same moment."""
-    return list(dict.fromkeys(f"{entry.name}: {entry.why}" for entry in entries if entry.act is Act.TWO_ENGINES))
+    return list(dict.fromkeys(f"{entry.name}: {entry.why}" for entry in entries if entry.act is WorkAction.TWO_ENGINES))
 
 
-def at_once(entries: Iterable[Entry]) -> list[str]:
+def measured_concurrently(entries: Iterable[WorkLogEntry]) -> list[str]:
     """Runs of which two clients measured at the same moment."""
     working: dict[str, set[str]] = {}
     found: dict[str, None] = {}
     for entry in entries:
         clients = working.setdefault(entry.run, set())
-        if entry.act is Act.BEGUN:
+        if entry.act is WorkAction.BEGUN:
             clients.add(entry.client)
         else:
             clients.discard(entry.client)
@@ -99,10 +99,10 @@ def at_once(entries: Iterable[Entry]) -> list[str]:
     return list(found)
 
 
-def _point(entry: Entry) -> tuple[str, str]:
+def _point(entry: WorkLogEntry) -> tuple[str, str]:
     return entry.run, entry.point
 
 
-def _named(entries: Iterable[Entry], counted: Counter[tuple[str, str]]) -> list[str]:
+def _named(entries: Iterable[WorkLogEntry], counted: Counter[tuple[str, str]]) -> list[str]:
     names = {entry.run: entry.name for entry in entries}
     return [f"{names[run]} {point[:12]}: {times} times" for (run, point), times in counted.items() if times > 1]

@@ -1,6 +1,6 @@
-"""Two stored results beside each other, and a gate over them. Pure.
+"""Comparison of two stored results, and a gate over it. Pure.
 
-The two were not measured in turn, as the arms of one run are: they are not paired in time. What differs from day to
-day (heat, clocks, a neighbour, another node) is in the ratio of a latency and in no interval here, because one run on
-each side cannot tell it. A speed-up is spared most of it: it is divided by the baseline of its own run first.
+Unlike the arms of one run, the two results were not measured in turn, so they are not paired in time. Day-to-day
+differences (heat, clocks, other processes, another node) affect the ratios of latencies but no interval here, because
+one run on each side does not show them. Speed-ups are hardly affected, because each is relative to its own baseline.
 """

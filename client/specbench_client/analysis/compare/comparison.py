@@ -1,53 +1,264 @@
-"""Two results beside each other, and what can be said of every figure: better, worse, or not to be told."""
+"""Comparison of two results: the conclusion for every figure of every cell that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from specbench_api.outcome.comparison import Comparison, Standing
-from specbench_client.analysis.compare.cells import Row, compare
-from specbench_client.analysis.compare.estimate import TAIL
-from specbench_client.analysis.compare.metrics import SHOWN, Wanted
-from specbench_client.analysis.compare.result import Result
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.comparison import (
+    ChangeConclusion,
+    ComparedFigure,
+    Comparison,
+    ComparisonGap,
+    ComparisonGapReason,
+    Difference,
+)
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.compare.comparable_metrics import (
+    SHOWN_METRICS,
+    ComparableMetric,
+    MetricSelection,
+    compare_summaries,
+)
+from specbench_client.analysis.compare.differences import differences, refusals, workload_difference
+from specbench_client.analysis.compare.figures import IN_COMMON, FigureOnBothSides, MeasuredArm
+from specbench_client.analysis.compare.log_ratio_estimate import TAIL, LogRatioEstimate
+from specbench_client.analysis.compare.stored_result import CellKey, StoredResult
+from specbench_client.analysis.estimates.point_rows import load_rows
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import rejected
+from specbench_client.analysis.statistics.holm import holm_rejections
+from specbench_client.metrics.pairing import pair_requests
+
+SlotKey = tuple[str, str]
+"""Workload and load level's label: arms of one slot are compared with each other."""
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One figure of one cell on both sides."""
+
+    key: CellKey
+    figure: ComparableMetric
+    result: FigureOnBothSides
+
+    @property
+    def supported_estimate(self) -> LogRatioEstimate | None:
+        """The estimate, if there are enough repeats to include the variation between runs."""
+        return self.result.estimate if min(self.result.repeats) >= MIN_REPEATS_TO_COMPARE else None
+
+    def compared(self, conclusion: ChangeConclusion) -> ComparedFigure:
+        """Return the row as it is in documents."""
+        result, (arm, workload, load) = self.result, self.key
+        definition = f"after / before of: {self.figure.definition}; {IN_COMMON}"
+        return ComparedFigure(
+            arm=arm,
+            workload=workload,
+            load=load,
+            metric=self.figure.label,
+            unit=self.figure.unit,
+            before=result.before,
+            after=result.after,
+            ratio=Figure(
+                value=result.after / result.before,
+                unit="ratio",
+                definition=definition,
+                n=result.units,
+                interval=_interval(self.supported_estimate),
+                source="both",
+            ),
+            more_is_better=self.figure.more_is_better,
+            conclusion=conclusion,
+            repeats=result.repeats,
+        )
+
+
+@dataclass(frozen=True)
+class ResultComparison:
+    """The result of a comparison. `rows` are in the order of the selected figures within each cell."""
+
+    differences: list[Difference]
+    refused: list[str]
+    rows: list[ComparisonRow]
+    uncompared: list[ComparisonGap]
+
+
+def compare_results(
+    before: StoredResult, after: StoredResult, selections: Sequence[MetricSelection]
+) -> ResultComparison:
+    """Compare two results, reading the records of one workload × load at a time."""
+    result = ResultComparison(differences(before, after), refusals(before, after), [], [])
+    if result.refused:
+        return result
+    usable: dict[SlotKey, list[CellKey]] = {}
+    for key, gap in _cells(before, after).items():
+        if gap is None:
+            usable.setdefault(key[1:], []).append(key)
+        else:
+            result.uncompared.append(gap)
+    each = [one for keys in usable.values() for one in _compare_slot(before, after, keys, selections)]
+    result.rows.extend(one for one in each if isinstance(one, ComparisonRow))
+    result.uncompared.extend(one for one in each if isinstance(one, ComparisonGap))
+    if not result.rows and not any(each.reason in _COMPARABLE_GAPS for each in result.uncompared):
+        result.refused.append("the results share no cell (arm × workload × load) that can be compared")
+    return result
+
+
+_COMPARABLE_GAPS = (ComparisonGapReason.INVALID, ComparisonGapReason.NOTHING_SHARED)
+"""Reasons for which a cell with the same work in both results has no row: it is comparable, but has no answer."""
+
+
+def _cells(before: StoredResult, after: StoredResult) -> dict[CellKey, ComparisonGap | None]:
+    """Each cell of either side, with the reason why it cannot be compared, or None."""
+    old, new = before.cells, after.cells
+    shared = {key[1] for key in old} & {key[1] for key in new}
+    other = {workload: workload_difference(before, after, workload) for workload in shared}
+    return {key: _gap(key, old.get(key), new.get(key), other) for key in dict.fromkeys([*old, *new])}
+
+
+def _gap(key: CellKey, before: Cell | None, after: Cell | None, other: Mapping[str, str]) -> ComparisonGap | None:
+    if before is None or after is None:
+        side, reason = (
+            ("earlier", ComparisonGapReason.MISSING_BEFORE)
+            if before is None
+            else ("later", ComparisonGapReason.MISSING_AFTER)
+        )
+        return _make_gap(key, reason, f"the {side} result does not have this cell")
+    if other[key[1]]:
+        return _make_gap(key, ComparisonGapReason.OTHER_WORK, other[key[1]])
+    for side, cell in (("earlier", before), ("later", after)):
+        if not cell.valid:
+            return _make_gap(
+                key, ComparisonGapReason.INVALID, f"invalid in the {side} result: {', '.join(cell.findings)}"
+            )
+    return None
+
+
+def _compare_slot(
+    before: StoredResult, after: StoredResult, keys: Sequence[CellKey], selections: Sequence[MetricSelection]
+) -> Iterator[ComparisonRow | ComparisonGap]:
+    """Compare the cells of one workload and load."""
+    sides = [_Side(result, keys[0][1:]) for result in (before, after)]
+    for key in keys:
+        selected = [each for each in selections if each.includes(key[0], key[1], is_baseline=key[0] == BASELINE_NAME)]
+        for figure in dict.fromkeys(each.figure for each in selected):
+            result = _compare_figure(sides[0], sides[1], key, figure)
+            if result is None:
+                message = _why_missing(figure, before.cells[key], after.cells[key])
+                yield _make_gap(key, ComparisonGapReason.NOTHING_SHARED, message, figure.label)
+            else:
+                yield ComparisonRow(key, figure, result)
+
+
+def _why_missing(figure: ComparableMetric, before: Cell, after: Cell) -> str:
+    """Distinguish a figure that a result does not have from one without a request that both results answered."""
+    lacking = [
+        side
+        for side, cell in (("earlier", before), ("later", after))
+        if (known := figure.in_cell(cell)) is None or known.value is None
+    ]
+    if lacking:
+        return f"the {' and the '.join(lacking)} result {'have' if len(lacking) > 1 else 'has'} no value for it"
+    return "no request that has it was answered in the steady state of both results"
+
+
+class _Side:
+    """One result's cells of one workload and load; rows are read and paired only once."""
+
+    def __init__(self, result: StoredResult, slot: SlotKey) -> None:
+        self.result = result
+        self._slot = slot
+        self._rows: dict[str, pd.DataFrame | None] = {}
+        self._measured: dict[str, MeasuredArm | None] = {}
+
+    @property
+    def seed(self) -> int:
+        return self.result.plan.workload(self._slot[0]).sampling.seed
+
+    def measured(self, arm: str) -> MeasuredArm | None:
+        """Return the arm's rows and pairs; None if its records are not stored."""
+        if arm not in self._measured:
+            rows = self._rows_of(arm)
+            baseline = self._rows_of(BASELINE_NAME) if arm != BASELINE_NAME else None
+            pairs = None if rows is None or baseline is None else pair_requests(rows, baseline)
+            self._measured[arm] = None if rows is None else MeasuredArm(rows, pairs)
+        return self._measured[arm]
+
+    def _rows_of(self, arm: str) -> pd.DataFrame | None:
+        if arm not in self._rows:
+            points = self.result.points_of((arm, *self._slot))
+            self._rows[arm] = load_rows(self.result.plan, points, self.result.records) if points else None
+        return self._rows[arm]
+
+
+def _compare_figure(before: _Side, after: _Side, key: CellKey, figure: ComparableMetric) -> FigureOnBothSides | None:
+    """Compare from the records, or, if a side has none, from the summaries."""
+    old, new = before.measured(key[0]), after.measured(key[0])
+    if old is not None and new is not None:
+        return figure.compare(old, new, after.seed)
+    cells = [side.result.cells[key] for side in (before, after)]
+    repeats = [len(cell.points) for cell in cells]
+    return compare_summaries(figure.in_cell(cells[0]), figure.in_cell(cells[1]), (repeats[0], repeats[1]))
+
+
+def _make_gap(key: CellKey, reason: ComparisonGapReason, message: str, metric: str = "") -> ComparisonGap:
+    arm, workload, load = key
+    return ComparisonGap(arm=arm, workload=workload, load=load, metric=metric, reason=reason, message=message)
+
+
+def _interval(estimate: LogRatioEstimate | None) -> FigureInterval | None:
+    if estimate is None:
+        return None
+    low, high = (float(np.exp(bound)) for bound in (estimate.low(1 - TAIL), estimate.high(1 - TAIL)))
+    return FigureInterval(low=low, high=high, level=LEVEL, method=f"{estimate.method}, on the log ratio")
+
 
 APART = (
-    "The two results were measured at different times: what differs from day to day, or from node to node, is in the"
-    " ratios of times and throughput and in no interval. A speed-up is spared most of it, being divided by the baseline"
-    " of its own run."
+    "The two results were measured at different times: differences between days or nodes are in the ratios of times"
+    " and throughput, and in no interval. A speed-up is hardly affected, because it is relative to the baseline of"
+    " its own run."
 )
 
 
-def comparison(before: Result, after: Result, created: str) -> Comparison:
-    """Compare all that is shown. `created`: RFC 3339. Better and worse hold after Holm's correction over all."""
-    found = compare(before, after, [Wanted(figure) for figure in SHOWN])
-    standings = standings_of(found.rows)
+def comparison(before: StoredResult, after: StoredResult, created: str) -> Comparison:
+    """Compare all shown figures; conclusions are after Holm's correction over all of them. `created` is in RFC 3339."""
+    result = compare_results(before, after, [MetricSelection(figure) for figure in SHOWN_METRICS])
+    conclusions = conclusions_of(result.rows)
     return Comparison(
         created=created,
         before=before.side,
         after=after.side,
-        differences=found.differences,
-        refused=found.refused,
-        cells=[row.compared(standing) for row, standing in zip(found.rows, standings, strict=True)],
-        uncompared=found.uncompared,
+        differences=result.differences,
+        refused=result.refused,
+        cells=[row.compared(conclusion) for row, conclusion in zip(result.rows, conclusions, strict=True)],
+        uncompared=result.uncompared,
         limits=[APART],
     )
 
 
-def standings_of(rows: Sequence[Row]) -> list[Standing]:
-    """What can be said of each, two-sided."""
-    clear = rejected([row.told.p_two_sided() if row.told else None for row in rows], 1 - LEVEL)
-    return [_standing(row, clear=is_clear) for row, is_clear in zip(rows, clear, strict=True)]
+def conclusions_of(rows: Sequence[ComparisonRow]) -> list[ChangeConclusion]:
+    """Return the two-sided conclusion for each row."""
+    clear = holm_rejections(
+        [row.supported_estimate.p_two_sided() if row.supported_estimate else None for row in rows], 1 - LEVEL
+    )
+    return [_conclusion(row, clear=is_clear) for row, is_clear in zip(rows, clear, strict=True)]
 
 
-def _standing(row: Row, *, clear: bool) -> Standing:
-    if row.found.estimate is None:
-        return Standing.NO_INTERVAL
-    if row.told is None:
-        return Standing.TOO_FEW_REPEATS
-    if row.told.low(1 - TAIL) <= 0 <= row.told.high(1 - TAIL):
-        return Standing.INDISTINGUISHABLE
+def _conclusion(row: ComparisonRow, *, clear: bool) -> ChangeConclusion:
+    if row.result.estimate is None:
+        return ChangeConclusion.NO_INTERVAL
+    if row.supported_estimate is None:
+        return ChangeConclusion.TOO_FEW_REPEATS
+    if row.supported_estimate.low(1 - TAIL) <= 0 <= row.supported_estimate.high(1 - TAIL):
+        return ChangeConclusion.INDISTINGUISHABLE
     if not clear:
-        return Standing.UNCLEAR
-    return Standing.BETTER if (row.told.value > 0) == row.figure.more_is_better else Standing.WORSE
+        return ChangeConclusion.UNCLEAR
+    return (
+        ChangeConclusion.BETTER
+        if (row.supported_estimate.value > 0) == row.figure.more_is_better
+        else ChangeConclusion.WORSE
+    )

@@ -1,7 +1,7 @@
-"""In what two results differ beside their figures: what is only said, and what leaves nothing to compare.
+"""Differences between two results other than their figures: reported ones, and ones that prevent a comparison.
 
-Another engine, version, GPU, drafter or argument is what one may want to compare, so it is said. Other prompts, other
-sampling or other limits of the answers are other work: no ratio over them means anything, and none is given.
+Another engine, version, GPU, drafter or argument may be the object of a comparison, so it is reported. Other prompts,
+other sampling or other limits of the answers are different work: a ratio over them is meaningless, and none is given.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from specbench_api.outcome.comparison import Difference
-from specbench_api.outcome.facts import FACTS, Alike, FactName
-from specbench_api.outcome.summary import Arrivals
+from specbench_api.outcome.provenance import FACTS, FactComparability, FactName
+from specbench_api.outcome.summary import ArrivalPattern
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.workload import Workload
-from specbench_client.analysis.compare.result import Result
+from specbench_client.analysis.compare.stored_result import StoredResult
 
 LONGEST = 160
-"""Characters of one value."""
-UNSEEN = "not known"
-_ENGINE_APART = ("kind", "image")
+"""Maximum number of characters shown of one value."""
+UNKNOWN = "not known"
+_EXCLUDED_ENGINE_FIELDS = ("kind", "image")
 _LOAD = ("slots", "requests", "durationSeconds", "warmupRequests", "repeats", "order")
 _PLACE = ("gpus", "gpuResourceName", "nodeSelector", "engineResources")
 _OBSERVED = (
@@ -29,63 +29,65 @@ _OBSERVED = (
     ("image_digest", "Engine image"),
     ("client_version", "Client version"),
 )
-_FACTS_APART = (FactName.ENGINE_VERSION, FactName.MODEL, FactName.IMAGE, FactName.STARTED)
-"""Facts that are told by another name here, or that differ by their nature."""
+_EXCLUDED_FACTS = (FactName.ENGINE_VERSION, FactName.MODEL, FactName.IMAGE, FactName.STARTED)
+"""Facts that are reported under another name here, or that always differ."""
 
 
-def differences(before: Result, after: Result) -> list[Difference]:
-    """What is said and changes nothing, in the order in which a person would ask."""
+def differences(before: StoredResult, after: StoredResult) -> list[Difference]:
+    """Return the differences that do not prevent a comparison, the most relevant first."""
     pairs = [
         *_declared(before.plan, after.plan),
-        *_seen(before, after),
+        *_recorded(before, after),
         *_facts(before, after),
         *_of_workloads(before.plan, after.plan),
     ]
-    return [Difference(what=what, before=_short(old), after=_short(new)) for what, old, new in pairs if old != new]
+    return [Difference(name=what, before=_short(old), after=_short(new)) for what, old, new in pairs if old != new]
 
 
-def refusals(before: Result, after: Result) -> list[str]:
-    """Why nothing of the two can be compared; empty where that is not so."""
+def refusals(before: StoredResult, after: StoredResult) -> list[str]:
+    """Return why the two results cannot be compared at all; empty if they can."""
     found = []
     if before.summary.simulated != after.summary.simulated:
         simulated = "the earlier" if before.summary.simulated else "the later"
-        found.append(f"{simulated} result is a simulation, and the other one a measurement")
-    arrivals = [Arrivals.of(result.plan.load).words for result in (before, after)]
+        found.append(f"{simulated} result is a simulation, but the other one is a measurement")
+    arrivals = [ArrivalPattern.of(result.plan.load).words for result in (before, after)]
     if arrivals[0] != arrivals[1]:
-        found.append(f"requests come otherwise: {arrivals[0]} → {arrivals[1]}")
+        found.append(f"the arrivals of requests differ: {arrivals[0]} → {arrivals[1]}")
     return found
 
 
-def other_work(before: Result, after: Result, workload: str) -> str:
-    """Why this workload's cells cannot be compared; empty where they can."""
+def workload_difference(before: StoredResult, after: StoredResult, workload: str) -> str:
+    """Return why this workload's cells cannot be compared; empty if they can."""
     was, now = (result.plan.workload(workload) for result in (before, after))
-    asked = [(name, old, new) for name, old, new in _work(was, now) if old != new]
-    if asked:
-        return "; ".join(f"other {name}: {_short(old)} → {_short(new)}" for name, old, new in asked)
-    seen = [result.observed_of(workload) for result in (before, after)]
-    prompts = [_values(point.dataset_fingerprint for point in points) for points in seen]
-    traces = [_values(point.trace_fingerprint for point in points) for points in seen]
-    templates = [_values(point.chat_template_sha256 for point in points) for points in seen]
-    tokenizers = [_values(point.tokenizer_sha256 for point in points) for points in seen]
-    for words, (old_ones, new_ones) in (
-        ("other prompts", prompts),
-        ("another trace of arrivals", traces),
-        ("another chat template", templates),
-        ("another tokenizer of the chat template", tokenizers),
+    declared = [(name, old, new) for name, old, new in _work(was, now) if old != new]
+    if declared:
+        return "; ".join(f"different {name}: {_short(old)} → {_short(new)}" for name, old, new in declared)
+    observed = [result.observed_of(workload) for result in (before, after)]
+    prompts = [_values(point.dataset_fingerprint for point in points) for points in observed]
+    traces = [_values(point.trace_fingerprint for point in points) for points in observed]
+    templates = [_values(point.chat_template_sha256 for point in points) for points in observed]
+    tokenizers = [_values(point.tokenizer_sha256 for point in points) for points in observed]
+    for what, (old_ones, new_ones) in (
+        ("different prompts", prompts),
+        ("different arrival trace", traces),
+        ("different chat template", templates),
+        ("different tokenizer of the chat template", tokenizers),
     ):
         if old_ones and new_ones and old_ones != new_ones:
-            return f"{words}: fingerprint {_fingerprint(old_ones)} → {_fingerprint(new_ones)}"
+            return f"{what}: fingerprint {_fingerprint(old_ones)} → {_fingerprint(new_ones)}"
     if not all(prompts) and was.dataset != now.dataset:
-        return f"other prompts: {_short(_text(was.dataset.to_dict()))} → {_short(_text(now.dataset.to_dict()))}"
+        return f"different prompts: {_short(_text(was.dataset.to_dict()))} → {_short(_text(now.dataset.to_dict()))}"
     return ""
 
 
 def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
-    """What was asked for."""
+    """Yield what was requested."""
     yield "Model", _model(before), _model(after)
     yield "Engine", str(before.engine.kind), str(after.engine.kind)
-    yield "Engine image asked for", *_both(before.engine.to_dict(), after.engine.to_dict(), "image")
-    settings = [{k: v for k, v in plan.engine.to_dict().items() if k not in _ENGINE_APART} for plan in (before, after)]
+    yield "Requested engine image", *_both(before.engine.to_dict(), after.engine.to_dict(), "image")
+    settings = [
+        {k: v for k, v in plan.engine.to_dict().items() if k not in _EXCLUDED_ENGINE_FIELDS} for plan in (before, after)
+    ]
     for name in dict.fromkeys([*settings[0], *settings[1]]):
         yield f"engine.{name}", *_both(settings[0], settings[1], name)
     old, new = ({arm.name: arm for arm in plan.arms} for plan in (before, after))
@@ -96,32 +98,34 @@ def _declared(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
     loads = [plan.load.to_dict() for plan in (before, after)]
     for name in _LOAD:
         yield f"load.{name}", *_both(loads[0], loads[1], name)
-    places = [plan.placement.to_dict() for plan in (before, after)]
+    placements = [plan.placement.to_dict() for plan in (before, after)]
     for name in _PLACE:
-        yield f"placement.{name}", *_both(places[0], places[1], name)
+        yield f"placement.{name}", *_both(placements[0], placements[1], name)
 
 
-def _seen(before: Result, after: Result) -> Iterator[tuple[str, str, str]]:
-    """What the manifests saw."""
-    for field, words in _OBSERVED:
-        old, new = (_values(getattr(seen, field) for seen in result.observed.values()) for result in (before, after))
+def _recorded(before: StoredResult, after: StoredResult) -> Iterator[tuple[str, str, str]]:
+    """Yield what the manifests recorded."""
+    for field, title in _OBSERVED:
+        old, new = (_values(getattr(each, field) for each in result.observed.values()) for result in (before, after))
         if old and new:
-            yield words, ", ".join(old), ", ".join(new)
+            yield title, ", ".join(old), ", ".join(new)
 
 
-def _facts(before: Result, after: Result) -> Iterator[tuple[str, str, str]]:
-    """What the launches told. Where one side told nothing at all, that is said once."""
+def _facts(before: StoredResult, after: StoredResult) -> Iterator[tuple[str, str, str]]:
+    """Yield the facts recorded about launches; if one side has none at all, that is reported once."""
     if bool(before.launches) != bool(after.launches):
         yield "Hardware", _whether(before), _whether(after)
     for name, about in FACTS.items():
-        if about.alike in (Alike.MUST, Alike.NOTED) and name not in _FACTS_APART:
-            old, new = (_values(_told(launch.value(name)) for launch in side.launches) for side in (before, after))
+        if about.comparability in (FactComparability.MUST, FactComparability.NOTED) and name not in _EXCLUDED_FACTS:
+            old, new = (
+                _values(_text_or_none(launch.value(name)) for launch in side.launches) for side in (before, after)
+            )
             if old and new:
                 yield _title(name), ", ".join(old), ", ".join(new)
 
 
-def _whether(result: Result) -> str:
-    return "seen" if result.launches else UNSEEN
+def _whether(result: StoredResult) -> str:
+    return "recorded" if result.launches else UNKNOWN
 
 
 def _of_workloads(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
@@ -131,35 +135,35 @@ def _of_workloads(before: Plan, after: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _work(before: Workload, after: Workload) -> Iterator[tuple[str, str, str]]:
-    """What makes an answer another one, whatever the engine. The dataset is known by its fingerprint."""
+    """Yield what changes the answers on any engine; the dataset is identified by its fingerprint."""
     yield "sampling", _text(before.sampling.to_dict()), _text(after.sampling.to_dict())
-    yield "limits of the answers", _text(before.output.to_dict()), _text(after.output.to_dict())
-    yield "fields of the requests", _text(before.extra_body), _text(after.extra_body)
+    yield "output limits", _text(before.output.to_dict()), _text(after.output.to_dict())
+    yield "request fields", _text(before.extra_body), _text(after.extra_body)
     yield "chat template", _template(before), _template(after)
 
 
 def _template(workload: Workload) -> str:
-    """Who applies it, and what it is told; which one it is, is known by its fingerprint."""
+    """Who applies the template, and its arguments; the template itself is identified by its fingerprint."""
     template = workload.client_template
     return "the engine's own" if template is None else f"by the client, {_text([template.kwargs, str(template.today)])}"
 
 
 def _model(plan: Plan) -> str:
-    told = plan.target.to_dict()
-    more = {key: value for key, value in told.items() if key not in ("name", "revision")}
-    return f"{told['name']}@{told['revision']}{f' {_text(more)}' if more else ''}"
+    target = plan.target.to_dict()
+    more = {key: value for key, value in target.items() if key not in ("name", "revision")}
+    return f"{target['name']}@{target['revision']}{f' {_text(more)}' if more else ''}"
 
 
 def _both(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> tuple[str, str]:
     return _text(before.get(name)), _text(after.get(name))
 
 
-def _values(told: Iterable[str | None]) -> list[str]:
-    """Each value once, in order; what nobody told is no value."""
-    return sorted({value for value in told if value is not None})
+def _values(values: Iterable[str | None]) -> list[str]:
+    """Return the distinct known values, sorted."""
+    return sorted({value for value in values if value is not None})
 
 
-def _told(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return None if value is None else _text(value)
 
 
@@ -182,5 +186,5 @@ def _short(text: str) -> str:
 
 
 def _title(name: FactName) -> str:
-    words = str(name).replace("_", " ")
-    return words.upper() if len(words) <= len("gpu") else words[:1].upper() + words[1:]
+    title = str(name).replace("_", " ")
+    return title.upper() if len(title) <= len("gpu") else title[:1].upper() + title[1:]

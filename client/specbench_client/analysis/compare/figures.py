@@ -1,118 +1,231 @@
-"""One figure on both sides of a comparison: its value before and after over what they share, and the log ratio."""
+"""One figure on both sides of a comparison: its value before and after over common requests, and the log ratio."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from specbench_client.analysis.compare.estimate import Estimate, over_prompts, over_repeats, wider
-from specbench_client.analysis.compare.shared import Half, Shared, answered, answered_pairs, shared
-from specbench_client.analysis.statistics.draws import BLOCK_VALUES
-from specbench_client.metrics import pace, window
-from specbench_client.metrics.frame import Mask, Values
-from specbench_client.metrics.metric import Measure, Ratio
-from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.analysis.compare.log_ratio_estimate import (
+    LogRatioEstimate,
+    estimate_over_prompts,
+    estimate_over_repeats,
+    wider_estimate,
+)
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics.bootstrap import (
+    BLOCK_VALUES,
+    Codes,
+    ResamplingLayout,
+    draw_counts,
+    layout_draws,
+    layout_of,
+)
+from specbench_client.metrics import decode_speed, steady_window
+from specbench_client.metrics.metric import RatioMetric, RequestMetric
+from specbench_client.metrics.pairing import ARM, BASELINE, HISTORY, PAIR_KEY, Pairs, history_hashes, with_pass_number
+from specbench_client.metrics.rows import read_columns
+from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+
+# Two results share the requests that both answered, and each of them has the same weight on both sides.
+#
+# A request is identified by its prompt, its pass over the prompts, its turn, and its history (all earlier replies; a
+# later turn with another history is another prompt). Requests that only one side answered are left out. If one side
+# answered a request in more repeats than the other, because of its number of repeats or of the edges of its steady
+# state, each of these rows has less weight: otherwise its mix might have more of the slow prompts, and look slower.
+
+REQUEST_KEY = ["prompt_id", "pass", "turn", "history"]
+"""The columns that identify a request."""
+
+
+def answered_requests(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the steady rows of one arm with pass and history; later turns with an unknown history are left out."""
+    numbered = with_pass_number(rows)
+    numbered["history"] = history_hashes(numbered)
+    known = numbered["history"].notna().to_numpy(bool)
+    return numbered[flags(numbered, "steady") & known].reset_index(drop=True)
+
+
+def answered_pairs(pairs: Pairs) -> pd.DataFrame:
+    """Return the arm's side of the pairs with its baseline, with the columns that identify a request."""
+    columns = read_columns(pairs.rows, [*PAIR_KEY, HISTORY + ARM, "category" + ARM])
+    return columns.set_axis([*PAIR_KEY, HISTORY, "category"], axis=1)
+
+
+@dataclass(frozen=True)
+class SharedSide:
+    """One side's shared requests: one row per request and repeat, with its parts and its weight, shape (rows,)."""
+
+    rows: pd.DataFrame
+    parts: Values
+    """Shape (rows, parts)."""
+    weights: Values
+    repeat_of: Codes
+    prompt_of: Codes
+    repeats: int
+
+    def matrices(self, prompts: int) -> list[Values]:
+        """Return the weighted sums of each part, shape (repeats, prompts)."""
+        cells = self.repeat_of * prompts + self.prompt_of
+        size = self.repeats * prompts
+        sums = [np.bincount(cells, weights=self.weights * part, minlength=size) for part in self.parts.T]
+        return [np.asarray(each, dtype=np.float64).reshape(self.repeats, prompts) for each in sums]
+
+
+@dataclass(frozen=True)
+class SharedRequests:
+    """Both sides, and the prompts that both have."""
+
+    before: SharedSide
+    after: SharedSide
+    layout: ResamplingLayout
+    """The layout of both sides' rows together; only its prompts and strata are meaningful."""
+
+    def draws(self, seed: int, resamples: int | None = None) -> Iterator[tuple[Values, Values, Values]]:
+        """Yield blocks of draws of repeats before, of repeats after, and of prompts, which both sides share.
+
+        Each block has the shapes (resamples, repeats), (resamples, repeats) and (resamples, prompts).
+        `resamples` is RESAMPLES by default.
+        """
+        generators = [np.random.default_rng((seed, side)) for side in (1, 2)]
+        for _, prompts in layout_draws(self.layout, seed, resamples or bootstrap.RESAMPLES):
+            size, sides = len(prompts), (self.before.repeats, self.after.repeats)
+            before, after = (draw_counts(rng, repeats, size) for rng, repeats in zip(generators, sides, strict=True))
+            yield before.astype(np.float64), after.astype(np.float64), prompts.astype(np.float64)
+
+
+def shared_requests(before: tuple[pd.DataFrame, Values], after: tuple[pd.DataFrame, Values]) -> SharedRequests | None:
+    """Return the requests that both sides have, without missing parts; None if there are none.
+
+    Each side is given by its rows with `REQUEST_KEY`, and their parts, shape (rows, parts).
+    """
+    whole = [_complete(*side) for side in (before, after)]
+    keys = [pd.MultiIndex.from_frame(rows[REQUEST_KEY]) for rows, _ in whole]
+    common = keys[0].intersection(keys[1]).unique()
+    if not len(common):
+        return None
+    chosen = [_filter(*side, mine.isin(common)) for side, mine in zip(whole, keys, strict=True)]
+    layout = layout_of(pd.concat([rows for rows, _ in chosen], ignore_index=True))
+    first = len(chosen[0][0])
+    return SharedRequests(
+        _half(*chosen[0], layout.prompt_of[:first]), _half(*chosen[1], layout.prompt_of[first:]), layout
+    )
+
+
+def _complete(rows: pd.DataFrame, parts: Values) -> tuple[pd.DataFrame, Values]:
+    return _filter(rows, parts, np.asarray(~np.isnan(parts).any(axis=1), dtype=np.bool_))
+
+
+def _filter(rows: pd.DataFrame, parts: Values, mask: Mask) -> tuple[pd.DataFrame, Values]:
+    """Select rows and parts by a mask of shape (rows,)."""
+    return rows.loc[mask].reset_index(drop=True), parts[mask]
+
+
+def _half(rows: pd.DataFrame, parts: Values, prompt_of: Codes) -> SharedSide:
+    counts = rows.groupby(REQUEST_KEY, sort=False)["repeat"].transform("size").to_numpy(np.float64)
+    repeat_of, repeats = pd.factorize(numbers(rows, "repeat"), sort=True)
+    return SharedSide(rows, parts, 1 / counts, np.asarray(repeat_of), prompt_of, len(repeats))
+
 
 IN_COMMON = "over the requests that both results answered in the steady state"
 PERCENTILE_RESAMPLES = 1000
 PERCENTILE_RESAMPLES_MIN = 200
 BEYOND_MIN = 5
-"""With fewer requests beyond it a percentile is nearly the extreme value, and resampling tells nothing of the next."""
+"""With fewer requests beyond it, a percentile is nearly the extreme value, and resampling gives no valid interval."""
 ROUNDING = 1e-9
-"""Share of a weight that a sum of thirds may miss: half of the weight is reached in spite of it."""
+"""Relative tolerance for rounding in sums of weights such as 1/3."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Rows of one arm at one workload and load, all repeats, and their pairs with the run's own baseline."""
+class MeasuredArm:
+    """Rows of one arm at one workload and load over all repeats, and their pairs with the baseline of the same run."""
 
     rows: pd.DataFrame
     pairs: Pairs | None
 
 
 @dataclass(frozen=True)
-class Found:
-    """A figure on both sides. `estimate`: of log(after / before); None where no interval can be given."""
+class FigureOnBothSides:
+    """A figure on both sides. `estimate` is that of log(after / before); None if no interval is possible."""
 
     before: float
     after: float
-    estimate: Estimate | None
+    estimate: LogRatioEstimate | None
     repeats: tuple[int, int]
     units: int
-    """Prompts, or repeats where those are the unit."""
+    """Number of prompts, or of repeats if these are the unit."""
 
 
-Compare = Callable[[Measured, Measured, int], Found | None]
-"""Before, after, seed → the figure on both sides, or None where it was not to be had."""
+FigureComparer = Callable[[MeasuredArm, MeasuredArm, int], FigureOnBothSides | None]
+"""Called with before, after and seed; returns the figure on both sides, or None if it is not available."""
 
 
-def ratio(of: Ratio) -> Compare:
-    """A ratio of sums over requests."""
+def ratio(of: RatioMetric) -> FigureComparer:
+    """Return the comparer of a ratio of sums over requests."""
 
-    def parts(side: Measured) -> tuple[pd.DataFrame, Values]:
-        rows = answered(side.rows)
+    def parts(side: MeasuredArm) -> tuple[pd.DataFrame, Values]:
+        rows = answered_requests(side.rows)
         return rows, np.stack(of.parts(rows), axis=1)
 
-    return lambda before, after, seed: _of_sums(shared(parts(before), parts(after)), (1, -1), seed)
+    return lambda before, after, seed: _of_sums(shared_requests(parts(before), parts(after)), (1, -1), seed)
 
 
-def speedup(before: Measured, after: Measured, seed: int) -> Found | None:
-    """The speed-up over the baseline of the own run, see `analysis.estimates.speedup`."""
+def speedup(before: MeasuredArm, after: MeasuredArm, seed: int) -> FigureOnBothSides | None:
+    """Compare the speed-ups over the baseline of each run, see `analysis.estimates.speedups`."""
     if before.pairs is None or after.pairs is None:
         return None
-    return _of_sums(shared(_paired(before.pairs), _paired(after.pairs)), (1, -1, -1, 1), seed)
+    return _of_sums(shared_requests(_paired(before.pairs), _paired(after.pairs)), (1, -1, -1, 1), seed)
 
 
-def percentile(of: Measure, percent: int) -> Compare:
-    """A percentile over requests; one that has too few requests beyond it has no interval."""
+def percentile(of: RequestMetric, percent: int) -> FigureComparer:
+    """Return the comparer of a percentile over requests; with too few requests beyond it, there is no interval."""
 
-    def values(side: Measured) -> tuple[pd.DataFrame, Values]:
-        rows = answered(side.rows)
+    def values(side: MeasuredArm) -> tuple[pd.DataFrame, Values]:
+        rows = answered_requests(side.rows)
         return rows, of.values(rows)[:, np.newaxis]
 
-    return lambda before, after, seed: _of_percentile(shared(values(before), values(after)), percent, seed)
+    return lambda before, after, seed: _of_percentile(shared_requests(values(before), values(after)), percent, seed)
 
 
-def output_tps(before: Measured, after: Measured, _seed: int) -> Found | None:
-    """Throughput of the steady windows. It belongs to whole repeats, so no prompts are shared and the unit is those."""
-    sides = [window.deliveries(side.rows) for side in (before, after)]
+def output_tps(before: MeasuredArm, after: MeasuredArm, _seed: int) -> FigureOnBothSides | None:
+    """Compare the throughput of the steady windows; its unit is the repeat, because it does not belong to prompts."""
+    sides = [steady_window.window_throughput(side.rows) for side in (before, after)]
     if not all(tokens.sum() > 0 and seconds.size for tokens, seconds in sides):
         return None
     values = [float(tokens.sum() / seconds.sum()) for tokens, seconds in sides]
     with np.errstate(divide="ignore"):
         repeats = [np.log(tokens / seconds) for tokens, seconds in sides]
-    estimate = over_repeats(float(np.log(values[1] / values[0])), repeats[0], repeats[1])
+    estimate = estimate_over_repeats(float(np.log(values[1] / values[0])), repeats[0], repeats[1])
     sizes = (repeats[0].size, repeats[1].size)
-    return Found(values[0], values[1], estimate, sizes, min(sizes))
+    return FigureOnBothSides(values[0], values[1], estimate, sizes, min(sizes))
 
 
 def _paired(pairs: Pairs) -> tuple[pd.DataFrame, Values]:
-    sides = [pace.STREAM_TPS.parts(pairs.side(suffix)) for suffix in (ARM, BASELINE)]
+    sides = [decode_speed.STREAM_TPS.parts(pairs.side(suffix)) for suffix in (ARM, BASELINE)]
     return answered_pairs(pairs), np.stack([*sides[0], *sides[1]], axis=1)
 
 
-def _of_sums(both: Shared | None, signs: tuple[int, ...], seed: int) -> Found | None:
-    """The figure is the product of its parts' sums, each to the power of its sign."""
+def _of_sums(both: SharedRequests | None, signs: tuple[int, ...], seed: int) -> FigureOnBothSides | None:
+    """Compare a product of the parts' sums, each to the power of its sign."""
     if both is None:
         return None
-    laid = [half.matrices(both.layout.prompts) for half in (both.before, both.after)]
-    logs = [_log(np.array([matrix.sum() for matrix in mine]), signs) for mine in laid]
+    matrices = [half.matrices(both.layout.prompts) for half in (both.before, both.after)]
+    logs = [_log(np.array([matrix.sum() for matrix in side]), signs) for side in matrices]
     if not np.isfinite(logs).all():
         return None
     value = float(logs[1] - logs[0])
     samples = [
-        _log(_sums(laid[1], after, prompts), signs) - _log(_sums(laid[0], before, prompts), signs)
+        _log(_sums(matrices[1], after, prompts), signs) - _log(_sums(matrices[0], before, prompts), signs)
         for before, after, prompts in both.draws(seed)
     ]
-    repeats = [_log(np.stack([matrix.sum(axis=1) for matrix in mine], axis=1), signs) for mine in laid]
+    repeats = [_log(np.stack([matrix.sum(axis=1) for matrix in side], axis=1), signs) for side in matrices]
     estimate = _estimate(both, value, np.concatenate(samples), (repeats[0], repeats[1]))
-    return _found(both, (float(np.exp(logs[0])), float(np.exp(logs[1]))), estimate)
+    return _on_both_sides(both, (float(np.exp(logs[0])), float(np.exp(logs[1]))), estimate)
 
 
-def _of_percentile(both: Shared | None, percent: int, seed: int) -> Found | None:
+def _of_percentile(both: SharedRequests | None, percent: int, seed: int) -> FigureOnBothSides | None:
     if both is None:
         return None
     halves = (both.before, both.after)
@@ -129,16 +242,16 @@ def _of_percentile(both: Shared | None, percent: int, seed: int) -> Found | None
             for half in halves
         ]
         estimate = _estimate(both, float(np.log(values[1] / values[0])), samples, (logs[0], logs[1]))
-    return _found(both, (values[0], values[1]), estimate)
+    return _on_both_sides(both, (values[0], values[1]), estimate)
 
 
-def _percentile_samples(both: Shared, percent: int, seed: int, resamples: int) -> Values:
-    """Log ratios; a request weighs as often as its repeat and its prompt were drawn."""
+def _percentile_samples(both: SharedRequests, percent: int, seed: int, resamples: int) -> Values:
+    """Log ratios, shape (resamples,); the weight of a request is how often its repeat and its prompt were drawn."""
     at_once = max(1, BLOCK_VALUES // max(both.before.weights.size, both.after.weights.size))
     found = []
     for before, after, prompts in both.draws(seed, resamples):
-        for begun in range(0, len(prompts), at_once):
-            some = slice(begun, begun + at_once)
+        for start in range(0, len(prompts), at_once):
+            some = slice(start, start + at_once)
             drawn = [
                 _quantile(half, repeats[some][:, half.repeat_of] * prompts[some][:, half.prompt_of], percent)
                 for half, repeats in ((both.before, before), (both.after, after))
@@ -148,36 +261,47 @@ def _percentile_samples(both: Shared, percent: int, seed: int, resamples: int) -
     return np.concatenate(found)
 
 
-def _quantile(half: Half, times: Values, percent: int) -> Values:
-    """The weighted percentile of each row of `times`: the smallest value up to which so much of the weight lies."""
+def _quantile(half: SharedSide, times: Values, percent: int) -> Values:
+    """The weighted percentile for each row of `times`, which has the shape (resamples, rows).
+
+    It is the smallest value up to which there is enough weight.
+    """
     values = half.parts[:, 0]
     order = np.argsort(values, kind="stable")
     weights = np.cumsum((times * half.weights)[:, order], axis=1)
-    wanted = weights[:, -1:] * (percent / 100) * (1 - ROUNDING)
-    places = (weights < wanted).sum(axis=1)
-    found = values[order][np.minimum(places, values.size - 1)]
+    target = weights[:, -1:] * (percent / 100) * (1 - ROUNDING)
+    indices = (weights < target).sum(axis=1)
+    found = values[order][np.minimum(indices, values.size - 1)]
     return np.where(weights[:, -1] > 0, found, np.nan)
 
 
-def _interpolated(half: Half, held: Mask, percent: int) -> float:
-    """The weighted percentile of these requests, interpolated: numpy's, and so the run's own, where all weigh alike."""
-    order = np.argsort(half.parts[held, 0], kind="stable")
-    values, weights = half.parts[held, 0][order], half.weights[held][order]
+def _interpolated(half: SharedSide, mask: Mask, percent: int) -> float:
+    """The interpolated weighted percentile of the selected requests; equal to numpy's if all weights are equal."""
+    order = np.argsort(half.parts[mask, 0], kind="stable")
+    values, weights = half.parts[mask, 0][order], half.weights[mask][order]
     below = np.cumsum(weights) - weights
     return float(np.interp(below[-1] * percent / 100, below, values))
 
 
-def _estimate(both: Shared, value: float, samples: Values, repeats: tuple[Values, Values]) -> Estimate | None:
+def _estimate(
+    both: SharedRequests, value: float, samples: Values, repeats: tuple[Values, Values]
+) -> LogRatioEstimate | None:
     within = " within categories" if both.layout.stratified else ""
-    words = (
+    method = (
         f"bootstrap, unit: prompt; {samples.size} resamples of {both.before.repeats} repeats before,"
-        f" {both.after.repeats} after, and {both.layout.prompts} prompts{within} that both were asked"
+        f" {both.after.repeats} after, and {both.layout.prompts} prompts{within} that both results share"
     )
-    return wider(over_prompts(value, samples, both.layout, words), over_repeats(value, *repeats))
+    return wider_estimate(
+        estimate_over_prompts(value, samples, both.layout, method), estimate_over_repeats(value, *repeats)
+    )
 
 
-def _found(both: Shared, values: tuple[float, float], estimate: Estimate | None) -> Found:
-    return Found(values[0], values[1], estimate, (both.before.repeats, both.after.repeats), both.layout.prompts)
+def _on_both_sides(
+    both: SharedRequests, values: tuple[float, float], estimate: LogRatioEstimate | None
+) -> FigureOnBothSides:
+    return FigureOnBothSides(
+        values[0], values[1], estimate, (both.before.repeats, both.after.repeats), both.layout.prompts
+    )
 
 
 def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
@@ -185,6 +309,6 @@ def _sums(matrices: list[Values], repeats: Values, prompts: Values) -> Values:
 
 
 def _log(sums: Values, signs: tuple[int, ...]) -> Values:
-    """Σ sign × log(sum), over the last axis."""
+    """Return Σ sign × log(sum) over the last axis."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((np.log(sums) * np.array(signs)).sum(axis=-1), dtype=np.float64)

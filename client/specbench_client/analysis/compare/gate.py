@@ -1,17 +1,17 @@
-"""The rule by which a gate decides.
+"""The decision rule of a gate.
 
-Each tolerance in each cell is one test of one log ratio, turned so that more is better, against the limit that the
-tolerance sets:
+Each tolerance in each cell is one test of one log ratio, oriented so that more is better, against the tolerance's
+limit:
 
-    Passed        the one-sided lower bound at the gate's confidence lies above the limit: a regression beyond the
+    Passed        the one-sided lower bound at the gate's confidence is above the limit: a regression beyond the
                   tolerance is excluded (a test of non-inferiority)
-    Failed        the one-sided upper bound lies below the limit, also after Holm's correction over all tests: a
-                  regression beyond the tolerance is shown
+    Failed        the one-sided upper bound is below the limit, after Holm's correction over all tests: a regression
+                  beyond the tolerance is shown
     Inconclusive  neither
 
 The gate passes only if every test does. An intersection-union test needs no correction for that: it wrongly passes no
-more often than its single worst test (Berger 1982, "Multiparameter hypothesis testing and acceptance sampling"). It
-fails as soon as one test does, which among many tests happens by chance; hence Holm there and only there.
+more often than its worst single test (Berger 1982, "Multiparameter hypothesis testing and acceptance sampling"). It
+fails as soon as one test does, which happens by chance among many tests; hence Holm's correction for failures only.
 """
 
 from __future__ import annotations
@@ -21,45 +21,50 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specbench_api.outcome.comparison import Compared, LackReason, Uncompared
-from specbench_api.outcome.gate import AskedGate, GateReport, GateTest, Shown
+from specbench_api.outcome.comparison import ComparedFigure, ComparisonGap, ComparisonGapReason
+from specbench_api.outcome.gate_report import GateReport, GateRequest, GateTest, GateTestOutcome
 from specbench_api.spec.conditions import GateReason
-from specbench_api.spec.gate import Gate, Tolerance
-from specbench_client.analysis.compare.cells import Compares, Row, compare
-from specbench_client.analysis.compare.comparison import APART, standings_of
-from specbench_client.analysis.compare.estimate import Estimate, repeats_to_decide
-from specbench_client.analysis.compare.metrics import Wanted
-from specbench_client.analysis.compare.result import Result
-from specbench_client.analysis.statistics.holm import rejected
+from specbench_api.spec.gate import Gate, GateMetric, Tolerance
+from specbench_client.analysis.compare.comparable_metrics import MetricSelection
+from specbench_client.analysis.compare.comparison import (
+    APART,
+    ComparisonRow,
+    ResultComparison,
+    compare_results,
+    conclusions_of,
+)
+from specbench_client.analysis.compare.log_ratio_estimate import LogRatioEstimate, repeats_to_decide
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.analysis.statistics.holm import holm_rejections
 
 NAMED = 3
-"""Cells that the message names; the others stand in the table."""
+"""Maximum number of cells listed in the message; the table has all of them."""
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One row against one tolerance. `limit` and `estimate`: logs, turned so that more is better."""
+class GateTrial:
+    """One row against one tolerance. `limit` and `estimate` are logs, oriented so that more is better."""
 
-    row: Row
+    row: ComparisonRow
     tolerance: Tolerance
     limit: float
-    estimate: Estimate | None
+    estimate: LogRatioEstimate | None
     why_not: str = ""
     """Why there is no estimate to decide by."""
 
 
-def judge_gate(asked: AskedGate, before: Result, after: Result, created: str) -> GateReport:
+def judge_gate(request: GateRequest, before: StoredResult, after: StoredResult, created: str) -> GateReport:
     """Evaluate a gate. `created`: RFC 3339."""
-    gate = asked.gate
-    found = compare(before, after, [Wanted.of(tolerance) for tolerance in gate.asked])
+    gate = with_testable_defaults(request.gate, before, after)
+    found = compare_results(before, after, [MetricSelection.of(tolerance) for tolerance in gate.effective_tolerances])
     tests = list(_tests(gate, found.rows))
-    shown = verdicts(tests, gate.confidence)
+    shown = gate_verdicts(tests, gate.confidence)
     documents = _documents(gate, tests, shown, found.rows)
     lacking = [*_lacking(gate, found.uncompared), *_unmatched(gate, found)]
     reason, message = _reason(gate, _Evidence(before, after, found.refused, documents, lacking))
-    inconclusive_passes = reason is GateReason.INCONCLUSIVE and gate.inconclusive == "Pass"
+    inconclusive_passes = reason is GateReason.INCONCLUSIVE and gate.on_inconclusive == "Pass"
     return GateReport(
-        asked=asked.asked,
+        gate_digest=request.gate_digest,
         created=created,
         gate=gate,
         passed=reason is GateReason.PASSED or inconclusive_passes,
@@ -75,61 +80,78 @@ def judge_gate(asked: AskedGate, before: Result, after: Result, created: str) ->
     )
 
 
-_ORDER = (Shown.FAILED, Shown.INCONCLUSIVE, Shown.PASSED)
+def with_testable_defaults(gate: Gate, before: StoredResult, after: StoredResult) -> Gate:
+    """Return the gate; without tolerances and without baseline arms, as of `specbench measure`, it tests TPOT alone.
+
+    The default tolerances include the speed-up, which needs a baseline in the same run. Without one the gate could
+    never pass.
+    """
+    has_baseline = any(arm.is_baseline for result in (before, after) for arm in result.plan.arms)
+    if gate.tolerances or has_baseline:
+        return gate
+    return gate.model_copy(update={"tolerances": [Tolerance(metric=GateMetric.TPOT)]})
 
 
-def verdicts(tests: Sequence[Trial], confidence: float) -> list[Shown]:
-    """What each test shows."""
+_ORDER = (GateTestOutcome.FAILED, GateTestOutcome.INCONCLUSIVE, GateTestOutcome.PASSED)
+
+
+def gate_verdicts(tests: Sequence[GateTrial], confidence: float) -> list[GateTestOutcome]:
+    """Return the outcome of each test."""
     p_values = [test.estimate.p_below(test.limit) if test.estimate else None for test in tests]
-    failed = rejected(p_values, 1 - confidence)
+    failed = holm_rejections(p_values, 1 - confidence)
     return [_shown(test, confidence, failed=is_failed) for test, is_failed in zip(tests, failed, strict=True)]
 
 
-def _shown(test: Trial, confidence: float, *, failed: bool) -> Shown:
+def _shown(test: GateTrial, confidence: float, *, failed: bool) -> GateTestOutcome:
     if failed:
-        return Shown.FAILED
+        return GateTestOutcome.FAILED
     passed = test.estimate is not None and test.estimate.low(confidence) > test.limit
-    return Shown.PASSED if passed else Shown.INCONCLUSIVE
+    return GateTestOutcome.PASSED if passed else GateTestOutcome.INCONCLUSIVE
 
 
 def limit_of(tolerance: Tolerance, *, more_is_better: bool) -> float:
-    """What after / before may come to: 0.95 where more is better and 5 % are tolerated, else 1.05."""
+    """Return the limit of after / before: 0.95 if more is better and 5 % are tolerated, else 1.05."""
     share = tolerance.max_regression_percent / 100
     return 1 - share if more_is_better else 1 + share
 
 
-def _tests(gate: Gate, rows: Sequence[Row]) -> Iterator[Trial]:
-    for tolerance in gate.asked:
-        yield from (_test(gate, tolerance, row) for row in rows if _is_of(tolerance, row))
+def _tests(gate: Gate, rows: Sequence[ComparisonRow]) -> Iterator[GateTrial]:
+    for tolerance in gate.effective_tolerances:
+        yield from (_test(gate, tolerance, row) for row in rows if _matches(tolerance, row))
 
 
-def _test(gate: Gate, tolerance: Tolerance, row: Row) -> Trial:
-    better, repeats = row.figure.more_is_better, row.found.repeats
+def _test(gate: Gate, tolerance: Tolerance, row: ComparisonRow) -> GateTrial:
+    better, repeats = row.figure.more_is_better, row.result.repeats
     limit = float(np.log(limit_of(tolerance, more_is_better=better)))
-    estimate, why_not = row.told, ""
-    if row.found.estimate is None:
-        why_not = "there is no interval: too few prompts, repeats or requests"
-    elif min(repeats) < gate.min_repeats:
-        why_not = f"{repeats[0]} repeats before and {repeats[1]} after: {gate.min_repeats} are needed on each side"
+    estimate, why_not = row.supported_estimate, ""
+    if min(repeats) < gate.min_repeats:
+        why_not = (
+            f"{repeats[0]} repeats before and {repeats[1]} after, but minRepeats is {gate.min_repeats} on each side;"
+            f" measure again with spec.load.repeats: {gate.min_repeats} or --repeats {gate.min_repeats}"
+        )
         estimate = None
+    elif row.result.estimate is None:
+        why_not = "there is no interval: too few prompts or requests"
     turned = estimate.mirrored() if estimate and not better else estimate
-    return Trial(row, tolerance, limit if better else -limit, turned, why_not)
+    return GateTrial(row, tolerance, limit if better else -limit, turned, why_not)
 
 
-def _documents(gate: Gate, tests: Sequence[Trial], shown: Sequence[Shown], rows: Sequence[Row]) -> list[GateTest]:
-    standings = {id(row): standing for row, standing in zip(rows, standings_of(rows), strict=True)}
+def _documents(
+    gate: Gate, tests: Sequence[GateTrial], shown: Sequence[GateTestOutcome], rows: Sequence[ComparisonRow]
+) -> list[GateTest]:
+    conclusions = {id(row): conclusion for row, conclusion in zip(rows, conclusions_of(rows), strict=True)}
     return [
-        _document(gate, test, verdict, test.row.compared(standings[id(test.row)]))
+        _document(gate, test, verdict, test.row.compared(conclusions[id(test.row)]))
         for test, verdict in zip(tests, shown, strict=True)
     ]
 
 
-def _document(gate: Gate, test: Trial, verdict: Shown, compared: Compared) -> GateTest:
+def _document(gate: Gate, test: GateTrial, verdict: GateTestOutcome, compared: ComparedFigure) -> GateTest:
     low = high = None
     if test.estimate:
         plain = test.estimate if test.row.figure.more_is_better else test.estimate.mirrored()
         low, high = (float(np.exp(bound)) for bound in (plain.low(gate.confidence), plain.high(gate.confidence)))
-    repeats, why = _undecided(gate, test) if verdict is Shown.INCONCLUSIVE else (None, "")
+    repeats, why = _undecided(gate, test) if verdict is GateTestOutcome.INCONCLUSIVE else (None, "")
     return GateTest(
         compared=compared,
         max_regression_percent=test.tolerance.max_regression_percent,
@@ -142,81 +164,84 @@ def _document(gate: Gate, test: Trial, verdict: Shown, compared: Compared) -> Ga
     )
 
 
-def _undecided(gate: Gate, test: Trial) -> tuple[int | None, str]:
-    """What would decide, and in words."""
+def _undecided(gate: Gate, test: GateTrial) -> tuple[int | None, str]:
+    """Return the number of repeats that would decide, if any, and a sentence about it."""
     if test.estimate is None:
-        return (gate.min_repeats if min(test.row.found.repeats) < gate.min_repeats else None), test.why_not
+        return (gate.min_repeats if min(test.row.result.repeats) < gate.min_repeats else None), test.why_not
     if test.estimate.high(gate.confidence) < test.limit:
-        return None, "beyond its tolerance by itself, and not clearly so among so many tests"
+        return None, "worse than its tolerance on its own, but not significantly so among so many tests"
     needed = repeats_to_decide(test.estimate, test.limit, gate.confidence)
     if needed is not None:
-        more = max(needed, max(test.row.found.repeats) + 1)
-        return more, f"about {more} repeats on each side would decide, if the change is what it seems"
+        more = max(needed, max(test.row.result.repeats) + 1)
+        return more, f"about {more} repeats on each side would decide, if the estimated change is right"
     if test.estimate.run_variance is None:
-        return None, "more prompts would decide, more repeats would not"
-    return None, "the change lies at the tolerance itself: no reasonable number of repeats would decide"
+        return None, "more prompts would decide, but more repeats would not"
+    return None, "the change is too close to the tolerance: no reasonable number of repeats would decide"
 
 
-def _lacking(gate: Gate, uncompared: Sequence[Uncompared]) -> Iterator[str]:
-    """What is asked for and was not compared. What only the later result has cannot have got worse, and is no lack."""
-    wanted = [Wanted.of(tolerance) for tolerance in gate.asked]
+def _lacking(gate: Gate, uncompared: Sequence[ComparisonGap]) -> Iterator[str]:
+    """Yield what the gate requires and what was not compared.
+
+    Cells that only the later result has are not reported, because they cannot have regressed.
+    """
+    selections = [MetricSelection.of(tolerance) for tolerance in gate.effective_tolerances]
     for each in uncompared:
-        asked = any(figure.wants(each.arm, each.workload, is_baseline=False) for figure in wanted)
-        if asked and each.reason is not LackReason.MISSING_BEFORE:
+        required = any(one.includes(each.arm, each.workload, is_baseline=False) for one in selections)
+        if required and each.reason is not ComparisonGapReason.MISSING_BEFORE:
             yield f"{each.place} ({each.message})"
 
 
-def _unmatched(gate: Gate, found: Compares) -> Iterator[str]:
-    """Tolerances that no cell answers to: a mistyped filter must not pass for a test that was passed."""
-    for tolerance in gate.asked:
+def _unmatched(gate: Gate, found: ResultComparison) -> Iterator[str]:
+    """Yield tolerances that match no cell, so that a mistyped filter does not count as passed."""
+    for tolerance in gate.effective_tolerances:
         named = [*tolerance.arms, *tolerance.workloads]
-        if named and found.rows and not any(_is_of(tolerance, row) for row in found.rows):
-            yield f"the tolerance of {tolerance.label} for {', '.join(named)} meets no cell"
+        if named and found.rows and not any(_matches(tolerance, row) for row in found.rows):
+            yield f"the tolerance of {tolerance.label} for {', '.join(named)} matches no cell"
 
 
-def _is_of(tolerance: Tolerance, row: Row) -> bool:
-    wanted = Wanted.of(tolerance)
-    return row.figure.label == wanted.figure.label and wanted.wants(row.key[0], row.key[1], is_baseline=False)
+def _matches(tolerance: Tolerance, row: ComparisonRow) -> bool:
+    selection = MetricSelection.of(tolerance)
+    return row.figure.label == selection.figure.label and selection.includes(row.key[0], row.key[1], is_baseline=False)
 
 
 @dataclass(frozen=True)
 class _Evidence:
-    before: Result
-    after: Result
+    before: StoredResult
+    after: StoredResult
     refused: Sequence[str]
     tests: Sequence[GateTest]
     lacking: Sequence[str]
 
 
 def _reason(gate: Gate, evidence: _Evidence) -> tuple[GateReason, str]:
-    """The first that applies, the gravest first, with its line."""
+    """Return the gate's reason, the most severe that applies, with its message."""
     if evidence.refused:
         return GateReason.NOT_COMPARABLE, "; ".join([*evidence.refused, *evidence.lacking[:NAMED]])
-    doubted = [
-        f"the {which} result: {result.summary.verdict}"
+    untrustworthy = [
+        f"the {which} result: {result.summary.headline}"
         for which, result in (("earlier", evidence.before), ("later", evidence.after))
         if not result.summary.trustworthy
     ]
-    if gate.require_trustworthy and doubted:
-        return GateReason.UNTRUSTWORTHY, "; ".join(doubted)
+    if gate.require_trustworthy and untrustworthy:
+        return GateReason.UNTRUSTWORTHY, "; ".join(untrustworthy)
     failed, open_ = ([test for test in evidence.tests if test.verdict is kind] for kind in _ORDER[:2])
     if failed:
         return GateReason.REGRESSED, _named("are worse than tolerated", failed, len(evidence.tests))
     if evidence.lacking and gate.on_missing == "Fail":
         return GateReason.CELLS_MISSING, _listed("not compared", list(evidence.lacking))
     if open_ or not evidence.tests:
-        told = _named("could be shown neither within the tolerance nor beyond it", open_, len(evidence.tests))
-        return GateReason.INCONCLUSIVE, f"{told}: {open_[0].why}" if open_ else told
+        message = _named("are shown neither to be within the tolerance nor beyond it", open_, len(evidence.tests))
+        return GateReason.INCONCLUSIVE, f"{message}: {open_[0].why}" if open_ else message
     return GateReason.PASSED, f"{len(evidence.tests)} of {len(evidence.tests)} tests are within their tolerance"
 
 
-def _named(words: str, tests: Sequence[GateTest], total: int) -> str:
-    return f"{len(tests)} of {total} tests {words}: " + _listed("", [_line(test) for test in tests])
+def _named(statement: str, tests: Sequence[GateTest], total: int) -> str:
+    return f"{len(tests)} of {total} tests {statement}: " + _listed("", [_line(test) for test in tests])
 
 
-def _listed(words: str, lines: Sequence[str]) -> str:
+def _listed(title: str, lines: Sequence[str]) -> str:
     more = f"; and {len(lines) - NAMED} more" if len(lines) > NAMED else ""
-    return (f"{words}: " if words else "") + "; ".join(lines[:NAMED]) + more
+    return (f"{title}: " if title else "") + "; ".join(lines[:NAMED]) + more
 
 
 def _line(test: GateTest) -> str:

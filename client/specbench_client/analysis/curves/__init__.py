@@ -1,5 +1,1 @@
-"""Speed-up and acceptance against one axis, over the cells of several stored runs. Pure.
-
-Only what is alike in everything but the axis joins one curve; each point is a speed-up over the baseline of its own
-run, so that what differed from one day to another hardly bends a curve.
-"""
+"""Speed-up and acceptance along one axis, within or across runs, and where the speed-up crosses 1. Pure."""

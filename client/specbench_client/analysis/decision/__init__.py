@@ -1,5 +1,5 @@
-"""From a run's summary to a recommendation: which arm, at which load, and what it costs. Pure.
+"""Recommends an arm and a load from a run's summary, and computes what it costs. Pure functions.
 
-Everything is decided from the summary's figures and their intervals. A gain is the paired one at the same load wherever
-there is one; what two arms give at different loads is not paired, and is said so.
+Everything is decided from the summary's figures and their intervals. Gains are paired at the same load where possible;
+a comparison of two arms at different loads is not paired, and is marked as such.
 """

@@ -1,8 +1,8 @@
-"""Every cell of a run as a candidate: the objective's figure, the gain over the baseline there, and its standing.
+"""Every cell of a run as a candidate: the objective's figure, the gain over the baseline there, and its conclusion.
 
-The gain is the paired speed-up where the load is closed: streams that are answered sooner ask sooner, so the ratio of
-stream rates is that of throughputs. In an open loop the load is the schedule's, and throughput is compared by the
-engine's own output tokens a second, which are not paired.
+In a closed loop the gain is the paired speed-up: a stream sends its next request when the last one is answered, so the
+ratio of stream rates equals that of throughputs. In an open loop the schedule sets the load, and throughput is compared
+by the engine's own output tokens a second, which are not paired.
 """
 
 from __future__ import annotations
@@ -10,37 +10,74 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specbench_api.outcome.comparison import Standing
-from specbench_api.outcome.figure import Figure, Headline
-from specbench_api.outcome.recommendation import Candidate, Objective
-from specbench_api.outcome.summary import REPEATS_TO_TELL, Cell, RunSummary
+from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.figure import Figure, StatusFigure
+from specbench_api.outcome.recommendation import Attainment, Candidate, Objective, SloTarget, Sustained
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
-from specbench_client.analysis.decision.asked import Asked
-from specbench_client.analysis.decision.attainment import attainment
-from specbench_client.analysis.decision.bills import Bill
 from specbench_client.analysis.decision.costs import (
     COST_PER_MILLION,
     COST_SAVED,
     REQUESTS_GAINED,
     REQUESTS_PER_HOUR,
+    EngineCost,
     cost_figures,
     cost_gain,
     gained,
     requests_per_hour,
     saved,
 )
-from specbench_client.analysis.estimates.evidence import freedom_of, p_value, quotient
+from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import rejected
+from specbench_client.analysis.statistics.holm import holm_rejections
 
-FIGURES = {Objective.THROUGHPUT: str(Headline.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
+# Each latency target is judged by its own percentile over requests, and by the interval of that figure.
+
+_WORST_FIRST = (
+    Attainment.MISSED,
+    Attainment.UNKNOWN,
+    Attainment.MISSED_BY_VALUE,
+    Attainment.MET_BY_VALUE,
+    Attainment.MET,
+)
+
+
+def attainment(cell: Cell, targets: Sequence[SloTarget]) -> Attainment:
+    """Return the worst attainment over all targets."""
+    found = {_target_attainment(cell, target) for target in targets} | {Attainment.MET}
+    return next(each for each in _WORST_FIRST if each in found)
+
+
+def missed(cell: Cell, targets: Sequence[SloTarget]) -> str:
+    """Return the targets that the cell misses, with their figures: `TPOT p95 ≤ 20 ms: 31.2 ms`."""
+    found = []
+    for target in targets:
+        if not _target_attainment(cell, target).within:
+            figure = cell.figures.get(target.figure)
+            value = figure.value if figure else None
+            found.append(f"{target.words}: {'not measured' if value is None else f'{value:.3g} ms'}")
+    return "; ".join(found)
+
+
+def _target_attainment(cell: Cell, target: SloTarget) -> Attainment:
+    figure = cell.figures.get(target.figure)
+    if figure is None or figure.value is None:
+        return Attainment.UNKNOWN
+    bounds, limit = figure.interval, target.limit_ms
+    if figure.value <= limit:
+        return Attainment.MET if bounds and bounds.high <= limit else Attainment.MET_BY_VALUE
+    return Attainment.MISSED if bounds and bounds.low > limit else Attainment.MISSED_BY_VALUE
+
+
+OBJECTIVE_FIGURES = {Objective.THROUGHPUT: str(StatusFigure.OUTPUT_TPS), Objective.LATENCY: "tpot_ms_pooled"}
 MORE_IS_BETTER = {Objective.THROUGHPUT: True, Objective.LATENCY: False, Objective.COST: False}
 UNPAIRED_RATE = "Output tokens a second of the engine over the baseline's at the same load; not paired"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A cell, and what is thought of it."""
+class CandidateCell:
+    """A cell and its evaluation as a candidate."""
 
     cell: Cell
     candidate: Candidate
@@ -51,29 +88,33 @@ class Entry:
 
     @property
     def eligible(self) -> bool:
-        """Whether it may be chosen as far as its validity and the targets go."""
+        """Whether it is valid and meets the targets."""
         return not self.candidate.excluded and self.candidate.attainment.within
 
 
-def entries_of(summary: RunSummary, asked: Asked, bills: Mapping[str, Bill]) -> list[Entry]:
-    """In the summary's order. Standings are after Holm's correction over all gains, as in the run's verdict."""
+def candidate_cells(
+    summary: RunSummary, asked: RecommendationRequest, bills: Mapping[str, EngineCost]
+) -> list[CandidateCell]:
+    """Return the candidates in the summary's order; conclusions are after Holm's correction over all gains."""
     baselines = {_slot(cell): cell for cell in summary.cells if cell.arm == BASELINE_NAME}
-    found = [Entry(cell, _candidate(cell, baselines.get(_slot(cell)), asked, bills)) for cell in summary.cells]
-    told = standings([(entry.candidate.gain, entry.cell) for entry in found])
+    found = [CandidateCell(cell, _candidate(cell, baselines.get(_slot(cell)), asked, bills)) for cell in summary.cells]
+    drawn = standings([(entry.candidate.gain, entry.cell) for entry in found])
     return [
-        Entry(entry.cell, entry.candidate.model_copy(update={"standing": standing}))
-        for entry, standing in zip(found, told, strict=True)
+        CandidateCell(entry.cell, entry.candidate.model_copy(update={"conclusion": conclusion}))
+        for entry, conclusion in zip(found, drawn, strict=True)
     ]
 
 
-def standings(gains: Sequence[tuple[Figure | None, Cell]]) -> list[Standing | None]:
-    """What can be said of each gain against 1; each with the cell that it is of."""
+def standings(gains: Sequence[tuple[Figure | None, Cell]]) -> list[ChangeConclusion | None]:
+    """Return the conclusion that each gain allows. `gains`: each gain with its cell."""
     p_values = [_p(gain, cell) for gain, cell in gains]
-    clear = rejected(p_values, 1 - LEVEL)
+    clear = holm_rejections(p_values, 1 - LEVEL)
     return [_standing(gain, cell, clear=each) for (gain, cell), each in zip(gains, clear, strict=True)]
 
 
-def _candidate(cell: Cell, baseline: Cell | None, asked: Asked, bills: Mapping[str, Bill]) -> Candidate:
+def _candidate(
+    cell: Cell, baseline: Cell | None, asked: RecommendationRequest, bills: Mapping[str, EngineCost]
+) -> Candidate:
     bill = bills.get(cell.arm)
     figures = dict[str, Figure]()
     if (hourly := requests_per_hour(cell)) is not None:
@@ -86,7 +127,7 @@ def _candidate(cell: Cell, baseline: Cell | None, asked: Asked, bills: Mapping[s
     if compared is not None and cell.valid:
         alike = all(attainment(each, asked.targets).within for each in (cell, compared))
         gain = _gain(cell, compared, asked, bills) if alike or asked.objective is not Objective.COST else None
-        figures |= _beside(cell, compared, bills if alike else {})
+        figures |= _cost_gains(cell, compared, bills if alike else {})
     return Candidate(
         arm=cell.arm,
         workload=cell.workload,
@@ -100,29 +141,29 @@ def _candidate(cell: Cell, baseline: Cell | None, asked: Asked, bills: Mapping[s
     )
 
 
-def _figure(asked: Asked) -> str:
-    return FIGURES[asked.objective]
+def _figure(asked: RecommendationRequest) -> str:
+    return OBJECTIVE_FIGURES[asked.objective]
 
 
-def _excluded(cell: Cell, value: Figure | None, asked: Asked) -> str:
+def _excluded(cell: Cell, value: Figure | None, asked: RecommendationRequest) -> str:
     if not cell.valid:
         return f"invalid ({', '.join(cell.findings)})"
     if not asked.takes(cell):
-        return f"not at the load that was asked for, {asked.load}"
+        return f"not at the requested load {asked.load}"
     if value is None or value.value is None:
-        return f"its {asked.objective} was not to be had"
+        return f"its {asked.objective} was not measured"
     return ""
 
 
 def _rate_gain(cell: Cell, baseline: Cell) -> Figure | None:
-    """This arm's throughput over the baseline's at the same load."""
+    """Return this arm's throughput over the baseline's at the same load."""
     if cell.level.concurrency is not None:
         return cell.speedup
-    mine, its = (each.figures.get(Headline.OUTPUT_TPS) for each in (cell, baseline))
-    return None if mine is None or its is None else quotient(mine, its, UNPAIRED_RATE)
+    mine, its = (each.figures.get(StatusFigure.OUTPUT_TPS) for each in (cell, baseline))
+    return None if mine is None or its is None else figure_ratio(mine, its, UNPAIRED_RATE)
 
 
-def _gain(cell: Cell, baseline: Cell, asked: Asked, bills: Mapping[str, Bill]) -> Figure | None:
+def _gain(cell: Cell, baseline: Cell, asked: RecommendationRequest, bills: Mapping[str, EngineCost]) -> Figure | None:
     if asked.objective is Objective.LATENCY:
         return cell.tpot_speedup
     rate = _rate_gain(cell, baseline)
@@ -131,13 +172,13 @@ def _gain(cell: Cell, baseline: Cell, asked: Asked, bills: Mapping[str, Bill]) -
     return _cost_gain(rate, cell, baseline, bills)
 
 
-def _cost_gain(rate: Figure, cell: Cell, baseline: Cell, bills: Mapping[str, Bill]) -> Figure | None:
+def _cost_gain(rate: Figure, cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> Figure | None:
     hourly = requests_per_hour(baseline)
     return cost_gain(rate, bills[cell.arm], bills[baseline.arm], hourly.value if hourly else None)
 
 
-def _beside(cell: Cell, baseline: Cell, bills: Mapping[str, Bill]) -> dict[str, Figure]:
-    """Requests an hour gained and cost saved, beside the gain."""
+def _cost_gains(cell: Cell, baseline: Cell, bills: Mapping[str, EngineCost]) -> dict[str, Figure]:
+    """Return the requests an hour gained and the cost saved."""
     rate, hourly, found = _rate_gain(cell, baseline), requests_per_hour(baseline), dict[str, Figure]()
     if rate is None or rate.value is None:
         return found
@@ -153,25 +194,64 @@ def _slot(cell: Cell) -> tuple[str, str]:
 
 
 def _p(gain: Figure | None, cell: Cell) -> float | None:
-    if gain is None or gain.value is None or not cell.valid or _repeats(cell) < REPEATS_TO_TELL:
+    if gain is None or gain.value is None or not cell.valid or _repeats(cell) < MIN_REPEATS_TO_COMPARE:
         return None
-    return p_value(gain, freedom_of(gain, _repeats(cell), len(cell.by_category)))
+    return ratio_p_value(gain, degrees_of_freedom(gain))
 
 
 def _repeats(cell: Cell) -> int:
     return len(cell.points) if cell.compared_repeats is None else cell.compared_repeats
 
 
-def _standing(gain: Figure | None, cell: Cell, *, clear: bool) -> Standing | None:
+def _standing(gain: Figure | None, cell: Cell, *, clear: bool) -> ChangeConclusion | None:
     if gain is None or gain.value is None:
         return None
-    if _repeats(cell) < REPEATS_TO_TELL:
-        return Standing.TOO_FEW_REPEATS
+    if _repeats(cell) < MIN_REPEATS_TO_COMPARE:
+        return ChangeConclusion.TOO_FEW_REPEATS
     bounds = gain.interval
     if bounds is None:
-        return Standing.NO_INTERVAL
+        return ChangeConclusion.NO_INTERVAL
     if bounds.low <= 1 <= bounds.high:
-        return Standing.INDISTINGUISHABLE
+        return ChangeConclusion.INDISTINGUISHABLE
     if not clear:
-        return Standing.UNCLEAR
-    return Standing.BETTER if bounds.low > 1 else Standing.WORSE
+        return ChangeConclusion.UNCLEAR
+    return ChangeConclusion.BETTER if bounds.low > 1 else ChangeConclusion.WORSE
+
+
+def sustained_load(entries: Sequence[CandidateCell], targets: Sequence[SloTarget]) -> Sustained:
+    """Return the largest measured load at which an arm meets the targets: by value, and as shown by its intervals.
+
+    `entries`: of one arm on one workload. A load counts only if every smaller load meets the targets too.
+    """
+    ordered = sorted(entries, key=lambda entry: entry.cell.level.order)
+    first = ordered[0].cell
+    by_value = _meeting_prefix(ordered, (Attainment.MET, Attainment.MET_BY_VALUE))
+    shown = _meeting_prefix(ordered, (Attainment.MET,))
+    beyond = ordered[len(by_value)] if len(by_value) < len(ordered) else None
+    judged = beyond is not None and beyond.cell.valid and beyond.candidate.attainment is not Attainment.UNKNOWN
+    return Sustained(
+        workload=first.workload,
+        arm=first.arm,
+        load=by_value[-1].cell.level.label if by_value else None,
+        shown=shown[-1].cell.level.label if shown else None,
+        missed_at=beyond.cell.level.label if beyond and judged else None,
+        reason=_sustained_reason(beyond, targets)
+        if beyond
+        else "no measured load misses the targets: the limit is beyond the largest",
+    )
+
+
+def _meeting_prefix(ordered: Sequence[CandidateCell], accepted: Sequence[Attainment]) -> list[CandidateCell]:
+    found = list[CandidateCell]()
+    for entry in ordered:
+        if not entry.cell.valid or entry.candidate.attainment not in accepted:
+            break
+        found.append(entry)
+    return found
+
+
+def _sustained_reason(beyond: CandidateCell, targets: Sequence[SloTarget]) -> str:
+    if beyond.cell.valid:
+        return missed(beyond.cell, targets)
+    why = f"invalid ({', '.join(beyond.cell.findings)})"
+    return f"unknown from {beyond.cell.level.label} on: {why}"

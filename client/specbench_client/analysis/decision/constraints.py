@@ -1,41 +1,41 @@
-"""What the user cannot have, and which arms that rules out: those that must be trained, and those that take memory.
+"""Constraints of the user, and the arms that they rule out: those that need training, and those that need memory.
 
-A drafter that is post-hoc was trained for its target, and another target needs it trained anew; whether one is, follows
-from its method unless the price list tells. Of memory, what drafts from the text alone takes none; any other drafter
-has weights and a cache of its own, as large as the engine tells, and where it does not tell, nobody knows.
+A post-hoc drafter is trained for its target, and a new target needs a new one; whether a drafter is post-hoc follows
+from its method unless the price list states it. Methods that draft from the text alone need no memory; any other
+drafter has weights and a cache, whose size is only known where the engine reports it.
 """
 
 from __future__ import annotations
 
-from specbench_api.outcome.facts import FactName
+from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Arm, Plan
-from specbench_api.spec.drafter import TEXT_ALONE, Drafter, Method
-from specbench_api.spec.prices import Paradigm, Prices, Trained
-from specbench_client.analysis.decision.asked import Asked, Constraints
-from specbench_client.analysis.decision.bills import training_cost
+from specbench_api.spec.drafter import TEXT_ONLY, Drafter, Method
+from specbench_client.analysis.decision.costs import training_cost
+from specbench_client.analysis.decision.options import Constraints, RecommendationRequest
+from specbench_client.documents.prices import Paradigm, Prices, Trained
 
 GB = 1e9
 _NO_TRAINING = "without training"
 
 
 def words_of(constraints: Constraints) -> list[str]:
-    """What rules arms out, in words; empty where nothing does."""
+    """Return the constraints in words; empty where there are none."""
     spare = constraints.spare_memory_gb
     training = [_NO_TRAINING] if constraints.can_train is False else []
     memory = [] if spare is None else ["without spare memory" if spare == 0 else f"with {spare:g} GB of spare memory"]
     return [*training, *memory]
 
 
-def ruled_out(plan: Plan, summary: RunSummary, asked: Asked) -> dict[str, str]:
-    """The arms that the constraints leave out, each with the reason."""
+def ruled_out(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> dict[str, str]:
+    """Return the arms that the constraints rule out, with the reasons."""
     weights = _weights_gb(summary)
     found = {arm.name: _why(arm, asked, weights.get(arm.name)) for arm in plan.arms}
     return {name: why for name, why in found.items() if why}
 
 
-def not_known(plan: Plan, summary: RunSummary, asked: Asked) -> list[str]:
-    """Arms of which nobody tells whether they fit into the spare memory: they are not ruled out."""
+def not_known(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> list[str]:
+    """Return the arms of which it is unknown whether they fit into the spare memory; they are not ruled out."""
     if not asked.constraints.spare_memory_gb:
         return []
     weights = _weights_gb(summary)
@@ -43,7 +43,7 @@ def not_known(plan: Plan, summary: RunSummary, asked: Asked) -> list[str]:
 
 
 def paradigm_of(drafter: Drafter, told: Trained | None) -> Paradigm:
-    """As the price list tells, else as is usual for the method."""
+    """Return the paradigm from the price list, else the usual one of the method."""
     if told is not None and told.paradigm is not None:
         return told.paradigm
     if drafter.method is Method.DRAFT_MODEL or not _takes_memory(drafter):
@@ -52,15 +52,15 @@ def paradigm_of(drafter: Drafter, told: Trained | None) -> Paradigm:
 
 
 def upkeep(plan: Plan, prices: Prices | None) -> list[str]:
-    """How each drafter of the price list was trained, what that cost, and when it must be trained again."""
+    """Describe how each drafter of the price list was trained, what that cost, and when it must be trained again."""
     if prices is None:
         return []
     told = [(arm, prices.trained[arm.name]) for arm in plan.arms if arm.name in prices.trained and arm.drafter]
     return [f"{arm.name}: {_trained(arm, each, prices)}" for arm, each in told]
 
 
-def _why(arm: Arm, asked: Asked, weights_gb: float | None) -> str:
-    """Why this arm is ruled out; empty where it is not."""
+def _why(arm: Arm, asked: RecommendationRequest, weights_gb: float | None) -> str:
+    """Return why this arm is ruled out; empty where it is not."""
     if arm.drafter is None:
         return ""
     told = asked.prices.trained.get(arm.name) if asked.prices else None
@@ -70,19 +70,19 @@ def _why(arm: Arm, asked: Asked, weights_gb: float | None) -> str:
     if spare is None or not _takes_memory(arm.drafter):
         return ""
     if spare == 0:
-        return "takes memory of its own"
+        return "needs memory of its own"
     fits = weights_gb is None or weights_gb <= spare
-    return "" if fits else f"its weights take {weights_gb:.1f} GB, and {spare:g} are spare"
+    return "" if fits else f"its weights need {weights_gb:.1f} GB, and {spare:g} GB are spare"
 
 
 def _takes_memory(drafter: Drafter) -> bool:
-    """Whether it has weights: of a method that is the engine's own, where it has a model."""
-    return drafter.method not in TEXT_ALONE and (drafter.method is not Method.CUSTOM or drafter.model is not None)
+    """Return whether it has weights; a custom method has some if it names a model."""
+    return drafter.method not in TEXT_ONLY and (drafter.method is not Method.CUSTOM or drafter.model is not None)
 
 
 def _weights_gb(summary: RunSummary) -> dict[str, float]:
-    """Of the drafters whose weights an engine told, in GB; their cache comes on top of that."""
-    facts = {each.arm: each.facts.get(FactName.DRAFTER_WEIGHTS_BYTES) for each in summary.arms_seen}
+    """Return the size of drafters' weights in GB, where an engine reported it; caches come on top of that."""
+    facts = {each.arm: each.facts.get(FactName.DRAFTER_WEIGHTS_BYTES) for each in summary.arm_environments}
     values = {arm: fact.value for arm, fact in facts.items() if fact is not None}
     numbers = {arm: value for arm, value in values.items() if isinstance(value, int | float)}
     return {arm: value / GB for arm, value in numbers.items() if not isinstance(value, bool)}

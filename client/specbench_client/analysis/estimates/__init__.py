@@ -1,1 +1,1 @@
-"""Figures with their intervals: from tidy rows of a point or a cell, or from pairs with the baseline. Pure."""
+"""Figures with intervals, computed from the tidy rows of a point or cell, or from pairs with the baseline. Pure."""

@@ -1,9 +1,9 @@
-"""The acceptance length at which decoding with a drafter is as fast as without one.
+"""The break-even acceptance length, at which decoding with a drafter is as fast as without one.
 
 A step of the arm takes t_sd and emits AL tokens, a step of the baseline takes t_ar and emits one: the speed-up of
-decoding is AL · t_ar / t_sd, and it is 1 at AL = t_sd / t_ar. Both step times are means over the steps of the very same
-requests at the very same load, so the identity is exact there. It leaves out the prefill, which a drafter rarely makes
-faster: over whole requests an arm breaks even later than here.
+decoding is AL · t_ar / t_sd, which is 1 at AL = t_sd / t_ar. Both step times are means over the steps of the same
+requests at the same load, so the identity is exact there. It excludes the prefill, which a drafter rarely accelerates:
+over whole requests an arm breaks even at a higher acceptance length.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ import numpy as np
 from specbench_api.outcome.crossover import BreakEven
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell
-from specbench_client.analysis.estimates.speedup import PAIRED, complete
+from specbench_client.analysis.estimates.speedups import OVER_PAIRS, complete_pairs
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
-from specbench_client.metrics.frame import Values, numbers
-from specbench_client.metrics.metric import Origin
-from specbench_client.metrics.pace import flow_ms, later_tokens
+from specbench_client.metrics.decode_speed import flow_ms, later_tokens
+from specbench_client.metrics.metric import FigureOrigin
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.tidy_frame import Values, numbers
 
-_OVER = f"flow = last_token_ns − first_token_ns > 0 on both sides, {PAIRED}"
+_OVER = f"flow = last_token_ns − first_token_ns > 0 on both sides, {OVER_PAIRS}"
 NEEDED = (
-    "Acceptance length at which decoding is as fast as the paired baseline's: t_sd / t_ar ="
+    "Acceptance length at which decoding is as fast as the paired baseline: t_sd / t_ar ="
     f" (Σ flow / Σ steps) of the arm ÷ (Σ flow / Σ(tokens − 1)) of the baseline, {_OVER}"
 )
 MEASURED = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {_OVER}"
 MARGIN = (
-    "Measured acceptance length over the one that is needed, which is the speed-up of decoding:"
+    "Measured over required acceptance length, which is the speed-up of decoding:"
     f" (Σ flow / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
 )
 UNIT = "tokens/step"
 
 
 def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
-    """Return what the cell's arm needs and has. `drafts`: most draft tokens a step, 0 where that is not known.
+    """Return the required and the measured acceptance length of the cell's arm, whether or not the cell is valid.
 
-    Whether the cell is valid is not known here.
+    `drafts` is the maximum number of draft tokens per step, 0 if it is not known.
     """
     sides = {side: pairs.side(side) for side in (ARM, BASELINE)}
     steps = numbers(sides[ARM], "steps")
@@ -47,7 +47,7 @@ def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
         flow_ms(sides[BASELINE]),
         later_tokens(sides[BASELINE]),
     ]
-    rows, (arm_ms, arm_steps, arm_tokens, baseline_ms, baseline_tokens) = complete(pairs, parts)
+    rows, (arm_ms, arm_steps, arm_tokens, baseline_ms, baseline_tokens) = complete_pairs(pairs, parts)
     needed = log_ratio(rows, [arm_ms, arm_steps, baseline_ms, baseline_tokens], (1, -1, -1, 1), seed)
     measured = log_ratio(rows, [arm_tokens, arm_steps], (1, -1), seed)
     margin = log_ratio(rows, [arm_tokens, arm_ms, baseline_tokens, baseline_ms], (1, -1, -1, 1), seed)
@@ -62,7 +62,7 @@ def break_even(cell: Cell, pairs: Pairs, drafts: int, seed: int) -> BreakEven:
 
 
 def length_figure(length: LogRatio | None, definition: str, drafts: int) -> Figure:
-    """An acceptance length: from 1 to one more than a step's drafts; an interval beyond is cut and says so."""
+    """Return an acceptance length; its interval is limited to 1 … drafts + 1, which its method then states."""
     if length is None:
         return _missing(definition, UNIT)
     figure, highest = length.figure(definition, UNIT), drafts + 1.0 if drafts else float("inf")
@@ -72,9 +72,9 @@ def length_figure(length: LogRatio | None, definition: str, drafts: int) -> Figu
     low, high = max(bounds.low, 1.0), min(bounds.high, highest)
     if (low, high) == (bounds.low, bounds.high):
         return figure
-    method = f"{bounds.method}; cut to what is possible"
+    method = f"{bounds.method}; limited to possible values"
     return figure.model_copy(update={"interval": FigureInterval(low=low, high=high, method=method)})
 
 
 def _missing(definition: str, unit: str) -> Figure:
-    return Figure(unit=unit, definition=definition, n=0, source=Origin.BOTH.value)
+    return Figure(unit=unit, definition=definition, n=0, source=FigureOrigin.BOTH.value)

@@ -1,4 +1,4 @@
-"""Power samples integrated over the steady state of each point: joules an output token. Pure."""
+"""Energy figures: power samples integrated over the steady state of each point, in joules per output token. Pure."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.summary import Cell, PointSummary
 from specbench_client.analysis.statistics.bootstrap import LEVEL, t_bounds
 from specbench_client.metrics import energy
-from specbench_client.metrics.frame import Values
-from specbench_client.metrics.window import OUTPUT_TPS
+from specbench_client.metrics.steady_window import OUTPUT_TPS
+from specbench_client.metrics.tidy_frame import Values
 
 HASH_LETTERS = 12
-"""Of a point's hash, in a reason."""
+"""Characters of a point's hash that are shown in a reason."""
 
 
 @dataclass(frozen=True)
-class Samples:
-    """One device: when (seconds since 1970, rising) and how much (watts); at least one of each."""
+class PowerSamples:
+    """Samples of one device, at least one: times in seconds since 1970, ascending, and power in watts, (samples,)."""
 
     at_s: Values
     watts: Values
 
 
 @dataclass(frozen=True)
-class Power:
-    """Samples by device, and when each point began by the wall clock, in seconds since 1970."""
+class PowerTrace:
+    """Samples by device, and the wall-clock start of each point in seconds since 1970, by its hash."""
 
-    devices: Mapping[str, Samples]
+    devices: Mapping[str, PowerSamples]
     began_s: Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class _Spent:
-    """Of one point: joules, seconds and tokens of its steady window; or why they are not known."""
+class _EnergySpent:
+    """Joules, seconds and tokens of one point's steady window; or the reason why they are not known."""
 
     joules: float = 0.0
     seconds: float = 0.0
@@ -44,8 +44,8 @@ class _Spent:
     reason: str = ""
 
 
-def with_energy(cells: Sequence[Cell], points: Sequence[PointSummary], power: Power) -> list[Cell]:
-    """The cells with their energy figures: without a value where samples leave out any part of a steady window."""
+def with_energy(cells: Sequence[Cell], points: Sequence[PointSummary], power: PowerTrace) -> list[Cell]:
+    """Return the cells with energy figures, which have no value if samples do not cover all steady windows."""
     spent = {point.hash: _spent(point, power) for point in points}
     return [
         cell.model_copy(update={"figures": {**cell.figures, **_figures([spent[each] for each in cell.points], power)}})
@@ -53,39 +53,43 @@ def with_energy(cells: Sequence[Cell], points: Sequence[PointSummary], power: Po
     ]
 
 
-def joules(samples: Samples, start_s: float, end_s: float) -> float | str:
-    """The integral of a device's power from start to end, by trapezoids; why not, where samples do not cover it."""
+def integrate_joules(samples: PowerSamples, start_s: float, end_s: float) -> float | str:
+    """Integrate a device's power from start to end by trapezoids; return the reason if samples do not cover it."""
     at_s = samples.at_s
     if at_s[0] > start_s or at_s[-1] < end_s:
-        return f"samples are from {at_s[0]:.1f} to {at_s[-1]:.1f} s, the window from {start_s:.1f} to {end_s:.1f} s"
+        return (
+            f"samples cover {at_s[0]:.1f} to {at_s[-1]:.1f} s, but the steady window is {start_s:.1f} to {end_s:.1f} s"
+        )
     inside = at_s[np.searchsorted(at_s, start_s, side="right") - 1 : np.searchsorted(at_s, end_s) + 1]
     allowed = max(energy.GAP_MIN_S, energy.GAP_SHARE * (end_s - start_s))
     widest = float(np.diff(inside).max(initial=0.0))
     if widest > allowed:
-        return f"{widest:.1f} s between two samples, and {allowed:.1f} s are the most for a window as long as this"
+        return (
+            f"{widest:.1f} s between two samples, but at most {allowed:.1f} s are accepted for a window of this length"
+        )
     within = at_s[(at_s > start_s) & (at_s < end_s)]
     edges = np.concatenate([[start_s], within, [end_s]])
     return float(np.trapezoid(np.interp(edges, at_s, samples.watts), edges))
 
 
-def _spent(point: PointSummary, power: Power) -> _Spent:
+def _spent(point: PointSummary, power: PowerTrace) -> _EnergySpent:
     window, tps = point.window, point.figures.get(OUTPUT_TPS)
     where = f"{point.arm} at {point.level.label}, point {point.hash[:HASH_LETTERS]}"
     if window is None or window.length_s <= 0 or tps is None or point.hash not in power.began_s:
-        return _Spent(reason=f"{where}: no steady state")
+        return _EnergySpent(reason=f"{where}: no steady state")
     if not tps.value:
-        return _Spent(reason=f"{where}: no output tokens are told of its steady state")
+        return _EnergySpent(reason=f"{where}: the output tokens of its steady state are not known")
     began_s = power.began_s[point.hash]
     start_s, end_s = began_s + window.start_ns / 1e9, began_s + window.end_ns / 1e9
-    told = {device: joules(samples, start_s, end_s) for device, samples in power.devices.items()}
-    lacking = [f"{where}, device {device}: {why}" for device, why in told.items() if isinstance(why, str)]
+    joules = {device: integrate_joules(samples, start_s, end_s) for device, samples in power.devices.items()}
+    lacking = [f"{where}, device {device}: {why}" for device, why in joules.items() if isinstance(why, str)]
     if lacking:
-        return _Spent(reason=lacking[0])
-    whole = sum(each for each in told.values() if not isinstance(each, str))
-    return _Spent(whole, window.length_s, tps.value * window.length_s)
+        return _EnergySpent(reason=lacking[0])
+    whole = sum(each for each in joules.values() if not isinstance(each, str))
+    return _EnergySpent(whole, window.length_s, tps.value * window.length_s)
 
 
-def _figures(spent: Sequence[_Spent], power: Power) -> dict[str, Figure]:
+def _figures(spent: Sequence[_EnergySpent], power: PowerTrace) -> dict[str, Figure]:
     count = len(power.devices)
     devices = f"{count} device" + ("" if count == 1 else "s")
     reason = next((each.reason for each in spent if each.reason), "" if spent else "no point was measured")

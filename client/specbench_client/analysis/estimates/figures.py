@@ -1,4 +1,4 @@
-"""Figures of any rows: a point's (without intervals) or a cell's over all its repeats (with them)."""
+"""Figures of tidy rows: of a point (without intervals) or of a cell over all its repeats (with intervals)."""
 
 from __future__ import annotations
 
@@ -10,50 +10,76 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.summary import REPEATS_TO_TELL
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Goodput, RequestCounts
+from specbench_api.spec.slo import Slo
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
-    Bounds,
-    Chosen,
-    Layout,
+    ChosenInterval,
+    Codes,
+    IntervalBounds,
+    ResamplingLayout,
     layout_of,
     t_bounds,
 )
-from specbench_client.analysis.statistics.draws import Codes
-from specbench_client.analysis.statistics.levels import Levels, interval, ratio_influence, resampled
-from specbench_client.analysis.statistics.quantile import percentile_intervals
-from specbench_client.analysis.statistics.studentised import studentised
-from specbench_client.metrics import window
-from specbench_client.metrics.acceptance import limited
-from specbench_client.metrics.frame import Mask, Values, steady
-from specbench_client.metrics.histogram import histogram
-from specbench_client.metrics.metric import Measure, Origin, Percentile, Ratio
-from specbench_client.metrics.positions import by_position, deepest
-from specbench_client.metrics.rows import Rows, among
-from specbench_client.metrics.table import MEASURES, RATIOS
+from specbench_client.analysis.statistics.intervals import (
+    ResampledFigure,
+    bootstrap_t_interval,
+    ratio_influence,
+    resample_sums,
+    two_level_interval,
+)
+from specbench_client.analysis.statistics.percentiles import percentile_intervals
+from specbench_client.metrics import steady_window
+from specbench_client.metrics.acceptance import limit_to_drafts
+from specbench_client.metrics.acceptance_by_position import (
+    acceptance_by_position,
+    acceptance_histogram,
+    deepest_position,
+)
+from specbench_client.metrics.catalog import MEASURES, RATIOS
+from specbench_client.metrics.goodput import (
+    RATE_DEFINITION,
+    RATE_UNIT,
+    attainment_ratio,
+    good_requests,
+    judged_rows,
+    target_attainment_ratio,
+)
+from specbench_client.metrics.metric import FigureOrigin, PercentileMetric, RatioMetric, RequestMetric
+from specbench_client.metrics.rows import Rows, select_rows
+from specbench_client.metrics.tidy_frame import (
+    Mask,
+    Values,
+    flags,
+    iter_point_frames,
+    known_sum,
+    numbers,
+    sent_rows,
+    steady_rows,
+)
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Rows of one cell or point, and the seed of its intervals; without one there are none.
+class SampleRows:
+    """Rows of one cell or point, and the seed of their intervals; without a seed there are no intervals.
 
-    What every figure asks of the rows is looked up once: a sample has some fifty figures.
+    Data that several of the about fifty figures need is computed once.
     """
 
     rows: pd.DataFrame | Rows
     seed: int | None = None
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> ResamplingLayout:
         return layout_of(self.rows)
 
     def prompts(self, known: Mask) -> int:
-        """Return how many different prompts the known rows are of."""
+        """Return the number of different prompts among the rows selected by a mask of shape (rows,)."""
         return int(np.unique(self._prompt_of[known]).size)
 
-    def source(self, origin: Origin) -> str:
-        """Return who counted; of acceptance, as the records say."""
-        return self._acceptance_source if origin is Origin.ACCEPTANCE else origin.value
+    def source(self, origin: FigureOrigin) -> str:
+        """Return the side that counted; for acceptance, according to the records."""
+        return self._acceptance_source if origin is FigureOrigin.ACCEPTANCE else origin.value
 
     @cached_property
     def _prompt_of(self) -> Codes:
@@ -61,42 +87,47 @@ class Sample:
 
     @cached_property
     def _acceptance_source(self) -> str:
-        told = sorted({str(source) for source in self.rows["acceptance_source"].unique() if source is not None})
-        if told == ["chunks"]:
+        sources = sorted({str(source) for source in self.rows["acceptance_source"].unique() if source is not None})
+        if sources == ["chunks"]:
             return "client (chunks)"
-        return f"engine ({', '.join(told)})" if told else "engine"
+        return f"engine ({', '.join(sources)})" if sources else "engine"
 
 
-def figures_of(sample: Sample, drafts: int, gpus: int) -> dict[str, Figure]:
-    """Return every figure by name; what was not to be had has no value.
+def figures_of(sample: SampleRows, drafts: int, gpus: int) -> dict[str, Figure]:
+    """Return every figure by name; unavailable figures have no value.
 
-    `drafts`: most draft tokens a step; 0: none, or not known, as of an endpoint that somebody else started, and then as
-    many positions are told as its steps ever accepted. `gpus`: of one engine; 0: not known.
+    `drafts` is the maximum number of draft tokens per step. It is 0 for none, or if it is not known, as for an
+    external endpoint; then there are as many positions as its steps ever accepted. `gpus` is the number of GPUs of
+    one engine, 0 if it is not known.
     """
-    inside = Sample(steady(sample.rows), sample.seed)
-    positions = drafts or deepest(inside.rows)
-    ratios = (*limited(RATIOS, drafts), *by_position(inside.rows, positions), *histogram(inside.rows, positions))
+    inside = SampleRows(steady_rows(sample.rows), sample.seed)
+    positions = drafts or deepest_position(inside.rows)
+    ratios = (
+        *limit_to_drafts(RATIOS, drafts),
+        *acceptance_by_position(inside.rows, positions),
+        *acceptance_histogram(inside.rows, positions),
+    )
     tps = output_tps(sample.rows, intervals=sample.seed is not None)
     return {
-        window.OUTPUT_TPS: tps,
-        window.OUTPUT_TPS_PER_GPU: _per_gpu(tps, gpus),
+        steady_window.OUTPUT_TPS: tps,
+        steady_window.OUTPUT_TPS_PER_GPU: _per_gpu(tps, gpus),
         **ratio_figures(inside, ratios),
         **percentile_figures(inside, MEASURES),
     }
 
 
-def ratio_figures(sample: Sample, ratios: Sequence[Ratio]) -> dict[str, Figure]:
-    """Return ratios of sums over steady rows; one draw of resamples serves all of them."""
-    told = {ratio.name: _Told.of(sample, ratio) for ratio in ratios}
+def ratio_figures(sample: SampleRows, ratios: Sequence[RatioMetric]) -> dict[str, Figure]:
+    """Return ratios of sums over steady rows; all of them use common draws."""
+    values_by_name = {ratio.name: _RatioSums.of(sample, ratio) for ratio in ratios}
     bounds: dict[str, FigureInterval] = {}
     if sample.seed is not None and len(sample.rows):
-        bounds = _ratio_intervals(sample.layout, ratios, told, sample.seed)
+        bounds = _ratio_intervals(sample.layout, ratios, values_by_name, sample.seed)
     return {
         ratio.name: Figure(
-            value=told[ratio.name].value,
+            value=values_by_name[ratio.name].value,
             unit=ratio.unit,
             definition=ratio.definition,
-            n=told[ratio.name].prompts,
+            n=values_by_name[ratio.name].prompts,
             interval=bounds.get(ratio.name),
             source=sample.source(ratio.origin),
         )
@@ -104,37 +135,40 @@ def ratio_figures(sample: Sample, ratios: Sequence[Ratio]) -> dict[str, Figure]:
     }
 
 
-def percentile_figures(sample: Sample, measures: Sequence[Measure]) -> dict[str, Figure]:
-    """Return the percentiles of steady rows that are shown of each measure."""
+def percentile_figures(sample: SampleRows, measures: Sequence[RequestMetric]) -> dict[str, Figure]:
+    """Return the reported percentiles of each metric over steady rows."""
     return {name: figure for measure in measures for name, figure in _percentiles_of(measure, sample).items()}
 
 
 def output_tps(rows: pd.DataFrame | Rows, *, intervals: bool) -> Figure:
     """Return the engine's throughput in the steady windows of all points among the rows."""
-    tokens, seconds = window.deliveries(rows)
+    tokens, seconds = steady_window.window_throughput(rows)
     value = float(tokens.sum() / seconds.sum()) if seconds.size else None
     bounds = t_bounds(value, tokens / seconds) if intervals and value is not None else None
     interval = _interval(bounds, f"t over {seconds.size} repeats, unit: repeat") if bounds else None
-    definition, unit = window.OUTPUT_TPS_DEFINITION, window.OUTPUT_TPS_UNIT
+    definition, unit = steady_window.OUTPUT_TPS_DEFINITION, steady_window.OUTPUT_TPS_UNIT
     return Figure(value=value, unit=unit, definition=definition, n=seconds.size, interval=interval, source="both")
 
 
 def _per_gpu(tps: Figure, gpus: int) -> Figure:
-    told = {"unit": window.OUTPUT_TPS_PER_GPU_UNIT, "definition": window.OUTPUT_TPS_PER_GPU_DEFINITION}
+    values_by_name = {
+        "unit": steady_window.OUTPUT_TPS_PER_GPU_UNIT,
+        "definition": steady_window.OUTPUT_TPS_PER_GPU_DEFINITION,
+    }
     if not gpus or tps.value is None:
-        return tps.model_copy(update={**told, "value": None, "interval": None})
+        return tps.model_copy(update={**values_by_name, "value": None, "interval": None})
     interval = tps.interval and tps.interval.model_copy(
         update={"low": tps.interval.low / gpus, "high": tps.interval.high / gpus}
     )
-    return tps.model_copy(update={**told, "value": tps.value / gpus, "interval": interval})
+    return tps.model_copy(update={**values_by_name, "value": tps.value / gpus, "interval": interval})
 
 
 @dataclass(frozen=True)
-class _Told:
-    """A ratio of some rows: its value, how many prompts it rests on, and its sums.
+class _RatioSums:
+    """A ratio of some rows: its value, its number of prompts, and its sums.
 
-    Rows may be a million and ratios are fifty, so of each ratio no more is kept than its sums by repeat and prompt;
-    empty where no intervals are asked for.
+    There may be a million rows and fifty ratios, so only the sums by repeat and prompt are kept, shape (repeats,
+    prompts); they are empty if no intervals are requested.
     """
 
     value: float | None
@@ -143,76 +177,130 @@ class _Told:
     under: Values
 
     @classmethod
-    def of(cls, sample: Sample, ratio: Ratio) -> _Told:
+    def of(cls, sample: SampleRows, ratio: RatioMetric) -> _RatioSums:
         parts = ratio.of(sample.rows)
-        wanted = sample.seed is not None and len(sample.rows)
-        over, under = (sample.layout.matrix(part) if wanted else np.empty((0, 0)) for part in (parts.over, parts.under))
+        needed = sample.seed is not None and len(sample.rows)
+        over, under = (sample.layout.matrix(part) if needed else np.empty((0, 0)) for part in (parts.over, parts.under))
         return cls(parts.value, sample.prompts(parts.known), over, under)
 
 
 def _ratio_intervals(
-    layout: Layout, ratios: Sequence[Ratio], told: Mapping[str, _Told], seed: int
+    layout: ResamplingLayout, ratios: Sequence[RatioMetric], values_by_name: Mapping[str, _RatioSums], seed: int
 ) -> dict[str, FigureInterval]:
-    matrices = [matrix for ratio in ratios for matrix in (told[ratio.name].over, told[ratio.name].under)]
-    sums = resampled(matrices, layout, seed)
+    matrices = [
+        matrix for ratio in ratios for matrix in (values_by_name[ratio.name].over, values_by_name[ratio.name].under)
+    ]
+    sums = resample_sums(matrices, layout, seed)
     found: dict[str, FigureInterval] = {}
     for index, ratio in enumerate(ratios):
-        value, (over, under) = told[ratio.name].value, matrices[2 * index : 2 * index + 2]
+        value, (over, under) = values_by_name[ratio.name].value, matrices[2 * index : 2 * index + 2]
         if value is None:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
             samples = sums[:, 2 * index] / sums[:, 2 * index + 1]
             repeats = over.sum(axis=1) / under.sum(axis=1)
-        tailed = ratio.long_tailed and layout.repeats >= REPEATS_TO_TELL
-        prompts = studentised(over, under, layout, seed) if tailed else None
-        chosen = interval(Levels(value, samples, ratio_influence(over, under), repeats), layout, prompts)
+        tailed = ratio.long_tailed and layout.repeats >= MIN_REPEATS_TO_COMPARE
+        prompts = bootstrap_t_interval(over, under, layout, seed) if tailed else None
+        chosen = two_level_interval(
+            ResampledFigure(value, samples, ratio_influence(over, under), repeats), layout, prompts
+        )
         if chosen:
-            found[ratio.name] = within(chosen, value, ratio)
+            found[ratio.name] = clipped_interval(chosen, value, ratio)
     return found
 
 
-def _percentiles_of(measure: Measure, sample: Sample) -> dict[str, Figure]:
-    """All percentiles that are shown of one measure."""
+def _percentiles_of(measure: RequestMetric, sample: SampleRows) -> dict[str, Figure]:
+    """All reported percentiles of one metric."""
     values = measure.values(sample.rows)
     known: Mask = ~np.isnan(values)
-    percentiles = [Percentile(measure, percent) for percent in measure.percents]
-    told = {each: each.among(values[known]) for each in percentiles}
-    bounds = _percentile_intervals(told, values, known, sample)
+    percentiles = [PercentileMetric(measure, percent) for percent in measure.percents]
+    values_by_name = {each: each.among(values[known]) for each in percentiles}
+    bounds = _percentile_intervals(values_by_name, values, known, sample)
     n, source = sample.prompts(known), sample.source(measure.origin)
     return {
         each.name: Figure(
             value=value, unit=measure.unit, definition=each.definition, n=n, interval=bounds.get(each), source=source
         )
-        for each, value in told.items()
+        for each, value in values_by_name.items()
     }
 
 
 def _percentile_intervals(
-    told: Mapping[Percentile, float | None], values: Values, known: Mask, sample: Sample
-) -> dict[Percentile, FigureInterval]:
-    """Intervals of one measure's percentiles, see `analysis.statistics.quantile`."""
+    values_by_name: Mapping[PercentileMetric, float | None], values: Values, known: Mask, sample: SampleRows
+) -> dict[PercentileMetric, FigureInterval]:
+    """Intervals of one metric's percentiles, see `analysis.statistics.percentiles`."""
     if sample.seed is None or not known.any():
         return {}
-    layout = sample.layout if known.all() else layout_of(among(sample.rows, known))
-    chosen = percentile_intervals(values[known], layout, [each.percent for each in told], sample.seed)
-    found = zip(told, chosen, strict=True)
+    layout = sample.layout if known.all() else layout_of(select_rows(sample.rows, known))
+    chosen = percentile_intervals(values[known], layout, [each.percent for each in values_by_name], sample.seed)
+    found = zip(values_by_name, chosen, strict=True)
     return {each: _interval(bounds.bounds, bounds.method) for each, bounds in found if bounds is not None}
 
 
-def _interval(bounds: Bounds, method: str) -> FigureInterval:
-    """No figure here can be negative."""
+def _interval(bounds: IntervalBounds, method: str) -> FigureInterval:
+    """Build an interval with a lower bound of at least 0, since no figure here can be negative."""
     return FigureInterval(low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=method)
 
 
-def within(chosen: Chosen, value: float, ratio: Ratio) -> FigureInterval:
-    """Return the interval cut to what the ratio can be, and say so.
+def clipped_interval(chosen: ChosenInterval, value: float, ratio: RatioMetric) -> FigureInterval:
+    """Return the interval limited to possible values of the ratio, which its method then states.
 
-    Where the value itself is impossible nothing is made up about it.
+    If the value itself is impossible, the interval is not changed.
     """
     interval = _interval(chosen.bounds, chosen.method)
     low, high = max(interval.low, ratio.lowest), min(interval.high, ratio.highest)
     if (low, high) == (interval.low, interval.high) or not ratio.lowest <= value <= ratio.highest:
         return interval
     limits = f"from {ratio.lowest:g} " + (f"to {ratio.highest:g}" if ratio.highest < np.inf else "on")
-    method = f"{interval.method}; cut to what is possible, {limits}"
+    method = f"{interval.method}; limited to possible values, {limits}"
     return interval.model_copy(update={"low": low, "high": high, "method": method})
+
+
+def counts_of(rows: pd.DataFrame | Rows) -> RequestCounts:
+    """Count requests and tokens of tidy rows.
+
+    Turns that were skipped after an error were never sent and do not count, and neither do fillers.
+    """
+    tried = sent_rows(select_rows(rows, ~flags(rows, "filler")))
+    return RequestCounts(
+        requests=len(tried),
+        steady_requests=len(steady_rows(tried)),
+        failed_requests=int((~flags(tried, "ok")).sum()),
+        conversations=sum(
+            int(each["conversation_id"].nunique()) for each in iter_point_frames(tried, ["conversation_id"])
+        ),
+        prompts=int(tried["prompt_id"].nunique()),
+        input_tokens=_whole_number(numbers(tried, "input_tokens")),
+        output_tokens=_whole_number(numbers(tried, "output_tokens")),
+    )
+
+
+def _whole_number(values: Values) -> int | None:
+    known = known_sum(values)
+    return None if known is None else round(known)
+
+
+def goodput_of(rows: pd.DataFrame | Rows, slo: Slo, seed: int) -> Goodput:
+    """Evaluate the tidy rows of a cell, over all its repeats, against the SLO; `seed` is that of the intervals."""
+    together, each = (
+        attainment_ratio(slo),
+        {name: target_attainment_ratio(name, target) for name, target in slo.targets.items()},
+    )
+    figures = ratio_figures(SampleRows(judged_rows(rows), seed), [together, *each.values()])
+    return Goodput(
+        slo=slo,
+        rate=_goodput_rate(rows, slo),
+        slo_attainment=figures[together.name],
+        by_target={name: figures[ratio.name] for name, ratio in each.items()},
+    )
+
+
+def _goodput_rate(rows: pd.DataFrame | Rows, slo: Slo) -> Figure:
+    good, seconds = good_requests(rows, slo)
+    value = float(good.sum() / seconds.sum()) if seconds.size else None
+    bounds = t_bounds(value, good / seconds) if value is not None else None
+    interval = bounds and FigureInterval(
+        low=max(0.0, bounds.low), high=bounds.high, level=LEVEL, method=f"t over {seconds.size} repeats, unit: repeat"
+    )
+    n = int(seconds.size)
+    return Figure(value=value, unit=RATE_UNIT, definition=RATE_DEFINITION, n=n, interval=interval, source="both")

@@ -1,12 +1,11 @@
-"""Whether an arm's answers are the baseline's.
+"""Whether an arm's answers are equal to the baseline's.
 
-    greedy       at temperature 0: how often answers differ, beside the baseline against itself; an interval, a verdict
-    places       where answers that differ begin to
-    sampled      above: two permutation tests, of openings and of lengths, and the smallest difference they would find
-    openings     how answers begin, as frequencies
-    lengths      how long they are
-    words        answers read again from the records: tidy rows keep a digest alone
-    judge        one cell → Losslessness
+- `greedy`: at temperature 0, how often answers differ, compared with the baseline's own repeats, and where they begin
+  to differ.
+- `sampled`: at other temperatures, the conclusion from permutation tests of openings and of lengths.
+- `permutation_tests`: these tests, with the smallest difference that they would detect.
+- `answer_texts`: answers read again from the records, because tidy rows contain only a digest.
+- `losslessness`: the conclusion for one cell.
 
-How answers are compared and counted is `metrics.divergence`, which the check GreedyDivergence uses too.
+Answers are compared and counted in `metrics.divergence`, which the check GreedyDivergence uses too.
 """

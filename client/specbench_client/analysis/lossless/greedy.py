@@ -1,41 +1,53 @@
-"""At temperature 0: answers that differ from the baseline's, beside the baseline's that differ from themselves."""
+"""At temperature 0: how often answers differ from the baseline's, compared with the baseline's own repeats."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from scipy import special
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_api.outcome.lossless import LosslessVerdict
+from specbench_api.outcome.lossless import ComparedBy, FirstDifference, LosslessVerdict
+from specbench_client.analysis.lossless.answer_texts import (
+    ANSWER_KEY,
+    AnswerKey,
+    TextUnits,
+    answer_keys,
+    read_answer_texts,
+    stored_form,
+)
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     PROMPTS_MIN,
-    Bounds,
-    expanded,
+    IntervalBounds,
+    expanded_percentiles,
     layout_of,
     resampled_sums,
     t_bounds,
-    wider,
+    wider_interval,
 )
-from specbench_client.metrics.divergence import Divergence
+from specbench_client.metrics.divergence import QUESTION_KEY, Divergence, comparable_answers
+from specbench_client.metrics.rows import Columns, Rows
+from specbench_client.metrics.tidy_frame import any_known
 
 POWER = 0.8
 _TAIL = (1 - LEVEL) / 2
 _SOURCE = "client"
 RATE = (
-    "Share of comparisons of the arm's answers with the baseline's to the same words that differ; mean over repeats and"
+    "Share of comparisons of the arm's answers with the baseline's to the same input that differ; mean over repeats and"
     " prompts"
 )
-CONTROL = "The same of the baseline's answers with its own of other repeats"
+CONTROL = "The same share for the baseline's answers compared with its own from other repeats"
 EXCESS = "Divergence above the control: how much more the arm differs from the baseline than the baseline from itself"
-DETECTABLE = "The smallest excess whose interval would have lain above 0 in four runs of five"
+DETECTABLE = "The smallest excess whose interval would have been above 0 in four runs of five"
 
 
 @dataclass(frozen=True)
-class Greedy:
-    """What was counted, and what can be said of it."""
+class GreedyResult:
+    """The figures and the conclusion from them."""
 
     verdict: LosslessVerdict
     message: str
@@ -45,29 +57,31 @@ class Greedy:
     detectable: Figure | None = None
 
 
-def judge_greedy(found: Divergence, seed: int) -> Greedy | None:
-    """None where no answer could be compared. `seed`: of the bootstrap."""
+def judge_greedy(found: Divergence, seed: int) -> GreedyResult | None:
+    """Return the conclusion, or None if no answer could be compared; `seed` is that of the bootstrap."""
     value = found.rate
     if value is None:
         return None
     rate = _figure(value, RATE, found.table["prompt_id"].nunique())
     control, table = found.control, found.controlled
     if control is None or table.empty:
-        why = "the baseline was measured once, so how often it differs from itself is not known"
-        return Greedy(LosslessVerdict.NO_CONTROL, f"{value:.1%} of the answers differ from the baseline's; {why}", rate)
-    beside = _figure(control, CONTROL, table["prompt_id"].nunique())
+        why = "the baseline was measured only once, so how often it differs from itself is not known"
+        return GreedyResult(
+            LosslessVerdict.NO_CONTROL, f"{value:.1%} of the answers differ from the baseline's; {why}", rate
+        )
+    control_figure = _figure(control, CONTROL, table["prompt_id"].nunique())
     excess = _excess(found, seed)
-    told = f"{value:.1%} of the answers differ from the baseline's, {control:.1%} of the baseline's from themselves"
+    summary = f"{value:.1%} of the answers differ from the baseline's, {control:.1%} of the baseline's from each other"
     bounds = excess.interval
     if bounds is None:
         why = f"{excess.n} prompts are too few for an interval"
-        return Greedy(LosslessVerdict.TOO_FEW, f"{told}; {why}", rate, beside, excess)
+        return GreedyResult(LosslessVerdict.TOO_FEW, f"{summary}; {why}", rate, control_figure, excess)
     smallest = _detectable(bounds, excess.n)
-    said = f"{told}; excess {excess.value:+.1%} [{bounds.low:+.1%}, {bounds.high:+.1%}]"
+    summary += f"; excess {excess.value:+.1%} [{bounds.low:+.1%}, {bounds.high:+.1%}]"
     if bounds.low > 0:
-        return Greedy(LosslessVerdict.DIVERGES, said, rate, beside, excess, smallest)
-    tail = f"an excess of {smallest.value:.1%} would have been found in four runs of five"
-    return Greedy(LosslessVerdict.LOSSLESS, f"{said}; {tail}", rate, beside, excess, smallest)
+        return GreedyResult(LosslessVerdict.DIVERGES, summary, rate, control_figure, excess, smallest)
+    tail = f"an excess of {smallest.value:.1%} would have been detected in four runs of five"
+    return GreedyResult(LosslessVerdict.LOSSLESS, f"{summary}; {tail}", rate, control_figure, excess, smallest)
 
 
 def _excess(found: Divergence, seed: int) -> Figure:
@@ -76,27 +90,27 @@ def _excess(found: Divergence, seed: int) -> Figure:
     apart = table["differs"].to_numpy(float) - table["control"].to_numpy(float)
     value, n = float(apart.mean()), layout.prompts
     if not np.any(table[["differs", "control"]].to_numpy(float)):
-        return _figure(value, EXCESS, n, _none_at_all(n))
+        return _figure(value, EXCESS, n, _interval_without_differences(n))
     matrices = [layout.matrix(apart), layout.matrix(np.ones_like(apart))]
     sums = resampled_sums(matrices, layout, seed)
     with np.errstate(divide="ignore", invalid="ignore"):
         samples = sums[:, 0] / sums[:, 1]
         repeats = matrices[0].sum(axis=1) / matrices[1].sum(axis=1)
-    chosen = wider(expanded(value, samples, layout), t_bounds(value, repeats), layout)
+    chosen = wider_interval(expanded_percentiles(value, samples, layout), t_bounds(value, repeats), layout)
     return _figure(value, EXCESS, n, _interval(chosen.bounds, chosen.method) if chosen else None)
 
 
-def _none_at_all(prompts: int) -> FigureInterval | None:
-    """Where nothing differs anywhere resampling sees no uncertainty: the exact bound of 0 of n prompts stands in."""
+def _interval_without_differences(prompts: int) -> FigureInterval | None:
+    """Return the exact bound for 0 of n prompts: if nothing differs anywhere, resampling shows no uncertainty."""
     if prompts < PROMPTS_MIN:
         return None
     most = 1 - _TAIL ** (1 / prompts)
-    method = f"nothing differed: Clopper-Pearson's bound of 0 of {prompts} prompts, on either side"
-    return _interval(Bounds(-most, most), method)
+    method = f"no answer differed: Clopper-Pearson's bound for 0 of {prompts} prompts, on either side"
+    return _interval(IntervalBounds(-most, most), method)
 
 
 def _detectable(bounds: FigureInterval, prompts: int) -> Figure:
-    """(z(1 − α/2) + z(power)) × standard error, which the interval's half-width over z(1 − α/2) is."""
+    """(z(1 − α/2) + z(power)) × standard error, which is the interval's half-width / z(1 − α/2)."""
     half, quantile = (bounds.high - bounds.low) / 2, float(special.ndtri(1 - _TAIL))
     value = half * (quantile + float(special.ndtri(POWER))) / quantile
     return _figure(min(value, 1.0), DETECTABLE, prompts)
@@ -106,5 +120,88 @@ def _figure(value: float, definition: str, n: int, interval: FigureInterval | No
     return Figure(value=value, unit="ratio", definition=definition, n=n, interval=interval, source=_SOURCE)
 
 
-def _interval(bounds: Bounds, method: str) -> FigureInterval:
+def _interval(bounds: IntervalBounds, method: str) -> FigureInterval:
     return FigureInterval(low=max(-1.0, bounds.low), high=min(1.0, bounds.high), level=LEVEL, method=method)
+
+
+PAIRS_MOST = 500
+"""Maximum number of pairs compared, evenly spaced among all that differ: enough for a median, and little memory."""
+_UNITS = {ComparedBy.TOKEN_IDS: "tokens", ComparedBy.TEXT: "characters"}
+_FIRST_DIFFERENCE = "Median over differing pairs of answers of the number of leading {unit} that they share: {who}"
+
+_OTHER = "_other"
+AnswerPair = tuple[AnswerKey, AnswerKey, str]
+"""Two answers, and their prompt."""
+
+
+def first_differences(
+    arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, records: Mapping[str, Iterable[pd.DataFrame]]
+) -> tuple[ComparedBy, FirstDifference | None]:
+    """Compare the texts of answers whose digests differ, given the tidy rows of one cell and its records by point."""
+    if not _has_texts(arm, baseline):
+        return ComparedBy.DIGEST, None
+    mine, base = comparable_answers(arm), comparable_answers(baseline)
+    if not _has_texts(mine, base):
+        return ComparedBy.DIGEST, None
+    first = base[(base["repeat"] == base["repeat"].min()).to_numpy(bool)]
+    pairs = (_pairs(mine, base, ["repeat"]), _pairs(base, first, []))
+    chosen = [_spread(each) for each in pairs]
+    if not any(chosen):
+        return ComparedBy.TEXT, None
+    texts = read_answer_texts(records, (key for each in chosen for one, other, _ in each for key in (one, other)))
+    by = stored_form(texts.values())
+    if by is ComparedBy.DIGEST:
+        return by, None
+    units = {key: text.units(by) for key, text in texts.items()}
+    figures = [_first_difference_figure(each, units, who, _UNITS[by]) for each, who in zip(chosen, _WHO, strict=True)]
+    return by, FirstDifference(unit=_UNITS[by], arm=figures[0], control=figures[1])
+
+
+_WHO = (
+    "the arm's answers and the baseline's in the same repeat",
+    "the baseline's answers in later repeats and in its first",
+)
+
+
+def shared_prefix(one: TextUnits, other: TextUnits) -> int:
+    """Return how many leading units two answers share; if one is a prefix of the other, its length."""
+    shorter = min(one.size, other.size)
+    apart = np.flatnonzero(one[:shorter] != other[:shorter])
+    return int(apart[0]) if apart.size else shorter
+
+
+def _pairs(mine: pd.DataFrame, base: pd.DataFrame, also: list[str]) -> list[AnswerPair]:
+    """Differing answers of both sides to one question in one pass; `also` are further columns that must be equal."""
+    key = [*QUESTION_KEY, "pass", *also]
+    columns = [*key, "point", "conversation_id", "output_sha256"]
+    merged = mine[columns].merge(base[columns], on=key, suffixes=("", _OTHER))
+    apart = merged[(merged["output_sha256"] != merged["output_sha256" + _OTHER]).to_numpy(bool)]
+    others = apart[["point" + _OTHER, "conversation_id" + _OTHER, "turn"]].set_axis(ANSWER_KEY, axis=1)
+    return list(zip(answer_keys(apart), answer_keys(others), apart["prompt_id"], strict=True))
+
+
+def _spread(pairs: list[AnswerPair]) -> list[AnswerPair]:
+    return pairs[:: -(-len(pairs) // PAIRS_MOST) or 1]
+
+
+def _has_texts(*sides: Columns) -> bool:
+    """Whether any texts were stored; if not, the records need not be read again."""
+    return any(any_known(rows, "text_bytes") for rows in sides)
+
+
+def _first_difference_figure(
+    pairs: list[AnswerPair], units: Mapping[AnswerKey, TextUnits | None], who: str, unit: str
+) -> Figure | None:
+    both = [(units.get(one), units.get(other), prompt) for one, other, prompt in pairs]
+    lengths = [
+        (shared_prefix(one, other), prompt) for one, other, prompt in both if one is not None and other is not None
+    ]
+    if not lengths:
+        return None
+    return Figure(
+        value=float(np.median([length for length, _ in lengths])),
+        unit=unit,
+        definition=_FIRST_DIFFERENCE.format(unit=unit, who=who),
+        n=len({prompt for _, prompt in lengths}),
+        source="client",
+    )

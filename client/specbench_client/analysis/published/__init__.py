@@ -1,5 +1,5 @@
-"""Published tables as data, each with its source, and a run beside them: what is nearest, and in what it differs. Pure.
+"""Published tables as data with their sources, and the nearest published rows of a run. Pure.
 
-A published number was measured on another machine, with another version, on other prompts. It is something to hold a
-measurement against, and never a pass or a fail.
+A published number was measured on another machine, with another version, on other prompts. It gives context for a
+measurement, and is never a pass or a fail.
 """

@@ -1,7 +1,8 @@
-"""Resampling and intervals, knowing nothing of requests. Pure.
+"""Resampling and confidence intervals, independent of what is measured. Pure functions.
 
-bootstrap, draws, studentised    prompts drawn anew within repeats
-levels                           the noise of prompts and the noise of whole runs, as one interval
-log_ratio, quantile              the two shapes of a figure: a ratio of sums, a percentile
-holm                             many comparisons at once
+- `bootstrap`: resampling of prompts within repeats, and percentile intervals.
+- `intervals`: one interval for the variation of prompts and of whole runs; the bootstrap-t interval.
+- `log_ratio`: intervals of ratios of sums, on the log scale.
+- `percentiles`: intervals of percentiles.
+- `holm`: correction for multiple comparisons.
 """

@@ -1,56 +1,132 @@
-"""Resampling with the prompt as the unit: first repeats, then prompts.
+"""Bootstrap with the prompt as the unit: first repeats are resampled, then prompts.
 
-The same prompts come back in every repeat, so one draw of prompts serves all the repeats of a resample. Drawing them
-anew in each repeat would average a prompt's own character away as if it were noise, and give intervals that are too
-narrow. Prompts are drawn within their category where every category has at least `STRATUM_MIN` of them: the mix of
-categories is the workload's design, not chance. Requests are never drawn: those of one prompt are not independent, and
-neither are steps.
+The same prompts are sent in every repeat, so one draw of prompts is used for all the repeats of a resample. Drawing
+them separately in each repeat would average out differences between prompts as if they were noise, and give intervals
+that are too narrow. Prompts are drawn within their category if every category has at least `STRATUM_MIN` of them: the
+mix of categories is the workload's design, not chance. Requests and steps are never drawn, because those of one prompt
+are not independent.
 
 A percentile interval from few units is too narrow; it is expanded by t / z × √(n / (n − strata)) (Hesterberg 2015,
-"What Teachers Should Know About the Bootstrap", the expanded percentile interval). One prompt or two give no interval.
+"What Teachers Should Know About the Bootstrap", the expanded percentile interval). One or two prompts give no interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import special
 
-from specbench_api.outcome.summary import REPEATS_TO_TELL
-from specbench_client.analysis.statistics.draws import Codes, Draw, sums
-from specbench_client.analysis.statistics.draws import draws as draws_of
-from specbench_client.metrics.frame import Mask, Values
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.tidy_frame import Mask, Values
+
+# All figures of a cell use the same draws, which follow from the seed and the layout. So they are drawn once and
+# cached, with one byte per unit and resample, unless there are too many. A sum over a resample is a matrix product with
+# these counts. Both are computed in pieces, so that at most `PIECE_VALUES` numbers are widened to 8 bytes at a time.
+
+Codes = NDArray[np.intp]
+DrawCounts = NDArray[np.uint8]
+"""Shape (resamples, units): how often each was drawn. The mean is 1, so a count never reaches 256."""
+ResampleDraw = tuple[DrawCounts, DrawCounts]
+"""How often each repeat, and each prompt, was drawn, over the same resamples."""
+
+BLOCK_VALUES = 4_000_000
+"""Counts per block of draws. It determines the order of random numbers, and so the draws themselves."""
+PIECE_VALUES = 500_000
+"""Counts that are widened to 8 bytes at a time: some MB."""
+CACHED_VALUES = 24_000_000
+"""Maximum number of cached counts, of one byte each; beyond it they are drawn again for each figure."""
+
+
+def draw_resamples(strata: Codes, repeats: int, seed: int, resamples: int) -> Iterator[ResampleDraw]:
+    """Yield blocks of draws of the repeats, and of prompts within their strata; `strata` has the shape (prompts,)."""
+    rng = np.random.default_rng(seed)
+    block = max(1, min(resamples, BLOCK_VALUES // max(1, strata.size)))
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        prompts = np.zeros((size, strata.size), dtype=np.uint8)
+        for stratum in range(int(strata.max(initial=-1)) + 1):
+            members = np.flatnonzero(strata == stratum)
+            prompts[:, members] = draw_counts(rng, members.size, size)
+        yield draw_counts(rng, repeats, size), prompts
+
+
+def draw_counts(rng: np.random.Generator, units: int, size: int) -> DrawCounts:
+    """Return how often each unit is drawn with replacement, `size` times over; shape (size, units)."""
+    counts = np.empty((size, units), dtype=np.uint8)
+    for start, stop in _pieces(size, units):
+        rows = np.arange(stop - start)[:, np.newaxis] * units
+        picks = (rng.integers(0, units, size=(stop - start, units)) + rows).ravel()
+        counts[start:stop] = np.bincount(picks, minlength=(stop - start) * units).reshape(-1, units)
+    return counts
+
+
+def draw_and_sum(matrices: Sequence[Values], strata: Codes, seed: int, resamples: int) -> Values:
+    """Return the sum over each (repeats, prompts) matrix in each resample, shape (resamples, matrices)."""
+    repeats = matrices[0].shape[0]
+    flat = np.concatenate(matrices)
+    return np.concatenate(
+        [_block_sums(block, flat, len(matrices)) for block in _blocks(strata, repeats, seed, resamples)]
+    )
+
+
+def _blocks(strata: Codes, repeats: int, seed: int, resamples: int) -> Iterator[ResampleDraw]:
+    if strata.size * resamples > CACHED_VALUES:
+        return draw_resamples(strata, repeats, seed, resamples)
+    return iter(_cached_draws(strata.tobytes(), repeats, seed, resamples))
+
+
+@lru_cache(maxsize=2)
+def _cached_draws(strata: bytes, repeats: int, seed: int, resamples: int) -> tuple[ResampleDraw, ...]:
+    return tuple(draw_resamples(np.frombuffer(strata, dtype=np.intp), repeats, seed, resamples))
+
+
+def _block_sums(block: ResampleDraw, flat: Values, matrices: int) -> Values:
+    """Sums of one block; `flat` are the rows of all matrices, (matrices × repeats, prompts)."""
+    repeats, prompts = block
+    sums = np.empty((len(prompts), matrices))
+    for start, stop in _pieces(*prompts.shape):
+        each = (prompts[start:stop].astype(np.float64) @ flat.T).reshape(stop - start, matrices, -1)
+        sums[start:stop] = (each * repeats[start:stop, np.newaxis, :]).sum(axis=2)
+    return sums
+
+
+def _pieces(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Yield row ranges with at most `PIECE_VALUES` numbers, but at least one row."""
+    step = max(1, PIECE_VALUES // max(1, columns))
+    return ((start, min(start + step, rows)) for start in range(0, rows, step))
+
 
 LEVEL = 0.95
 RESAMPLES = 2000
 STRATUM_MIN = 5
 PROMPTS_MIN = 3
-"""Two prompts make three different resamples, or one where they are alike: `[x, x]` would look like certainty."""
+"""Two prompts give three different resamples, or only one if they are equal: `[x, x]` would look like certainty."""
 FINITE_SHARE = 0.95
-"""An interval needs so many of its resamples to have a value; else too little is known to say anything."""
+"""An interval requires this share of its resamples to have a value."""
 
-_LEFT_OUT = {
-    1: "; one run: the noise between runs is not in it, only that of the prompts",
-    2: "; two runs: the noise between runs is hardly in it, and it holds the truth less often than its level says",
+_LIMITATIONS = {
+    1: "; one repeat: it includes the variation between prompts, but not that between runs",
+    2: "; two repeats: it hardly includes the variation between runs, and covers the true value less often than 95 %",
 }
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """An interval on whatever scale its samples had."""
+class IntervalBounds:
+    """An interval on the scale of its samples."""
 
     low: float
     high: float
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Which repeat and which prompt each row belongs to, and the stratum of each prompt."""
+class ResamplingLayout:
+    """The repeat and the prompt of each row, shape (rows,), and the stratum of each prompt, shape (prompts,)."""
 
     repeat_of: Codes
     prompt_of: Codes
@@ -58,13 +134,14 @@ class Layout:
     repeats: int
     prompts: int
     weight_of: Values | None = None
-    """How much more each prompt counts in a figure than it was asked, on any scale; None: as it was asked."""
+    """Weight of each prompt relative to how often it was sent, shape (prompts,), on any scale; None for equal."""
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of chance in prompts: n − strata, and fewer where some prompts count more than others.
+        """Degrees of freedom of the prompts' variation: n − strata, and fewer if prompts have different weights.
 
-        Fewer by as much as Satterthwaite's for Σ v² × variance of a prompt, v its weight, over those for equal weights.
+        The reduction is Satterthwaite's number for Σ v² × variance of a prompt with weights v, relative to
+        equal weights.
         """
         whole = float(self.prompts - self.strata)
         if self.weight_of is None:
@@ -73,7 +150,7 @@ class Layout:
 
     @property
     def inflation(self) -> float:
-        """By how much the standard deviation of resamples is too small: they know each stratum's mean exactly."""
+        """Factor that corrects the resamples' standard deviation, since resampling fixes each stratum's mean."""
         squares = np.ones(self.prompts) if self.weight_of is None else self.weight_of**2
         sizes = self._sizes
         known = np.bincount(self.stratum_of, squares) * (sizes - 1) / sizes
@@ -96,109 +173,113 @@ class Layout:
         return self.strata > 1
 
     def matrix(self, values: Values) -> Values:
-        """Return the sums of a row's value by repeat × prompt."""
+        """Sum the values of the rows, shape (rows,), by repeat and prompt, shape (repeats, prompts)."""
         cells = self.repeat_of * self.prompts + self.prompt_of
         sums = np.bincount(cells, weights=values, minlength=self.repeats * self.prompts)
         return np.asarray(sums, dtype=np.float64).reshape(self.repeats, self.prompts)
 
-    def among(self, prompts: Mask) -> Layout:
-        """Return the layout of these prompts and their rows alone, with as many repeats as before."""
+    def among(self, prompts: Mask) -> ResamplingLayout:
+        """Return the layout of the prompts selected by a mask, shape (prompts,), with the same number of repeats."""
         rows, numbered = prompts[self.prompt_of], np.cumsum(prompts) - 1
-        strata, many = _told_apart(self.stratum_of[prompts]), int(prompts.sum())
+        strata, many = _number_strata(self.stratum_of[prompts]), int(prompts.sum())
         weights = None if self.weight_of is None else self.weight_of[prompts]
-        return Layout(self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, many, weights)
+        return ResamplingLayout(
+            self.repeat_of[rows], numbered[self.prompt_of[rows]], strata, self.repeats, many, weights
+        )
 
 
-def layout_of(rows: Columns) -> Layout:
-    """Read the layout from the columns repeat, prompt_id and category."""
+def layout_of(rows: Columns) -> ResamplingLayout:
+    """Build the layout from the columns repeat, prompt_id and category."""
     repeat_of, repeats = pd.factorize(rows["repeat"], sort=True)
     prompt_of, prompts = pd.factorize(rows["prompt_id"], sort=True)
-    firsts = _firsts(rows["category"], prompt_of, len(prompts))
+    firsts = _first_categories(rows["category"], prompt_of, len(prompts))
     strata, _ = pd.factorize(firsts, use_na_sentinel=False)
-    stratum_of = _told_apart(np.asarray(strata, dtype=np.intp))
-    return Layout(np.asarray(repeat_of), np.asarray(prompt_of), stratum_of, len(repeats), len(prompts))
+    stratum_of = _number_strata(np.asarray(strata, dtype=np.intp))
+    return ResamplingLayout(np.asarray(repeat_of), np.asarray(prompt_of), stratum_of, len(repeats), len(prompts))
 
 
-def _firsts(categories: pd.Series, prompt_of: Codes, prompts: int) -> NDArray[np.object_]:
-    """The category of each prompt, the first that is known; None where none is."""
+def _first_categories(categories: pd.Series, prompt_of: Codes, prompts: int) -> NDArray[np.object_]:
+    """The first known category of each prompt, shape (prompts,); None if it has none."""
     known = np.flatnonzero(categories.notna().to_numpy(np.bool_) & (prompt_of >= 0))
-    told, firsts = np.unique(prompt_of[known], return_index=True)
-    found = np.full(prompts, None, dtype=np.object_)
-    found[told] = categories.to_numpy(object)[known[firsts]]
-    return found
+    categorised, firsts = np.unique(prompt_of[known], return_index=True)
+    first_categories = np.full(prompts, None, dtype=np.object_)
+    first_categories[categorised] = categories.to_numpy(object)[known[firsts]]
+    return first_categories
 
 
-def _told_apart(strata: Codes) -> Codes:
-    """The strata, numbered without gaps; one for all where one of them is too small to be drawn within."""
+def _number_strata(strata: Codes) -> Codes:
+    """Number the strata without gaps; use a single stratum if one of them is too small to draw within."""
     _, numbered = np.unique(strata, return_inverse=True)
     if strata.size and np.bincount(numbered).min() < STRATUM_MIN:
         return np.zeros(strata.size, dtype=np.intp)
     return np.asarray(numbered, dtype=np.intp)
 
 
-def draws(layout: Layout, seed: int, resamples: int) -> Iterator[Draw]:
+def layout_draws(layout: ResamplingLayout, seed: int, resamples: int) -> Iterator[ResampleDraw]:
     """Yield blocks of draws: how often each repeat, and each prompt, was drawn in each resample."""
-    return draws_of(layout.stratum_of, layout.repeats, seed, resamples)
+    return draw_resamples(layout.stratum_of, layout.repeats, seed, resamples)
 
 
-def resampled_sums(matrices: Sequence[Values], layout: Layout, seed: int) -> Values:
-    """Return, for each resample, the sum over each matrix: resamples × matrices. One draw serves all of them."""
-    return sums(matrices, layout.stratum_of, seed, RESAMPLES)
+def resampled_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: int) -> Values:
+    """Return the sum over each matrix in each resample, shape (resamples, matrices), from common draws."""
+    return draw_and_sum(matrices, layout.stratum_of, seed, RESAMPLES)
 
 
-def expanded(value: float, samples: Values, layout: Layout) -> Bounds | None:
-    """Return the expanded percentile interval about the value, or None where nothing can be said."""
+def expanded_percentiles(value: float, samples: Values, layout: ResamplingLayout) -> IntervalBounds | None:
+    """Return the expanded percentile interval of the value, or None if there are too few prompts or finite samples."""
     finite = samples[np.isfinite(samples)]
     if layout.prompts < PROMPTS_MIN or finite.size < FINITE_SHARE * samples.size:
         return None
     tail = (1 - LEVEL) / 2
     low, high = np.percentile(finite, [100 * tail, 100 * (1 - tail)])
-    stretch = expansion(layout)
-    return Bounds(float(value + (low - value) * stretch), float(value + (high - value) * stretch))
+    stretch = expansion_factor(layout)
+    return IntervalBounds(float(value + (low - value) * stretch), float(value + (high - value) * stretch))
 
 
-def expansion(layout: Layout) -> float:
-    """Return by how much a percentile interval of so few prompts is to be widened; there must be more than strata."""
+def expansion_factor(layout: ResamplingLayout) -> float:
+    """Return the factor by which a percentile interval is widened; there must be more prompts than strata."""
     upper = 1 - (1 - LEVEL) / 2
     return float(special.stdtrit(layout.freedom, upper) / special.ndtri(upper)) * layout.inflation
 
 
-def t_bounds(value: float, repeats: Values) -> Bounds | None:
-    """Return value ± t × standard error over the repeats' own values, or None for fewer than three."""
-    if repeats.size < REPEATS_TO_TELL or not np.isfinite(repeats).all():
+def t_bounds(value: float, repeats: Values) -> IntervalBounds | None:
+    """Return value ± t × standard error over the values of single repeats, or None for fewer than three repeats."""
+    if repeats.size < MIN_REPEATS_TO_COMPARE or not np.isfinite(repeats).all():
         return None
     half = float(special.stdtrit(repeats.size - 1, 1 - (1 - LEVEL) / 2) * repeats.std(ddof=1) / np.sqrt(repeats.size))
-    return Bounds(value - half, value + half)
+    return IntervalBounds(value - half, value + half)
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The wider of two intervals, how it was made, and its degrees of freedom."""
+class ChosenInterval:
+    """The wider of two intervals, how it was computed, and its degrees of freedom."""
 
-    bounds: Bounds
+    bounds: IntervalBounds
     method: str
     freedom: float
     over_repeats: bool = False
-    """Whether it is the t interval over repeats, and not the bootstrap."""
+    """Whether it is the t interval over repeats, not the bootstrap interval."""
     runs_error: float = 0.0
-    """Standard error through whole repeats, where it was added to that through prompts."""
+    """Standard error between whole repeats, if it was added to that between prompts."""
 
 
-def wider(prompts: Bounds | None, runs: Bounds | None, layout: Layout) -> Chosen | None:
-    """Choose. Without the prompts' interval there is none: runs alone say nothing of other prompts."""
+def wider_interval(
+    prompts: IntervalBounds | None, runs: IntervalBounds | None, layout: ResamplingLayout
+) -> ChosenInterval | None:
+    """Choose the wider interval; None without the prompts' one, as repeats do not generalise to other prompts."""
     if prompts is None:
         return None
     if runs is None or runs.high - runs.low <= prompts.high - prompts.low:
-        return Chosen(prompts, describe(layout), layout.freedom)
+        return ChosenInterval(prompts, describe_bootstrap(layout), layout.freedom)
     method = f"t, unit: repeat; over the values of {layout.repeats} repeats; wider than the bootstrap over prompts"
-    return Chosen(runs, method, layout.repeats - 1, over_repeats=True)
+    return ChosenInterval(runs, method, layout.repeats - 1, over_repeats=True)
 
 
-def describe(layout: Layout) -> str:
-    """Say how an interval by `draws` was made."""
+def describe_bootstrap(layout: ResamplingLayout) -> str:
+    """Describe how a bootstrap interval over this layout is computed."""
     within = " within categories" if layout.stratified else ""
     levels = f"{layout.repeats} repeats, then of " if layout.repeats > 1 else ""
     return (
         f"bootstrap, unit: prompt; {RESAMPLES} resamples of {levels}{layout.prompts} prompts{within},"
-        f" expanded percentiles{_LEFT_OUT.get(layout.repeats, '')}"
+        f" expanded percentiles{_LIMITATIONS.get(layout.repeats, '')}"
     )

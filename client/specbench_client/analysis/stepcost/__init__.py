@@ -1,1 +1,1 @@
-"""What a decode step costs by batch, draft length and context, fitted to the cells of a run or of several. Pure."""
+"""Models the time of a decode step by batch size, draft length and context, fitted to measured cells. Pure."""

@@ -1,10 +1,8 @@
-"""From a run's records to its summary: points, cells, what may be said of them, and the verdict. Pure.
+"""Summarises a run from its records. Pure functions.
 
-point         what one point measured, and what its own checks found
-cell          repeats of one arm at one load as one, compared with the baseline
-claims        the one place in which a difference becomes a word
-crossovers    up to which load each arm pays
-seen          what was seen of each arm's launches
-verdict       all of it in one sentence
-run           the whole
+point       figures of one point, and the findings of its checks
+cell        all repeats of one arm at one load, compared with the baseline
+claims      which differences may be claimed, after correction for the number of comparisons
+headline    the answer as advice in a few sentences
+run         the whole summary, with crossovers and the environments of the arms
 """

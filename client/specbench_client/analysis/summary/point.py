@@ -1,4 +1,4 @@
-"""What one point measured: its figures and what the checks of a single point found."""
+"""Summarises one point: its figures and the findings of the checks of a single point."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ import numpy as np
 import pandas as pd
 
 from specbench_api.outcome.finding import Finding
-from specbench_api.outcome.summary import Arrivals, Counters, PointSummary, SelfWatch, SteadyWindow
+from specbench_api.outcome.summary import ArrivalPattern, ClientHealth, CounterDeltas, PointSummary, SteadyWindow
 from specbench_api.plan.plan import Plan, Point
-from specbench_client.analysis.estimates.counts import counts_of
-from specbench_client.analysis.estimates.figures import Sample, figures_of
-from specbench_client.metrics.frame import numbers, tidy
-from specbench_client.metrics.pace import NS_PER_S
-from specbench_client.metrics.window import in_flight, steady_window
-from specbench_client.trust.drafting import believed
+from specbench_client.analysis.estimates.figures import SampleRows, counts_of, figures_of
+from specbench_client.metrics.decode_speed import NS_PER_S
+from specbench_client.metrics.steady_window import mean_in_flight, steady_window
+from specbench_client.metrics.tidy_frame import numbers, tidy
+from specbench_client.trust.acceptance_counters import without_refuted_acceptance
 from specbench_client.trust.evidence import PointEvidence, finding_of
-from specbench_client.trust.table import POINT_CHECKS
+from specbench_client.trust.registry import POINT_CHECKS
 
 
 def summarise_point(
     plan: Plan,
     point: Point,
     parts: Iterable[pd.DataFrame],
-    watch: SelfWatch,
-    counters: Counters | None,
+    watch: ClientHealth,
+    counters: CounterDeltas | None,
     *,
     simulated: bool,
 ) -> PointSummary:
@@ -33,24 +32,28 @@ def summarise_point(
 
     `parts` have the columns of `Record`, one row a request, warm-up rows included (they are left out here), cut
     anywhere; lists may be lists, arrays or null. They are read once, one after the other. Acceptance that was only
-    inferred, and that the engine's counters refute, is in no figure (`trust.drafting`). `watch` may leave out what the
-    client could not see: what the records tell is filled in.
+    inferred and that the engine's counters refute is not in any figure (`trust.acceptance_counters`). Fields that are
+    missing in `watch` are computed from the records where possible.
     """
     rows = tidy(parts, point.hash)
-    seen = _completed(watch, rows)
-    evidence = PointEvidence(plan, point, rows, seen, counters)
+    health = _completed(watch, rows)
+    evidence = PointEvidence(plan, point, rows, health, counters)
     return PointSummary(
         hash=point.hash,
         arm=point.arm,
         workload=point.workload,
         level=point.level,
-        arrivals=Arrivals.of(plan.load),
+        arrivals=ArrivalPattern.of(plan.load),
         repeat=point.repeat,
         simulated=simulated,
         counts=counts_of(rows),
         window=_window(rows),
-        figures=figures_of(Sample(believed(evidence)), plan.arm(point.arm).most_drafts, plan.placement.engine_devices),
-        self_watch=seen,
+        figures=figures_of(
+            SampleRows(without_refuted_acceptance(evidence)),
+            plan.arm(point.arm).most_drafts,
+            plan.placement.engine_devices,
+        ),
+        client_health=health,
         counters=counters,
         findings=_findings(evidence),
     )
@@ -59,11 +62,11 @@ def summarise_point(
 def _findings(evidence: PointEvidence) -> list[Finding]:
     point = evidence.point
     place = {"arm": point.arm, "workload": point.workload, "load": point.level.label, "point": point.hash}
-    return [finding_of(check.name, seen, place) for check in POINT_CHECKS for seen in check.look(evidence)]
+    return [finding_of(check.name, result, place) for check in POINT_CHECKS for result in check.evaluate(evidence)]
 
 
 def _window(rows: pd.DataFrame) -> SteadyWindow | None:
-    """The steady window with its share of the point."""
+    """Return the steady window with its share of the point's duration; None where there is none."""
     window, duration_s = steady_window(rows), _duration_s(rows)
     if window is None or duration_s is None:
         return None
@@ -71,21 +74,21 @@ def _window(rows: pd.DataFrame) -> SteadyWindow | None:
 
 
 def _duration_s(rows: pd.DataFrame) -> float | None:
-    """From the first request sent to the last token; None where nothing was sent, or no token came."""
+    """Return the time from the first request sent to the last token; None if nothing was sent or no token arrived."""
     begins, ends = numbers(rows, "sent_ns"), numbers(rows, "last_token_ns")
     if np.isnan(begins).all() or np.isnan(ends).all():
         return None
     return float(np.nanmax(ends) - np.nanmin(begins)) / NS_PER_S
 
 
-def _completed(watch: SelfWatch, rows: pd.DataFrame) -> SelfWatch:
-    """Fill in from the records what the client did not watch: duration, steady share, requests in flight."""
+def _completed(watch: ClientHealth, rows: pd.DataFrame) -> ClientHealth:
+    """Fill in fields that the client did not measure from the records: duration, steady share, requests in flight."""
     window, duration_s = steady_window(rows), _duration_s(rows)
-    told: dict[str, float] = {}
+    computed: dict[str, float] = {}
     if duration_s is not None:
-        told["duration_s"] = duration_s
+        computed["duration_s"] = duration_s
     if window and duration_s is not None:
-        told["reached_concurrency"] = in_flight(rows, window)
-        told["steady_share"] = window.length_s / duration_s
-    missing = {name: value for name, value in told.items() if getattr(watch, name) is None}
+        computed["reached_concurrency"] = mean_in_flight(rows, window)
+        computed["steady_share"] = window.length_s / duration_s
+    missing = {name: value for name, value in computed.items() if getattr(watch, name) is None}
     return watch.model_copy(update=missing)

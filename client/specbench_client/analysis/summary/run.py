@@ -1,100 +1,229 @@
-"""The answer of a run: every cell over its repeats, compared with the paired baseline, checked, and put in words."""
+"""Summarises a run: every cell over its repeats, compared with the paired baseline, checked, with a headline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
-from specbench_api.outcome.coverage import Coverage
+from specbench_api.outcome.crossover import ArmCrossover, BreakEven, Crossovers
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.finding import Finding, Severity
-from specbench_api.outcome.launched import Launched
-from specbench_api.outcome.summary import PointSummary, RunSummary
+from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.provenance import Fact, FactName, LaunchRecord
+from specbench_api.outcome.summary import ArmEnvironment, Cell, PointSummary, RunSummary
 from specbench_api.plan.plan import Arm, Plan
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
-from specbench_client.analysis.decision.asked import Asked, targets_of
-from specbench_client.analysis.decision.recommend import recommend
-from specbench_client.analysis.estimates.energy import Power, with_energy
-from specbench_client.analysis.estimates.rows import Parts, rows_laid_down
-from specbench_client.analysis.lossless.judge import losslessness
-from specbench_client.analysis.prediction.occupancy import explained
-from specbench_client.analysis.stepcost.families import step_costs
-from specbench_client.analysis.summary.cell import Judged, Measured, judge
+from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
+from specbench_client.analysis.curves.crossover import find_crossover
+from specbench_client.analysis.curves.measured_curve import MeasuredPlace
+from specbench_client.analysis.decision.options import RecommendationRequest, targets_of
+from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.estimates.energy import PowerTrace, with_energy
+from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
+from specbench_client.analysis.explanation.factors import with_batch_occupancy
+from specbench_client.analysis.lossless.losslessness import losslessness
+from specbench_client.analysis.stepcost.model import step_costs
+from specbench_client.analysis.summary.cell import EvaluatedCell, MeasuredCell, evaluate_cell
 from specbench_client.analysis.summary.claims import with_claims
-from specbench_client.analysis.summary.crossovers import crossovers
-from specbench_client.analysis.summary.seen import arms_seen
-from specbench_client.analysis.summary.verdict import Verdict, verdict_of
+from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
+from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
-from specbench_client.shelf import MemoryShelf, Shelves
 from specbench_client.trust.evidence import RunEvidence, finding_of
-from specbench_client.trust.table import BASELINE_INVALID, RUN_CHECKS
+from specbench_client.trust.registry import BASELINE_INVALID, RUN_CHECKS
+
+# The environment of each arm's launches, and how much of the KV cache its drafter takes.
+
+SHOWN_FACTS = (
+    FactName.ENGINE_VERSION,
+    FactName.GPU,
+    FactName.GPU_COUNT,
+    FactName.CPU,
+    FactName.DTYPE,
+    FactName.QUANTIZATION,
+    FactName.MAX_MODEL_LEN,
+    FactName.KV_CACHE_TOKENS,
+    FactName.KV_BYTES_PER_TOKEN,
+    FactName.WEIGHTS_BYTES,
+    FactName.DRAFTER_WEIGHTS_BYTES,
+    FactName.GPU_MEMORY_USED_BYTES,
+    FactName.STEP_SPLIT_MS,
+    FactName.DRAFT_TO_TARGET_RATIO,
+)
+"""Facts that a reader of a comparison needs: the engine, the machine, and the memory that the drafter takes."""
+KV_CACHE_LOST = (
+    "KV cache of the baseline that this arm lacks: 1 - its tokens over the baseline's, each the median over launches"
+)
+
+
+def arm_environments(plan: Plan, launches: Sequence[LaunchRecord]) -> list[ArmEnvironment]:
+    """Return one environment for each arm that was launched, in the plan's order."""
+    by_arm = {arm.name: [launch for launch in launches if launch.arm == arm.name] for arm in plan.arms}
+    facts = {
+        arm: {name: _fact_over_launches(name, mine) for name in SHOWN_FACTS} for arm, mine in by_arm.items() if mine
+    }
+    whole = facts[BASELINE_NAME][FactName.KV_CACHE_TOKENS] if BASELINE_NAME in facts else None
+    return [
+        ArmEnvironment(
+            arm=arm,
+            launches=[launch.launch for launch in by_arm[arm]],
+            facts=seen,
+            kv_cache_lost=None if arm == BASELINE_NAME else _kv_cache_lost(seen, whole, len(by_arm[arm])),
+        )
+        for arm, seen in facts.items()
+    ]
+
+
+def _fact_over_launches(name: FactName, launches: Sequence[LaunchRecord]) -> Fact:
+    """Return one fact over an arm's launches: the median of numbers, else the common value, else why it is unknown."""
+    reported = [fact for launch in launches if (fact := launch.facts[name]).value is not None]
+    if not reported:
+        return launches[0].facts[name]
+    values, source = [fact.value for fact in reported], str(reported[0].source)
+    numbers = [number for fact in reported if (number := _fact_number(fact)) is not None]
+    if all(value == values[0] for value in values):
+        return reported[0]
+    if len(numbers) == len(values):
+        return Fact.observed(median(numbers), f"{source}; the median of {len(numbers)} launches")
+    return Fact.unknown(f"its launches differ: {', '.join(dict.fromkeys(map(str, values)))}")
+
+
+def _kv_cache_lost(seen: dict[FactName, Fact], whole: Fact | None, launches: int) -> Figure:
+    mine, full = _fact_number(seen[FactName.KV_CACHE_TOKENS]), None if whole is None else _fact_number(whole)
+    value = 1 - mine / full if mine is not None and full else None
+    return Figure(
+        value=value, unit="ratio", definition=KV_CACHE_LOST, n=0 if value is None else launches, source="engine"
+    )
+
+
+def _fact_number(fact: Fact) -> float | None:
+    value = fact.value
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# The load up to which each arm pays, and the acceptance length that it needs there.
+
+
+def crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> Crossovers:
+    """Find the crossovers of every arm and workload that was compared. `judged`: cells with their final findings."""
+    compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
+    keys = dict.fromkeys((each.cell.arm, each.cell.workload) for each in compared)
+    of_each = {key: [each for each in compared if (each.cell.arm, each.cell.workload) == key] for key in keys}
+    return Crossovers(
+        by_load=[_load_crossovers(plan, mine) for mine in of_each.values()],
+        break_even=[_break_even(each, each.break_even) for each in compared if each.break_even is not None],
+    )
+
+
+def why_unusable(cell: Cell, *, interval: bool) -> str:
+    """Return why a cell's speed-up cannot be a point of a curve; empty if it can. `interval`: whether it has one."""
+    if not cell.valid:
+        return f"invalid ({', '.join(cell.findings)})"
+    if cell.speedup is None or cell.speedup.value is None:
+        return "not compared with the baseline"
+    if cell.too_few_repeats:
+        return cell.too_few_repeats
+    return "" if interval else "too few prompts for an interval"
+
+
+def _load_crossovers(plan: Plan, judged: Sequence[EvaluatedCell]) -> ArmCrossover:
+    cell = judged[0].cell
+    axis = RATE if plan.load.concurrency is None else CONCURRENCY
+    rungs, left_out = [], []
+    for each in judged:
+        level = each.cell.level
+        place = level.concurrency or level.rate
+        why = why_unusable(each.cell, interval=each.ratio is not None and each.ratio.supports_claim)
+        if place is None:
+            left_out.append(f"{level.words}: it has no number for the axis")
+        elif why or each.ratio is None:
+            left_out.append(f"{level.words}: {why}")
+        else:
+            rungs.append(MeasuredPlace(float(place), each.ratio))
+    seed = plan.workload(cell.workload).sampling.seed
+    return ArmCrossover(arm=cell.arm, workload=cell.workload, crossover=find_crossover(axis, rungs, left_out, seed))
+
+
+def _break_even(judged: EvaluatedCell, found: BreakEven) -> BreakEven:
+    return found.model_copy(update={"valid": judged.cell.valid})
 
 
 def summarise_run(
     plan: Plan,
     summaries: Sequence[PointSummary],
-    records: Mapping[str, Parts],
+    records: Mapping[str, RecordParts],
     created: str,
-    launches: Sequence[Launched] = (),
+    launches: Sequence[LaunchRecord] = (),
     *,
-    coverage: Mapping[str, Coverage] | None = None,
+    coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
-    power: Power | None = None,
-    shelves: Shelves = MemoryShelf,
+    power: PowerTrace | None = None,
+    shelves: ColumnStoreFactory = MemoryColumnStore,
+    failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
     """Summarise a run from its measured points.
 
-    `summaries`: one a point with a manifest, in any order. `records`: the point's hash → its records in parts; each is
-    asked for once, one workload × load after the other, so a lazy mapping keeps memory small; and once more where texts
-    were kept and answers differ. `created`: RFC 3339.
-    `launches`: what was seen of the launches that served these points, as far as it was kept. `coverage`: by workload.
-    `slo`: by which goodput is judged. `power`: samples while the points were measured, where there are some.
-    `shelves`: where the rows of an arm lie while it is compared; in memory, if nothing else is said.
+    `summaries`: one for each point with a manifest, in any order. `records`: the point's hash → its records in parts;
+    each is read once, one workload × load after the other, so that a lazy mapping keeps memory small, and once more
+    where texts are stored and answers differ. `created`: RFC 3339. `launches`: records of the launches that served
+    these points. `coverage`: by workload. `slo`: targets of the goodput. `power`: samples taken while the points were
+    measured. `shelves`: where the rows of an arm are stored while it is compared; in memory by default. `failures`: arm
+    → why its engine failed.
     """
-    judged = judged_cells(plan, summaries, records, slo, shelves)
-    return answer(plan, summaries, judged, created, launches, coverage=coverage, slo=slo, power=power)
+    judged = evaluate_cells(plan, summaries, records, slo, shelves)
+    return summarise_cells(
+        plan, summaries, judged, created, launches, coverage=coverage, slo=slo, power=power, failures=failures
+    )
 
 
-def judged_cells(
+def evaluate_cells(
     plan: Plan,
     summaries: Sequence[PointSummary],
-    records: Mapping[str, Parts],
+    records: Mapping[str, RecordParts],
     slo: Slo | None = None,
-    shelves: Shelves = MemoryShelf,
-) -> list[Judged]:
-    """Judge every cell of which anything was measured, by workload and load; parameters as of `summarise_run`."""
+    shelves: ColumnStoreFactory = MemoryColumnStore,
+) -> list[EvaluatedCell]:
+    """Evaluate every measured cell, by workload and load; parameters as of `summarise_run`."""
     slots = _slots(plan, _in_order(plan, summaries))
-    return with_claims([each for slot in slots for each in _judge_slot(plan, slot, Kept(records, shelves), slo)])
+    return with_claims(
+        [each for slot in slots for each in _evaluate_slot(plan, slot, RunRecords(records, shelves), slo)]
+    )
 
 
-def answer(
+def summarise_cells(
     plan: Plan,
     summaries: Sequence[PointSummary],
-    judged: Sequence[Judged],
+    judged: Sequence[EvaluatedCell],
     created: str,
-    launches: Sequence[Launched] = (),
+    launches: Sequence[LaunchRecord] = (),
     *,
-    coverage: Mapping[str, Coverage] | None = None,
+    coverage: Mapping[str, PromptCoverage] | None = None,
     slo: Slo | None = None,
-    power: Power | None = None,
+    power: PowerTrace | None = None,
+    failures: Mapping[str, str] | None = None,
 ) -> RunSummary:
-    """Say of judged cells what they come to together; parameters as of `summarise_run`."""
+    """Summarise a run from its evaluated cells; parameters as of `summarise_run`."""
     measured = _in_order(plan, summaries)
     there = {summary.hash for summary in measured}
     missing = [point.hash for point in plan.points if point.hash not in there]
     costs = step_costs((plan.arm(each.cell.arm), each.observation) for each in judged if each.observation)
-    cells = explained([each.cell for each in judged], costs)
+    cells = with_batch_occupancy([each.cell for each in judged], costs)
+    incomplete = {point.arm for point in plan.points if point.hash not in there}
+    causes = {arm: cause for arm, cause in (failures or {}).items() if arm in incomplete}
     simulated = any(summary.simulated for summary in measured)
     on_points = [finding for summary in measured for finding in summary.findings]
     on_cells = [finding for each in judged for finding in each.findings]
     counts = _prompts(plan, judged)
     by_category = {workload: _category_prompts(workload, judged) for workload in counts}
-    seen = arms_seen(plan, launches)
-    evidence = RunEvidence(plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, seen)
+    environments = arm_environments(plan, launches)
+    evidence = RunEvidence(
+        plan, measured, missing, counts, simulated, launches, coverage or {}, by_category, environments
+    )
     findings = [*_run_findings(evidence), *on_cells, *on_points]
-    trustworthy = bool(measured) and all(finding.severity is Severity.NOTE for finding in findings)
+    trustworthy = bool(measured) and all(finding.severity is Severity.INFO for finding in findings)
     summary = RunSummary(
         namespace=plan.namespace,
         name=plan.name,
@@ -106,27 +235,36 @@ def answer(
         points_invalid=len(_invalid(judged, on_points)),
         missing=missing,
         cells=with_energy(cells, measured, power) if power else cells,
-        arms_seen=seen,
+        arm_environments=environments,
         coverage=dict(coverage or {}),
         crossover=crossovers(plan, judged),
         slo=slo,
         step_costs=costs,
         findings=sorted(findings, key=lambda finding: list(Severity).index(finding.severity)),
         trustworthy=trustworthy,
-        verdict=verdict_of(Verdict(plan, judged, findings, trustworthy, simulated)),
+        failures=causes,
+        headline="",
     )
-    return summary.model_copy(update={"recommendation": recommend(plan, summary, Asked(targets=targets_of(slo)))})
+    recommendation = recommend(plan, summary, RecommendationRequest(targets=targets_of(slo)))
+    chosen = {
+        (each.workload, each.load): each.arm
+        for choice in recommendation.choices
+        for each in choice.at_each_load
+        if each.arm is not None
+    }
+    facts = HeadlineFacts(plan, judged, findings, trustworthy, simulated, causes, chosen)
+    return summary.model_copy(update={"recommendation": recommendation, "headline": headline_of(facts)})
 
 
 def _in_order(plan: Plan, summaries: Sequence[PointSummary]) -> list[PointSummary]:
-    """Those of the plan's points, in its order."""
+    """Return the summaries of the plan's points, in the plan's order."""
     by_hash = {summary.hash: summary for summary in summaries}
     return [by_hash[point.hash] for point in plan.points if point.hash in by_hash]
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """One workload at one load: what is compared with one another."""
+    """One workload at one load, within which arms are compared."""
 
     workload: Workload
     level: Level
@@ -147,84 +285,84 @@ def _at(summary: PointSummary) -> tuple[str, Level]:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The records of all points, and where tidy rows are laid down."""
+class RunRecords:
+    """The records of all points, and where tidy rows are stored."""
 
-    records: Mapping[str, Parts]
-    shelves: Shelves
+    records: Mapping[str, RecordParts]
+    shelves: ColumnStoreFactory
 
 
-def _judge_slot(plan: Plan, slot: _Slot, kept: Kept, slo: Slo | None) -> list[Judged]:
-    """Judge the baseline first; where it is invalid, no comparison with it is valid.
+def _evaluate_slot(plan: Plan, slot: _Slot, stored: RunRecords, slo: Slo | None) -> list[EvaluatedCell]:
+    """Evaluate the baseline first; where it is invalid, no comparison with it is valid.
 
-    Rows of one arm are laid down beside the baseline's, whatever the number of arms.
+    Rows of only one arm and the baseline are stored at a time, whatever the number of arms.
     """
     arms = sorted((arm for arm in plan.arms if _points_of(arm, slot)), key=lambda arm: not arm.is_baseline)
-    baseline = _measured(plan, arms[0], slot, kept, slo) if arms[0].is_baseline else None
-    judged = [judge(baseline, None)] if baseline else []
+    baseline = _measured(plan, arms[0], slot, stored, slo) if arms[0].is_baseline else None
+    judged = [evaluate_cell(baseline, None)] if baseline else []
     for arm in arms[len(judged) :]:
-        measured = _measured(plan, arm, slot, kept, slo)
-        judged.append(_beside(measured, baseline, kept.records) if baseline else judge(measured, None))
+        measured = _measured(plan, arm, slot, stored, slo)
+        judged.append(_losslessness(measured, baseline, stored.records) if baseline else evaluate_cell(measured, None))
     broken = any(each.cell.arm == BASELINE_NAME and not each.cell.valid for each in judged)
     return [_without_baseline(each) if broken and each.cell.arm != BASELINE_NAME else each for each in judged]
 
 
-def _measured(plan: Plan, arm: Arm, slot: _Slot, kept: Kept, slo: Slo | None) -> Measured:
+def _measured(plan: Plan, arm: Arm, slot: _Slot, stored: RunRecords, slo: Slo | None) -> MeasuredCell:
     points = _points_of(arm, slot)
-    rows = rows_laid_down(plan, points, kept.records, kept.shelves())
-    return Measured(plan, arm, slot.workload, slot.level, rows, points, slo)
+    rows = load_stored_rows(plan, points, stored.records, stored.shelves())
+    return MeasuredCell(plan, arm, slot.workload, slot.level, rows, points, slo)
 
 
 def _points_of(arm: Arm, slot: _Slot) -> tuple[PointSummary, ...]:
     return tuple(point for point in slot.points if point.arm == arm.name)
 
 
-def _beside(measured: Measured, baseline: Measured, records: Mapping[str, Parts]) -> Judged:
-    """Judge beside the baseline. How often answers differ is counted once, for the check and for losslessness."""
+def _losslessness(measured: MeasuredCell, baseline: MeasuredCell, records: Mapping[str, RecordParts]) -> EvaluatedCell:
+    """Compare with the baseline. Divergence is counted once, for the check and for losslessness."""
     diverged = divergence(measured.rows, baseline.rows)
-    judged = judge(measured, baseline, diverged)
-    told = losslessness(diverged, measured.rows, baseline.rows, records, measured.workload.sampling)
-    return replace(judged, cell=judged.cell.model_copy(update={"lossless": told}))
+    judged = evaluate_cell(measured, baseline, diverged)
+    result = losslessness(diverged, measured.rows, baseline.rows, records, measured.workload.sampling)
+    return replace(judged, cell=judged.cell.model_copy(update={"lossless": result}))
 
 
-def _without_baseline(judged: Judged) -> Judged:
+def _without_baseline(judged: EvaluatedCell) -> EvaluatedCell:
     cell = judged.cell
     finding = Finding(
         check=BASELINE_INVALID,
         severity=Severity.INVALID,
-        message="the baseline of this comparison is invalid, see its own findings: there is nothing to compare with",
+        message="the baseline of this comparison is invalid: see its own findings",
         arm=cell.arm,
         workload=cell.workload,
         load=cell.level.label,
     )
     names = [*cell.findings, BASELINE_INVALID]
-    spoilt = cell.model_copy(update={"valid": False, "findings": names})
-    return replace(judged, cell=spoilt, findings=(*judged.findings, finding), p_value=None)
+    invalid = cell.model_copy(update={"valid": False, "findings": names})
+    return replace(judged, cell=invalid, findings=(*judged.findings, finding), p_value=None)
 
 
 def _run_findings(evidence: RunEvidence) -> list[Finding]:
-    return [finding_of(check.name, seen, {}) for check in RUN_CHECKS for seen in check.look(evidence)]
+    return [finding_of(check.name, result, {}) for check in RUN_CHECKS for result in check.evaluate(evidence)]
 
 
-def _prompts(plan: Plan, judged: Sequence[Judged]) -> dict[str, int]:
-    """Different prompts by workload, where anything was measured."""
+def _prompts(plan: Plan, judged: Sequence[EvaluatedCell]) -> dict[str, int]:
+    """Return the number of different prompts of each measured workload."""
     prompts = {workload.name: _fewest_prompts(workload.name, judged) for workload in plan.workloads}
     return {name: count for name, count in prompts.items() if count is not None}
 
 
-def _fewest_prompts(workload: str, judged: Sequence[Judged]) -> int | None:
+def _fewest_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> int | None:
     return min((each.prompts for each in judged if each.cell.workload == workload), default=None)
 
 
-def _category_prompts(workload: str, judged: Sequence[Judged]) -> dict[str, int]:
-    """Different prompts by category: the fewest that any cell has of it."""
+def _category_prompts(workload: str, judged: Sequence[EvaluatedCell]) -> dict[str, int]:
+    """Return the number of different prompts by category: the smallest of any cell."""
     counts = [each.category_prompts for each in judged if each.cell.workload == workload]
     names = sorted({name for count in counts for name in count})
     return {name: min(count.get(name, 0) for count in counts) for name in names}
 
 
-def _invalid(judged: Sequence[Judged], on_points: Sequence[Finding]) -> set[str]:
-    """Points that a check of their own or of their cell made invalid. A broken baseline spoils no other point."""
+def _invalid(judged: Sequence[EvaluatedCell], on_points: Sequence[Finding]) -> set[str]:
+    """Return points that a check of their own or of their cell made invalid; the baseline's affect no other point."""
     own = {str(finding.point) for finding in on_points if finding.severity is Severity.INVALID}
     for each in judged:
         severities = {finding.severity for finding in each.findings if finding.check != BASELINE_INVALID}

@@ -1,1 +1,1 @@
-"""Where embeddings come from: an endpoint, a model on this machine, a file, or the words themselves."""
+"""Embeddings of prompts: from an endpoint, a local model, a file, or their words."""

@@ -1,4 +1,4 @@
-"""Embeddings from a file: `.npy` (row i is prompt i), `.npz` (`ids`, `vectors`) or Parquet (`id`, `embedding`)."""
+"""Reads embeddings from files: .npy (row i is prompt i), .npz (`ids`, `vectors`) or Parquet (`id`, `embedding`)."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from specbench_client.dataset.diversity.vectors import Vectors, unit_vectors
-from specbench_client.dataset.embeddings.stacked import stacked
-from specbench_client.dataset.entries import Entry
+from specbench_client.dataset.diversity import Vectors, stack_vectors, unit_vectors
+from specbench_client.dataset.prompt_entries import PromptEntry
 from specbench_client.errors import BadInput
 
 
 class FileEmbedder:
-    """Vectors that somebody made. With ids, prompts are found by them; further vectors in the file are left alone."""
+    """Precomputed vectors. If the file has ids, prompts are matched by id, and other vectors are ignored."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     @property
     def name(self) -> str:
-        """The file."""
+        """The file's path."""
         return str(self._file)
 
-    def embed(self, entries: Sequence[Entry], told: Callable[[int, int], None]) -> Vectors:
-        """One unit vector a prompt. Raises BadInput where one is missing or the file is no such file."""
+    def embed(self, entries: Sequence[PromptEntry], progress: Callable[[int, int], None]) -> Vectors:
+        """Return one unit vector per prompt. Raises BadInput if one is missing or the file is invalid."""
         try:
             vectors = self._read(entries)
         except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            raise BadInput(f"{self._file}: cannot be read as embeddings: {error}: {self._shape()}") from error
-        told(len(entries), len(entries))
+            raise BadInput(f"{self._file}: cannot be read as embeddings: {error}: {self._expected()}") from error
+        progress(len(entries), len(entries))
         return unit_vectors(vectors, [entry.id for entry in entries])
 
-    def _read(self, entries: Sequence[Entry]) -> npt.NDArray[np.floating]:
+    def _read(self, entries: Sequence[PromptEntry]) -> npt.NDArray[np.floating]:
         if self._file.suffix == ".npy":
             vectors = np.load(self._file, allow_pickle=False)
             if vectors.ndim != 2 or len(vectors) != len(entries):
                 raise BadInput(
-                    f"{self._file}: its shape is {vectors.shape} for {len(entries)} prompts: {self._shape()}"
+                    f"{self._file}: its shape is {vectors.shape} for {len(entries)} prompts: {self._expected()}"
                 )
             return _floats(vectors)
         ids, vectors = self._with_ids()
@@ -49,29 +48,29 @@ class FileEmbedder:
         missing = [entry.id for entry in entries if entry.id not in places]
         if missing:
             shown = ", ".join(missing[:3])
-            raise BadInput(f"{self._file}: has no embedding of {len(missing)} prompts: {shown}: embed them too")
+            raise BadInput(f"{self._file}: has no embedding of {len(missing)} prompts ({shown}): add them to the file")
         return vectors[[places[entry.id] for entry in entries]]
 
     def _with_ids(self) -> tuple[Sequence[Any], npt.NDArray[np.floating]]:
         if self._file.suffix == ".npz":
-            with np.load(self._file, allow_pickle=False) as held:
-                return list(held["ids"]), _floats(held["vectors"])
-        import pyarrow.parquet  # noqa: PLC0415  seldom wanted
+            with np.load(self._file, allow_pickle=False) as arrays:
+                return list(arrays["ids"]), _floats(arrays["vectors"])
+        import pyarrow.parquet  # noqa: PLC0415  only for Parquet
 
         table = pyarrow.parquet.read_table(self._file, columns=["id", "embedding"])
         rows = [np.asarray(row, dtype=np.float32) for row in table["embedding"].to_pylist()]
-        return table["id"].to_pylist(), stacked(rows, str(self._file))
+        return table["id"].to_pylist(), stack_vectors(rows, str(self._file))
 
-    def _shape(self) -> str:
+    def _expected(self) -> str:
         shapes = {
             ".npy": "a matrix with a row for each prompt",
             ".npz": "ids and vectors",
             ".parquet": "id and embedding",
         }
-        return f"{self._file.suffix} holds {shapes[self._file.suffix]}"
+        return f"{self._file.suffix} must contain {shapes[self._file.suffix]}"
 
 
 def _floats(vectors: npt.NDArray[Any]) -> npt.NDArray[np.floating]:
     if vectors.ndim != 2 or vectors.dtype.kind != "f":
-        raise ValueError(f"{vectors.ndim} dimensions of {vectors.dtype}, where two of float are needed")
+        raise ValueError(f"found {vectors.ndim} dimensions of {vectors.dtype}, expected two dimensions of float")
     return vectors

@@ -1,1 +1,1 @@
-"""SPEED-Bench's placeholders filled in from the data sets that their texts come from."""
+"""Prepares SPEED-Bench: fills in its placeholders from the datasets that the texts come from."""

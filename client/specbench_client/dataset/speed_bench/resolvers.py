@@ -1,42 +1,114 @@
-"""How the text of each source is found by a row's `src_id`, and put into the row's template. Pure but for `Origins`.
+"""Resolves rows: finds each source's text by the row's `src_id` and fills in the row's template. Only tables do I/O.
 
-Layouts and pins are those of SPEED-Bench's own preparation (NVIDIA/Model-Optimizer, examples/specdec_bench,
-datasets/speed.py). Of the sources whose prompts are worded there and not in the row, those are resolved whose wording
-is a sentence; pages of it are not taken from there: `REFUSED`.
+Layouts and revisions are those of SPEED-Bench's own preparation (NVIDIA/Model-Optimizer, examples/specdec_bench,
+datasets/speed.py). Where a prompt's wording is in that program and not in the row, it is reproduced if it is a
+sentence. Sources with pages of wording are listed in `UNSUPPORTED_SOURCES`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import ascii_uppercase
+from typing import Any
 
-from specbench_client.dataset.speed_bench.few_shots import few_shot_prompts
-from specbench_client.dataset.speed_bench.origins import Origin, Origins
-from specbench_client.dataset.speed_bench.row import PLACEHOLDER, SpeedBenchRow, Unresolved, filled
+import numpy as np
 
-CNN_DAILYMAIL = Origin("cnn_dailymail", "abisee/cnn_dailymail", "3.0.0")
-HLE = Origin("hle", "cais/hle", revision="021a3d71f516a7ac28ceb8d284969902edf1edeb", gated=True)
-CODE_CONTESTS = Origin("code_contests", "deepmind/code_contests", revision="802411c3010cb00d1b05bad57ca77365a3c699d6")
+from specbench_client.dataset.speed_bench.rows import PLACEHOLDER, SpeedBenchRow, Unresolved, fill_template
+from specbench_client.dataset.speed_bench.upstream_tables import UpstreamRecords, UpstreamTable, UpstreamTables
+from specbench_client.dataset.tokenizers import ReferenceTokenizer
+
+# In the throughput configs, an HLE prompt is a question after as many solved questions as the prompt's length requires.
+# The solved ones are drawn by one random generator over all such rows in the dataset's order, so all prompts are built
+# together even if most were resolved before. Split, draws and cut are those of SPEED-Bench's own preparation: one half
+# of HLE provides the questions, and the questions without an image in the other half are the solved examples.
+
+SEED = 42
+_OPENING = (
+    "Please answer the question below.\n\n"
+    "Here are some examples of question and answer pairs in the category of {category}:\n\n"
+)
+
+
+def few_shot_prompts(
+    rows: Sequence[SpeedBenchRow], target: int, hle: UpstreamRecords, ruler: ReferenceTokenizer
+) -> dict[str, str]:
+    """Build prompts by question_id for rows in the dataset's order; `target`: o200k_base tokens. Raises Unresolved."""
+    examples, questions = _halves(hle)
+    solved = _solved(examples, ruler)
+    by_id = {row["id"]: row for row in questions}
+    draws = np.random.default_rng(SEED)
+    found = {}
+    for row in rows:
+        if row.src_id not in by_id:
+            raise Unresolved(f"hle has no question with the id {row.src_id!r}: check that it is the right revision")
+        question = by_id[row.src_id]
+        found[row.question_id] = _prompt(question, solved[question["category"]], target, ruler, draws)
+    return found
+
+
+def _halves(hle: UpstreamRecords) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Split HLE with the `datasets` library's train_test_split; return (examples, questions)."""
+    import datasets  # noqa: PLC0415  importing it takes two seconds
+
+    places = datasets.Dataset.from_dict({"place": list(range(hle.size))})
+    halves = places.train_test_split(test_size=0.5, shuffle=True, seed=SEED)
+    examples, questions = ([hle.at(place) for place in halves[half]["place"]] for half in ("train", "test"))
+    return examples, questions
+
+
+def _solved(examples: Sequence[Mapping[str, Any]], ruler: ReferenceTokenizer) -> Mapping[str, list[list[int]]]:
+    """Return, by category, the tokens of every question with its explained answer."""
+    found: defaultdict[str, list[list[int]]] = defaultdict(list)
+    for row in examples:
+        if row["image"] == "":
+            text = f"Question: {row['question']}\n\nAnswer: {row['rationale']}\n\n"
+            found[row["category"]].append(ruler.encode_ordinary(text))
+    return found
+
+
+def _prompt(
+    question: Mapping[str, Any],
+    solved: list[list[int]],
+    target: int,
+    ruler: ReferenceTokenizer,
+    draws: np.random.Generator,
+) -> str:
+    """Build one prompt; the examples are cut before the question. One token longer than `target`, as published."""
+    last = ruler.encode_ordinary(question["question"])
+    tokens = ruler.encode_ordinary(_OPENING.format(category=question["category"]))
+    while len(tokens) + len(last) < target:
+        if not solved:
+            raise Unresolved(f"hle has no solved question of category {question['category']!r}: is it complete?")
+        tokens += solved[int(draws.choice(len(solved), size=1, replace=False)[0])]
+    return ruler.decode_bytes(tokens[: target - len(last) + 1] + last).decode("utf-8", errors="replace")
+
+
+CNN_DAILYMAIL = UpstreamTable("cnn_dailymail", "abisee/cnn_dailymail", "3.0.0")
+HLE = UpstreamTable("hle", "cais/hle", revision="021a3d71f516a7ac28ceb8d284969902edf1edeb", gated=True)
+CODE_CONTESTS = UpstreamTable(
+    "code_contests", "deepmind/code_contests", revision="802411c3010cb00d1b05bad57ca77365a3c699d6"
+)
 _LIVECODEBENCH_FILES = "hf://datasets/livecodebench/code_generation_lite@0fe84c3912ea0c4d4a78037083943e8f0c4dd505"
-LIVECODEBENCH = Origin(
+LIVECODEBENCH = UpstreamTable(
     "code_generation_lite",
     revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
     files=tuple(
         f"{_LIVECODEBENCH_FILES}/{name}.jsonl" for name in ("test", "test2", "test3", "test4", "test5", "test6")
     ),
 )
-MMLU_PRO = Origin("mmlu-pro", "TIGER-Lab/MMLU-Pro", revision="30527804ea8854662078e457808040d872ecdf29")
+MMLU_PRO = UpstreamTable("mmlu-pro", "TIGER-Lab/MMLU-Pro", revision="30527804ea8854662078e457808040d872ecdf29")
 CHATRAG_REVISION = "af6c7d420ddddf21f54f8ab3394bbf462aad2577"
 CHATRAG = tuple(
-    Origin(f"chatrag-bench/{config}", "nvidia/ChatRAG-Bench", config, CHATRAG_REVISION)
+    UpstreamTable(f"chatrag-bench/{config}", "nvidia/ChatRAG-Bench", config, CHATRAG_REVISION)
     for config in ("hybridial", "sqa")
 )
-"""Both are one table, one after the other."""
+"""The two are one table, one after the other."""
 OPUS_REVISION = "805090dc28bf78897da9641cdf08b61287580df9"
 ROLES_REVISION = "a57ed54f9613921e4a5f1b63601a558cd5acf971"
-ROLES = Origin(
+ROLES = UpstreamTable(
     "rolebench/profiles-eng",
     revision=ROLES_REVISION,
     files=(f"hf://datasets/ZenMoore/RoleBench@{ROLES_REVISION}/profiles-eng/desc.json",),
@@ -46,18 +118,18 @@ _MULTIPLE_CHOICE = (
     "The following are multiple choice questions (with answers) about {subject}. Think step by step and then finish "
     'your answer with "the answer is (X)" where X is the correct letter choice.\n\n'
 )
-"""MMLU-Pro's own (arXiv 2406.01574)."""
+"""MMLU-Pro's own prompt (arXiv 2406.01574)."""
 _WITH_CONTEXT = (
     "Please give a full and complete answer for the questions. \n\nContext:\n{context}\n\nQuestion:\n{question}"
 )
-"""ChatRAG-Bench's, with the blank that SPEED-Bench has before the line's end."""
+"""ChatRAG-Bench's prompt, with the space that SPEED-Bench has before the line end."""
 
-Resolve = Callable[[SpeedBenchRow, Origins], list[str]]
+Resolve = Callable[[SpeedBenchRow, UpstreamTables], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """`marker`: what a row's source holds. `resolve`: its turns; raises Unresolved."""
+    """Resolves rows whose source contains `marker`; `resolve` returns the turns or raises Unresolved."""
 
     name: str
     marker: str
@@ -66,60 +138,62 @@ class Resolver:
     note: str = ""
 
 
-def _cnn_dailymail(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    return [filled(row.template(), {"article": origins.by(CNN_DAILYMAIL, "id", row.src_id)["article"]})]
+def _cnn_dailymail(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    return [fill_template(row.template(), {"article": origins.by(CNN_DAILYMAIL, "id", row.src_id)["article"]})]
 
 
-def _hle(row: SpeedBenchRow, origins: Origins) -> list[str]:
+def _hle(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
     return [str(origins.by(HLE, "id", row.src_id)["question"])]
 
 
-def _livecodebench(row: SpeedBenchRow, origins: Origins) -> list[str]:
+def _livecodebench(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
     found = origins.by(LIVECODEBENCH, "question_id", row.src_id)
-    return [filled(row.template(), {"question": found["question_content"], "starter_code": found["starter_code"]})]
+    return [
+        fill_template(row.template(), {"question": found["question_content"], "starter_code": found["starter_code"]})
+    ]
 
 
-def _code_contests(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    return [filled(row.template(), {"question": origins.by(CODE_CONTESTS, "name", row.src_id)["description"]})]
+def _code_contests(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    return [fill_template(row.template(), {"question": origins.by(CODE_CONTESTS, "name", row.src_id)["description"]})]
 
 
-def _opus_100(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    """`src_id`: anything, the pair of languages, the row's number, joined by underscores."""
+def _opus_100(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    """Resolve an OPUS-100 row; `src_id` is NAME_LANGUAGES_NUMBER."""
     parts = row.src_id.split("_")
     if len(parts) != 3:
         raise Unresolved(f"its src_id {row.src_id!r} is not NAME_LANGUAGES_NUMBER")
-    origin = Origin(f"opus-100/{parts[1]}", "Helsinki-NLP/opus-100", parts[1], OPUS_REVISION)
-    return [filled(row.template(), {"question": origins.numbered(origin, parts[2])["translation"]})]
+    origin = UpstreamTable(f"opus-100/{parts[1]}", "Helsinki-NLP/opus-100", parts[1], OPUS_REVISION)
+    return [fill_template(row.template(), {"question": origins.numbered(origin, parts[2])["translation"]})]
 
 
-def _mt_bench_101(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    """`source` is the file's address. The user's side of the conversation, one turn each."""
-    origin = Origin("mt-bench-101", files=(row.source,))
+def _mt_bench_101(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    """Resolve an MT-Bench-101 row; `source` is the file's address. Each user message is one turn."""
+    origin = UpstreamTable("mt-bench-101", files=(row.source,))
     return [str(turn["user"]) for turn in origins.numbered(origin, row.src_id.rsplit("_", 1)[-1])["history"]]
 
 
-def _rolebench(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    """`src_id`: a name, the language's folder, then the number of each turn's row."""
+def _rolebench(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    """Resolve a RoleBench row; `src_id` is NAME_FOLDER and the row number of each turn."""
     parts, numbers = row.src_id.split("_"), re.findall(r"_(\d+)", row.src_id)[: len(row.turns)]
     if len(parts) < 3 or not numbers:
         raise Unresolved(f"its src_id {row.src_id!r} is not NAME_FOLDER_NUMBER…")
     file = f"{row.source.replace('tree', 'raw')}/{parts[1]}/role_specific/test.jsonl"
-    origin = Origin(f"rolebench/{parts[1]}", files=(file,))
-    said = [origins.numbered(origin, number) for number in numbers]
-    role = str(said[0]["role"])
-    described = origins.records(ROLES).at(0).get(role)
-    if described is None:
-        raise Unresolved(f"{ROLES.folder} does not describe the role {role!r}: is it of another revision?")
-    first = filled(row.template(), {"role_name": role, "role_description_and_catchphrases": described})
-    further = [str(one["question"]).removeprefix(f"{role}, ").removeprefix(f" {role},") for one in said[1:]]
-    return [f"{first}\n{said[0]['question']}", *further]
+    origin = UpstreamTable(f"rolebench/{parts[1]}", files=(file,))
+    questions = [origins.numbered(origin, number) for number in numbers]
+    role = str(questions[0]["role"])
+    description = origins.records(ROLES).at(0).get(role)
+    if description is None:
+        raise Unresolved(f"{ROLES.folder} does not describe the role {role!r}: check that it is the right revision")
+    first = fill_template(row.template(), {"role_name": role, "role_description_and_catchphrases": description})
+    further = [str(one["question"]).removeprefix(f"{role}, ").removeprefix(f" {role},") for one in questions[1:]]
+    return [f"{first}\n{questions[0]['question']}", *further]
 
 
-def _mmlu_pro(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    """`src_id` holds a pair, whose first number is the first turn's row; the other turns' rows follow."""
+def _mmlu_pro(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    """Resolve an MMLU-Pro row; `src_id` contains a pair whose first number is the first turn's row; others follow."""
     found = re.search(r"\((\d+),", row.src_id)
     if found is None:
-        raise Unresolved(f"its src_id {row.src_id!r} holds no pair of numbers")
+        raise Unresolved(f"its src_id {row.src_id!r} contains no pair of numbers")
     first = int(found[1])
     rows = [origins.numbered(MMLU_PRO, str(number)) for number in range(first, first + len(row.turns))]
     turns = [_choices(str(one["question"]), one["options"]) for one in rows]
@@ -127,18 +201,18 @@ def _mmlu_pro(row: SpeedBenchRow, origins: Origins) -> list[str]:
 
 
 def _choices(question: str, options: Sequence[str]) -> str:
-    told = "\n".join(f"({letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
-    return f"Question: {question}\n\nOptions: {told}\n\n"
+    listed = "\n".join(f"({letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False))
+    return f"Question: {question}\n\nOptions: {listed}\n\n"
 
 
-def _chatrag(row: SpeedBenchRow, origins: Origins) -> list[str]:
-    """`src_id` ends with the row's number."""
+def _chatrag(row: SpeedBenchRow, origins: UpstreamTables) -> list[str]:
+    """Resolve a ChatRAG-Bench row; `src_id` ends with the row's number."""
     number = row.src_id.rsplit("_", 1)[-1]
     first = origins.records(CHATRAG[0]).size
     beyond = number.isdecimal() and int(number) >= first
-    held = origins.numbered(CHATRAG[1], str(int(number) - first)) if beyond else origins.numbered(CHATRAG[0], number)
-    context = "\n\n".join(str(one["text"]) for one in held["ctxs"])
-    questions = [str(one["content"]) for one in held["messages"] if one["role"] == "user"]
+    record = origins.numbered(CHATRAG[1], str(int(number) - first)) if beyond else origins.numbered(CHATRAG[0], number)
+    context = "\n\n".join(str(one["text"]) for one in record["ctxs"])
+    questions = [str(one["content"]) for one in record["messages"] if one["role"] == "user"]
     if not questions:
         raise Unresolved(f"ChatRAG-Bench: {row.src_id} has no question")
     return [_WITH_CONTEXT.format(context=context, question=questions[0]), *questions[1:]]
@@ -159,65 +233,65 @@ RESOLVERS = (
     ),
 )
 
-REFUSED = {
+UNSUPPORTED_SOURCES = {
     "BAMBOO": "RUCAIBox/BAMBOO",
     "Ada-LEval (StackSelect)": "AdaLEval/stackselect",
     "Ada-LEval (TextSort)": "AdaLEval/textsort",
     "CoSER": "Neph0s/CoSER",
 }
-"""Source → marker, of those whose prompts are pages of SPEED-Bench's own program, and CoSER, whose characters stand in
-the order in which the program's library happens to merge the rows of a file."""
-INSTEAD = (
-    "not resolved by this version, because the prompt cannot be made but by SPEED-Bench's own program: "
-    "use its prepare_data.py (NVIDIA/Model-Optimizer, examples/specdec_bench); what that writes is read as it is"
+"""Markers of sources that cannot be resolved here: their prompts are pages of text in SPEED-Bench's own program, or
+(CoSER) the order of characters depends on how the program's library merges the rows of a file."""
+UNSUPPORTED_REMEDY = (
+    "not supported, because only SPEED-Bench's own program can build the prompt: run its prepare_data.py "
+    "(NVIDIA/Model-Optimizer, examples/specdec_bench); specbench reads the files that it writes"
 )
 
 
-def source_of(row: SpeedBenchRow) -> str:
-    """The name of the row's source; the source itself where it is none that is known."""
-    known = {resolver.name: resolver.marker for resolver in RESOLVERS} | REFUSED
+def source_name(row: SpeedBenchRow) -> str:
+    """Return the name of the row's source, or the source itself if it is unknown."""
+    known = {resolver.name: resolver.marker for resolver in RESOLVERS} | UNSUPPORTED_SOURCES
     return next((name for name, marker in known.items() if marker in row.source), row.source)
 
 
 @dataclass(frozen=True, slots=True)
-class Set:
-    """A config with all its rows in their order: some prompts depend on those before them."""
+class ConfigRows:
+    """A config with all its rows in order, because some prompts depend on the rows before them."""
 
     config: str
     rows: Sequence[SpeedBenchRow]
-    origins: Origins
-    made: dict[str, str] = field(default_factory=dict)
-    """HLE's prompts by question_id, once they were asked for."""
+    origins: UpstreamTables
+    hle_prompts: dict[str, str] = field(default_factory=dict)
+    """HLE's prompts by question_id, built on first use."""
 
     def few_shots(self) -> Mapping[str, str]:
-        """See `few_shots`. Raises Unresolved."""
-        if not self.made:
+        """Return HLE's prompts (see `few_shot_prompts`). Raises Unresolved."""
+        if not self.hle_prompts:
             size = re.fullmatch(r"throughput_(\d+)k", self.config)
             if size is None:
-                raise Unresolved(f"its config {self.config} tells no length")
-            asked = [row for row in self.rows if _of_hle(row) and row.turns[0].startswith(PLACEHOLDER)]
+                raise Unresolved(f"its config {self.config} does not name a length")
+            missing = [row for row in self.rows if _of_hle(row) and row.turns[0].startswith(PLACEHOLDER)]
             target, hle = int(size[1]) * 1000, self.origins.records(HLE)
-            self.made.update(few_shot_prompts(asked, target, hle, self.origins.ruler()))
-        return self.made
+            self.hle_prompts.update(few_shot_prompts(missing, target, hle, self.origins.ruler()))
+        return self.hle_prompts
 
 
 def _of_hle(row: SpeedBenchRow) -> bool:
     return "cais/hle" in row.source
 
 
-def resolve(row: SpeedBenchRow, of: Set) -> list[str]:
-    """The row's turns. Raises Unresolved."""
-    if any(marker in row.source for marker in REFUSED.values()):
-        raise Unresolved(INSTEAD)
+def resolve_row(row: SpeedBenchRow, config_rows: ConfigRows) -> list[str]:
+    """Return the row's turns with their text. Raises Unresolved."""
+    if any(marker in row.source for marker in UNSUPPORTED_SOURCES.values()):
+        raise Unresolved(UNSUPPORTED_REMEDY)
     found = next((resolver for resolver in RESOLVERS if resolver.marker in row.source), None)
     if found is None:
-        raise Unresolved(f"its source is none that this version knows: {row.source}")
+        raise Unresolved(f"its source is not supported by this version: {row.source}")
     try:
-        few_shots = found.resolve is _hle and of.config != "qualitative"
-        turns = [of.few_shots()[row.question_id]] if few_shots else found.resolve(row, of.origins)
+        few_shots = found.resolve is _hle and config_rows.config != "qualitative"
+        turns = [config_rows.few_shots()[row.question_id]] if few_shots else found.resolve(row, config_rows.origins)
     except (KeyError, TypeError) as error:
         raise Unresolved(
-            f"{found.name}: a row of it has no {error}: its layout is another than the pinned one's"
+            f"{found.name}: a row has no {error}: its layout differs from that of the pinned revision"
         ) from error
     if not all(turn.strip() for turn in turns):
         raise Unresolved(f"{found.name}: the text of {row.src_id} is empty")

@@ -1,4 +1,4 @@
-"""Bars that lie: a row each, so that names of any length, and many of them, can be read; whole or in parts."""
+"""Horizontal bars, one row each, so that long and many names remain readable; whole or in parts."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from specbench_client.report.plots.axes import SMALL_PT, Looks, grid, named_y, numbers
+from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, format_numbers, grid, label_rows
 from specbench_client.report.plots.canvas import WIDTH_IN
-from specbench_client.report.plots.ink import Style, Theme
+from specbench_client.report.plots.styles import Style, Theme
 
 ROW_IN = 0.27
 """Height of a row."""
 FRAME_IN = 0.95
-"""Height of what is not rows: title, ticks and the axis' name."""
+"""Height of title, ticks and axis label in inches."""
 LETTER_IN = 0.073
-"""Width of a letter, of the names and of the texts behind the bars; the widest fonts that pages are read in."""
+"""Width of a letter of names and texts in inches, for the widest fonts of browsers."""
 EDGES_IN = 0.4
-"""Of the panel's width, that is neither names nor axis."""
+"""Share of the panel's width that is neither names nor axis."""
 LEAST = 0.3
-"""Of the axis, that the longest bar has at least."""
+"""Smallest share of the axis for the longest bar."""
 BEHIND = 0.015
-"""Of the axis, between a bar and its text."""
+"""Share of the axis between a bar and its text."""
 
 
 @dataclass(frozen=True)
@@ -35,40 +35,40 @@ class Part:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row. Without parts nothing is drawn, and the text says why."""
+    """One row. Without parts there is no bar, and the text gives the reason."""
 
     name: str
     parts: tuple[Part, ...]
     text: str
     valid: bool = True
     low: float | None = None
-    """Bounds of the whole, where it has some."""
+    """Bounds of the total, where it has some."""
     high: float | None = None
 
     @property
     def length(self) -> float:
-        """Of the whole."""
+        """Length of the total."""
         return sum(part.size for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Rows under one axis; parts are named in the legend by their style."""
+    """Rows over one axis; the legend names parts by their style."""
 
     rows: tuple[Bar, ...]
     x_label: str
     legend: tuple[tuple[str, Style], ...] = ()
     longest: float | None = None
-    """The longest bar of all panels that share a scale; without it, of this one."""
+    """The longest bar of all panels that share a scale; None: of this panel."""
 
 
-def height_of(rows: Sequence[Bar]) -> float:
-    """Inches that a panel of these rows takes."""
+def bars_height(rows: Sequence[Bar]) -> float:
+    """Return the height of a panel of these rows in inches."""
     return FRAME_IN + ROW_IN * max(2, len(rows))
 
 
 def draw_bars(axes: Axes, *, data: Bars, theme: Theme) -> None:
-    """An invalid bar is hollow."""
+    """Draw the bars; invalid ones are hollow."""
     longest = data.longest or max((bar.high or bar.length for bar in data.rows), default=0.0)
     axes.set_xlim(0, longest / _share(data) if longest > 0 else 1)
     for row, bar in enumerate(data.rows):
@@ -77,14 +77,14 @@ def draw_bars(axes: Axes, *, data: Bars, theme: Theme) -> None:
         axes.text(end, row, bar.text, va="center", fontsize=SMALL_PT, color=theme.ink)
     for name, style in data.legend:
         axes.barh([0], [0], label=name, **_looks(style, theme, valid=True))
-    named_y(axes, [bar.name for bar in data.rows])
+    label_rows(axes, [bar.name for bar in data.rows])
     grid(axes, "x")
-    numbers(axes, "x")
+    format_numbers(axes, "x")
     axes.set_xlabel(data.x_label)
 
 
 def _share(data: Bars) -> float:
-    """Of the axis, that the longest bar may have, so that the longest text finds room behind it."""
+    """Return the share of the axis for the longest bar that leaves room for the longest text."""
     axis_in = WIDTH_IN - EDGES_IN - LETTER_IN * max(len(bar.name) for bar in data.rows)
     return max(LEAST, 1 - LETTER_IN * (2 + max(len(bar.text) for bar in data.rows)) / axis_in)
 
@@ -99,7 +99,7 @@ def _row(axes: Axes, row: int, bar: Bar, theme: Theme) -> None:
         axes.errorbar([begin], [row], xerr=reach, fmt="none", ecolor=theme.ink, capsize=2, linewidth=1)
 
 
-def _looks(style: Style, theme: Theme, *, valid: bool) -> Looks:
+def _looks(style: Style, theme: Theme, *, valid: bool) -> DrawArguments:
     if not valid:
         return {"facecolor": theme.paper, "edgecolor": style.colour, "linewidth": 1.2, "linestyle": "--"}
     return {"facecolor": style.colour, "edgecolor": theme.paper, "linewidth": 0.5, "hatch": style.hatch}

@@ -1,10 +1,10 @@
-"""Panels onto one canvas, and the canvas as SVG for the page or PNG for READMEs. Nothing here is global: no pyplot."""
+"""Draws panels onto a canvas, as SVG for the page or PNG for READMEs. No pyplot, which keeps global state."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Protocol
@@ -13,23 +13,24 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from specbench_client.report.plots.axes import LETTERS_PT, SMALL_PT, Looks, dress, shortened
-from specbench_client.report.plots.ink import PAGE, Theme, as_css
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.report.plots.axes import LETTERS_PT, SMALL_PT, DrawArguments, shortened, style_axes
+from specbench_client.report.plots.styles import PAGE, Theme, use_css_variables
 
 WIDTH_IN = 5.0
-"""Of one panel."""
+"""Width of one panel in inches."""
 HEIGHT_IN = 3.1
 LEGEND_LETTERS = 52
-"""Letters of a legend's line; it has as many fewer as the names of rows beside it have."""
+"""Letters of a line of the legend; names of rows next to it reduce it."""
 NUMBER_LETTERS = 6
-"""Letters of an axis of numbers, whatever they are."""
+"""Letters reserved for an axis of numbers."""
 LEGEND_IN = 0.19
-"""Height of a legend's line; the axes lose nothing to the second and the ones after it."""
+"""Height of a legend's line; further lines make the panel higher instead of the axes smaller."""
 TITLE_MAX = 60
 
 
 class Draw(Protocol):
-    """Draws on the axes that it is given."""
+    """A function that draws on given axes."""
 
     def __call__(self, axes: Axes, *, theme: Theme) -> None: ...
 
@@ -40,11 +41,11 @@ class Panel:
 
     draw: Draw
     title: str = ""
-    """Stands above it."""
+    """Shown above it."""
     words: str = ""
-    """What is to be seen, for who cannot see it."""
+    """Description for screen readers."""
     height: float = HEIGHT_IN
-    """In inches."""
+    """Height in inches."""
 
 
 def compose(panels: Sequence[Panel], theme: Theme, across: int = 1) -> Canvas:
@@ -67,12 +68,12 @@ def compose(panels: Sequence[Panel], theme: Theme, across: int = 1) -> Canvas:
 def _drawn(panel: Panel, axes: Axes, theme: Theme) -> int:
     """Draw a panel; return the lines of its legend."""
     panel.draw(axes, theme=theme)
-    dress(axes, theme)
+    style_axes(axes, theme)
     return _head(axes, panel.title, theme)
 
 
 def _settle(canvas: Canvas) -> None:
-    """Lay out once: with an engine, saving would draw everything a second time to find out where it stands."""
+    """Lay out once: with a layout engine, saving would draw everything a second time."""
     engine = canvas.get_layout_engine()
     assert engine is not None
     engine.execute(canvas)
@@ -80,7 +81,7 @@ def _settle(canvas: Canvas) -> None:
 
 
 def _head(axes: Axes, title: str, theme: Theme) -> int:
-    """The panel's title and, where it has one, its legend, above the axes, where they hide nothing; its lines."""
+    """Draw title and legend above the axes, where they hide nothing; return the number of the legend's lines."""
     title = shortened(title, TITLE_MAX)
     _, names = axes.get_legend_handles_labels()
     if not names:
@@ -90,8 +91,8 @@ def _head(axes: Axes, title: str, theme: Theme) -> int:
     beside = max((len(label.get_text()) for label in axes.get_yticklabels()), default=0)
     room = LEGEND_LETTERS - max(0, beside - NUMBER_LETTERS)
     columns = max(1, min(len(names), room // longest))
-    looks: Looks = {"frameon": False, "fontsize": LETTERS_PT, "labelcolor": theme.ink, "alignment": "left"}
-    place: Looks = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+    looks: DrawArguments = {"frameon": False, "fontsize": LETTERS_PT, "labelcolor": theme.ink, "alignment": "left"}
+    place: DrawArguments = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
     legend = axes.legend(ncols=columns, handlelength=3, columnspacing=1.2, title=title or None, **looks, **place)
     legend.get_title().set_color(theme.ink)
     legend.get_title().set_fontsize(LETTERS_PT)
@@ -99,7 +100,7 @@ def _head(axes: Axes, title: str, theme: Theme) -> int:
 
 
 def svg(panel: Panel, name: str, words: str) -> str:
-    """One panel as an SVG in the page's colours, which the page makes as wide as it likes.
+    """Return one panel as an SVG in the page's colours; the page sets its width.
 
     name: unlike any other of the page, for the ids within. words: said instead of it to who cannot see it.
     """
@@ -108,12 +109,12 @@ def svg(panel: Panel, name: str, words: str) -> str:
         target = io.StringIO()
         canvas.savefig(target, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = target.getvalue()
-    text = as_css(_lean(text[text.index("<svg") :]))
+    text = use_css_variables(_minified(text[text.index("<svg") :]))
     return text.replace("<svg ", f'<svg role="img" aria-label="{escape(words, quote=True)}" ', 1)
 
 
-def sentence(text: str) -> Draw:
-    """Words where there is nothing to draw."""
+def text_only(text: str) -> Draw:
+    """Draw a sentence where there is no data."""
 
     def draw(axes: Axes, *, theme: Theme) -> None:
         axes.text(0.5, 0.5, text, ha="center", va="center", color=theme.ink, transform=axes.transAxes)
@@ -124,14 +125,14 @@ def sentence(text: str) -> Draw:
 
 
 def png(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1, below: str = "") -> bytes:
-    """A PNG on paper of its own. below: lines under all panels."""
+    """Return a PNG on white. `below`: lines under all panels."""
     target = io.BytesIO()
     _on_paper(panels, theme, title, across, below).savefig(target, format="png", dpi=140)
     return target.getvalue()
 
 
 def paper_svg(panels: Sequence[Panel], theme: Theme, title: str, across: int = 1, below: str = "") -> bytes:
-    """The same as an SVG, alike from run to run."""
+    """Return the same as an SVG, identical from run to run."""
     target = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "specbench/paper", "svg.fonttype": "none"}):
         canvas = _on_paper(panels, theme, title, across, below)
@@ -161,7 +162,25 @@ _IDLE = re.compile(
 )
 
 
-def _lean(text: str) -> str:
-    """Without what nobody sees: coordinates beyond a hundredth of a point, fonts, names of groups, white space."""
+def _minified(text: str) -> str:
+    """Remove invisible parts: digits beyond a hundredth of a point, fonts, names of groups, white space."""
     text = _NUMBERS.sub(lambda found: _LONG.sub(r"\1", found.group()).replace("\n", ""), text)
     return _IDLE.sub("", text)
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """The panels of one plot and their caption."""
+
+    panels: tuple[Panel, ...]
+    caption: str
+    """Definition, n and interval."""
+
+
+@dataclass(frozen=True)
+class PlotSection:
+    """A plot of the page."""
+
+    title: str
+    draw: Callable[[RunSummary], PanelGroup | None]
+    """Returns None where the run has no data for it."""

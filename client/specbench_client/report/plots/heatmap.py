@@ -1,4 +1,4 @@
-"""A table in colours: a number in each cell, white where nothing lies between the two sides.
+"""A coloured table: a number in each cell, white where both sides are equal.
 
 Cells keep their colours on a light and on a dark page, so their numbers have an ink of their own: the one of two that
 has the greater contrast. Rectangles, not an image: an SVG of the page fetches and embeds nothing.
@@ -14,24 +14,24 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 
-from specbench_client.report.plots.axes import SMALL_PT, Looks, named_x, named_y
-from specbench_client.report.plots.ink import Theme
+from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, label_columns, label_rows
+from specbench_client.report.plots.styles import Theme
 
 BELOW = np.array([0.753, 0.373, 0.016])
 """Orange: less than the middle."""
 ABOVE = np.array([0.0, 0.353, 0.745])
-"""Blue: more than the middle. Orange and blue are told apart by the colour-blind."""
+"""Blue: more than the middle. Colour-blind readers can distinguish orange and blue."""
 MIDDLE = np.array([0.945, 0.945, 0.945])
 DARK_INK, LIGHT_INK = "#000001", "#fffffe"
-"""As good as black and white: only they leave a contrast of 4.5 on every colour between light and dark."""
+"""Nearly black and white: only they have a contrast of 4.5 on every colour between light and dark."""
 CELLS_MAX = 1600
-"""More cells than this are not told apart, and make the page heavy: means of neighbours are fewer."""
+"""With more cells, means of neighbours are drawn: they would be indistinguishable and make the page large."""
 NUMBERED_COLUMNS = 14
 """With more columns there is no room for numbers."""
 SHADES = 12
-"""On each side of the middle, where cells have no numbers: more are not told apart."""
+"""Shades on each side of the middle where cells have no numbers; more would be indistinguishable."""
 FAINTEST = 0.1
-"""A smaller difference never has the full colour, though nothing else on the map were as great."""
+"""A smaller difference never has the full colour, even if it is the largest of the map."""
 ROW_IN = 0.3
 LETTERS_IN = 0.2
 """Height that a line of letters needs."""
@@ -40,17 +40,17 @@ FRAME_IN = 1.15
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Rows × columns; None is a cell of which nothing is known."""
+    """Rows × columns; None is a cell without a value."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
     x_label: str
     middle: float = 0.0
-    """What has no colour: 0 of a difference, 1 of a ratio."""
+    """The value without colour: 0 for differences, 1 for ratios."""
     form: str = "{:.2f}"
     counts: tuple[tuple[int, ...], ...] | None = None
-    """What each cell rests on, shown behind its number."""
+    """Sample size of each cell, shown behind its number."""
     farthest: float | None = None
     """The distance from the middle that has the full colour, where several maps share their colours."""
     row_in: float = ROW_IN
@@ -58,12 +58,12 @@ class HeatMap:
 
     @property
     def reach(self) -> float:
-        """The greatest distance of a value from the middle; 0 where nothing is known."""
+        """The greatest distance of a value from the middle; 0 without values."""
         return max((abs(value - self.middle) for row in self.values for value in row if value is not None), default=0.0)
 
 
-def height_of(rows: int, row_in: float = ROW_IN) -> float:
-    """Inches that a panel of so many rows takes."""
+def heatmap_height(rows: int, row_in: float = ROW_IN) -> float:
+    """Return the height of a panel with so many rows in inches."""
     return FRAME_IN + row_in * max(2, rows)
 
 
@@ -81,17 +81,17 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
     for row, values in enumerate(data.values if numbered else ()):
         for column, value in enumerate(values):
             colour = None if value is None else colour_of((value - data.middle) / farthest)
-            looks: Looks = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
+            looks: DrawArguments = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **looks))
             text = "–" if value is None else data.form.format(value)
             if data.counts and value is not None:
                 text += f" ({data.counts[row][column]})"
             ink = theme.ink if colour is None else ink_on(colour)
             axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
-    named_x(axes, data.columns)
+    label_columns(axes, data.columns)
     axes.set_xlim(-0.5, len(data.columns) - 0.5)
     every = max(1, math.ceil(LETTERS_IN / data.row_in))
-    named_y(axes, [name if row % every == 0 else "" for row, name in enumerate(data.rows)])
+    label_rows(axes, [name if row % every == 0 else "" for row, name in enumerate(data.rows)])
     axes.set_ylim(len(data.rows) - 0.5, -0.5)
     scale = "" if numbered else f" ({_scale(data, farthest)})"
     axes.set_xlabel(data.x_label + scale)
@@ -106,7 +106,7 @@ def _shade(axes: Axes, data: HeatMap, farthest: float, theme: Theme) -> None:
                 share = max(-1.0, min(1.0, (value - data.middle) / farthest))
                 shades.setdefault(round(share * SHADES), []).append(_square(row, column))
     for shade, squares in shades.items():
-        looks: Looks = {"facecolor": colour_of(shade / SHADES), "edgecolor": theme.paper, "linewidth": 0.8}
+        looks: DrawArguments = {"facecolor": colour_of(shade / SHADES), "edgecolor": theme.paper, "linewidth": 0.8}
         axes.add_patch(PathPatch(MplPath.make_compound_path(*squares), **looks))
 
 
@@ -116,26 +116,26 @@ def _square(row: int, column: int) -> MplPath:
 
 
 def _scale(data: HeatMap, farthest: float) -> str:
-    """What the colours stand for, where cells have no numbers: one side of the middle, or both."""
+    """Draw the colour scale where cells have no numbers: one side of the middle, or both."""
     if any(value is not None and value < data.middle for row in data.values for value in row):
         return f"full colour: {data.middle:g} ± {farthest:.2g}"
     return f"no colour: {data.middle:g}, full: {data.middle + farthest:.2g}"
 
 
 def colour_of(share: float) -> str:
-    """The colour of a value: −1 the farthest below the middle, 0 the middle, 1 the farthest above."""
+    """Return the colour of a value: −1 the farthest below the middle, 0 the middle, 1 the farthest above."""
     side = BELOW if share < 0 else ABOVE
     mixed = MIDDLE + (side - MIDDLE) * min(1.0, abs(share))
     return "#" + "".join(f"{round(part * 255):02x}" for part in mixed)
 
 
 def ink_on(colour: str) -> str:
-    """The ink that is read best on a colour."""
+    """Return the most readable ink on a colour."""
     return max((DARK_INK, LIGHT_INK), key=lambda ink: contrast(ink, colour))
 
 
 def contrast(one: str, other: str) -> float:
-    """Contrast of two colours (`#rrggbb`), 1 to 21, as WCAG 2 defines it."""
+    """Return the contrast of two colours (`#rrggbb`), 1 to 21, as WCAG 2 defines it."""
     high, low = sorted((_luminance(one), _luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 

@@ -1,18 +1,27 @@
-"""A perfect draft length over each fixed one, by batch size; and one drafter over another, by position."""
+"""The plots of `specbench analyze oracle`: perfect and fixed draft lengths, and the difference of two drafters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
-from specbench_client.analysis.oracle.differences import Differences
-from specbench_client.report.plots.along import Along
-from specbench_client.report.plots.data import Reading, Series
-from specbench_client.report.plots.heatmap import HeatMap
-from specbench_client.report.plots.ink import GREY_LIGHT, PAGE, TOGETHER, Style, style
+import numpy as np
+
+from specbench_client.analysis.what_if.drafter_differences import DrafterDifferences, drafter_differences
+from specbench_client.analysis.what_if.oracle import OracleSubject
+from specbench_client.documents.oracle import DraftCharge, DraftPolicy, OracleReport, OracleRow
+from specbench_client.report.plots.canvas import Panel, PanelGroup
+from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
+from specbench_client.report.plots.lines import NumberLines, draw_number_lines
+from specbench_client.report.plots.page import PlotDocument
+from specbench_client.report.plots.sections.cells import sizes
+from specbench_client.report.plots.series import PlotValue, Series, describe_series
+from specbench_client.report.plots.styles import GREY_LIGHT, PAGE, SERIES_PER_PANEL_MAX, Style, series_style
 
 ORACLE = Style(PAGE.ink, marker="*")
-"""In the page's ink: it is no arm."""
+"""In the page's ink, because it is not an arm."""
 COMBINED = Style(GREY_LIGHT, marker="X", dash=(0, (4, 2)))
 
 
@@ -21,26 +30,26 @@ def oracle_against_fixed(
     fixed: Mapping[int, Sequence[float | None]],
     oracle: Sequence[float | None],
     combined: Sequence[float | None] | None = None,
-) -> Along:
+) -> NumberLines:
     """Speed-ups over the baseline by batch size: of each fixed number of draft tokens, of the oracle, of both oracles.
 
     batches: 1 and more, in rising order; every sequence has one value for each of them. Raises ValueError where there
     are more fixed lengths than are told apart, or a sequence is too short or too long.
     """
-    if len(fixed) > TOGETHER:
-        raise ValueError(f"{len(fixed)} draft lengths are more than {TOGETHER}: leave some out")
-    lines = [_line(f"k = {k}", style(index), values) for index, (k, values) in enumerate(sorted(fixed.items()))]
+    if len(fixed) > SERIES_PER_PANEL_MAX:
+        raise ValueError(f"{len(fixed)} draft lengths are more than {SERIES_PER_PANEL_MAX}: leave some out")
+    lines = [_line(f"k = {k}", series_style(index), values) for index, (k, values) in enumerate(sorted(fixed.items()))]
     lines.append(_line("oracle", ORACLE, oracle))
     if combined is not None:
         lines.append(_line("oracle of both", COMBINED, combined))
     if any(len(line.readings) != len(batches) for line in lines):
         raise ValueError(f"each line needs {len(batches)} values, one a batch size")
     axis = {"x_label": "batch size", "y_label": "speed-up (1 = baseline)"}
-    return Along(tuple(map(float, batches)), tuple(lines), logarithmic=True, level=1.0, **axis)
+    return NumberLines(tuple(map(float, batches)), tuple(lines), logarithmic=True, level=1.0, **axis)
 
 
-def differences_map(found: Differences, of: str, over: str) -> HeatMap:
-    """Where the drafter `of` has more accepted than the drafter `over`, and where less."""
+def differences_map(found: DrafterDifferences, of: str, over: str) -> HeatMap:
+    """Where more tokens of the drafter `of` are accepted than of the drafter `over`, and where fewer."""
     values = tuple(tuple(None if math.isnan(each) else float(each) for each in row) for row in found.values)
     rows, columns = ([each.label for each in blocks] for blocks in (found.rows, found.columns))
     return HeatMap(
@@ -49,4 +58,73 @@ def differences_map(found: Differences, of: str, over: str) -> HeatMap:
 
 
 def _line(name: str, looks: Style, values: Sequence[float | None]) -> Series:
-    return Series(name, looks, tuple(None if value is None else Reading(value) for value in values))
+    return Series(name, looks, tuple(None if value is None else PlotValue(value) for value in values))
+
+
+ROWS_MAX, COLUMNS_MAX = 24, 48
+"""Cells of the map; neighbours are merged."""
+FULL_COLOUR = 95
+"""Percent of the cells that have less than the full colour: one of few answers takes it from no other."""
+BOUNDS = "What an oracle gains over fixed draft lengths, by batch size"
+DIFFERENCE = "Which drafter has more accepted, by position and length of the answer"
+
+
+def oracle_plots(report: OracleReport, subject: OracleSubject) -> PlotDocument:
+    """Return the bounds if there is a step cost, and the difference if two drafters cover the same texts."""
+    drawn = [(BOUNDS, _bounds(report)), (DIFFERENCE, _difference(subject))]
+    return PlotDocument(report.source, [(title, each) for title, each in drawn if each is not None], report.simulated)
+
+
+def _bounds(report: OracleReport) -> PanelGroup | None:
+    if not report.rooms:
+        return None
+    batches = sorted({room.batch for room in report.rooms})
+    main = report.drafters[0]
+    lengths = {row.drafts: row for row in report.rows if row.policy is DraftPolicy.FIXED and row.drafts is not None}
+    shown = sorted(lengths)[:SERIES_PER_PANEL_MAX]
+    whole = next(row for row in report.rows if row.policy is DraftPolicy.ORACLE and row.drafter == main)
+    combined = next((row for row in report.rows if row.charge is DraftCharge.WINNER), None)
+    data = oracle_against_fixed(
+        batches,
+        {each: _values(lengths[each], batches) for each in shown},
+        _values(whole, batches),
+        _values(combined, batches) if combined else None,
+    )
+    words = describe_series(data.series, [str(batch) for batch in batches])
+    definition = whole.speedups[str(batches[0])]
+    cost = f"Step cost: {report.step_cost.name}." if report.step_cost else ""
+    both = "Of both drafters: the winner pays, over the positions that both speak of." if combined else ""
+    left = [str(each) for each in sorted(lengths) if each not in shown]
+    more = f"Not drawn: k = {', '.join(left)}." if left else ""
+    parts = (
+        f"Speed-up: {definition.definition}.",
+        cost,
+        both,
+        sizes([definition]),
+        "Intervals stand in the table.",
+        more,
+    )
+    return PanelGroup((Panel(partial(draw_number_lines, data=data), main, words),), " ".join(filter(None, parts)))
+
+
+def _values(row: OracleRow, batches: list[int]) -> list[float | None]:
+    return [row.speedups[str(batch)].value for batch in batches]
+
+
+def _difference(subject: OracleSubject) -> PanelGroup | None:
+    if subject.both is None or subject.second is None or not subject.both.answers.count:
+        return None
+    main, second = subject.main.name, subject.second.name
+    found = drafter_differences(subject.both, ROWS_MAX, COLUMNS_MAX)
+    farthest = float(np.nanpercentile(np.abs(found.values), FULL_COLOUR))
+    data = replace(differences_map(found, main, second), farthest=farthest)
+    mean = float((subject.both.second.accepted - subject.both.first.accepted).mean())
+    words = f"{main} has {mean:+.2f} drafts more accepted than {second}, mean over positions"
+    caption = (
+        f"Drafts of {main} that a step has accepted − those of {second}, mean over the positions of a cell; a row is"
+        " answers of so many output tokens, a column positions. Blue:"
+        f" {main} has more; orange: {second}; empty: no answer is as long. Compared by: {subject.both.compared_by}."
+        f" {subject.both.answers.count:,} answers."
+    )
+    panel = Panel(partial(draw_heatmap, data=data), f"{main} − {second}", words, heatmap_height(len(data.rows)))
+    return PanelGroup((panel,), caption)

@@ -1,36 +1,86 @@
-"""A run's plots: every section of the table that has something to draw; and the one for a README."""
+"""The plots of a run's report, its speed-up plot as PNG, and plots that commands write to files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.breakdown import Breakdown
+from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_client.report.plots import canvas
-from specbench_client.report.plots.ink import PRINT
+from specbench_client.report.plots.canvas import PanelGroup, PlotSection
+from specbench_client.report.plots.sections import acceptance, acceptance_maps, breakdown, times
+from specbench_client.report.plots.sections.acceptance_maps import by_difference
 from specbench_client.report.plots.sections.cells import INVALID
-from specbench_client.report.plots.sections.section import Drawn
-from specbench_client.report.plots.sections.speedup import speedup
-from specbench_client.report.plots.sections.table import SECTIONS
+from specbench_client.report.plots.sections.pareto import pareto
+from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
+from specbench_client.report.plots.sections.throughput import throughput
+from specbench_client.report.plots.styles import PRINT
+
+_PLACE = "position in the output, tokens"
+
+
+def _speedup(summary: RunSummary) -> PanelGroup | None:
+    return speedup(summary, summary.crossover.by_load)
+
+
+def _slices(cell: Cell) -> Breakdown:
+    return cell.breakdown
+
+
+SECTIONS = (  # in the order of the page; each draws a PanelGroup, or None where it has no data
+    PlotSection("Speed-up over the paired baseline, by load", _speedup),
+    PlotSection("What one user gets, and what the engine gives", pareto),
+    PlotSection("Output tokens a second, with the gap over the baseline", throughput),
+    PlotSection("Acceptance length (emitted) by category, at the lightest load", acceptance.by_category),
+    PlotSection("Acceptance by position of the draft, at the lightest load", acceptance.by_position),
+    PlotSection(
+        "Acceptance length from request to request, at the lightest load",
+        partial(breakdown.by_request, of=lambda cell: _slices(cell).acceptance_by_request),
+    ),
+    PlotSection(
+        "Acceptance length by position in the output, at the lightest load",
+        partial(breakdown.by_place, of=lambda cell: _slices(cell).by_position, x_label=_PLACE),
+    ),
+    PlotSection(
+        "Acceptance length by position, answers of one class of length a line, at the lightest load",
+        partial(breakdown.by_length, of=lambda cell: _slices(cell).by_length, x_label=_PLACE),
+    ),
+    PlotSection("Acceptance along each answer, a line a request, at the lightest load", acceptance_maps.by_request),
+    PlotSection("Which drafter accepts more, by length of the answer and position in it", by_difference),
+    PlotSection(
+        "Acceptance length by context, at the lightest load",
+        partial(
+            breakdown.by_place, of=lambda cell: _slices(cell).by_context, x_label="prompt and output so far, tokens"
+        ),
+    ),
+    PlotSection("Time of a decode step", times.step_time),
+    PlotSection("Time of a decode step, split by the fitted step costs", times.step_split),
+    PlotSection("Time of a request", times.request_time),
+    PlotSection("Speed-up by category and load", speedup_by_category),
+)
+
 
 MARK = " (simulated, not a measurement)"
-"""Behind the title of every plot that is of no engine."""
+"""Appended to the title of every plot of simulated results."""
 NOTHING = "nothing was compared with a baseline"
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot of the page. Title and caption stand in the page, where they wrap."""
+    """One plot of the page. Title and caption are text of the page, where they wrap."""
 
     title: str
     caption: str
-    """What is drawn: its definition, how many sampling units it rests on, how its intervals were made."""
+    """Definition of what is drawn, number of sampling units and method of the intervals."""
     panels: tuple[str, ...]
-    """SVGs, one a panel; several take the whole width of the page."""
+    """SVGs, one for each panel; several of them take the whole width of the page."""
 
 
 def svgs(summary: RunSummary) -> list[Plot]:
-    """The page's plots, each where there is something to draw."""
+    """Return the plots of the page that have data."""
     found = []
     for section in SECTIONS:
         drawn = section.draw(summary)
@@ -39,26 +89,56 @@ def svgs(summary: RunSummary) -> list[Plot]:
     return found
 
 
-def plot_of(name: str, drawn: Drawn, *, simulated: bool) -> Plot:
-    """One plot as the page has it. name: its title, unlike any other's of the page."""
+def plot_of(name: str, drawn: PanelGroup, *, simulated: bool) -> Plot:
+    """Return one plot of the page. `name`: its title, which is unique on the page."""
     title = name + (MARK if simulated else "")
     return Plot(title, drawn.caption, tuple(_panels(name, title, drawn)))
 
 
-def _panels(name: str, title: str, drawn: Drawn) -> Iterator[str]:
+def _panels(name: str, title: str, drawn: PanelGroup) -> Iterator[str]:
     for index, panel in enumerate(drawn.panels):
         words = ": ".join(part for part in (title, panel.title, panel.words) if part)
         yield canvas.svg(panel, f"{name}/{index}", words)
 
 
 def png(summary: RunSummary) -> bytes:
-    """The plot of speed-up by load as PNG; a sentence where there is none."""
+    """Return the plot of speed-up by load as PNG; a sentence as a picture if nothing was compared."""
     drawn = speedup(summary)
-    panels = drawn.panels if drawn else (canvas.Panel(canvas.sentence(NOTHING), height=1.2),)
+    panels = drawn.panels if drawn else (canvas.Panel(canvas.text_only(NOTHING), height=1.2),)
     return canvas.png(panels, PRINT, png_title(summary), across=2)
 
 
 def png_title(summary: RunSummary) -> str:
-    """Above the plot that travels without its page, and so without a caption: also what hollow marks are."""
+    """Return the title of the PNG, which has no caption: it explains hollow marks as well."""
     told = [summary.name, f"speed-up over the paired baseline{MARK if summary.simulated else ''}"]
     return "\n".join([*told, *([INVALID] if any(not cell.valid for cell in summary.cells) else [])])
+
+
+KINDS = ("html", "svg", "png")
+LETTERS = 82
+"""Characters in a line of the caption for each panel in a row."""
+
+
+@dataclass(frozen=True)
+class PlotDocument:
+    """Plots with their titles under a common title, as a command writes them to a file."""
+
+    title: str
+    drawn: Sequence[tuple[str, PanelGroup]]
+    simulated: bool = False
+
+    @property
+    def plots(self) -> list[Plot]:
+        """The plots for an HTML page."""
+        return [plot_of(title, drawn, simulated=self.simulated) for title, drawn in self.drawn]
+
+
+def render_paper(picture: PlotDocument, kind: str) -> bytes:
+    """Return the plots as `svg` or `png` on white: every panel, and the captions below them."""
+    panels = [panel for _, drawn in picture.drawn for panel in drawn.panels]
+    across = min(2, len(panels))
+    title = picture.title + (MARK if picture.simulated else "")
+    captions = [f"{name}. {drawn.caption}" for name, drawn in picture.drawn]
+    below = "\n".join(textwrap.fill(each.replace("$", r"\$"), LETTERS * across) for each in captions)
+    draw = canvas.png if kind == "png" else canvas.paper_svg
+    return draw(panels, PRINT, title.replace("$", r"\$"), across, below)

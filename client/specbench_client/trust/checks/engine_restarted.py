@@ -1,4 +1,4 @@
-"""Counters that went backwards: the engine restarted behind the measurement's back."""
+"""Counters that decreased: the engine restarted during the measurement."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
     if evidence.counters is None or not evidence.counters.restarted:
         return []
-    message = "a counter of the engine went backwards within the point: it restarted, warm-up and caches are gone"
-    return [Seen(Severity.INVALID, message)]
+    message = (
+        "a counter of the engine decreased within the point: the engine restarted and lost its warm-up and its caches"
+    )
+    return [CheckResult(Severity.INVALID, message)]
 
 
 CHECK: Check[PointEvidence] = Check(
     name="EngineRestarted",
     severities=(Severity.INVALID,),
-    says="A counter of the engine went backwards within the point.",
+    description="A counter of the engine decreased within the point.",
     threshold="any",
-    argument="Counters only grow in one life of an engine.",
-    remedy="Find out why it restarted (memory, probes), and measure again.",
-    look=_look,
+    rationale="Counters only increase while an engine process lives.",
+    remedy="Find out why the engine restarted (memory limit, probes), and measure again.",
+    evaluate=_evaluate,
 )

@@ -1,4 +1,4 @@
-"""The engine generated more than we asked for: somebody else is on it."""
+"""The engine generated more tokens than our requests received: other clients used it at the same time."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import flags, numbers
+from specbench_client.metrics.tidy_frame import flags, numbers
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 SHARE = 0.01
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
     counters, tried = evidence.counters, evidence.tried
     counted = numbers(tried, "output_tokens")
     uncounted = flags(tried, "ok") & np.isnan(counted)
@@ -26,21 +26,23 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     if foreign <= SHARE * ours + len(tried):
         return []
     message = (
-        f"the engine generated {counters.output_tokens} tokens while our requests received at most {ours:.0f}: other"
-        " requests ran beside ours"
+        f"the engine generated {counters.output_tokens} tokens, but our requests received at most {ours:.0f}: other"
+        " clients used it during the measurement"
     )
-    return [Seen(Severity.INVALID, message, value=foreign / counters.output_tokens, threshold=SHARE)]
+    return [CheckResult(Severity.INVALID, message, value=foreign / counters.output_tokens, threshold=SHARE)]
 
 
 CHECK: Check[PointEvidence] = Check(
     name="ForeignTraffic",
     severities=(Severity.INVALID,),
-    says="The engine's counter of generated tokens is larger than what our requests received.",
-    threshold=f"more than {SHARE:.0%} and one token a request; failed requests count as full answers of ours",
-    argument=(
-        "One token a request is the end-of-sequence token that some counters hold; 1 % of foreign tokens takes at most"
-        " about 1 % of the speed."
+    description="The engine's counter of generated tokens is larger than what our requests received.",
+    threshold=f"more than {SHARE:.0%} plus one token per request; failed requests count as full answers",
+    rationale=(
+        "One token per request is the end-of-sequence token, which some counters include; 1 % of foreign tokens"
+        " reduces the speed by about 1 % at most."
     ),
-    remedy="Let nobody else use the engine while it is measured; check the Service and the network policy.",
-    look=_look,
+    remedy=(
+        "Make sure that nothing else uses the engine during the measurement; check the Service and the network policy."
+    ),
+    evaluate=_evaluate,
 )

@@ -1,7 +1,8 @@
-"""Greedy text that differs from the baseline's: speculation should change the speed and nothing else.
+"""Greedy answers that differ from the baseline's: speculation should change the speed and nothing else.
 
-Some difference is rounding: verifying k + 1 tokens at once adds in another order than one at a time, and a near tie
-then falls the other way. How often the baseline differs from itself across its own repeats is the control.
+Some of the differences are rounding: verifying k + 1 tokens at once adds numbers in a different order than one token at
+a time, and a near tie may then be resolved differently. The control is how often the baseline differs from itself
+across its own repeats.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, Seen
+from specbench_client.trust.evidence import CellEvidence, CheckResult
 
-NOTE_EXCESS = 0.02
-DOUBT_EXCESS = 0.2
+INFO_EXCESS = 0.02
+WARNING_EXCESS = 0.2
 
 
-def _look(evidence: CellEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
     found = evidence.divergence
     if found is None or not evidence.greedy:
         return []
@@ -24,29 +25,31 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
     if rate is None:
         return []
     excess = rate - (control or 0.0)
-    if excess <= NOTE_EXCESS:
+    if excess <= INFO_EXCESS:
         return []
-    against = "none, it was measured once" if control is None else f"{control:.0%}"
+    control_words = "none, because it was measured once" if control is None else f"{control:.0%}"
     message = (
-        f"{rate:.0%} of the greedy answers differ from the baseline's; the control, the baseline against itself across"
-        f" repeats: {against}"
+        f"{rate:.0%} of the greedy answers differ from the baseline's; control (the baseline compared with itself"
+        f" across repeats): {control_words}"
     )
-    severity = Severity.DOUBT if excess > DOUBT_EXCESS else Severity.NOTE
-    return [Seen(severity, message, value=rate, threshold=(control or 0.0) + DOUBT_EXCESS)]
+    severity = Severity.WARNING if excess > WARNING_EXCESS else Severity.INFO
+    return [CheckResult(severity, message, value=rate, threshold=(control or 0.0) + WARNING_EXCESS)]
 
 
 CHECK: Check[CellEvidence] = Check(
     name="GreedyDivergence",
-    severities=(Severity.DOUBT, Severity.NOTE),
-    says="At temperature 0, answers differ from the paired baseline's more often than the baseline's from themselves.",
+    severities=(Severity.WARNING, Severity.INFO),
+    description=(
+        "At temperature 0, answers differ from the paired baseline's more often than the baseline differs from itself."
+    ),
     threshold=(
-        f"a Note from {NOTE_EXCESS:.0%} of the answers above the control, a Doubt from {DOUBT_EXCESS:.0%}. Not looked"
-        " for at other temperatures, where texts differ by design"
+        f"Info from {INFO_EXCESS:.0%} of the answers above the control, Warning from {WARNING_EXCESS:.0%}. Not"
+        " evaluated at other temperatures, where texts differ by design"
     ),
-    argument=(
-        "Near ties that rounding can turn are met about once in a thousand tokens: some answers in a hundred, up to a"
-        " fifth of long ones. More than that above the control is no longer rounding."
+    rationale=(
+        "Near ties that rounding can resolve differently occur about once in a thousand tokens: that affects a few"
+        " percent of answers, up to a fifth of long ones. An excess over the control above that is not rounding."
     ),
-    remedy="Check the task's accuracy with and without the drafter before using it; report the engine's version.",
-    look=_look,
+    remedy="Check the task's accuracy with and without the drafter before using it, and report the engine's version.",
+    evaluate=_evaluate,
 )

@@ -1,4 +1,4 @@
-"""Text past its natural end is easy to draft."""
+"""Workloads that generate past the natural end of the answer, where text is easy to draft."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import RunEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, RunEvidence
 
 
-def _look(evidence: RunEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
     return [
-        Seen(
-            Severity.NOTE,
-            f"workload {workload.name!r} runs past the natural end of its answers (ignoreEos): what follows repeats"
-            " itself and flatters every drafter",
+        CheckResult(
+            Severity.INFO,
+            f"workload {workload.name!r} generates past the natural end of its answers (ignoreEos): that text repeats"
+            " itself and makes every drafter look better",
             workload=workload.name,
         )
         for workload in evidence.plan.workloads
@@ -24,10 +24,10 @@ def _look(evidence: RunEvidence) -> Sequence[Seen]:
 
 CHECK: Check[RunEvidence] = Check(
     name="IgnoreEos",
-    severities=(Severity.NOTE,),
-    says="A workload asks for text past the natural end of the answer.",
+    severities=(Severity.INFO,),
+    description="A workload requests text past the natural end of the answer.",
     threshold="ignoreEos: true",
-    argument="Past its end a model repeats itself; acceptance there is not acceptance on your traffic.",
-    remedy="Use it for throughput ceilings alone, never to choose a drafter.",
-    look=_look,
+    rationale="Past its end a model repeats itself, so acceptance there is not the acceptance on your traffic.",
+    remedy="Use it only to measure the maximum throughput, never to choose a drafter.",
+    evaluate=_evaluate,
 )

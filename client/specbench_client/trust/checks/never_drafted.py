@@ -1,59 +1,64 @@
-"""A drafter was asked for and nothing was ever drafted: real engines start happily without one."""
+"""A drafter was configured but never drafted: engines may start without it and report no error."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import numbers, total
+from specbench_client.metrics.tidy_frame import known_sum, numbers
+from specbench_client.trust.acceptance_counters import is_inferred
 from specbench_client.trust.check import Check
-from specbench_client.trust.drafting import inferred
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
     rows = evidence.answered
     could = numbers(rows, "tokens") >= 2
     if evidence.arm.drafter is None or not could.any():
         return []
-    drafted = _told(evidence)
+    drafted = _reported_drafting(evidence)
     if not drafted:
-        message = "the engine tells nowhere whether it drafted: read its log, or switch its acceptance metrics on"
-        return [Seen(Severity.DOUBT, message)]
+        message = "neither answers nor counters report whether the engine drafted"
+        return [CheckResult(Severity.WARNING, message)]
     if max(drafted) > 0:
         return []
     method = evidence.arm.drafter.method
     message = (
         f"drafter {evidence.arm.name!r} ({method}) drafted no token in {int(could.sum())} answers: it is off, or it"
-        " found nothing to draft from; what was measured is the baseline by another name"
+        " found nothing to draft from, so this arm measured the baseline"
     )
-    return [Seen(Severity.INVALID, message, value=0, threshold=1)]
+    return [CheckResult(Severity.INVALID, message, value=0, threshold=1)]
 
 
-def _told(evidence: PointEvidence) -> list[float]:
-    """What is told of its drafting: drafts, or else steps that verified some, or else drafts that were accepted.
+def _reported_drafting(evidence: PointEvidence) -> list[float]:
+    """Return the reported counts of draft tokens, else of draft steps, else of accepted tokens if there were any.
 
-    That none was accepted proves nothing, and neither does what was only inferred.
+    No accepted token does not prove that nothing was drafted, and inferred acceptance proves nothing.
     """
     rows = evidence.answered
     for name in ("drafted_tokens", "draft_steps"):
         counted = getattr(evidence.counters, name) if evidence.counters else None
-        told = [each for each in (total(numbers(rows, name)), counted) if each is not None]
-        if told:
-            return told
-    accepted = total(numbers(rows, "accepted_tokens")[~inferred(rows)])
+        counts = [each for each in (known_sum(numbers(rows, name)), counted) if each is not None]
+        if counts:
+            return counts
+    accepted = known_sum(numbers(rows, "accepted_tokens")[~is_inferred(rows)])
     return [accepted] if accepted else []
 
 
 CHECK: Check[PointEvidence] = Check(
     name="NeverDrafted",
-    severities=(Severity.INVALID, Severity.DOUBT),
-    says="A drafter was asked for, and records and counters know of no drafted token.",
+    severities=(Severity.INVALID, Severity.WARNING),
+    description="A drafter was configured, but records and counters report no draft token.",
     threshold=(
-        "fewer than 1 drafted token in a point, or 1 step with drafts where tokens are not told; a Doubt where neither"
-        " records nor counters tell, and no draft is known to have been accepted"
+        "fewer than 1 draft token in a point, or fewer than 1 step with drafts if tokens are not reported; Warning"
+        " if neither records nor counters report either, and no draft is known to have been accepted"
     ),
-    argument="One drafted token proves the drafter alive; a drafter that never drafts is the baseline by another name.",
-    remedy="Check the engine's log and arguments (a drafter without its model, a model without its method).",
-    look=_look,
+    rationale=(
+        "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."
+    ),
+    remedy=(
+        "Check the engine's log and arguments (a drafter without its model, a model without its method), and enable"
+        " its acceptance metrics."
+    ),
+    evaluate=_evaluate,
 )

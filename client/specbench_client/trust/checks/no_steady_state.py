@@ -1,4 +1,4 @@
-"""Too little between ramp and drain to speak of a steady state."""
+"""Too few requests between ramp and drain for a steady state."""
 
 from __future__ import annotations
 
@@ -6,46 +6,52 @@ import math
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import flags, steady
+from specbench_client.metrics.tidy_frame import flags, steady_rows
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
-    found, asked = len(steady(evidence.rows)), _least(evidence)
-    if found >= asked:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+    found, required = len(steady_rows(evidence.rows)), _required(evidence)
+    if found >= required:
         return []
     load = evidence.point.level.words
-    message = f"{found} of {len(evidence.rows)} requests lie in the steady state at {load}, {asked} are the least: " + (
-        "the rest is ramp, drain or failed; about three requests a stream are needed"
+    message = (
+        f"{found} of {len(evidence.rows)} requests are in the steady state at {load}, and at least {required} are"
+        " required; the others are ramp, drain or failed: "
+    ) + (
+        "about three requests per stream are needed"
         if evidence.closed
-        else "the rest is ramp, drain or failed; the point was too short, or more arrived than the engine could do"
+        else "the point was too short, or more requests arrived than the engine can serve"
     )
-    return [Seen(Severity.INVALID, message, value=found, threshold=asked)]
+    return [CheckResult(Severity.INVALID, message, value=found, threshold=required)]
 
 
-def _least(evidence: PointEvidence) -> int:
-    """One request a stream; in an open loop, as many as were in flight; where fillers held the load, any."""
+def _required(evidence: PointEvidence) -> int:
+    """One request per stream; in an open loop, as many as were in flight; any number if fillers kept the load up."""
     if flags(evidence.rows, "filler").any():
         return 1
-    return evidence.point.level.concurrency or max(1, math.ceil(evidence.watch.reached_concurrency or 0))
+    return evidence.point.level.concurrency or max(1, math.ceil(evidence.health.reached_concurrency or 0))
 
 
 CHECK: Check[PointEvidence] = Check(
     name="NoSteadyState",
     severities=(Severity.INVALID,),
-    says="Fewer requests lie in the steady state than there are streams (open loop: than were in flight on average).",
-    threshold=(
-        "fewer than one error-free steady request a stream, or a request in flight; none, where fillers held the load"
+    description=(
+        "The steady state has fewer requests than there are streams (open loop: than were in flight on average)."
     ),
-    argument=(
-        "One request a stream is one residence time: a shorter window sees parts of requests only, and its throughput"
-        " depends on where it happens to begin. Fillers before and after the measured requests make every one of them"
-        " see the full load from beginning to end, however few they are."
+    threshold=(
+        "fewer error-free steady requests than streams, or than requests in flight; none at all, if fillers kept"
+        " the load up"
+    ),
+    rationale=(
+        "One request per stream is one residence time: a shorter window contains only parts of requests, and its"
+        " throughput depends on where it begins. Fillers before and after the measured requests keep the full load"
+        " on each of them from beginning to end, however few they are."
     ),
     remedy=(
-        "Ask for more (load.requests, at least three times the highest concurrency; load.durationSeconds, many times"
-        " the longest answer), or lower a rate that the engine cannot serve."
+        "Request more (load.requests: at least three times the highest concurrency; load.durationSeconds: many"
+        " times the longest answer), or lower a rate that the engine cannot serve."
     ),
-    look=_look,
+    evaluate=_evaluate,
 )

@@ -1,32 +1,35 @@
-"""Arms measured one after the other: what drifts meanwhile weighs on one of them."""
+"""Arms measured one after the other, so that a drift of the machine affects only some of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_api.spec.load import Order
+from specbench_api.spec.load import ArmOrder
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import RunEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, RunEvidence
 
 
-def _look(evidence: RunEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
     load = evidence.plan.load
-    if load.order is not Order.SEQUENTIAL or load.repeats < 2 or len(evidence.plan.arms) < 2:
+    if load.order is not ArmOrder.SEQUENTIAL or load.repeats < 2 or len(evidence.plan.arms) < 2:
         return []
-    message = "arms were measured one after the other: a machine that drifts (heat, clocks, neighbours) favours one"
-    return [Seen(Severity.NOTE, message)]
+    message = (
+        "arms were measured one after the other: if the machine drifts (heat, clocks, neighbours), it favours one"
+        " of them"
+    )
+    return [CheckResult(Severity.INFO, message)]
 
 
 CHECK: Check[RunEvidence] = Check(
     name="NotInterleaved",
-    severities=(Severity.NOTE,),
-    says="The arms' repeats were not interleaved.",
-    threshold="order: Sequential with two repeats or more and two arms or more",
-    argument=(
-        "Interleaved repeats (arms forwards, then backwards: ABBA) let a slow drift weigh on every arm alike; one"
-        " repeat cannot be interleaved."
+    severities=(Severity.INFO,),
+    description="The arms' repeats were not interleaved.",
+    threshold="`order: Sequential` with at least two repeats and at least two arms",
+    rationale=(
+        "With interleaved repeats (arms forwards, then backwards: ABBA) a slow drift affects every arm equally; a"
+        " single repeat cannot be interleaved."
     ),
-    remedy="Set load.order to Interleaved; it pays with more launches.",
-    look=_look,
+    remedy="Set load.order to Interleaved; it costs more launches.",
+    evaluate=_evaluate,
 )

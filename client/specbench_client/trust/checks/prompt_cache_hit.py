@@ -1,4 +1,4 @@
-"""Prompts that come from a cache hide their prefill: the time to first token is then another benchmark's."""
+"""Prompt tokens served from a cache, which hides their prefill from TTFT."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import Values, numbers
+from specbench_client.metrics.tidy_frame import Values, numbers
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 SHARE = 0.01
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
     share = _share(evidence)
     if share is None or share <= SHARE:
         return []
     message = (
-        f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: time to first token and"
-        " end-to-end times are too short"
+        f"{share:.1%} of the prompt tokens of first turns came from the engine's prompt cache: TTFT and E2E latency"
+        " are too short"
     )
-    return [Seen(Severity.INVALID, message, value=share, threshold=SHARE)]
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=SHARE)]
 
 
 def _share(evidence: PointEvidence) -> float | None:
-    """From the records of first turns, else from the counters where there are only first turns."""
+    """The share according to the records of first turns, else to the counters if there are only first turns."""
     rows = evidence.answered
     first = rows[numbers(rows, "turn") == 0]
     cached, prompt = numbers(first, "cached_tokens"), numbers(first, "input_tokens")
@@ -46,12 +46,14 @@ def _quotient(over: Values, under: Values) -> float | None:
 CHECK: Check[PointEvidence] = Check(
     name="PromptCacheHit",
     severities=(Severity.INVALID,),
-    says="Prompt tokens of first turns came from a prompt cache.",
+    description="Prompt tokens of first turns came from a prompt cache.",
     threshold=f"more than {SHARE:.0%} of the prompt tokens of first turns",
-    argument=(
-        "The cache is off by the launch, so any hit is a setting that did not take; 1 % leaves room for a start token"
-        " that some engines keep. Later turns of a conversation share their own history and are not judged."
+    rationale=(
+        "The launch disables the cache, so any hit means that the setting had no effect; 1 % allows for a start"
+        " token that some engines cache. Later turns of a conversation share their own history and are not checked."
     ),
-    remedy="Switch prefix caching off on every arm, or do not ask the same prompts of an engine that keeps them.",
-    look=_look,
+    remedy=(
+        "Disable prefix caching on every arm, or do not send the same prompts twice to an engine that caches them."
+    ),
+    evaluate=_evaluate,
 )

@@ -1,7 +1,7 @@
-"""The same prompt, and another number of prompt tokens than on the baseline: the two were asked other things.
+"""The same prompt with a different number of prompt tokens than on the baseline: the two arms read different inputs.
 
-A chat template of its own, a start token twice, a system prompt that a gateway puts in front, a prompt that was cut:
-each changes what the model reads, and with it the answer, its length, and what a drafter makes of it.
+Causes are a chat template of its own, a duplicated start token, a system prompt that a gateway adds, or a prompt that
+was cut. Each changes what the model reads, and with it the answer, its length and its acceptance.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.metrics.frame import numbers
 from specbench_client.metrics.pairing import ARM, BASELINE
+from specbench_client.metrics.tidy_frame import numbers
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, Seen
+from specbench_client.trust.evidence import CellEvidence, CheckResult
 
 SHARE = 0.01
 
 
-def _look(evidence: CellEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
     if evidence.pairs is None:
         return []
     rows = evidence.pairs.rows
@@ -31,27 +31,30 @@ def _look(evidence: CellEvidence) -> Sequence[Seen]:
         return []
     middle = float(np.median(mine[differs] - theirs[differs]))
     message = (
-        f"{share:.0%} of {int(known.sum())} paired requests have another number of prompt tokens than the baseline's"
-        f" (the median difference is {middle:+.0f}): the two arms were asked other things"
+        f"{share:.0%} of {int(known.sum())} paired requests have a different number of prompt tokens than the"
+        f" baseline's (median difference {middle:+.0f}): the two arms read different prompts"
     )
-    return [Seen(Severity.INVALID, message, value=share, threshold=SHARE)]
+    return [CheckResult(Severity.INVALID, message, value=share, threshold=SHARE)]
 
 
 CHECK: Check[CellEvidence] = Check(
     name="PromptTokensDiffer",
     severities=(Severity.INVALID,),
-    says="The engine of the arm read another number of prompt tokens than the baseline's, for the same prompts.",
-    threshold=(
-        f"more than {SHARE:.0%} of the pairs whose prompt tokens both engines tell; of later turns those whose earlier"
-        " replies were the same"
+    description=(
+        "For the same prompts, the arm's engine read a different number of prompt tokens than the baseline's."
     ),
-    argument=(
-        "One model and one template make the same tokens of the same text: honest is 0. A template that prints the date"
-        " may add one at midnight, in a few requests. Another prompt is another task, so nothing compared holds."
+    threshold=(
+        f"more than {SHARE:.0%} of the pairs whose prompt tokens both engines report; of later turns, only those"
+        " whose earlier replies were the same"
+    ),
+    rationale=(
+        "One model with one template turns the same text into the same tokens, so the expected share is 0. A"
+        " template that prints the date may add a token at midnight, in a few requests. A different prompt is a"
+        " different task, so no comparison is valid."
     ),
     remedy=(
         "Compare the arms' chat templates (`provenance.json`), start tokens and context lengths; or let the client"
-        " apply the template (chatTemplate.appliedBy: Client), so that both read the same token ids."
+        " apply the template (chatTemplate.appliedBy: Client), so that both arms read the same token ids."
     ),
-    look=_look,
+    evaluate=_evaluate,
 )

@@ -1,4 +1,4 @@
-"""Requests that failed are not in the figures: what is left may be the easy ones."""
+"""Requests that failed are not part of the figures, and the remaining ones may be the easy ones."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 SHARE = 0.01
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
     tried = evidence.tried
     failed = tried[~tried["ok"].to_numpy(bool)]
     if failed.empty:
@@ -21,20 +21,20 @@ def _look(evidence: PointEvidence) -> Sequence[Seen]:
     kinds = ", ".join(f"{count} {name}" for name, count in classes.items())
     skipped = len(evidence.rows) - len(tried)
     message = f"{len(failed)} of {len(tried)} requests failed ({kinds})"
-    message += f", and {skipped} later turns were not asked" if skipped else ""
-    severity = Severity.INVALID if share > SHARE else Severity.NOTE
-    return [Seen(severity, message, value=share, threshold=SHARE)]
+    message += f", and {skipped} later turns were not sent" if skipped else ""
+    severity = Severity.INVALID if share > SHARE else Severity.INFO
+    return [CheckResult(severity, message, value=share, threshold=SHARE)]
 
 
 CHECK: Check[PointEvidence] = Check(
     name="RequestsFailed",
-    severities=(Severity.INVALID, Severity.NOTE),
-    says="Requests failed.",
-    threshold=f"Invalid above {SHARE:.0%} of the requests that were tried; a Note below",
-    argument=(
-        "Failed requests leave both sides of a comparison, but they are seldom the typical ones; from 1 % on the 99th"
-        " percentile is made of requests that are not there."
+    severities=(Severity.INVALID, Severity.INFO),
+    description="Requests failed.",
+    threshold=f"Invalid above {SHARE:.0%} of the requests that were sent, Info below",
+    rationale=(
+        "Failed requests are removed from both sides of a comparison, but they are seldom typical; from 1 % on the"
+        " 99th percentile may consist of the missing requests."
     ),
-    remedy="Read the error in the records and the engine's log; lower the load or mend the engine.",
-    look=_look,
+    remedy="Read the errors in the records and the engine's log, then lower the load or fix the engine.",
+    evaluate=_evaluate,
 )

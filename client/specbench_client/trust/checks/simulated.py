@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import RunEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, RunEvidence
 
 
-def _look(evidence: RunEvidence) -> Sequence[Seen]:
+def _evaluate(evidence: RunEvidence) -> Sequence[CheckResult]:
     if not evidence.simulated:
         return []
-    message = "the engine was the simulator: these numbers show that the pipeline works, and nothing about any engine"
-    return [Seen(Severity.NOTE, message)]
+    message = "the engine is the simulator: these numbers show that the pipeline works, and nothing about a real engine"
+    return [CheckResult(Severity.INFO, message)]
 
 
 CHECK: Check[RunEvidence] = Check(
     name="Simulated",
-    severities=(Severity.NOTE,),
-    says="The engine was the simulator.",
+    severities=(Severity.INFO,),
+    description="The engine was the simulator.",
     threshold="any simulated point",
-    argument="Simulated times and acceptances are settings, not findings.",
-    remedy="Run the same file with a real engine.",
-    look=_look,
+    rationale="Simulated times and acceptances are configured, not measured.",
+    remedy="Run the same spec with a real engine.",
+    evaluate=_evaluate,
 )

@@ -1,4 +1,4 @@
-"""A warm-up that ended before step times were steady: part of it is in the figures."""
+"""A warm-up that ended before step times were steady, so that part of it is in the figures."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import PointEvidence, Seen
+from specbench_client.trust.evidence import CheckResult, PointEvidence
 
 
-def _look(evidence: PointEvidence) -> Sequence[Seen]:
-    watch = evidence.watch
-    if watch.warmup_steady is not False:
+def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:
+    health = evidence.health
+    if health.warmup_steady is not False:
         return []
     message = (
-        f"step times were not steady after {watch.warmup_requests or 0} warm-up requests, the most that"
-        " load.warmupRequests allows: this point, the first of its launch, may hold the rest of the warm-up"
+        f"step times were not steady after {health.warmup_requests or 0} warm-up requests, the maximum set by"
+        " load.warmupRequests: this point, the first of its launch, may contain the rest of the warm-up"
     )
-    return [Seen(Severity.DOUBT, message, value=watch.warmup_requests)]
+    return [CheckResult(Severity.WARNING, message, value=health.warmup_requests)]
 
 
 CHECK: Check[PointEvidence] = Check(
     name="WarmupNotSteady",
-    severities=(Severity.DOUBT,),
-    says="The warm-up before the launch's first point ended without steady step times.",
+    severities=(Severity.WARNING,),
+    description="The warm-up before the launch's first point ended without steady step times.",
     threshold="the warm-up's own test, see load.warmupRequests",
-    argument=(
-        "Compilation, graphs captured for new batch sizes, clocks and caches make the first requests slow; where the"
-        " last of them were still getting faster, the first measured ones were too."
+    rationale=(
+        "Compilation, graph capture for new batch sizes, clocks and caches slow the first requests down; if the"
+        " last warm-up requests were still getting faster, so were the first measured ones."
     ),
-    remedy="Raise load.warmupRequests (`measure`: --warmup); on a noisy machine, find what else runs on it.",
-    look=_look,
+    remedy=(
+        "Raise load.warmupRequests (`specbench measure`: --warmup); on a noisy machine, find out what else runs on it."
+    ),
+    evaluate=_evaluate,
 )

@@ -1,1 +1,1 @@
-"""A model's own chat template and tokenizer, applied by the client: messages in, token ids out."""
+"""Applies a model's chat template and tokenizer in the client: messages in, token ids out."""

@@ -1,10 +1,12 @@
-"""A declaration → the template that is applied: its text, its tokenizer, and the variables that it is given."""
+"""Loads the chat template that a spec declares: its text, its tokenizer, and its variables."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +14,139 @@ from jinja2 import TemplateError
 
 from specbench_api.plan.canonical import canonical_json
 from specbench_api.spec.chat_template import ChatTemplate
-from specbench_api.spec.target import Target
+from specbench_api.spec.dataset import PVC_FOLDER
+from specbench_api.spec.target import PvcModel, Target
 from specbench_client.errors import BadInput
-from specbench_client.workload.chat_template.applied import AppliedTemplate
-from specbench_client.workload.chat_template.channels import markers_among
-from specbench_client.workload.chat_template.environment import names_asked
-from specbench_client.workload.chat_template.places import INSTEAD, Place, place_of, read_file
-from specbench_client.workload.chat_template.settings import Settings, completed, read_settings
-from specbench_client.workload.chat_template.tokens import contradicted, special_in
-from specbench_client.workload.places import Fetch
+from specbench_client.workload.chat_template.reasoning import markers_among
+from specbench_client.workload.chat_template.template import AppliedTemplate, required_variables
+from specbench_client.workload.chat_template.tokenizer import (
+    TokenizerSettings,
+    complete_tokenizer,
+    conflicting_tokens,
+    read_settings,
+    special_tokens_in,
+)
+from specbench_client.workload.locations import SCHEME, Fetch, hub_file
 
-DEFAULT = "default"
-TOOLS = "tool_use"
-"""The template that transformers takes of several, by itself, for a conversation that is offered tools."""
-_OTHERWISE = "set appliedBy: Engine, or save the tokenizer anew without it"
-_OWN = "give a template of your own in chatTemplate.template, or set appliedBy: Engine"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+_S3 = "s3://"
+_MISSING = ("EntryNotFoundError", "RemoteEntryNotFoundError")
+"""The hub library's errors for a file that is not in the repository. (Its LocalEntryNotFoundError means something else:
+the hub could not be reached and the file is not cached.)"""
+INSTEAD = "set chatTemplate.tokenizer to a folder with tokenizer.json, s3://BUCKET/FOLDER/, or OWNER/NAME on the hub"
+
+
+class TokenizerStorage(Enum):
+    """Kinds of storage that a tokenizer's files are read from."""
+
+    FOLDER = auto()
+    S3 = auto()
+    HUB = auto()
 
 
 @dataclass(frozen=True)
-class _Held:
-    """tokenizer_config.json, and whether prompts offer tools."""
+class TokenizerLocation:
+    """The folder of a tokenizer. `address` has no trailing slash; `field` is the field of the spec that names it."""
+
+    kind: TokenizerStorage
+    address: str
+    field: str
+
+
+def tokenizer_location(template: ChatTemplate, target: Target, base_dir: Path) -> TokenizerLocation:
+    """Locate the tokenizer: chatTemplate.tokenizer, else the model's tokenizer, else the model. Raises BadInput."""
+    if template.tokenizer is not None:
+        return _named(template.tokenizer, "chatTemplate.tokenizer", target, base_dir)
+    if target.tokenizer is not None:
+        return _named(target.tokenizer, "spec.model.tokenizer", target, base_dir)
+    if target.path is not None:
+        return _folder(target.path, "spec.model.path", base_dir)
+    if target.pvc is not None:
+        return _mounted(target.pvc)
+    if target.uri is not None:
+        return _named(target.uri, "spec.model.uri", target, base_dir)
+    return TokenizerLocation(TokenizerStorage.HUB, f"{target.name}@{target.revision}", "spec.model.name")
+
+
+def read_file(place: TokenizerLocation, name: str, fetch: Fetch | None) -> bytes | None:
+    """Read one of the tokenizer's files; None if there is no such file. Blocks. Raises BadInput, NotDurable."""
+    if place.kind is TokenizerStorage.FOLDER:
+        return _read(Path(place.address) / name)
+    if place.kind is TokenizerStorage.HUB:
+        return _of_hub(f"{SCHEME}{place.address}/{name}", place.field)
+    if fetch is None:
+        raise BadInput(f"{place.field}: {place.address}: S3 is not available here: give a folder")
+    try:
+        return fetch(f"{place.address}/{name}")
+    except BadInput:
+        return None
+
+
+def _named(text: str, field: str, target: Target, base_dir: Path) -> TokenizerLocation:
+    if text.startswith(_S3):
+        return TokenizerLocation(TokenizerStorage.S3, text.rstrip("/"), field)
+    if "://" in text and not text.startswith(SCHEME):
+        raise BadInput(f"{field}: {text}: a tokenizer cannot be read from this address: {INSTEAD}")
+    name = text.removeprefix(SCHEME).rstrip("/")
+    is_path = text.startswith(("/", ".", "~")) or (base_dir / text).exists()
+    if text.startswith(SCHEME) or (not is_path and _HUB_NAME.fullmatch(name)):
+        revision = "" if "@" in name else f"@{target.revision if name == target.name else 'main'}"
+        return TokenizerLocation(TokenizerStorage.HUB, f"{name}{revision}", field)
+    return _folder(text, field, base_dir)
+
+
+def _folder(text: str, field: str, base_dir: Path) -> TokenizerLocation:
+    path = base_dir / Path(text).expanduser()
+    if path.suffix.lower() == ".gguf":
+        raise BadInput(f"{field}: {path}: the tokenizer inside a GGUF file is not supported: {INSTEAD}")
+    return TokenizerLocation(
+        TokenizerStorage.FOLDER, str(path.parent if path.name == "tokenizer.json" else path), field
+    )
+
+
+def _mounted(pvc: PvcModel) -> TokenizerLocation:
+    """Locate the model on its volume. Only a volume that also holds datasets is mounted in a client's pod."""
+    volume = Path(PVC_FOLDER) / pvc.claim_name
+    if not volume.is_dir():
+        raise BadInput(f"spec.model.pvc: the volume {pvc.claim_name} is not mounted at {volume}: {INSTEAD}")
+    return TokenizerLocation(
+        TokenizerStorage.FOLDER, str(volume / (pvc.sub_path or "") / pvc.path.lstrip("/")), "spec.model.pvc"
+    )
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror or error}") from error
+
+
+def _of_hub(uri: str, field: str) -> bytes | None:
+    """Read a file from the hub; None if the repository does not contain it. Raises BadInput for any other failure."""
+    try:
+        return hub_file(uri).read_bytes()
+    except BadInput as error:
+        missing = error.__cause__ and error.__cause__.__cause__
+        if type(missing).__name__ in _MISSING:
+            return None
+        reason = str(error.__cause__ or error).strip().partition("\n")[0]
+        is_gated = "gated" in reason.lower()
+        remedy = "accept its terms on its hub page and set HF_TOKEN" if is_gated else "check that the hub is reachable"
+        raise BadInput(f"{field}: {uri} could not be read: {reason}: {remedy}, or {INSTEAD}") from error
+
+
+DEFAULT = "default"
+TOOLS = "tool_use"
+"""Name of the template that transformers chooses for a conversation with tools, if there are several."""
+_OTHERWISE = "set chatTemplate.appliedBy: Engine, or save the tokenizer again without it"
+_OWN = "set chatTemplate.template to a template of your own, or set chatTemplate.appliedBy: Engine"
+
+
+@dataclass(frozen=True)
+class _TokenizerConfig:
+    """The content of tokenizer_config.json, and whether prompts offer tools (True, False, or both)."""
 
     config: Mapping[str, Any]
     offered: Collection[bool]
@@ -45,80 +160,89 @@ def load_template(
     *,
     offered: Collection[bool] = (),
 ) -> AppliedTemplate:
-    """Read everything, and find that it can be used. Blocks. Raises BadInput with what is missing, and the remedy.
+    """Load a template with its tokenizer and check that both are usable. Blocks. Raises BadInput with a remedy.
 
-    `offered`: whether prompts offer tools, once each.
+    `offered`: the distinct values of whether a prompt offers tools.
     """
     offered = {bool(template.kwargs.get("tools")) or one for one in offered or (False,)}
-    place = place_of(template, target, base_dir)
+    place = tokenizer_location(template, target, base_dir)
     tokenizer = read_file(place, "tokenizer.json", fetch)
     if tokenizer is None:
         raise BadInput(f"{place.field}: {place.address} has no tokenizer.json: {INSTEAD}")
     _object(tokenizer, f"{place.address}/tokenizer.json")
     settings = read_settings(lambda name: _object(read_file(place, name, fetch), f"{place.address}/{name}"))
-    tokenizer = _completed(place, tokenizer, settings)
-    source = _source(template, place, _Held(settings.config, offered), base_dir, fetch)
-    _refuse_unknown(template, place, source, settings)
+    tokenizer = _complete(place, tokenizer, settings)
+    source = _source(template, place, _TokenizerConfig(settings.config, offered), base_dir, fetch)
+    _raise_if_unknown(template, place, source, settings)
     applied = AppliedTemplate(
         tokenizer_json=tokenizer,
         source=source,
         variables=canonical_json(settings.variables | template.kwargs),
         today=template.today,
-        special_markers=markers_among(special_in(tokenizer)),
+        special_markers=markers_among(special_tokens_in(tokenizer)),
         where=place.address,
     )
-    applied.ready()
+    applied.prepare()
     return applied
 
 
-def _source(template: ChatTemplate, place: Place, held: _Held, base_dir: Path, fetch: Fetch | None) -> str:
+def _source(
+    template: ChatTemplate,
+    place: TokenizerLocation,
+    tokenizer_config: _TokenizerConfig,
+    base_dir: Path,
+    fetch: Fetch | None,
+) -> str:
     if template.template is not None:
-        return _own(template.template, base_dir, fetch)
+        return _read_template(template.template, base_dir, fetch)
 
     def read(name: str) -> str | None:
         data = read_file(place, name, fetch)
         return None if data is None else _text(data, f"{place.address}/{name}")
 
-    config = held.config
+    config = tokenizer_config.config
     for_tools = (
-        (_beside(read, TOOLS) or _within(config, TOOLS)) if template.name is None and True in held.offered else None
+        (_template_file(read, TOOLS) or _config_template(config, TOOLS))
+        if template.name is None and True in tokenizer_config.offered
+        else None
     )
-    if for_tools and False in held.offered:
-        told = f"has one template for prompts with tools ({TOOLS}) and one for those without, and there are both"
-        raise BadInput(f"{place.field}: {place.address} {told}: name one in chatTemplate.name, or part the workload")
-    wanted = template.name or DEFAULT
-    found = for_tools or _beside(read, wanted) or _within(config, wanted)
+    if for_tools and False in tokenizer_config.offered:
+        problem = f"has separate templates for prompts with tools ({TOOLS}) and without, and the workload has both"
+        remedy = "set chatTemplate.name to one of them, or split the workload"
+        raise BadInput(f"{place.field}: {place.address} {problem}: {remedy}")
+    name = template.name or DEFAULT
+    found = for_tools or _template_file(read, name) or _config_template(config, name)
     if found is None:
         known = ", ".join(_names(config)) or "none"
-        which = f"no chat template named {wanted!r} (found: {known})" if template.name else "no chat template"
+        which = f"no chat template named {name!r} (found: {known})" if template.name else "no chat template"
         raise BadInput(f"{place.field}: {place.address} has {which}: {_OWN}")
     return found
 
 
-def _beside(read: Callable[[str], str | None], name: str) -> str | None:
-    """A file of its own comes before what tokenizer_config.json says, as transformers has it."""
+def _template_file(read: Callable[[str], str | None], name: str) -> str | None:
+    """Read the template from its own file, which takes precedence over tokenizer_config.json as in transformers."""
     return read("chat_template.jinja") if name == DEFAULT else read(f"additional_chat_templates/{name}.jinja")
 
 
-def _within(config: Mapping[str, Any], name: str) -> str | None:
-    """One text, or a list of them by name."""
-    told = config.get("chat_template")
-    if isinstance(told, list):
-        return next((str(one["template"]) for one in told if one.get("name") == name), None)
-    return told if isinstance(told, str) and name == DEFAULT else None
+def _config_template(config: Mapping[str, Any], name: str) -> str | None:
+    """Return the template in tokenizer_config.json, which contains one string or a list of named templates."""
+    templates = config.get("chat_template")
+    if isinstance(templates, list):
+        return next((str(one["template"]) for one in templates if one.get("name") == name), None)
+    return templates if isinstance(templates, str) and name == DEFAULT else None
 
 
 def _names(config: Mapping[str, Any]) -> list[str]:
-    told = config.get("chat_template")
-    if isinstance(told, list):
-        return [str(one.get("name")) for one in told]
-    return [DEFAULT] if told else []
+    templates: Any = config.get("chat_template")
+    if isinstance(templates, list):
+        return [str(one.get("name")) for one in templates]
+    return [DEFAULT] if templates else []
 
 
-def _own(text: str, base_dir: Path, fetch: Fetch | None) -> str:
+def _read_template(text: str, base_dir: Path, fetch: Fetch | None) -> str:
     if text.startswith("s3://"):
         if fetch is None:
-            raise BadInput(f"chatTemplate.template: {text}: S3 is not at hand here: give a local file")
+            raise BadInput(f"chatTemplate.template: {text}: S3 is not available here: give a local file")
         return _text(fetch(text), text)
     path = base_dir / Path(text).expanduser()
     try:
@@ -127,46 +251,48 @@ def _own(text: str, base_dir: Path, fetch: Fetch | None) -> str:
         raise BadInput(f"chatTemplate.template: {path}: {error.strerror}: give a Jinja file") from error
 
 
-def _completed(place: Place, tokenizer: bytes, settings: Settings) -> bytes:
+def _complete(place: TokenizerLocation, tokenizer: bytes, settings: TokenizerSettings) -> bytes:
     if settings.config.get("split_special_tokens"):
-        told = "its split_special_tokens makes plain text of the template's special tokens"
-        raise BadInput(f"{place.field}: {place.address}: {told}: {_OTHERWISE}")
+        problem = "split_special_tokens in tokenizer_config.json turns the template's special tokens into plain text"
+        raise BadInput(f"{place.field}: {place.address}: {problem}: {_OTHERWISE}")
     try:
-        made = completed(tokenizer, settings)
+        completed = complete_tokenizer(tokenizer, settings)
     except BadInput:
         raise
-    except Exception as error:  # the library raises bare Exception for whatever it cannot read
+    except Exception as error:  # the library raises a bare Exception for any invalid file
         raise BadInput(f"{place.address}: its tokenizer.json cannot be read: {error}") from error
-    strange = contradicted(made, settings.added)
-    if strange:
-        told = f"tokenizer.json and the files beside it give {strange[0]!r} another id"
-        raise BadInput(f"{place.field}: {place.address}: {told}: save the tokenizer anew with transformers")
-    return made
+    conflicts = conflicting_tokens(completed, settings.added)
+    if conflicts:
+        problem = f"tokenizer.json and the other tokenizer files disagree about the id of {conflicts[0]!r}"
+        raise BadInput(f"{place.field}: {place.address}: {problem}: save the tokenizer again with transformers")
+    return completed
 
 
-def _refuse_unknown(template: ChatTemplate, place: Place, source: str, settings: Settings) -> None:
-    """A special token that nobody tells would be an empty text, and the prompt another one than the engines'."""
+def _raise_if_unknown(
+    template: ChatTemplate, place: TokenizerLocation, source: str, settings: TokenizerSettings
+) -> None:
+    """Raise BadInput for an undefined special token: it would be rendered empty, unlike in the engines."""
     try:
-        asked = names_asked(source)
+        required = required_variables(source)
     except TemplateError:
-        return  # whoever compiles it says what is wrong
-    unknown = sorted(settings.unknown & asked - template.kwargs.keys())
+        return  # compiling the template reports the error
+    unknown = sorted(settings.unknown & required - template.kwargs.keys())
     if unknown:
-        told = f"the template asks for {unknown[0]}, which tokenizer_config.json does not tell"
-        remedy = f"set it in chatTemplate.kwargs ({unknown[0]}: its text, or an empty one where the model has none)"
-        raise BadInput(f"{place.field}: {place.address}: {told}: {remedy}")
+        problem = f"the template uses {unknown[0]}, which tokenizer_config.json does not define"
+        remedy = f'set {unknown[0]} in chatTemplate.kwargs to its text, or to "" if the model has none'
+        raise BadInput(f"{place.field}: {place.address}: {problem}: {remedy}")
 
 
 def _object(data: bytes | None, where: str) -> Mapping[str, Any]:
-    """What is not there says nothing."""
+    """Parse a JSON object; a missing file counts as an empty one. Raises BadInput."""
     if data is None:
         return {}
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise BadInput(f"{where}: is no JSON: {error}") from error
+        raise BadInput(f"{where}: is not valid JSON: {error}") from error
     if not isinstance(found, dict):
-        raise BadInput(f"{where}: is no JSON object")
+        raise BadInput(f"{where}: is not a JSON object")
     return found
 
 

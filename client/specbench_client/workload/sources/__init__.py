@@ -1,1 +1,1 @@
-"""Where prompts come from: one file a source, each with its columns, template, licence and hub, behind one table."""
+"""Dataset sources: one module per source, with its columns, template, licence and location on the hub."""

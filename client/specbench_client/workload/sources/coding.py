@@ -1,12 +1,20 @@
-"""MBPP, InstructCoder and code edits: code from a description, and code from code."""
+"""MBPP, InstructCoder and Blazedit: generating code from a description, and editing code."""
 
 from __future__ import annotations
 
 import re
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, always, asked, quoted, text_at
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.sources.loader import (
+    Columns,
+    HubDataset,
+    SourceLoader,
+    quoted,
+    single_hub,
+    single_turn_columns,
+    text_at,
+)
 
 _INSTRUCT = "{input}\n\n{instruction} Just output the code, do not include any explanation."
 _EDIT = (
@@ -16,53 +24,55 @@ _EDIT = (
 )
 
 
-def _mbpp(row: Row, _: Selection) -> Columns:
+def _mbpp(row: PromptRow, _: Selection) -> Columns:
     name = "prompt" if row.columns.get("text") is None and row.columns.get("prompt") is not None else "text"
-    return asked(text_at(row, name), row, "task_id", category="coding")
+    return single_turn_columns(text_at(row, name), row, "task_id", category="coding")
 
 
-def _instructcoder(row: Row, _: Selection) -> Columns:
+def _instructcoder(row: PromptRow, _: Selection) -> Columns:
     code, instruction = text_at(row, "input"), text_at(row, "instruction")
-    return asked(_filled(_INSTRUCT, input=code, instruction=instruction), row, "id", category="editing")
+    return single_turn_columns(
+        _fill_template(_INSTRUCT, input=code, instruction=instruction), row, "id", category="editing"
+    )
 
 
-def _edit(row: Row, _: Selection) -> Columns:
+def _edit(row: PromptRow, _: Selection) -> Columns:
     code, change = text_at(row, "code"), text_at(row, "change_request")
-    return asked(_filled(_EDIT, code=code, change_request=change), row, "id", category="editing")
+    return single_turn_columns(_fill_template(_EDIT, code=code, change_request=change), row, "id", category="editing")
 
 
-def _filled(template: str, **texts: str) -> str:
-    """In one pass: a text that holds braces of its own is neither read as a template nor changed."""
+def _fill_template(template: str, **texts: str) -> str:
+    """Fill all fields in one pass, so that braces inside a text are neither interpreted nor changed."""
     return re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], template)
 
 
-def _hub_edit(config: str | None) -> Hub:
-    return Hub(f"vdaita/{config}", "train")
+def _hub_edit(config: str | None) -> HubDataset:
+    return HubDataset(f"vdaita/{config}", "train")
 
 
-MBPP = Loader(
+MBPP = SourceLoader(
     what="MBPP: Python functions from one sentence (test: 500)",
     columns=("text | prompt",),
     template="`text` alone (sanitized files: `prompt`)",
     licence="CC BY 4.0",
     convert=_mbpp,
-    hub=always(Hub("google-research-datasets/mbpp", "test", "full")),
+    hub=single_hub(HubDataset("google-research-datasets/mbpp", "test", "full")),
 )
-INSTRUCTCODER = Loader(
+INSTRUCTCODER = SourceLoader(
     what="InstructCoder: edits of a given piece of code (108,000)",
     columns=("input", "instruction"),
     template=quoted(_INSTRUCT),
-    licence="none is stated on the hub: do not pass it on",
+    licence="none is stated on the hub: do not redistribute it",
     convert=_instructcoder,
-    hub=always(Hub("likaixin/InstructCoder", "train")),
-    note="answers repeat the input: prompt-lookup drafters shine here",
+    hub=single_hub(HubDataset("likaixin/InstructCoder", "train")),
+    note="answers repeat the input, which favours prompt-lookup drafters",
 )
-EDIT = Loader(
+EDIT = SourceLoader(
     what="Blazedit: whole files with a change request, answered with the whole new file",
     columns=("code", "change_request"),
     template=quoted(_EDIT),
-    licence="not known here: see its page on the hub",
+    licence="unknown: see its page on the hub",
     convert=_edit,
     hub=_hub_edit,
-    note="the template is Blazedit's, so that figures compare; answers repeat most of the input",
+    note="the template is Blazedit's own, so that figures are comparable; answers repeat most of the input",
 )

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, always, asked, text_at
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.sources.loader import (
+    Columns,
+    HubDataset,
+    SourceLoader,
+    single_hub,
+    single_turn_columns,
+    text_at,
+)
 
 _CHAT = (
     "Complete the following Python function. Answer with the whole function in one code block."
@@ -12,18 +19,18 @@ _CHAT = (
 )
 
 
-def _convert(row: Row, selection: Selection) -> Columns:
+def _convert(row: PromptRow, selection: Selection) -> Columns:
     code = text_at(row, "prompt")
     prompt = code if selection.form == "raw" else _CHAT.replace("{code}", code.rstrip("\n"))
-    return asked(prompt, row, "task_id", category="coding")
+    return single_turn_columns(prompt, row, "task_id", category="coding")
 
 
-LOADER = Loader(
+LOADER = SourceLoader(
     what="HumanEval: 164 Python functions to complete",
     columns=("task_id", "prompt"),
     template=f"config chat: `{_CHAT}`; config raw: `prompt` alone as the user's message".replace("\n", "⏎"),
     licence="MIT",
     convert=_convert,
-    hub=always(Hub("openai/openai_humaneval", "test")),
-    note="HumanEval.jsonl.gz is read as it is. With config raw a chat model often answers with prose first",
+    hub=single_hub(HubDataset("openai/openai_humaneval", "test")),
+    note="HumanEval.jsonl.gz can be read directly. With config raw, a chat model often starts its answer with prose",
 )

@@ -1,9 +1,9 @@
-"""Request logs of one's own: chat completions (or completions) as JSON lines → the prompts that people really sent.
+"""A user's own request logs: chat completions (or completions) as JSON Lines, read back into prompts.
 
-Of a line only what is sent is used: the messages as they are, or the prompt. A line that could not be sent again as it
-was (pictures, an answer as the last message, text in several parts) is left out with its reason, never mended. Tools
-and calls of them go along where the client applies the chat template.
-Layouts that are read, the request and the response each as an object or as its JSON text:
+Only the content of a line is used: its messages unchanged, or its prompt. A line that cannot be sent again as it was
+(images, an assistant message at the end, text in several parts) is left out with a reason and never repaired. Tools and
+tool calls are kept; sending them requires that the client applies the chat template.
+Supported layouts, with the request and the response each as an object or as its JSON text:
 
     {"messages": …, "temperature": …, "max_tokens": …, "usage": …, "timestamp": …}        flat
     {"timestamp": …, "request": {…}, "response": {…}}                                     a proxy's pairs
@@ -22,9 +22,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.reading import BadRow, tool_calls_of
-from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Loader, NoText, key_at, label_at
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import BadRow, parse_tool_calls
+from specbench_client.workload.sources.loader import Columns, RowWithoutText, SourceLoader, key_at, label_at
 
 _REQUEST = ("request", "body", "request_body")
 _RESPONSE = ("response", "response_body", "output")
@@ -34,26 +34,26 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
 @dataclass(frozen=True)
-class Logged:
-    """What one line says of its request; None where it does not."""
+class LoggedRequest:
+    """Parameters and lengths that one log line records of its request; None where it records none."""
 
     temperature: float | None
     max_tokens: float | None
     input_tokens: float | None
     output_tokens: float | None
     seconds: float | None
-    """Its time stamp, as seconds of whatever clock the log has."""
+    """Its time stamp in seconds, by the log's own clock."""
 
 
-def _convert(row: Row, _: Selection) -> Columns:
+def _convert(row: PromptRow, _: Selection) -> Columns:
     line = row.columns
     request, response = _body(_inner(line, _REQUEST)) or line, _body(_inner(line, _RESPONSE)) or {}
     parameters = _inner(line, _PARAMETERS) or {}
-    said = {**parameters, **request}
+    settings = {**parameters, **request}
     usage = _inner(response, ("usage",)) or _inner(line, ("usage",)) or {}
-    logged = Logged(
-        temperature=_number(said, "temperature"),
-        max_tokens=_number(said, *_LIMITS),
+    logged = LoggedRequest(
+        temperature=_number(settings, "temperature"),
+        max_tokens=_number(settings, *_LIMITS),
         input_tokens=_number(usage, "prompt_tokens", "input_tokens", "input"),
         output_tokens=_number(usage, "completion_tokens", "output_tokens", "output"),
         seconds=_seconds(line, request),
@@ -63,7 +63,7 @@ def _convert(row: Row, _: Selection) -> Columns:
 
 
 def _content(request: Mapping[str, Any], line: Mapping[str, Any]) -> Columns:
-    """Messages or prompt. Raises BadRow where the line holds no request at all, NoText where it cannot be sent."""
+    """Return messages or prompt. Raises BadRow for a line without a request, RowWithoutText if it cannot be sent."""
     messages = _parsed(request.get("messages", line.get("input")))
     if messages is None and isinstance(request.get("prompt"), str):
         return {"prompt": request["prompt"]}
@@ -72,47 +72,49 @@ def _content(request: Mapping[str, Any], line: Mapping[str, Any]) -> Columns:
     if isinstance(messages, Mapping):
         messages = _parsed(messages.get("messages"))
     if messages is None:
-        raise BadRow("holds no request: messages or prompt, at the top or under request, body, request_body or input")
+        raise BadRow(
+            "contains no request: put messages or prompt at the top level or in request, body, request_body or input"
+        )
     if request.get("functions"):
-        raise NoText("offers functions, the older form of tools: it is not sent")
+        raise RowWithoutText("offers functions, the older form of tools, which is not supported")
     tools = request.get("tools") or None
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, Mapping) for tool in tools)):
-        raise NoText("offers tools in a form of their own")
+        raise RowWithoutText("offers tools in an unknown format")
     if not isinstance(messages, list) or not messages or not all(isinstance(one, Mapping) for one in messages):
-        raise BadRow("messages is no list of objects with role and content")
+        raise BadRow("messages is not a list of objects with role and content")
     if messages[-1].get("role") not in ("user", "tool"):
-        raise NoText("does not end with the user's message")
+        raise RowWithoutText("does not end with a message of role user or tool")
     return {"messages": [_message(message) for message in messages], "tools": tools}
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
     if message.get("role") == "function" or message.get("function_call"):
-        raise NoText("has calls of functions, the older form of tools: they are not sent")
-    told = {name: message[name] for name in ("tool_calls", "tool_call_id") if message.get(name)}
-    if "tool_calls" in told:
+        raise RowWithoutText("has function calls, the older form of tool calls, which is not supported")
+    further = {name: message[name] for name in ("tool_calls", "tool_call_id") if message.get(name)}
+    if "tool_calls" in further:
         try:
-            tool_calls_of(told["tool_calls"], "tool_calls")
-        except BadRow as error:  # models write such things, and engines refuse them
-            raise NoText("has tool calls without a name, or with arguments that are no JSON") from error
+            parse_tool_calls(further["tool_calls"], "tool_calls")
+        except BadRow as error:  # models generate such calls, and engines reject them
+            raise RowWithoutText("has tool calls without a name, or with arguments that are not valid JSON") from error
     content = message.get("content")
-    if not content and (message.get("role") == "tool" or "tool_calls" in told):
-        return {"role": message.get("role"), "content": content, **told}
-    return {"role": message.get("role"), "content": _text(content), **told}
+    if not content and (message.get("role") == "tool" or "tool_calls" in further):
+        return {"role": message.get("role"), "content": content, **further}
+    return {"role": message.get("role"), "content": _text(content), **further}
 
 
 def _text(content: Any) -> str:
-    """A text, also as the only part of a list; several parts become one text in each engine's own way."""
+    """Return the text, also if it is the only part of a list. Engines join several parts in different ways."""
     if isinstance(content, list) and len(content) == 1 and isinstance(content[0], Mapping):
         content = content[0].get("text") if content[0].get("type") in ("text", "input_text") else content
     if isinstance(content, list):
-        raise NoText("has content of several parts, or none of text: it is not sent in parts")
+        raise RowWithoutText("has content in several parts, or without text, which is not supported")
     if not isinstance(content, str) or not content.strip():
-        raise NoText("has an empty message")
+        raise RowWithoutText("has an empty message")
     return content
 
 
 def _inner(record: Mapping[str, Any] | None, names: tuple[str, ...]) -> dict[str, Any] | None:
-    """The first of these members that is an object, or the JSON text of one."""
+    """Return the first of these members that is an object, or the JSON text of one."""
     for name in names:
         found = _parsed(record.get(name)) if record is not None else None
         if isinstance(found, Mapping):
@@ -121,7 +123,7 @@ def _inner(record: Mapping[str, Any] | None, names: tuple[str, ...]) -> dict[str
 
 
 def _body(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What a proxy wraps once more with its headers or its status."""
+    """Return the `body` inside a proxy's wrapper with headers or a status; the record itself if there is none."""
     return _inner(record, ("body",)) or record
 
 
@@ -148,30 +150,30 @@ def _seconds(*records: Mapping[str, Any]) -> float | None:
         if number is not None:
             return number
         for name in _TIMES:
-            moment = _moment(record.get(name))
-            if moment is not None:
-                return moment
+            timestamp = _timestamp(record.get(name))
+            if timestamp is not None:
+                return timestamp
     return None
 
 
-def _moment(value: Any) -> float | None:
+def _timestamp(value: Any) -> float | None:
     if not isinstance(value, str):
         return None
     try:
-        moment = datetime.fromisoformat(value)
+        timestamp = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return (timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)).timestamp()
 
 
-LOADER = Loader(
-    what="request logs of your own: chat completions as JSON lines",
-    columns=("messages | prompt, at the top or under request, body, request_body or input",),
-    template="messages (or the prompt) as they were sent",
-    licence="yours, and your users'",
+LOADER = SourceLoader(
+    what="your own request logs: chat completions as JSON Lines",
+    columns=("messages | prompt, at the top level or in request, body, request_body or input",),
+    template="messages (or the prompt) unchanged",
+    licence="yours and your users'",
     convert=_convert,
-    note="lines that cannot be sent again as they were (pictures, content in parts, no last message of the user; tools,"
-    " unless `chatTemplate.appliedBy: Client`) are refused, or left out with allowMissing; the log's own temperatures,"
-    " limits and lengths are told with the results",
+    note="lines that cannot be sent again as they were (images, content in parts, no user message at the end; tools,"
+    " unless `chatTemplate.appliedBy: Client`) are rejected, or left out with `allowMissing`; the log's temperatures,"
+    " limits and lengths are reported with the results",
     ids=False,
 )

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Loader
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.sources.loader import Columns, SourceLoader
 
 
-def _as_it_is(row: Row, _: Selection) -> Columns:
+def _unchanged(row: PromptRow, _: Selection) -> Columns:
     return row.columns
 
 
-def _loader(what: str, note: str = "") -> Loader:
-    return Loader(
+def _loader(what: str, note: str = "") -> SourceLoader:
+    return SourceLoader(
         what=what,
         columns=("id", "category", "prompt | turns | messages | token_ids"),
-        template="as it is: a prompt is one message of the user, turns are several, messages are one with its history",
+        template="unchanged: `prompt` is one user message, `turns` are several, `messages` include the history",
         licence="yours",
-        convert=_as_it_is,
+        convert=_unchanged,
         note=note,
         ids=False,
     )
 
 
-JSONL = _loader("JSON Lines of your own")
-PARQUET = _loader("Parquet of your own")
+JSONL = _loader("your own JSON Lines")
+PARQUET = _loader("your own Parquet file")
 CSV = _loader(
-    "CSV of your own, with a header", "the columns turns, messages and token_ids hold JSON; an empty cell is none"
+    "your own CSV file, with a header",
+    "the columns turns, messages and token_ids contain JSON; an empty cell is a missing value",
 )

@@ -1,20 +1,20 @@
-"""Spec-Bench: question.jsonl as it is published."""
+"""Spec-Bench: question.jsonl as published."""
 
 from __future__ import annotations
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.reading import BadRow
-from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Loader
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import BadRow
+from specbench_client.workload.sources.loader import Columns, SourceLoader
 
 
-def question(row: Row, _: Selection) -> Columns:
-    """Our columns of a row in FastChat's form: question_id, category, turns. Raises BadRow."""
+def question(row: PromptRow, _: Selection) -> Columns:
+    """Convert a row in FastChat's format (question_id, category, turns) to our columns. Raises BadRow."""
     columns = row.columns
     if columns.get("question_id") is None:
-        raise BadRow("the column question_id is missing: give every prompt a name of its own, or none")
+        raise BadRow("the column question_id is missing: every row of Spec-Bench has a unique one")
     if columns.get("turns") is None:
-        raise BadRow("the column turns is missing: a list of the user's messages")
+        raise BadRow('the column turns is missing: give the list of user messages, such as ["…", "…"]')
     return {
         "id": columns["question_id"],
         "category": columns.get("category"),
@@ -23,12 +23,12 @@ def question(row: Row, _: Selection) -> Columns:
     }
 
 
-LOADER = Loader(
-    what="Spec-Bench: 480 questions of 13 categories, 80 of two turns",
+LOADER = SourceLoader(
+    what="Spec-Bench: 480 questions in 13 categories, 80 of them with two turns",
     columns=("question_id", "category", "turns"),
-    template="turns as they are",
+    template="turns unchanged",
     licence="Apache-2.0 (its parts: WMT14, CNN/DailyMail, Natural Questions, GSM8K, MT-Bench)",
     convert=question,
-    note="`data/spec_bench/question.jsonl` of github.com/hemingkx/Spec-Bench; its multilingual part is one sentence"
-    " frame, its categories hold ten prompts each but for five",
+    note="`data/spec_bench/question.jsonl` of github.com/hemingkx/Spec-Bench; its multilingual part repeats one"
+    " sentence frame, and all but five of its categories have ten prompts each",
 )

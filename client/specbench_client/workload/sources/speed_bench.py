@@ -1,8 +1,8 @@
-"""SPEED-Bench: NVIDIA's prepared Parquet, and the JSON Lines that NeMo-Skills makes of it.
+"""SPEED-Bench: NVIDIA's prepared Parquet files, and the JSON Lines that NeMo-Skills converts them to.
 
-Rows whose text may not be passed on are placeholders until somebody resolves them; they are refused by `reading`.
-A row of config agentic is a whole trajectory: each of its assistant's messages is one request, asked with all that
-came before it as it was recorded, and with the tools that the row's `extras` hold.
+Rows whose text may not be redistributed contain placeholders until `specbench dataset prepare` resolves them; until
+then `row_validation` rejects them. A row of config agentic is a whole trajectory: each assistant message becomes one
+request, sent with all recorded messages before it and with the tools in the row's `extras`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import json
 from typing import Any
 
 from specbench_api.spec.dataset import Selection
-from specbench_client.workload.reading import BadRow
-from specbench_client.workload.rows import Row
-from specbench_client.workload.sources.source import Columns, Hub, Loader, label_at
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.row_parsing import BadRow
+from specbench_client.workload.sources.loader import Columns, HubDataset, SourceLoader, label_at
 
 _SENT = ("tool_calls", "tool_call_id")
 
 
-def _convert(row: Row, _: Selection) -> Columns:
+def _convert(row: PromptRow, _: Selection) -> Columns:
     columns = row.columns
     if columns.get("question_id") is None:
-        raise BadRow("the column question_id is missing: SPEED-Bench's rows have one")
-    facts: Columns = {
+        raise BadRow("the column question_id is missing: every row of SPEED-Bench has one")
+    labels: Columns = {
         "id": columns["question_id"],
         "category": columns.get("category"),
         "sub_category": label_at(row, "sub_category"),
@@ -31,25 +31,27 @@ def _convert(row: Row, _: Selection) -> Columns:
         "origin": label_at(row, "source"),
     }
     if columns.get("turns") is None and columns.get("messages") is None:
-        raise BadRow("one of turns (prepared Parquet) and messages (NeMo-Skills) is needed, found none")
+        raise BadRow(
+            "neither turns (prepared Parquet) nor messages (NeMo-Skills) is present: prepare the dataset again"
+        )
     if columns.get("turns") is not None:
-        return _with_turns(columns["turns"], _tools(columns.get("extras")), facts)
-    return {**facts, "turns": _user_turns(columns["messages"])}
+        return _with_turns(columns["turns"], _tools(columns.get("extras")), labels)
+    return {**labels, "turns": _user_turns(columns["messages"])}
 
 
-def _with_turns(turns: Any, tools: Any, facts: Columns) -> Columns:
-    """Texts, or (config agentic) the messages of one request, see `_steps`."""
+def _with_turns(turns: Any, tools: Any, labels: Columns) -> Columns:
+    """Add the turns: strings, or for config agentic the messages of one request (see `_steps`)."""
     if _is_trajectory(turns):
-        return {**facts, "messages": [_plain(message) for message in turns], "tools": tools}
-    return {**facts, "turns": turns}
+        return {**labels, "messages": [_plain(message) for message in turns], "tools": tools}
+    return {**labels, "turns": turns}
 
 
 def _is_trajectory(turns: Any) -> bool:
     return isinstance(turns, list) and bool(turns) and all(isinstance(turn, dict) for turn in turns)
 
 
-def _steps(row: Row) -> list[Row]:
-    """A trajectory up to each of its answers, and whole where it ends with a question."""
+def _steps(row: PromptRow) -> list[PromptRow]:
+    """Split a trajectory into requests: one up to each assistant message, and all of it if another role ends it."""
     turns: Any = row.columns.get("turns")
     if not _is_trajectory(turns) or row.columns.get("question_id") is None:
         return [row]
@@ -58,51 +60,51 @@ def _steps(row: Row) -> list[Row]:
     ends += [len(turns)] if roles[-1] != "assistant" else []
     key = row.columns["question_id"]
     return [
-        Row(row.place, {**row.columns, "question_id": f"{key}/step-{number}", "turns": turns[:end]})
+        PromptRow(row.place, {**row.columns, "question_id": f"{key}/step-{number}", "turns": turns[:end]})
         for number, end in enumerate(ends, start=1)
     ]
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """What the publisher's own client sends of a message; of Parquet, every message has every column."""
-    told = {name: message[name] for name in _SENT if message.get(name) not in (None, [])}
-    return {"role": message.get("role"), "content": message.get("content"), **told}
+    """Keep the keys that the publisher's own client sends. In Parquet every message has every column."""
+    further = {name: message[name] for name in _SENT if message.get(name) not in (None, [])}
+    return {"role": message.get("role"), "content": message.get("content"), **further}
 
 
 def _tools(extras: Any) -> Any:
     try:
-        held = json.loads(extras) if isinstance(extras, str) else extras
+        parsed = json.loads(extras) if isinstance(extras, str) else extras
     except (ValueError, RecursionError) as error:
-        raise BadRow(f"extras is no JSON: {error}") from error
-    return held.get("tools") if isinstance(held, dict) else None
+        raise BadRow(f"extras is not valid JSON: {error}") from error
+    return parsed.get("tools") if isinstance(parsed, dict) else None
 
 
 def _user_turns(messages: Any) -> Any:
-    """NeMo-Skills writes every turn of the user and no answer: each is a turn, not one history."""
-    whole = isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages)
-    if not whole or any(message.get("role") != "user" for message in messages):
-        raise BadRow("messages is no list of the user's turns: NeMo-Skills' files hold nothing else")
+    """Return the contents of user messages. NeMo-Skills stores the turns of the user without answers."""
+    is_list = isinstance(messages, list) and messages and all(isinstance(message, dict) for message in messages)
+    if not is_list or any(message.get("role") != "user" for message in messages):
+        raise BadRow("messages is not a list of user messages, which is all that NeMo-Skills' files contain")
     return [message.get("content") for message in messages]
 
 
-def _hub(config: str | None) -> Hub:
-    return Hub("nvidia/SPEED-Bench", "test", config)
+def _hub(config: str | None) -> HubDataset:
+    return HubDataset("nvidia/SPEED-Bench", "test", config)
 
 
 def _files(config: str | None) -> tuple[str, ...]:
     return f"{config}/test.parquet", f"{config}.jsonl", f"{config}.parquet"
 
 
-LOADER = Loader(
-    what="SPEED-Bench: 880 diverse prompts (qualitative), 1,536 a length and three entropy tiers (throughput)",
+LOADER = SourceLoader(
+    what="SPEED-Bench: 880 diverse prompts (qualitative); 1,536 per length in three entropy tiers (throughput)",
     columns=("question_id", "category", "turns | messages"),
-    template="turns as they are, in order; the model's own answers stand between them",
+    template="turns unchanged, in order, with the model's own answers between them",
     licence="NVIDIA Evaluation Dataset License; its parts have their own",
     convert=_convert,
     hub=_hub,
     note="about half of the rows are placeholders until `specbench dataset prepare` resolves them; agentic: each"
-    " assistant's message of a trajectory is one request, with all that was recorded before it; tools and their calls"
-    " need `chatTemplate.appliedBy: Client`",
+    " assistant message of a trajectory is one request, with everything recorded before it; tools and tool calls need"
+    " `chatTemplate.appliedBy: Client`",
     files=_files,
     split=_steps,
 )

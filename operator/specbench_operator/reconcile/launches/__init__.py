@@ -1,1 +1,1 @@
-"""How each launch of an engine fares: its Job and its pods, its client, its queue, and the group that it serves."""
+"""The state of each engine launch and each engine group, from its Jobs, pods, queue and client."""

@@ -1,7 +1,7 @@
-"""The children of this very run, told apart from those of an earlier run of the same name.
+"""The run's own children, separated from those of an earlier run of the same name.
 
-A run that is deleted and created again has the same names for its children and another UID. What the garbage
-collector has not removed yet is never adopted, changed or deleted by us; it is waited for.
+A run that is deleted and created again has a new UID, but its children have the same names as before. Children of the
+earlier run are never adopted, changed or deleted; the operator waits until the garbage collector has removed them.
 """
 
 from __future__ import annotations
@@ -12,131 +12,160 @@ from datetime import datetime, timedelta
 
 from specbench_api.plan.names import ROLE_CLIENT, ROLE_ENGINE, ROLE_GATE, ROLE_REPORT
 from specbench_api.spec.conditions import EngineReason
-from specbench_operator.reconcile.launches.judgement import SUSPENDED
-from specbench_operator.render.engine_group import KIND
-from specbench_operator.settings import Settings
-from specbench_operator.state.child import Ref
-from specbench_operator.state.jobs import Before, Job, Thing
-from specbench_operator.state.observed import Observed
-from specbench_operator.state.pods import Pod
+from specbench_operator.reconcile.launches.launch_state import SUSPENDED
+from specbench_operator.render.engine_job import LWS_KIND
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.objects import ChildObject, Job, ObjectRef, Pod, PriorLaunches
+from specbench_operator.state.run import RunObservation, StoredLaunch
 
 
 @dataclass(frozen=True)
 class Children:
-    """What belongs to the run, and what bears its name but not its UID."""
+    """The run's own children, and those that have its name but another UID."""
 
     jobs: tuple[Job, ...]
     pods: tuple[Pod, ...]
-    things: tuple[Thing, ...]
-    strangers: tuple[Ref, ...]
+    objects: tuple[ChildObject, ...]
+    leftovers: tuple[ObjectRef, ...]
     """Jobs, Services, ConfigMaps and living engine pods of an earlier run of this name."""
-    orphans: tuple[Ref, ...] = ()
-    """Those of them that nobody owns, so that Kubernetes will never remove them."""
+    orphans: tuple[ObjectRef, ...] = ()
+    """Those leftovers that have no owner, so that the garbage collector will never remove them."""
 
     @property
     def engines(self) -> tuple[Job, ...]:
-        """Engine Jobs of all groups and attempts."""
-        return tuple(job for job in self.jobs if job.place.role == ROLE_ENGINE)
+        """Engine Jobs of all groups and launches."""
+        return tuple(job for job in self.jobs if job.key.role == ROLE_ENGINE)
 
     @property
     def clients(self) -> tuple[Job, ...]:
-        """Client Jobs of all groups and attempts."""
-        return tuple(job for job in self.jobs if job.place.role == ROLE_CLIENT)
+        """Client Jobs of all groups and launches."""
+        return tuple(job for job in self.jobs if job.key.role == ROLE_CLIENT)
 
     @property
-    def services(self) -> tuple[Thing, ...]:
-        """Services of all launches, and LeaderWorkerSets."""
-        return tuple(thing for thing in self.things if thing.place.role == ROLE_ENGINE)
+    def services(self) -> tuple[ChildObject, ...]:
+        """Services and LeaderWorkerSets of all launches."""
+        return tuple(child for child in self.objects if child.key.role == ROLE_ENGINE)
 
     @property
     def report(self) -> Job | None:
         """The report Job."""
-        return next((job for job in self.jobs if job.place.role == ROLE_REPORT), None)
+        return next((job for job in self.jobs if job.key.role == ROLE_REPORT), None)
 
     @property
     def gates(self) -> tuple[Job, ...]:
-        """Jobs that evaluate a gate: the one that is asked now, and those of gates that were changed."""
-        return tuple(job for job in self.jobs if job.place.role == ROLE_GATE)
+        """Jobs that evaluate a gate: that of the current gate, and those of earlier versions of it."""
+        return tuple(job for job in self.jobs if job.key.role == ROLE_GATE)
 
     def pods_of(self, job: Job | None) -> tuple[Pod, ...]:
-        """Pods that a Job controls; not those of an earlier one of its name, nor that of its launch before."""
+        """Pods of the Job's current launch: controlled by this Job (by UID), without its previous launch's pod."""
         if job is None:
             return ()
-        past = job.relaunch.past_pod if job.relaunch else ""
-        return tuple(pod for pod in self.pods if pod.job_uid == job.ref.uid and pod.ref.uid != past)
+        previous_pod = job.relaunch.previous_pod if job.relaunch else ""
+        return tuple(pod for pod in self.pods if pod.job_uid == job.ref.uid and pod.ref.uid != previous_pod)
 
     def attempts(self, group: int) -> list[int]:
-        """Launches of a group that left an engine Job or a client Job, in order."""
+        """Numbers of the group's launches that have an engine Job or a client Job, ascending."""
         jobs = (*self.engines, *self.clients)
-        return sorted({job.launch or 0 for job in jobs if job.place.group == group})
+        return sorted({job.launch or 0 for job in jobs if job.key.group == group})
 
-    def before(self, group: int, launch: int) -> Before:
-        """How many launches of a group before this one were no losses, as far as its engine Jobs still tell.
+    def prior_launches(self, group: int, launch: int) -> PriorLaunches:
+        """How many of the group's launches before this one do not count as lost, from its engine Jobs.
 
-        A Job was told of all launches before it, so of the older ones none need be there.
+        Each Job records earlier totals, so older Jobs may already be deleted.
         """
-        jobs = sorted((job for job in self.engines if job.place.group == group), key=lambda job: job.place.attempt or 0)
-        latest = max((at for at, job in enumerate(jobs) if job.before != Before()), default=0)
-        told, counted = (jobs[latest].before if jobs else Before()), jobs[latest:]
-        over = [job.verdict.reason for job in counted if (job.launch or 0) < launch and job.verdict]
-        started_over = sum(job.relaunch.preemptions for job in counted if job.relaunch)
-        return Before(
-            told.given_back + over.count(SUSPENDED),
-            told.preemptions + started_over + over.count(EngineReason.PREEMPTED),
+        jobs = sorted((job for job in self.engines if job.key.group == group), key=lambda job: job.key.attempt or 0)
+        latest = max((at for at, job in enumerate(jobs) if job.prior_launches != PriorLaunches()), default=0)
+        recorded, later = (jobs[latest].prior_launches if jobs else PriorLaunches()), jobs[latest:]
+        verdicts = [job.verdict.reason for job in later if (job.launch or 0) < launch and job.verdict]
+        relaunches = sum(job.relaunch.preemptions for job in later if job.relaunch)
+        return PriorLaunches(
+            recorded.suspensions + verdicts.count(SUSPENDED),
+            recorded.preemptions + relaunches + verdicts.count(EngineReason.PREEMPTED),
         )
 
     def engine(self, group: int, attempt: int) -> Job | None:
         """The engine Job of one launch."""
-        return _of(self.engines, group, attempt)
+        return _job_of_launch(self.engines, group, attempt)
 
     def client(self, group: int, attempt: int) -> Job | None:
         """The client Job of one launch."""
-        return _of(self.clients, group, attempt)
+        return _job_of_launch(self.clients, group, attempt)
 
 
-def children_of(observed: Observed, uid: str, settings: Settings, now: datetime) -> Children:
-    """Sort what was observed by whose it is."""
+def children_of(observed: RunObservation, uid: str, settings: OperatorSettings, now: datetime) -> Children:
+    """Separate the children of the run with this UID from those of earlier runs of its name."""
     jobs = tuple(job for job in observed.jobs if job.owner == uid)
-    things = tuple(thing for thing in observed.things if _is_ours(thing, uid))
+    objects = tuple(child for child in observed.objects if _belongs_to_run(child, uid))
     pods = tuple(pod for pod in observed.pods if pod.run_uid == uid)
-    owned: tuple[Job | Thing, ...] = (*observed.jobs, *observed.things)
-    strange = (
+    owned: tuple[Job | ChildObject, ...] = (*observed.jobs, *observed.objects)
+    leftovers = (
         *(job.ref for job in observed.jobs if job.owner != uid),
-        *(thing.ref for thing in observed.things if not _is_ours(thing, uid)),
-        *(pod.ref for pod in engine_pods(observed.pods, settings, now) if pod.run_uid != uid),
+        *(child.ref for child in observed.objects if not _belongs_to_run(child, uid)),
+        *(pod.ref for pod in live_engine_pods(observed.pods, settings, now) if pod.run_uid != uid),
     )
     orphans = tuple(child.ref for child in owned if child.owner is None)
-    return Children(jobs, pods, things, strange, orphans)
+    return Children(jobs, pods, objects, leftovers, orphans)
 
 
-def _is_ours(thing: Thing, uid: str) -> bool:
-    """By its owner; a LeaderWorkerSet by its label: its owner is a Job of the run, which may be gone before it."""
-    return uid in (thing.owner, thing.run_uid if thing.ref.kind == KIND else None)
+def _belongs_to_run(child: ChildObject, uid: str) -> bool:
+    """By the owner; a LeaderWorkerSet also by its label, because its owner is a Job that may be deleted before it."""
+    return uid in (child.owner, child.run_uid if child.ref.kind == LWS_KIND else None)
 
 
-def engine_pods(pods: Iterable[Pod], settings: Settings, now: datetime) -> list[Pod]:
+def live_engine_pods(pods: Iterable[Pod], settings: OperatorSettings, now: datetime) -> list[Pod]:
     """Engine pods that may still hold GPUs.
 
-    A pod that outlived its deletion by far sits on a node that does not answer; waiting for it would mean waiting
-    for the node, and what it holds there is of no use to anybody.
+    A pod that exists long after its deletion time is on a node that no longer answers. The operator does not wait for
+    it, because the node may never come back and nobody else can use its GPUs meanwhile.
     """
-    patience = timedelta(seconds=settings.gone_after_s)
+    gone_after = timedelta(seconds=settings.gone_after_s)
     return [
         pod
         for pod in pods
-        if pod.place.role == ROLE_ENGINE and pod.alive and (pod.deleted_at is None or now < pod.deleted_at + patience)
+        if pod.key.role == ROLE_ENGINE and pod.alive and (pod.deleted_at is None or now < pod.deleted_at + gone_after)
     ]
 
 
-def holding(children: Children, settings: Settings, now: datetime) -> bool:
-    """Whether any engine of the run holds GPUs or may still come to hold them.
+def holds_gpus(children: Children, settings: OperatorSettings, now: datetime) -> bool:
+    """Whether any engine of the run holds GPUs or may still get some.
 
-    A Job that was stopped may do so until it has ended: its controller makes a pod before it has seen the deadline.
+    A stopped Job may still create a pod until it has ended, because its controller may not have seen the deadline yet.
     """
     startable = any(job.deleting or not job.ended for job in children.engines)
-    spread = any(thing.ref.kind == KIND for thing in children.things)  # its pods may be yet to come
-    return startable or spread or bool(engine_pods(children.pods, settings, now))
+    has_set = any(child.ref.kind == LWS_KIND for child in children.objects)  # it may still create pods
+    return startable or has_set or bool(live_engine_pods(children.pods, settings, now))
 
 
-def _of(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:
-    return next((job for job in jobs if (job.place.group, job.launch) == (group, attempt)), None)
+def _job_of_launch(jobs: Iterable[Job], group: int, attempt: int) -> Job | None:
+    return next((job for job in jobs if (job.key.group, job.launch) == (group, attempt)), None)
+
+
+def serving_nodes(pods: Iterable[Pod], known: Iterable[str]) -> tuple[str, ...]:
+    """Nodes of the newest launch that is ready, else the `known` nodes. The next launch prefers these nodes.
+
+    A launch that never became ready is ignored, because its node may be the reason.
+    """
+    engines = [pod for pod in pods if pod.key.role == ROLE_ENGINE and pod.node]
+    ready = [pod for pod in engines if pod.ready and not pod.worker]
+    if not ready:
+        return tuple(known)
+    youngest = max(ready, key=lambda pod: pod.created_at)
+    return tuple(sorted({pod.node for pod in engines if pod.key == youngest.key and pod.alive}))
+
+
+def known_nodes(
+    from_status: Iterable[str], clients: Iterable[Job], stored: StoredLaunch | None, created: datetime | None
+) -> tuple[str, ...]:
+    """Nodes of the last launch whose pods are gone: from status, else from its client's Job, else from S3.
+
+    A stored launch that is older than the run belongs to an earlier run, whose results this run adopts. Its node may be
+    in another cluster, and a launch that requires it would wait forever.
+    """
+    if nodes := tuple(from_status):
+        return nodes
+    annotated = [client for client in clients if client.engine_nodes]
+    if annotated:
+        return max(annotated, key=lambda client: (client.created_at, client.ref.name)).engine_nodes
+    if stored is None or (created is not None and stored.requested_at < created):
+        return ()
+    return (stored.node,)

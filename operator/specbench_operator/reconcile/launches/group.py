@@ -1,51 +1,71 @@
-"""Where each engine group stands: from S3 first, then from the children, and only where both are silent from status.
+"""The state of each engine group: from S3 first, then from the run's children, then from the previous status.
 
-S3 is the truth: a group all of whose points have a manifest is done, whatever happened to its pods. Status is a hint
-for what leaves no other trace, such as how often a launch was lost when the Jobs of those launches were deleted too.
+S3 is authoritative: a group is done when all of its points have a manifest, whatever happened to its pods. Status is
+only a hint for what leaves no other trace, such as the number of lost launches after their Jobs were deleted.
+
+A launch number is never used twice, because results, pods and progress are identified by it. Numbers are known from
+status and from Jobs, so a Job is deleted only after status contains its launch; if status does not (it was lost, or
+writing it failed), the Job is stopped and kept instead. If neither is left, the results contain the numbers of all
+launches that answered. A launch that never answered has left nothing that could be confused with a later one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
-from specbench_api.plan.plan import EngineGroup
+from specbench_api.plan.plan import LAUNCHES_MAX, EngineGroup
 from specbench_api.spec.conditions import EngineReason, GroupState
 from specbench_api.spec.status import GroupStatus
-from specbench_operator.reconcile.launches.judgement import SUSPENDED, ClientReason, Judgement, Stage, failed, lost
-from specbench_operator.reconcile.moments import to_text
-from specbench_operator.state.jobs import Before, Scope
-from specbench_operator.state.stored import Stored
+from specbench_operator.reconcile.launches.children import Children
+from specbench_operator.reconcile.launches.client import judge_client
+from specbench_operator.reconcile.launches.engine import (
+    LaunchDeadlines,
+    judge_engine,
+    judge_further_nodes,
+    preempted_node,
+)
+from specbench_operator.reconcile.launches.launch_state import (
+    SUSPENDED,
+    ClientReason,
+    LaunchStage,
+    LaunchState,
+    failed,
+    lost,
+)
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.objects import FailureScope, Job, LaunchVerdict, PriorLaunches
+from specbench_operator.state.run import StopJob, StoredResults
+from specbench_operator.state.timestamps import earliest, format_timestamp
 
-LAUNCHES_MAX = 3
-"""So often an engine is launched for one group, if it is lost each time without its fault. Others are not counted."""
-MESSAGE_MAX = 1024
-OWN_FAULT = (
+GROUP_MESSAGE_MAX = 1024
+ENGINE_FAULTS = (
     EngineReason.IMAGE_PULL_FAILED,
     EngineReason.CONFIG_ERROR,
     EngineReason.OOM_KILLED,
     EngineReason.CRASHED,
     EngineReason.NEVER_READY,
-    EngineReason.REFUSED,
+    EngineReason.FIRST_REQUEST_FAILED,
 )
-"""What a later launch of the same arm would meet again. A full cluster (Unschedulable) is not among them."""
+"""Reasons that a later launch of the same arm would fail with again. Unschedulable is not one: clusters change."""
 
 
 @dataclass(frozen=True)
-class Launches:
-    """The launches of a group as its children tell of them."""
+class GroupLaunches:
+    """The launches of a group that have Jobs."""
 
     attempts: list[int]
-    """In order."""
-    judge: Callable[[int], Judgement]
-    """Judges one of them."""
-    before: Callable[[int], Before]
-    """What their Jobs tell of those before one of them."""
+    """Their numbers, ascending."""
+    judge: Callable[[int], LaunchState]
+    """Returns the state of a launch."""
+    prior_launches: Callable[[int], PriorLaunches]
+    """Returns how many launches before this one do not count as lost, from the Jobs' annotations."""
 
 
 @dataclass(frozen=True)
-class Terms:
-    """What the run's owner grants. `suspend`: nothing, so every launch that ends is given back, and none is lost."""
+class RelaunchLimits:
+    """The run's rules for launching again. While `suspend` is set, a launch that ends counts as suspended, not lost."""
 
     suspend: bool
     preemption_budget: int
@@ -53,7 +73,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class GroupView:
-    """A group as it is seen now."""
+    """The current state of a group."""
 
     group: EngineGroup
     state: GroupState
@@ -61,35 +81,39 @@ class GroupView:
     measured: int
     reason: str = ""
     message: str = ""
-    judgement: Judgement | None = None
-    """Of the launch `attempt`, where one of its Jobs is there."""
-    launch: int | None = None
-    """The launch to be made, as soon as no engine holds GPUs."""
-    given_back: int = 0
+    launch_state: LaunchState | None = None
+    """State of the launch `attempt`; None if it has no Job."""
+    next_launch: int | None = None
+    """Number of the launch to create as soon as no engine holds GPUs."""
+    suspensions: int = 0
     """Launches before `attempt` that ended because the run was suspended."""
     preemptions: int = 0
-    """Launches before `attempt` that were taken away."""
-    past_pod: str | None = None
-    """Where the last launch's Job is to start over as `attempt`: UID of the pod that is past, empty for none."""
+    """Launches before `attempt` that were preempted."""
+    previous_pod: str | None = None
+    """Set if the last launch's Job continues as `attempt`: UID of the last launch's pod, empty if there was none."""
     engine_pod: str = ""
-    """Name of the pod that the launch `attempt` has."""
+    """Name of the pod of the launch `attempt`."""
     ends_run: bool = False
-    """It failed in a way that no group would survive."""
+    """Its failure ends the whole run."""
 
     @property
     def over(self) -> bool:
-        """Nothing more is done for it."""
+        """Whether the group is done or has failed."""
         return self.state in (GroupState.DONE, GroupState.FAILED)
 
     @property
-    def wanted(self) -> int | None:
-        """The launch whose engine is to be kept alive."""
-        at_work = self.judgement and self.judgement.stage in (Stage.QUEUED, Stage.STARTING, Stage.SERVING)
-        return self.attempt if at_work and not self.over and self.launch is None else None
+    def live_launch(self) -> int | None:
+        """Number of the launch whose engine must keep running; None if there is none."""
+        in_progress = self.launch_state and self.launch_state.stage in (
+            LaunchStage.QUEUED,
+            LaunchStage.STARTING,
+            LaunchStage.SERVING,
+        )
+        return self.attempt if in_progress and not self.over and self.next_launch is None else None
 
     def to_status(self) -> GroupStatus:
-        """Its row in status."""
-        idle_since = self.judgement.idle_since if self.judgement else None
+        """The group's row in status."""
+        idle_since = self.launch_state.idle_since if self.launch_state else None
         return GroupStatus(
             index=self.group.index,
             arm=self.group.arm,
@@ -97,111 +121,176 @@ class GroupView:
             points=len(self.group.points),
             measured=self.measured,
             attempt=self.attempt,
-            given_back=self.given_back,
+            suspensions=self.suspensions,
             preemptions=self.preemptions,
             engine_pod="" if self.over else self.engine_pod,
-            idle_since=to_text(idle_since) if idle_since else None,
+            idle_since=format_timestamp(idle_since) if idle_since else None,
             ends_run=self.ends_run,
             reason=self.reason[:128],
-            message=self.message[:MESSAGE_MAX],
+            message=self.message[:GROUP_MESSAGE_MAX],
         )
 
 
-def view_group(
+def build_group_view(
     group: EngineGroup,
-    launches: Launches,
-    stored: Stored | None,
+    launches: GroupLaunches,
+    stored: StoredResults | None,
     hint: GroupStatus | None,
-    terms: Terms,
+    limits: RelaunchLimits,
 ) -> GroupView:
-    """See a group. `stored` is None while S3 does not answer."""
+    """Determine the state of a group. `stored` is None while S3 cannot be read; `hint` is its previous status row."""
     attempts = launches.attempts
     known = hint or GroupStatus(index=group.index, arm=group.arm, state=GroupState.WAITING)
     measured = known.measured if stored is None else sum(point.hash in stored.measured for point in group.points)
     last = attempts[-1] if attempts else known.attempt
     done = known.state is GroupState.DONE if stored is None else measured == len(group.points)
-    at = max(last, known.attempt)
-    told = launches.before(at)
-    seen = GroupView(
+    prior = launches.prior_launches(max(last, known.attempt))
+    # The larger count is right: status or an annotation may be missing, but neither is ever too large.
+    view = GroupView(
         group,
         known.state,
         last,
         measured,
-        given_back=max(known.given_back, told.given_back),
-        preemptions=max(known.preemptions, told.preemptions),
+        suspensions=max(known.suspensions, prior.suspensions),
+        preemptions=max(known.preemptions, prior.preemptions),
     )
     if done:
-        return replace(seen, state=GroupState.DONE, measured=len(group.points))
+        return replace(view, state=GroupState.DONE, measured=len(group.points))
     if not attempts or last < known.attempt:
-        return _from_hint(replace(seen, attempt=known.attempt), known, terms)
-    return _from_judgement(seen, launches.judge(last), terms, known_stored=stored is not None)
+        return _from_previous_status(replace(view, attempt=known.attempt), known, limits)
+    return _from_launch_state(view, launches.judge(last), limits, known_stored=stored is not None)
 
 
-def without_hopeless(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
-    """Give up what would fail again: an arm whose engine failed by its own fault is not launched for later repeats."""
+def skip_broken_arms(groups: Sequence[GroupView]) -> tuple[GroupView, ...]:
+    """Fail the waiting groups of arms whose engine failed by its own fault, because it would fail again."""
     broken: dict[str, GroupView] = {}
-    kept = []
+    views = []
     for view in groups:
         earlier = broken.get(view.group.arm)
-        untouched = view.state is GroupState.WAITING and view.judgement is None and not view.reason
+        untouched = view.state is GroupState.WAITING and view.launch_state is None and not view.reason
         if earlier and untouched:
-            message = f"not launched: group {earlier.group.index + 1} of this arm failed: {earlier.message}"
-            kept.append(replace(view, state=GroupState.FAILED, reason=earlier.reason, message=message, launch=None))
+            message = f"not launched, because group {earlier.group.index + 1} of this arm failed: {earlier.message}"
+            views.append(
+                replace(view, state=GroupState.FAILED, reason=earlier.reason, message=message, next_launch=None)
+            )
             continue
-        if view.state is GroupState.FAILED and view.reason in OWN_FAULT:
+        if view.state is GroupState.FAILED and view.reason in ENGINE_FAULTS:
             broken.setdefault(view.group.arm, view)
-        kept.append(view)
-    return tuple(kept)
+        views.append(view)
+    return tuple(views)
 
 
-def _from_hint(seen: GroupView, known: GroupStatus, terms: Terms) -> GroupView:
-    """Nothing of it is left in the cluster, or only of launches that status has left behind."""
+def _from_previous_status(view: GroupView, known: GroupStatus, limits: RelaunchLimits) -> GroupView:
+    """The state of a group that has no Jobs, or only Jobs of launches before the one in status."""
     if known.state is GroupState.FAILED:
-        return replace(seen, reason=known.reason, message=known.message, ends_run=known.ends_run)
+        return replace(view, reason=known.reason, message=known.message, ends_run=known.ends_run)
     if known.state in (GroupState.QUEUED, GroupState.STARTING, GroupState.MEASURING):
-        return _again(seen, lost("its Jobs were deleted"), None, terms)
+        return _relaunch_or_fail(view, lost("its Jobs were deleted"), None, limits)
     reason, message = ("", "") if known.reason == SUSPENDED else (known.reason, known.message)
-    return replace(seen, state=GroupState.WAITING, reason=reason, message=message, launch=known.attempt)
+    return replace(view, state=GroupState.WAITING, reason=reason, message=message, next_launch=known.attempt)
 
 
-def _from_judgement(seen: GroupView, judgement: Judgement, terms: Terms, *, known_stored: bool) -> GroupView:
-    if judgement.stage is Stage.FINISHED:
+def _from_launch_state(
+    view: GroupView, launch_state: LaunchState, limits: RelaunchLimits, *, known_stored: bool
+) -> GroupView:
+    if launch_state.stage is LaunchStage.FINISHED:
         if not known_stored:
-            return replace(seen, state=GroupState.MEASURING, judgement=judgement)
-        message = "its client ended well, but manifests of its points are not in S3"
-        missing = failed(Scope.LAUNCH, ClientReason.RESULTS_MISSING, message)
-        return _again(seen, missing, judgement, terms)
-    if judgement.stage is Stage.FAILED and judgement.scope is Scope.LAUNCH:
-        return _again(seen, judgement, judgement, terms)
-    if judgement.stage is not Stage.FAILED and terms.suspend:
-        return _again(seen, Judgement(judgement.stage, SUSPENDED), None, terms)
+            return replace(view, state=GroupState.MEASURING, launch_state=launch_state)
+        message = "its client succeeded, but manifests of its points are missing in S3"
+        missing = failed(FailureScope.LAUNCH, ClientReason.RESULTS_MISSING, message)
+        return _relaunch_or_fail(view, missing, launch_state, limits)
+    if launch_state.stage is LaunchStage.FAILED and launch_state.scope is FailureScope.LAUNCH:
+        return _relaunch_or_fail(view, launch_state, launch_state, limits)
+    if launch_state.stage is not LaunchStage.FAILED and limits.suspend:
+        return _relaunch_or_fail(view, LaunchState(launch_state.stage, SUSPENDED), None, limits)
     state = {
-        Stage.QUEUED: GroupState.QUEUED,
-        Stage.STARTING: GroupState.STARTING,
-        Stage.SERVING: GroupState.MEASURING,
-        Stage.FAILED: GroupState.FAILED,
-    }[judgement.stage]
-    ends_run = judgement.scope is Scope.RUN
-    reason, message = judgement.reason, judgement.message
-    return replace(seen, state=state, reason=reason, message=message, judgement=judgement, ends_run=ends_run)
+        LaunchStage.QUEUED: GroupState.QUEUED,
+        LaunchStage.STARTING: GroupState.STARTING,
+        LaunchStage.SERVING: GroupState.MEASURING,
+        LaunchStage.FAILED: GroupState.FAILED,
+    }[launch_state.stage]
+    ends_run = launch_state.scope is FailureScope.RUN
+    reason, message = launch_state.reason, launch_state.message
+    return replace(view, state=state, reason=reason, message=message, launch_state=launch_state, ends_run=ends_run)
 
 
-def _again(seen: GroupView, why: Judgement, judgement: Judgement | None, terms: Terms) -> GroupView:
-    """A launch is over and another is due, unless too many were. A new number keeps old pods and clients out."""
-    given = why.reason == SUSPENDED if why.recorded else terms.suspend
-    taken = why.reason == EngineReason.PREEMPTED and not given
-    given_back, preemptions = seen.given_back + given, seen.preemptions + taken
-    if given and judgement:
-        judgement = replace(judgement, reason=SUSPENDED)
-    ended = replace(seen, reason=why.reason, message=why.message, judgement=judgement)
-    if preemptions > terms.preemption_budget and taken:
-        message = f"preempted {preemptions} times, with a preemptionBudget of {terms.preemption_budget}: {why.message}"
+def _relaunch_or_fail(
+    view: GroupView, ended_by: LaunchState, launch_state: LaunchState | None, limits: RelaunchLimits
+) -> GroupView:
+    """Launch again after a launch has ended, or fail the group if there were too many launches.
+
+    The new launch has a new number, so that pods and clients of the old one are never used for it.
+    """
+    suspended = ended_by.reason == SUSPENDED if ended_by.recorded else limits.suspend
+    preempted = ended_by.reason == EngineReason.PREEMPTED and not suspended
+    suspensions, preemptions = view.suspensions + suspended, view.preemptions + preempted
+    if suspended and launch_state:
+        launch_state = replace(launch_state, reason=SUSPENDED)
+    ended = replace(view, reason=ended_by.reason, message=ended_by.message, launch_state=launch_state)
+    if preemptions > limits.preemption_budget and preempted:
+        message = (
+            f"preempted {preemptions} times, more than spec.placement.preemptionBudget ({limits.preemption_budget})"
+            f" allows: {ended_by.message}"
+        )
         return replace(ended, state=GroupState.FAILED, message=message)
-    following = seen.attempt + 1
-    if not taken and following - given_back - preemptions >= LAUNCHES_MAX:
-        message = f"{LAUNCHES_MAX} launches were lost; the last one: {why.message}"
+    next_launch = view.attempt + 1
+    if not preempted and next_launch - suspensions - preemptions >= LAUNCHES_MAX:
+        message = f"{LAUNCHES_MAX} launches were lost; the last one: {ended_by.message}"
         return replace(ended, state=GroupState.FAILED, message=message)
-    due = replace(ended, attempt=following, given_back=given_back, preemptions=preemptions)
-    if taken and why.past_pod is not None:
-        return replace(due, state=GroupState.QUEUED, past_pod=why.past_pod)
-    return replace(due, state=GroupState.WAITING, launch=following)
+    due = replace(ended, attempt=next_launch, suspensions=suspensions, preemptions=preemptions)
+    if preempted and ended_by.previous_pod is not None:
+        return replace(due, state=GroupState.QUEUED, previous_pod=ended_by.previous_pod)
+    return replace(due, state=GroupState.WAITING, next_launch=next_launch)
+
+
+def is_recorded_in_status(rows: Sequence[GroupStatus], engine: Job) -> bool:
+    """Whether these rows of a written status show that this Job's launch had begun."""
+    row = next((row for row in rows if row.index == engine.key.group), None)
+    if row is None or engine.launch is None:
+        return False
+    return row.attempt > engine.launch or (row.attempt == engine.launch and row.state is not GroupState.WAITING)
+
+
+def stop_and_keep_job(engine: Job, now: datetime) -> StopJob:
+    """Stop an engine's Job to free its GPUs, but keep it, because status does not contain its launch."""
+    message = "its GPUs were released; its Job is kept because status did not contain this launch"
+    return StopJob(engine.ref, LaunchVerdict(FailureScope.LAUNCH, SUSPENDED, message, now), ended=False)
+
+
+def with_unused_number(view: GroupView, stored: int | None) -> GroupView:
+    """The view with a next launch whose number is larger than `stored`, the last launch in the results.
+
+    How the skipped launches ended is unknown, so none of them counts as lost.
+    """
+    if view.next_launch is None or stored is None or view.next_launch > stored:
+        return view
+    next_launch = stored + 1
+    skipped = next_launch - view.next_launch
+    return replace(view, attempt=next_launch, next_launch=next_launch, suspensions=view.suspensions + skipped)
+
+
+def judge_launch(
+    children: Children, group: int, deadlines: LaunchDeadlines, settings: OperatorSettings, attempt: int
+) -> LaunchState:
+    """The state of a launch that has at least one Job.
+
+    The engine's own failure has precedence, because its client only observes a closed connection.
+    """
+    engine, client = children.engine(group, attempt), children.client(group, attempt)
+    by_client = judge_client(client, children.pods_of(client), settings, deadlines)
+    if by_client.stage is LaunchStage.FINISHED:
+        return by_client
+    if engine is None:
+        return by_client if by_client.stage is LaunchStage.FAILED else lost("its Job was deleted")
+    pods = children.pods_of(engine)
+    preemption = None if engine.verdict or engine.deleting or engine.ended else preempted_node(pods)
+    by_engine = preemption or judge_engine(engine, pods, deadlines, client=client)
+    if by_engine.stage in (LaunchStage.STARTING, LaunchStage.SERVING):
+        by_engine = judge_further_nodes(by_engine, engine, pods, deadlines, client)
+    if by_engine.stage is not LaunchStage.SERVING:
+        return by_engine
+    if by_client.stage is LaunchStage.FAILED or by_client.degraded:
+        return by_client
+    requeue_after_s = earliest(by_engine.requeue_after_s, by_client.requeue_after_s)
+    message = by_client.message or by_engine.message
+    return replace(by_engine, message=message, requeue_after_s=requeue_after_s, idle_since=by_client.idle_since)

@@ -1,1 +1,1 @@
-"""One file a law. `table` lists them in the order in which findings are told."""
+"""The audit rules, one file per family: relations between columns or between rows that must hold."""

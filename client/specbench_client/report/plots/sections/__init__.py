@@ -1,1 +1,1 @@
-"""What of a run goes into which plot: each file takes figures out of a summary; the table names them all."""
+"""The plots of a run: each module selects figures from a summary; `plots.page` lists all plots."""

@@ -1,16 +1,18 @@
-"""Speed-up over the paired baseline by load, with its bands."""
+"""Speed-up over the paired baseline by load, and by category and load."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
+from specbench_api.outcome.crossover import ArmCrossover
+from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.load import Level
-from specbench_client.report.plots.canvas import Panel
-from specbench_client.report.plots.data import Reading, told
-from specbench_client.report.plots.ink import Style, companies, styles_of
-from specbench_client.report.plots.loads import OverLoads, draw_over_loads
+from specbench_client.report.plots.canvas import Panel, PanelGroup
+from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
+from specbench_client.report.plots.lines import CrossingMark, LoadLines, draw_load_lines
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arms,
@@ -23,39 +25,52 @@ from specbench_client.report.plots.sections.cells import (
     series_of,
     workloads,
 )
-from specbench_client.report.plots.sections.crossings import ArmCrossover, CrossoversOf, crossings
-from specbench_client.report.plots.sections.section import Drawn
+from specbench_client.report.plots.series import PlotValue, describe_series
+from specbench_client.report.plots.styles import Style, arm_styles, split_into_panels
 
-PLACES = "Loads stand at equal distances, not to scale."
+
+def crossings(
+    found: Sequence[ArmCrossover], workload: str, together: Sequence[str], looks: Mapping[str, Style]
+) -> tuple[CrossingMark, ...]:
+    """Return the marks of one panel's arms. No interval, no bar; not reached, no mark."""
+    marks = []
+    for each in found:
+        at, bounds = each.crossover.at.value, each.crossover.interval
+        if each.workload == workload and each.arm in together and at is not None:
+            low, high = (bounds.low, bounds.high) if bounds else (at, at)
+            marks.append(CrossingMark(looks[each.arm], at, low, high))
+    return tuple(marks)
+
+
+PLACES = "Loads are spaced equally, not to scale."
 CROSSINGS = "The stroke on the dashed line: where an arm's speed-up falls to 1; the bar on it: its interval."
 
 
-def speedup(summary: RunSummary, crossovers_of: CrossoversOf = lambda _: ()) -> Drawn | None:
-    """A panel a workload and company of arms; None without a comparison.
+def speedup(summary: RunSummary, found: Sequence[ArmCrossover] = ()) -> PanelGroup | None:
+    """One panel a workload and group of arms; None without a comparison.
 
-    crossovers_of: where the summary tells at which loads speed-ups fall to 1; they are marked.
+    `found`: the loads at which speed-ups fall to 1, which are marked.
     """
-    looks = styles_of(cell.arm for cell in summary.cells)
+    looks = arm_styles(cell.arm for cell in summary.cells)
     panels: list[Panel] = []
-    found = crossovers_of(summary)
     for workload, cells in workloads(summary):
         shown = [arm for arm in arms(cells) if known(cell.speedup for cell in cells if cell.arm == arm)]
         panels += [
-            Panel(partial(draw_over_loads, data=data), workload, told(data.series, data.labels))
+            Panel(partial(draw_load_lines, data=data), workload, describe_series(data.series, data.labels))
             for data in _parts(cells, shown, looks, found)
         ]
     figures = known(cell.speedup for cell in summary.cells)
     marks = [CROSSINGS] if any(each.crossover.at.value is not None for each in found) else []
     caption = " ".join((rests_on(figures), PLACES, *marks, INVALID))
-    return Drawn(tuple(panels), caption) if panels else None
+    return PanelGroup(tuple(panels), caption) if panels else None
 
 
 def _parts(
     cells: Sequence[Cell], shown: Sequence[str], looks: Mapping[str, Style], found: Sequence[ArmCrossover]
-) -> list[OverLoads]:
+) -> list[LoadLines]:
     levels = loads(cells)
     return [
-        OverLoads(
+        LoadLines(
             labels=tuple(level.label for level in levels),
             series=tuple(series_of(arm, looks[arm], _readings(cells, arm, levels)) for arm in together),
             x_label=load_name(levels),
@@ -64,10 +79,61 @@ def _parts(
             loads=tuple(level.order for level in levels),
             crossings=crossings(found, cells[0].workload, together, looks),
         )
-        for together in companies(shown)
+        for together in split_into_panels(shown)
     ]
 
 
-def _readings(cells: Sequence[Cell], arm: str, levels: Sequence[Level]) -> list[Reading | None]:
+def _readings(cells: Sequence[Cell], arm: str, levels: Sequence[Level]) -> list[PlotValue | None]:
     found = [cell_of(cells, arm, level) for level in levels]
     return [compared(cell, cell.speedup if cell else None) for cell in found]
+
+
+CATEGORIES_NOTE = (
+    "Blue: faster than the paired baseline; orange: slower; –: not compared, or invalid. Intervals: the table below."
+)
+
+
+def speedup_by_category(summary: RunSummary) -> PanelGroup | None:
+    """Coloured tables of categories by loads, one panel an arm of each workload; None for fewer than two categories."""
+    maps: list[tuple[str, HeatMap]] = []
+    for workload, cells in workloads(summary):
+        categories = sorted({name for cell in cells for name, told in cell.by_category.items() if "speedup" in told})
+        for arm in arms(cells) if len(categories) > 1 else []:
+            data = _map(cells, arm, categories)
+            if any(value is not None for row in data.values for value in row):
+                maps.append((", ".join(part for part in (arm, workload) if part), data))
+    farthest = max((data.reach for _, data in maps), default=0.0)
+    panels = [
+        Panel(
+            partial(draw_heatmap, data=replace(data, farthest=farthest)),
+            title,
+            _told(data),
+            heatmap_height(len(data.rows)),
+        )
+        for title, data in maps
+    ]
+    figures = known(told.get("speedup") for cell in summary.cells for told in cell.by_category.values())
+    caption = f"{rests_on(figures, bounds=False)} {CATEGORIES_NOTE}"
+    return PanelGroup(tuple(panels), caption) if panels else None
+
+
+def _map(cells: Sequence[Cell], arm: str, categories: Sequence[str]) -> HeatMap:
+    levels = loads(cells)
+    values = tuple(tuple(_value(cell_of(cells, arm, level), name) for level in levels) for name in categories)
+    return HeatMap(tuple(categories), tuple(level.label for level in levels), values, load_name(levels), middle=1.0)
+
+
+def _value(cell: Cell | None, category: str) -> float | None:
+    figure: Figure | None = cell.by_category.get(category, {}).get("speedup") if cell and cell.valid else None
+    return figure.value if figure else None
+
+
+def _told(data: HeatMap) -> str:
+    found = [
+        (value, row, column)
+        for row, values in zip(data.rows, data.values, strict=True)
+        for value, column in zip(values, data.columns, strict=True)
+        if value is not None
+    ]
+    (low, *least), (high, *most) = min(found), max(found)
+    return f"from {low:.2f} ({' at '.join(least)}) to {high:.2f} ({' at '.join(most)})"

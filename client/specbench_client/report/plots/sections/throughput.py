@@ -1,4 +1,4 @@
-"""Output tokens a second of the whole engine, each load a panel, with the gap over the baseline beside each bar."""
+"""Output tokens a second of the engine, one panel a load, with the difference from the baseline next to each bar."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from functools import partial
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
-from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars, height_of
-from specbench_client.report.plots.canvas import Panel
-from specbench_client.report.plots.data import reading
-from specbench_client.report.plots.ink import Style, styles_of
+from specbench_client.report.plots.bars import Bar, Bars, Part, bars_height, draw_bars
+from specbench_client.report.plots.canvas import Panel, PanelGroup
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     amount,
@@ -24,7 +22,8 @@ from specbench_client.report.plots.sections.cells import (
     rests_on,
     workloads,
 )
-from specbench_client.report.plots.sections.section import Drawn
+from specbench_client.report.plots.series import plot_value
+from specbench_client.report.plots.styles import Style, arm_styles
 
 OUTPUT_TPS = "output_tps"
 NOTE = (
@@ -33,9 +32,9 @@ NOTE = (
 )
 
 
-def throughput(summary: RunSummary) -> Drawn | None:
-    """A panel a workload and load, each with a scale of its own: a heavy load gives many times more."""
-    looks = styles_of(cell.arm for cell in summary.cells)
+def throughput(summary: RunSummary) -> PanelGroup | None:
+    """One panel a workload and load, each with its own scale, because throughput grows many times with load."""
+    looks = arm_styles(cell.arm for cell in summary.cells)
     panels = []
     for workload, cells in workloads(summary):
         names = list(dict.fromkeys(cell.arm for cell in cells))
@@ -44,15 +43,15 @@ def throughput(summary: RunSummary) -> Drawn | None:
             if any(row.parts for row in rows):
                 data = Bars(rows, "output tokens a second")
                 words = ", ".join(f"{row.name} {row.text}" for row in rows)
-                panels.append(Panel(partial(draw_bars, data=data), at_load(level, workload), words, height_of(rows)))
+                panels.append(Panel(partial(draw_bars, data=data), at_load(level, workload), words, bars_height(rows)))
     figures = known(cell.figures.get(OUTPUT_TPS) for cell in summary.cells)
     caption = f"{rests_on(figures)} {NOTE} {INVALID}"
-    return Drawn(tuple(panels), caption) if panels else None
+    return PanelGroup(tuple(panels), caption) if panels else None
 
 
 def _bar(cells: Sequence[Cell], arm: str, level: Level, looks: Mapping[str, Style]) -> Bar:
     cell = cell_of(cells, arm, level)
-    shown = reading(figure_of(cell, OUTPUT_TPS), valid=bool(cell and cell.valid))
+    shown = plot_value(figure_of(cell, OUTPUT_TPS), valid=bool(cell and cell.valid))
     if shown is None:
         return Bar(arm_label(arm), (), "not measured" if cell is None else "not told")
     part = Part(shown.value, looks[arm])
@@ -61,7 +60,7 @@ def _bar(cells: Sequence[Cell], arm: str, level: Level, looks: Mapping[str, Styl
 
 
 def _gap(value: float, baseline: Cell | None, cell: Cell | None) -> list[str]:
-    """The gap in percent, where both sides are valid."""
+    """Return the difference from the baseline in percent; empty unless both are valid."""
     under = figure_of(baseline, OUTPUT_TPS)
     if baseline is None or cell is None or cell.arm == BASELINE_NAME or under is None or not under.value:
         return []

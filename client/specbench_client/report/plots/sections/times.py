@@ -1,18 +1,16 @@
-"""Where the time goes: of one decode step, and of one request; each load a panel."""
+"""The parts of the time of a decode step and of a request, one panel a load."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from specbench_api.outcome.stepcost import Basis, StepCost, StepObservation, StepSplit
+from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation, StepSplit
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
-from specbench_client.report import stepcost
-from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars, height_of
-from specbench_client.report.plots.canvas import Panel
-from specbench_client.report.plots.ink import GREY_LIGHT, LIGHT, Style
+from specbench_client.report.plots.bars import Bar, Bars, Part, bars_height, draw_bars
+from specbench_client.report.plots.canvas import Panel, PanelGroup
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     amount,
@@ -25,7 +23,8 @@ from specbench_client.report.plots.sections.cells import (
     rests_on,
     workloads,
 )
-from specbench_client.report.plots.sections.section import Drawn
+from specbench_client.report.plots.styles import GREY_LIGHT, LIGHT, Style
+from specbench_client.report.text import step_costs
 
 STEP, TTFT, E2E = "step_ms_p50", "ttft_ms_mean", "e2e_ms_mean"
 PREFILL = Style(LIGHT[1], hatch="///")
@@ -56,16 +55,16 @@ FITTED_NOTE = (
 Parts = Callable[[Sequence[Cell], str, Level], Bar | None]
 
 
-def step_time(summary: RunSummary) -> Drawn | None:
-    """The median step, the baseline's part of it and what was added; whole where there is no valid baseline."""
+def step_time(summary: RunSummary) -> PanelGroup | None:
+    """The median step: the baseline's part and what was added; undivided without a valid baseline."""
     legend = (("the baseline's step", OWN), ("added", ADDED), ("not compared", MEASURED))
     levels = _levels(summary, _step, "ms a decode step (median)", legend)
     figures = known(cell.figures.get(STEP) for cell in summary.cells)
     return _drawn(levels, f"{rests_on(figures, bounds=False)} {ADDED_NOTE} {INVALID}")
 
 
-def step_split(summary: RunSummary) -> Drawn | None:
-    """The step of each cell in the parts of the model that was fitted; None where none meets held-out cells."""
+def step_split(summary: RunSummary) -> PanelGroup | None:
+    """The step of each cell in the parts of the fitted model; None if no model predicts held-out cells."""
     splits = {
         (each.arm, each.workload, each.load): each
         for cost in summary.step_costs
@@ -79,13 +78,13 @@ def step_split(summary: RunSummary) -> Drawn | None:
         return _split(seen, seen.split) if seen and seen.split else None
 
     levels = _levels(summary, bar, "ms a decode step (median)", FITTED)
-    fits = [cost for cost in summary.step_costs if cost.basis is Basis.FIT]
-    met = (f"{_drafters(cost)}: n {len(cost.observations)} cells, {stepcost.met(cost)}" for cost in fits)
-    return _drawn(levels, f"{FITTED_NOTE} {'; '.join(met)}.")
+    fits = [cost for cost in summary.step_costs if cost.basis is StepCostBasis.FIT]
+    notes = (f"{_drafters(cost)}: n {len(cost.observations)} cells, {step_costs.held_out_text(cost)}" for cost in fits)
+    return _drawn(levels, f"{FITTED_NOTE} {'; '.join(notes)}.")
 
 
-def request_time(summary: RunSummary) -> Drawn | None:
-    """The mean request: to its first token, and from there to its last."""
+def request_time(summary: RunSummary) -> PanelGroup | None:
+    """The mean request: time to the first token, and from there to the last."""
     levels = _levels(summary, _request, "ms a request (mean)", (("prefill (TTFT)", PREFILL), ("decode", DECODE)))
     figures = known(cell.figures.get(E2E) for cell in summary.cells)
     return _drawn(levels, f"{rests_on(figures, bounds=False)} {REQUEST_NOTE} {INVALID}")
@@ -128,7 +127,7 @@ def _request(cells: Sequence[Cell], arm: str, level: Level) -> Bar | None:
 def _levels(
     summary: RunSummary, bar: Parts, x_label: str, legend: Sequence[tuple[str, Style]]
 ) -> list[tuple[str, Bars]]:
-    """The bars of each workload and load; one scale a workload, and in the legend only what is drawn."""
+    """Return the bars of each workload and load, with one scale a workload and a legend of what is drawn."""
     found = []
     for workload, cells in workloads(summary):
         names = list(dict.fromkeys(cell.arm for cell in cells))
@@ -142,14 +141,14 @@ def _levels(
     return found
 
 
-def _drawn(levels: Sequence[tuple[str, Bars]], caption: str) -> Drawn | None:
+def _drawn(levels: Sequence[tuple[str, Bars]], caption: str) -> PanelGroup | None:
     panels = tuple(_panel(title, data) for title, data in levels)
-    return Drawn(panels, caption) if panels else None
+    return PanelGroup(panels, caption) if panels else None
 
 
 def _panel(title: str, data: Bars) -> Panel:
     words = ", ".join(f"{row.name} {row.text}" for row in data.rows)
-    return Panel(partial(draw_bars, data=data), title, words, height_of(data.rows))
+    return Panel(partial(draw_bars, data=data), title, words, bars_height(data.rows))
 
 
 def _value(cell: Cell | None, name: str) -> float | None:

@@ -1,0 +1,57 @@
+"""Random worlds without faults, with varying dialects, drafters, loads, arms, repeats, prompts and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from specbench_client.simulator import SimulatedStepCost
+from virtual_time.noise import Noise
+from virtual_time.world import World
+
+DIALECTS = ("vllm", "sglang", "tensorrt-llm")
+METHODS = ("eagle3", "ngram", "draft_model")
+LOADS: tuple[Mapping[str, Any], ...] = (
+    {"concurrency": [1, 4]},
+    {"concurrency": [8]},
+    {"concurrency": [16]},
+    {"rate": [4.0], "slots": 64},
+    {"rate": [5.0], "slots": 64, "arrival": {"process": "Gamma", "burstiness": 0.5}},
+    {"rate": [3.0], "slots": 64, "arrival": {"process": "Constant"}},
+)
+
+
+def honest_world(number: int) -> World:
+    """The world of this number. Everything about it is drawn from the number alone.
+
+    Loads take turns, and dialects after each round of loads: every dialect meets every load.
+    """
+    rng = np.random.default_rng((number, 0x5EED))
+    load = LOADS[number % len(LOADS)]
+    arms = 1 + int(rng.random() < 0.15)
+    return World(
+        seed=number,
+        dialect=DIALECTS[number // len(LOADS) % len(DIALECTS)],
+        methods=tuple(str(each) for each in rng.permutation(METHODS)[:arms]),
+        drafts=int(rng.integers(2, 7)),
+        load=load,
+        repeats=int(rng.choice([3, 3, 3, 3, 3, 3, 3, 5])),
+        order=str(rng.choice(["Interleaved", "Interleaved", "Sequential"])),
+        prompts=int(rng.integers(24, 37)),
+        turns=int(rng.choice([1, 1, 1, 1, 1, 2])),
+        acceptance=float(rng.uniform(0.3, 0.85)),
+        temperature=float(rng.choice([0.0, 0.0, 0.0, 0.7])),
+        output_mean=float(rng.uniform(25, 55)),
+        max_tokens=int(rng.choice([64, 96, 160])),
+        cost=SimulatedStepCost(base_ms=float(rng.uniform(4, 25)), per_token_ms=float(rng.uniform(0.02, 0.3))),
+        noise=Noise(run=float(rng.uniform(0.002, 0.03)), step=float(rng.uniform(0.01, 0.08))),
+    )
+
+
+def words(world: World) -> str:
+    """What kind of world it is, for tables."""
+    level = ", ".join(f"{name} {value}" for name, value in world.load.items() if name in ("concurrency", "rate"))
+    told = f"{world.dialect}, {' and '.join(world.methods)} k={world.drafts}, {level}, {world.repeats} repeats"
+    return f"{told}, {world.prompts} prompts of {world.turns} turns, temperature {world.temperature:g}"

@@ -1,0 +1,117 @@
+"""A stored run of any size: the records of a small world over and over, with prompts and times of their own.
+
+Files lie as `specbench run` leaves them: parts of two thousand rows, summaries, manifests. Only the plan's number of
+prompts is not the file's; nothing reads that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+from specbench_api.outcome.layout import PLAN, part_key
+from specbench_api.outcome.manifest import PointProvenance, StoredFile
+from specbench_api.outcome.record import Record
+from specbench_api.outcome.summary import ClientHealth
+from specbench_api.plan.plan import Plan, Point
+from specbench_client import __version__
+from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.metrics.tidy_frame import COLUMNS
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import MeasurementSpan, PointStore
+from specbench_client.store.records import RECORD_SCHEMA, to_frame
+from specbench_client.store.store import Store
+from virtual_time.world import World
+from virtual_time.world_run import Interference, run_of
+
+PART_ROWS = 2000
+ATTEMPT = "a1"
+UID = "made"
+WALL = "2026-01-01T00:00:00Z"
+TIMES = ("intended_ns", "connect_ns", "sent_ns", "first_byte_ns", "first_token_ns", "last_token_ns")
+WATCH = ClientHealth(workers=1, loop_lag_p99_ms=0.3, cpu_share=0.2, kernel_clock_share=1.0)
+
+
+def store_run(folder: Path, records: int, prompts: int) -> int:
+    """Store a run of two arms and five repeats with so many records in all; how many there are."""
+    world = World(
+        methods=("eagle3",), load={"concurrency": [8], "warmupRequests": 8}, repeats=5, prompts=PART_ROWS // 4
+    )
+    kept = _measured(world)
+    root = FolderStore(folder / f"runs/{world.plan.namespace}/{world.plan.name}/{world.plan.uid or UID}")
+    root.put(PLAN, world.plan.to_json().encode())
+    size = (records // len(world.plan.points), prompts)
+    return sum(_store_point(root, world.plan, point, kept[point.hash], size) for point in world.plan.points)
+
+
+def _measured(world: World) -> dict[str, pa.Table]:
+    """What is steady of each point."""
+    found: dict[str, pa.Table] = {}
+
+    def keep(point: Point, records: list[Record]) -> list[Record]:
+        steady = [record for record in records if record.phase == "steady"]
+        columns = [pa.array([getattr(each, field.name) for each in steady], field.type) for field in RECORD_SCHEMA]
+        found[point.hash] = pa.Table.from_arrays(columns, schema=RECORD_SCHEMA)
+        return records
+
+    run_of(world, Interference(records=keep))
+    return found
+
+
+def _store_point(root: Store, plan: Plan, point: Point, template: pa.Table, size: tuple[int, int]) -> int:
+    """`size`: records of the point, and different prompts."""
+    stored = []
+    for number, table in enumerate(_parts(template, *size)):
+        data, key = _parquet(table), part_key(point.hash, ATTEMPT, number)
+        root.put(key, data)
+        sha256 = hashlib.sha256(data).hexdigest()
+        stored.append(StoredFile(key=key, size=len(data), sha256=sha256, rows=table.num_rows))
+    frames = (to_frame(root.get(file.key) or b"", COLUMNS) for file in stored)
+    summary = summarise_point(plan, point, frames, WATCH, None, simulated=True)
+    seen = PointProvenance(dataset_fingerprint="made", prompts=size[1], client_version=__version__, launch="made")
+    PointStore(root, Path()).commit(summary, ATTEMPT, stored, MeasurementSpan(0, WALL, WALL), seen)
+    return size[0]
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def _parts(template: pa.Table, records: int, prompts: int) -> Iterator[pa.Table]:
+    """The template over and over, each time later, and with the next prompts in turn."""
+    lasts = np.asarray(template.column("last_token_ns"), dtype=np.int64)
+    longest_ns = int(lasts.max()) + 1
+    for lap, begun in enumerate(range(0, records, template.num_rows)):
+        table = template.slice(0, min(template.num_rows, records - begun))
+        numbers = np.arange(begun, begun + table.num_rows)
+        names = {
+            "request_id": [f"made-{number}" for number in numbers],
+            "prompt_id": [f"p{number % prompts}" for number in numbers],
+            "conversation_id": [f"p{number % prompts}#{number // prompts}" for number in numbers],
+            "output_sha256": [f"{number % prompts:064x}" for number in numbers],
+        }
+        for name, values in names.items():
+            table = _replaced(table, name, pa.array(values))
+        for name in TIMES:
+            table = _replaced(table, name, _later(table.column(name).combine_chunks(), lap * longest_ns))
+        chunks = table.column("chunk_ns").combine_chunks()
+        later = pa.ListArray.from_arrays(chunks.offsets, _later(chunks.values, lap * longest_ns))
+        yield _replaced(table, "chunk_ns", later)
+
+
+def _later(times: pa.Array, by_ns: int) -> pa.Array:
+    return pa.compute.add(times, by_ns)
+
+
+def _replaced(table: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, table.schema.field(name), values)

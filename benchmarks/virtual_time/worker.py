@@ -1,0 +1,102 @@
+"""The client's one worker in virtual time: the same loops, put together as `load.worker` does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
+from specbench_client.load.closed_loop import ClosedLoop
+from specbench_client.load.conversation_runner import ConversationRunner, TurnClient, prepare_conversations
+from specbench_client.load.conversations import PromptLike
+from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
+from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare, WorkerLoad
+from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
+from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
+from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer
+from specbench_client.load.shared_state import UNLIMITED, SharedState, WorkerTable, create_shared_state
+from virtual_time.clock import NS_PER_S, VirtualClock
+
+
+class VirtualAlarm(PreciseTimer):
+    """Wakes at the very moment."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    async def sleep_until(self, ns: int) -> None:
+        await asyncio.sleep(max(0, ns - self._clock()) / NS_PER_S)
+
+
+def _shared() -> SharedState:
+    return create_shared_state(get_context("spawn"), 1)
+
+
+@dataclass
+class VirtualWorker:
+    """Drives one load after the other. `asking`: how a turn is asked."""
+
+    clock: VirtualClock
+    shared: SharedState = field(default_factory=_shared)
+
+    @property
+    def worker_table(self) -> WorkerTable:
+        return self.shared.worker_table(1)
+
+    def no_more_conversations(self) -> None:
+        """A closed loop begins none, and ends with those that are open."""
+        self.shared.conversation_counter.close()
+
+    async def work(
+        self,
+        load: WorkerLoad,
+        turn_client: TurnClient,
+        prompts: Sequence[PromptLike],
+        phase: RecordPhase | None,
+        on_record: Callable[[Record], None],
+    ) -> LoadTimeline:
+        """See it to its end."""
+        self.worker_table.wipe()
+        self.shared.conversation_counter.open(UNLIMITED if load.conversations is None else load.conversations)
+        (share,) = load.shares
+        recorder = InFlightRecorder(self._phases(share))
+        most = max(MAX_UNREAD, len(share.streams)) if isinstance(share, ClosedLoopShare) else MAX_UNREAD
+        async with AnswerReader(most) as reader:
+            runner = ConversationRunner(turn_client, reader, recorder, on_record, phase, self.clock)
+            begin_ns = self.clock()
+            await self._loop(share, runner, prompts).run(begin_ns)
+            await reader.drained()
+        steady_bounds, begins_ns = (
+            load.steady_bounds(self.worker_table, begin_ns),
+            load.begins_ns(self.worker_table, begin_ns),
+        )
+        return LoadTimeline([recorder.log], begin_ns, steady_bounds, begins_ns)
+
+    def _phases(self, share: ClosedLoopShare | OpenLoopShare) -> ClosedLoopPhases | OpenLoopPhases:
+        if isinstance(share, OpenLoopShare):
+            return OpenLoopPhases(self.worker_table, 0, share.last_ns, is_filled=share.fillers is not None)
+        return ClosedLoopPhases(self.worker_table, 0, len(share.streams))
+
+    def _loop(
+        self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[PromptLike]
+    ) -> ClosedLoop | OpenLoop:
+        phases = runner.recorder.phases
+        if isinstance(share, ClosedLoopShare):
+            buffer = RequestBuffer(
+                prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
+            )
+            return ClosedLoop(share.streams, runner, buffer, phases, share.duration_s, share.fill)
+        buffer, timer = (
+            RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), REQUESTS_AHEAD),
+            VirtualAlarm(self.clock),
+        )
+        return OpenLoop(share.offsets_ns, runner, buffer, phases, timer, self._companions(share, runner))
+
+    def _companions(self, share: OpenLoopShare, runner: ConversationRunner) -> FillerSender | None:
+        if share.fillers is None:
+            return None
+        return FillerSender(share.fillers, runner, self.worker_table, VirtualAlarm(self.clock), share.last_ns)

@@ -1,0 +1,210 @@
+"""Runs a simulated world: launch by launch and point by point, from the first request to the summary."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+import pandas as pd
+
+from specbench_api.outcome.provenance import HostFacts, LaunchRecord, merge_facts
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
+from specbench_api.plan.plan import EngineGroup, Point
+from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.run import summarise_run
+from specbench_client.dialects.dialect import EngineCounters, counter_difference
+from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
+from specbench_client.dialects.table import dialect_of
+from specbench_client.drive.load_planning import ArrivalPlan, LoadPlanner
+from specbench_client.load.client_monitor import RecordTally, WarmupResult, summarize_client_health
+from specbench_client.load.conversation_runner import HttpTurnClient
+from specbench_client.load.turns import RequestConfig, TurnContext
+from specbench_client.load.warmup import WarmupBounds, WarmupMonitor, warmup_prompts
+from specbench_client.load.worker_messages import WorkerDone
+from specbench_client.metrics.tidy_frame import COLUMNS
+from specbench_client.simulator import SimulatedEngine, choose_dialect
+from specbench_client.simulator.requests import OpenAIRoute, SimulatedPrompt, SimulatedRequest
+from specbench_client.store.records import records_to_parquet, to_frame
+from virtual_time.clock import VirtualClock, in_virtual_time
+from virtual_time.noise import Network
+from virtual_time.response import TransportFaults
+from virtual_time.transport import VirtualTransport
+from virtual_time.worker import VirtualWorker
+from virtual_time.world import WORKLOAD, World
+
+CREATED = "2026-01-01T00:00:00Z"
+LOOP_LAG_MS, CPU_SHARE = 0.3, 0.2
+"""What an idle client sees of itself: there is no event loop here that could be late."""
+
+
+@dataclass(frozen=True)
+class Interference:
+    """What happens to an honest run's traces before they are judged; a lie of client or counters is told here."""
+
+    watch: Callable[[Point, ClientHealth], ClientHealth] = lambda _, watch: watch
+    counters: Callable[[Point, CounterDeltas | None], CounterDeltas | None] = lambda _, counters: counters
+    records: Callable[[Point, list[Record]], list[Record]] = lambda _, records: records
+
+
+def run_of(world: World, meddling: Interference | None = None) -> RunSummary:
+    """Measure and summarise the complete plan."""
+    parts: dict[str, bytes] = {}
+    summaries: list[PointSummary] = []
+    seen: list[LaunchRecord] = []
+    for group in world.plan.groups:
+        launch = _Launch(world, group, meddling or Interference())
+        for point, summary, part in in_virtual_time(launch.serve):
+            summaries.append(summary)
+            parts[point.hash] = part
+        seen.append(launch.seen())
+    records = {key: _frames(part) for key, part in parts.items()}
+    return summarise_run(world.plan, summaries, records, CREATED, seen)
+
+
+def _frames(part: bytes) -> list[pd.DataFrame]:
+    return [to_frame(part, COLUMNS)]
+
+
+async def _somebody_else(engine: SimulatedEngine) -> None:
+    """Asks one thing after the other, past our client."""
+    for number in count():
+        prompt = SimulatedPrompt(f"foreign-{number}", (), tokens=50)
+        ask = SimulatedRequest(
+            f"foreign-{number}", engine.clock(), OpenAIRoute.CHAT, "simulated", prompt, max_tokens=64
+        )
+        async for _ in engine.submit(ask):
+            pass
+
+
+Measured = tuple[Point, PointSummary, bytes]
+
+
+@dataclass
+class _Launch:
+    """One launch of an engine, with the client that measures it."""
+
+    world: World
+    group: EngineGroup
+    meddling: Interference
+
+    def __post_init__(self) -> None:
+        plan = self.world.plan
+        self.arm = plan.arm(self.group.arm)
+        self.reads = dialect_of(plan.engine)
+        self.config = self.world.config(self.arm, self.group.index)
+        self.writes = choose_dialect(self.world.dialect, self.config)
+        self.loads = LoadPlanner(plan, ArrivalPlan(plan.load, None), cores=1, workers=1)
+        self.engine: SimulatedEngine | None = None
+
+    async def serve(self, clock: VirtualClock) -> list[Measured]:
+        """Measure the group's points in order."""
+        self.engine = SimulatedEngine(self.config, self.world.known, clock)
+        rng = self.world.rng("network", self.arm.name, self.group.index)
+        between = self.world.between.get(self.arm.name, TransportFaults())
+        transport = VirtualTransport(self.engine, self.writes, clock, Network(self.world.noise, rng), between)
+        hand = VirtualWorker(clock)
+        running = [asyncio.create_task(self.engine.run())]
+        if self.world.foreign:
+            running.append(asyncio.create_task(_somebody_else(self.engine)))
+        try:
+            return [await self._point(point, transport, hand) for point in self.group.points]
+        finally:
+            for task in running:
+                task.cancel()
+
+    def seen(self) -> LaunchRecord:
+        """Return the facts that the engine reports about itself."""
+        pages = {page: self._page(page) for page in pages_of(self.reads.readings)}
+        told = read_facts(self.reads.readings, {page: self._document(page, text) for page, text in pages.items()})
+        facts = merge_facts(told, HostFacts(), "the simulator does not tell it")
+        name = f"{self.group.index}"
+        return LaunchRecord(
+            launch=name, group=self.group.index, arm=self.arm.name, simulated=True, queried_at=CREATED, facts=facts
+        )
+
+    async def _point(self, point: Point, transport: VirtualTransport, hand: VirtualWorker) -> Measured:
+        started_ns, records = hand.clock(), list[Record]()
+        request_config = self._manner(point, started_ns)
+        asker = HttpTurnClient(TurnContext(transport, self.reads, request_config))
+        warmed = await self._warm_up(point, asker, hand, records) if point is self.group.points[0] else None
+        load, tally = self.loads.of(point, len(self.world.rows)).filled(self.world.rows), RecordTally()
+        before = self._counters()
+
+        def keep(record: Record) -> None:
+            tally.add(record)
+            records.append(record)
+
+        timeline = await hand.work(load, asker, self.world.rows, None, keep)
+        after = self._counters()
+        ended = WorkerDone(timeline.logs[0], LOOP_LAG_MS, CPU_SHARE)
+        watch = summarize_client_health([ended], timeline, tally, is_open=load.is_open, warm_up=warmed)
+        counted = counter_difference(before, after) if before is not None and after is not None else None
+        return self._summarised(point, records, watch, counted)
+
+    def _summarised(
+        self, point: Point, records: list[Record], watch: ClientHealth, counted: CounterDeltas | None
+    ) -> Measured:
+        meddling = self.meddling
+        part = records_to_parquet(meddling.records(point, records))
+        watch, counted = meddling.watch(point, watch), meddling.counters(point, counted)
+        plan = self.world.plan
+        summary = summarise_point(plan, point, _frames(part), watch, counted, simulated=True)
+        return point, summary, part
+
+    async def _warm_up(
+        self, point: Point, asker: HttpTurnClient, hand: VirtualWorker, records: list[Record]
+    ) -> WarmupResult | None:
+        least = self.world.plan.load.warmup_requests
+        if not least:
+            return None
+        bounds = WarmupBounds.of(least, self.loads.warmup_streams(point))
+        steadiness = WarmupMonitor(bounds)
+
+        def follow(record: Record) -> None:
+            records.append(record)
+            steadiness.add(record)
+            if steadiness.reached:
+                hand.no_more_conversations()
+
+        prefixed = replace(
+            asker.context.request_config, request_prefix=f"{asker.context.request_config.request_prefix}-w"
+        )
+        warming = HttpTurnClient(replace(asker.context, request_config=prefixed))
+        prompts = warmup_prompts(self.world.rows, bounds.most)
+        await hand.work(self.loads.warm_up(point, bounds.most), warming, prompts, RecordPhase.WARMUP, follow)
+        return WarmupResult(steadiness.requests, steadiness.reached)
+
+    def _manner(self, point: Point, started_ns: int) -> RequestConfig:
+        plan = self.world.plan
+        workload = plan.workload(WORKLOAD)
+        return RequestConfig(
+            endpoint="http://engine",
+            engine=plan.engine,
+            model="simulated",
+            sampling=workload.sampling,
+            output=workload.output,
+            repeat=point.repeat,
+            started_ns=started_ns,
+            drafting=self.arm.drafter is not None,
+            request_prefix=point.hash[:12],
+        )
+
+    def _counters(self) -> EngineCounters | None:
+        text = self._page(self.reads.metrics_path)
+        return None if text is None else self.reads.counters(text)
+
+    def _page(self, path: str) -> str | None:
+        assert self.engine is not None
+        view = self.writes.pages.get(path)
+        return None if view is None else view(self.engine).body.decode()
+
+    @staticmethod
+    def _document(page: str, text: str | None) -> Any:
+        if text is None:
+            return None
+        return info_labels(text) if is_metrics_page(page) else json.loads(text)

@@ -1,0 +1,131 @@
+"""The metrics that can be compared: label, how to compute them on both sides, and how to read them from summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import special
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE, Cell
+from specbench_api.spec.gate import LATENCIES, GateMetric, Tolerance
+from specbench_client.analysis.compare import figures
+from specbench_client.analysis.compare.figures import FigureComparer, FigureOnBothSides
+from specbench_client.analysis.compare.log_ratio_estimate import NORMAL_FREEDOM, TAIL, LogRatioEstimate
+from specbench_client.analysis.estimates.speedups import SPEEDUP_DEFINITION
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.metrics import acceptance, decode_speed, latency, steady_window
+from specbench_client.metrics.metric import PercentileMetric, RequestMetric, mean_metric
+
+OF_SUMMARIES = (
+    "from the intervals of two summaries, as if independent: without their records, prompts that both results share"
+    " are not paired, and the interval is wider than necessary"
+)
+MEASURES: dict[GateMetric, RequestMetric] = {
+    GateMetric.TPOT: decode_speed.TPOT_MS,
+    GateMetric.TTFT: latency.TTFT_MS,
+    GateMetric.E2E: latency.E2E_MS,
+}
+
+
+@dataclass(frozen=True)
+class ComparableMetric:
+    """A figure to compare. `name` is its name in a summary's cell; empty for the cell's speed-up."""
+
+    label: str
+    metric: GateMetric
+    unit: str
+    definition: str
+    name: str
+    compare: FigureComparer = field(compare=False)
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.metric not in LATENCIES
+
+    @property
+    def of_drafters(self) -> bool:
+        """Whether the baseline does not have it."""
+        return self.metric in (GateMetric.SPEEDUP, GateMetric.ACCEPTANCE_LENGTH)
+
+    def in_cell(self, cell: Cell) -> Figure | None:
+        """Return the figure from a summary's cell."""
+        return cell.figures.get(self.name) if self.name else cell.speedup
+
+
+def comparable_metric(metric: GateMetric, percentile: str | None = None) -> ComparableMetric:
+    """Return the figure of a metric, at a percentile if it has one."""
+    if metric is GateMetric.SPEEDUP:
+        return ComparableMetric(str(metric), metric, "ratio", SPEEDUP_DEFINITION, "", figures.speedup)
+    if metric is GateMetric.OUTPUT_TPS:
+        unit, definition = steady_window.OUTPUT_TPS_UNIT, steady_window.OUTPUT_TPS_DEFINITION
+        return ComparableMetric(str(metric), metric, unit, definition, steady_window.OUTPUT_TPS, figures.output_tps)
+    if percentile:
+        figure = PercentileMetric(MEASURES[metric], int(percentile.removeprefix("p")))
+        compare = figures.percentile(figure.measure, figure.percent)
+        unit, label = figure.measure.unit, f"{metric} {percentile}"
+        return ComparableMetric(label, metric, unit, figure.definition, figure.name, compare)
+    pooled = {GateMetric.TPOT: decode_speed.TPOT_MS_POOLED, GateMetric.ACCEPTANCE_LENGTH: acceptance.EMITTED_POOLED}
+    of = pooled[metric] if metric in pooled else mean_metric(MEASURES[metric])
+    return ComparableMetric(str(metric), metric, of.unit, of.definition, of.name, figures.ratio(of))
+
+
+SHOWN_METRICS = (
+    comparable_metric(GateMetric.SPEEDUP),
+    comparable_metric(GateMetric.TPOT),
+    comparable_metric(GateMetric.TTFT, "p50"),
+    comparable_metric(GateMetric.E2E, "p50"),
+    comparable_metric(GateMetric.OUTPUT_TPS),
+    comparable_metric(GateMetric.ACCEPTANCE_LENGTH),
+)
+"""The metrics that `specbench compare` shows."""
+
+
+@dataclass(frozen=True)
+class MetricSelection:
+    """A figure and the arms and workloads to compare it for; empty for all."""
+
+    figure: ComparableMetric
+    arms: Sequence[str] = ()
+    workloads: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, tolerance: Tolerance) -> MetricSelection:
+        """Return the selection of a tolerance."""
+        return cls(comparable_metric(tolerance.metric, tolerance.percentile), tolerance.arms, tolerance.workloads)
+
+    def includes(self, arm: str, workload: str, *, is_baseline: bool) -> bool:
+        """Whether the figure is selected for this arm and workload."""
+        named = (not self.arms or arm in self.arms) and (not self.workloads or workload in self.workloads)
+        return named and not (is_baseline and self.figure.of_drafters)
+
+
+def compare_summaries(
+    before: Figure | None, after: Figure | None, repeats: tuple[int, int]
+) -> FigureOnBothSides | None:
+    """Compare two figures by their intervals; too few repeats give no estimate, as with records."""
+    if not before or not after or not before.value or not after.value:
+        return None
+    value = float(np.log(after.value / before.value))
+    errors = [_errors(figure) for figure in (before, after)]
+    estimate = None
+    if min(repeats) >= MIN_REPEATS_TO_COMPARE and all(each is not None for each in errors):
+        first, second = (each for each in errors if each is not None)
+        below, above = float(np.hypot(second[0], first[1])), float(np.hypot(second[1], first[0]))
+        estimate = LogRatioEstimate(value, below, above, NORMAL_FREEDOM, OF_SUMMARIES)
+    return FigureOnBothSides(before.value, after.value, estimate, repeats, min(before.n, after.n))
+
+
+def _errors(figure: Figure) -> tuple[float, float] | None:
+    """Standard errors of the log, downwards and upwards; None without a usable interval.
+
+    The interval was computed with some t quantile; dividing by the normal quantile makes the errors too large,
+    never too small.
+    """
+    bounds = figure.interval
+    if bounds is None or figure.value is None or bounds.low <= 0 or bounds.level != LEVEL:
+        return None
+    critical = float(special.ndtri(1 - TAIL))
+    return float(np.log(figure.value / bounds.low)) / critical, float(np.log(bounds.high / figure.value)) / critical

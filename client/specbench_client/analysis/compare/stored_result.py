@@ -1,0 +1,62 @@
+"""A stored run as one side of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specbench_api.outcome.comparison import ComparedResult
+from specbench_api.outcome.manifest import PointProvenance
+from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.outcome.summary import Cell, PointSummary, RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.analysis.estimates.point_rows import RecordParts
+
+CellKey = tuple[str, str, str]
+"""Arm, workload, and the load level's label."""
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """Everything that is stored of a run. If its points were deleted, only the summary is available."""
+
+    uri: str
+    plan: Plan
+    summary: RunSummary
+    points: Mapping[str, PointSummary]
+    """By hash, the points whose manifest is stored."""
+    observed: Mapping[str, PointProvenance]
+    """By hash, the provenance of the same points."""
+    records: Mapping[str, RecordParts]
+    """By hash, the records of the same points; read on access."""
+    launches: tuple[LaunchRecord, ...]
+
+    @property
+    def side(self) -> ComparedResult:
+        """Describe the result as in documents."""
+        summary = self.summary
+        return ComparedResult(
+            uri=self.uri,
+            namespace=summary.namespace,
+            name=summary.name,
+            uid=summary.uid,
+            created=summary.created,
+            simulated=summary.simulated,
+            trustworthy=summary.trustworthy,
+            headline=summary.headline,
+        )
+
+    @property
+    def cells(self) -> dict[CellKey, Cell]:
+        """By arm, workload and load, in the summary's order."""
+        return {(cell.arm, cell.workload, cell.level.label): cell for cell in self.summary.cells}
+
+    def points_of(self, key: CellKey) -> list[PointSummary]:
+        """Return the points of a cell whose records are stored, in the plan's order."""
+        planned = [point for point in self.plan.points if (point.arm, point.workload, point.level.label) == key]
+        return [self.points[point.hash] for point in planned if point.hash in self.points]
+
+    def observed_of(self, workload: str) -> list[PointProvenance]:
+        """Return the provenance of a workload's points."""
+        planned = (point.hash for point in self.plan.points if point.workload == workload)
+        return [self.observed[point] for point in planned if point in self.observed]

@@ -1,0 +1,187 @@
+"""Finds where a speed-up crosses 1 along one axis, with an interval, or reports why there is no single place.
+
+The log of the speed-up is connected by straight lines over the axis's scale (logarithmic for loads and lengths). Along
+the load a speed-up is assumed to fall: the nearest curve that never rises (isotonic regression) replaces the measured
+one if it is within the intervals of all places, so that noise about 1 does not count as several crossings. Otherwise
+the curve is used as measured, and several crossings, or one upwards, are listed without an interval.
+
+The interval is that of the crossing over joint replicates of all speed-ups. A replicate that never falls to 1 has its
+crossing beyond the largest place, one that starts below 1 has it below the smallest: these ends stay open. Whether the
+curve is straight between two places is not tested: only a measurement between them could show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverInterval, CrossoverKind
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_client.analysis.curves.axes import CurveAxis
+from specbench_client.analysis.curves.measured_curve import CrossingPlace, MeasuredCurve, MeasuredPlace
+from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.figure_intervals import percentile_interval
+from specbench_client.metrics.tidy_frame import Values
+
+PLACES_MIN = 2
+"""Fewest places for a crossover."""
+
+
+def find_crossover(axis: CurveAxis, places: Sequence[MeasuredPlace], left_out: Sequence[str], seed: int) -> Crossover:
+    """Find where the speed-up is 1.
+
+    `places`: measured places in any order, each once. `left_out`: other places, each with the reason.
+    """
+    ordered = sorted(places, key=lambda each: each.place)
+    if len(ordered) < PLACES_MIN:
+        return crossover_unknown(axis, [each.place for each in ordered], left_out)
+    curve = MeasuredCurve(axis, ordered, seed)
+    if curve.tangled:
+        return crossover_of(curve, CrossoverKind.NOT_MONOTONE, None, left_out)
+    if not axis.falling and not curve.zero_crossings:  # the crossing may be on either side
+        kind = CrossoverKind.NOT_REACHED if curve.one_sided else CrossoverKind.INDISTINGUISHABLE
+        return crossover_of(curve, kind, None, left_out)
+    place = curve.crossing()
+    return crossover_of(curve, _kind(place), place, left_out)
+
+
+def _kind(place: CrossingPlace) -> CrossoverKind:
+    if place.low == -np.inf and place.high == np.inf:
+        return CrossoverKind.INDISTINGUISHABLE
+    if np.isfinite(place.at):
+        return CrossoverKind.REACHED
+    return CrossoverKind.NOT_REACHED if place.at > 0 else CrossoverKind.BELOW_SMALLEST
+
+
+def speedup_loss(curve: MeasuredCurve) -> Figure:
+    """Return 1 − speed-up at the largest place / speed-up at the smallest, from the measured values.
+
+    It is below 0 if the speed-up grows. The interval is that of joint replicates of both places, so that the prompts
+    and launches that they share do not count twice.
+    """
+    first, last = curve.places[0], curve.places[-1]
+    drawn = _lost(curve.samples[:, -1] - curve.samples[:, 0])
+    method = f"percentiles over {len(curve.samples)} joint replicates of both speed-ups"
+    return Figure(
+        value=float(_lost(curve.y[-1] - curve.y[0])),
+        unit="ratio",
+        definition=(
+            f"Share of the speed-up that is lost from {curve.axis.words(first.place)} to"
+            f" {curve.axis.words(last.place)}: 1 - the last speed-up / the first"
+        ),
+        n=min(first.ratio.prompts, last.ratio.prompts),
+        interval=percentile_interval(drawn, method),
+        source="both",
+    )
+
+
+def _lost(difference: Values) -> Values:
+    """Convert differences of log speed-ups (last − first) to losses; the shape stays the same."""
+    return np.asarray(1 - np.exp(difference), dtype=np.float64)
+
+
+_LEVEL_WORDS = f"{LEVEL:.0%}"
+
+
+def crossover_of(
+    curve: MeasuredCurve, kind: CrossoverKind, place: CrossingPlace | None, left_out: Sequence[str]
+) -> Crossover:
+    """Return the crossover of a curve as a document. `place`: None if there is no single place."""
+    axis = curve.axis
+    known = place is not None and kind is not CrossoverKind.INDISTINGUISHABLE
+    interval = _interval(curve, place) if place is not None and known else None
+    value = axis.unscaled(place.at) if place is not None and kind is CrossoverKind.REACHED else None
+    return Crossover(
+        axis=axis.name,
+        kind=kind,
+        at=_figure(axis, value, min(each.ratio.prompts for each in curve.places), interval),
+        interval=interval,
+        places=[each.place for each in curve.places],
+        crossings=[Crossing(at=axis.unscaled(each.at), falls=each.falls) for each in curve.zero_crossings],
+        left_out=list(left_out),
+        lost=speedup_loss(curve),
+        message=_sentence(curve, kind, value) + (f" ({_ends(curve, interval)})" if interval else ""),
+    )
+
+
+def crossover_unknown(axis: CurveAxis, places: Sequence[float], left_out: Sequence[str]) -> Crossover:
+    """Return the document for fewer than two usable places."""
+    one = f"only one place ({axis.words(places[0])})" if places else "no place"
+    return Crossover(
+        axis=axis.name,
+        kind=CrossoverKind.INSUFFICIENT_DATA,
+        at=_figure(axis, None, 0, None),
+        places=list(places),
+        left_out=list(left_out),
+        message="; ".join([f"no crossover: {one} has a usable speed-up", *left_out]),
+    )
+
+
+def _interval(curve: MeasuredCurve, place: CrossingPlace) -> CrossoverInterval:
+    ends = {-np.inf: curve.places[0].place, np.inf: curve.places[-1].place}
+    low = None if place.low == -np.inf else ends.get(place.low, curve.axis.unscaled(place.low))
+    high = None if place.high == np.inf else ends.get(place.high, curve.axis.unscaled(place.high))
+    shape = "each replaced by the nearest curve that never rises (isotonic regression)" if curve.falls else "as drawn"
+    method = (
+        f"percentiles over {len(curve.samples)} joint replicates of the speed-ups at {curve.x.size} places, {shape};"
+        " each place is spread as its own interval (unit: prompt or repeat, the wider)"
+    )
+    return CrossoverInterval(low=low, high=high, level=LEVEL, method=method)
+
+
+def _figure(axis: CurveAxis, value: float | None, prompts: int, interval: CrossoverInterval | None) -> Figure:
+    bounds = None
+    if value is not None and interval and interval.low is not None and interval.high is not None:
+        bounds = FigureInterval(low=interval.low, high=interval.high, level=LEVEL, method=interval.method)
+    scale = f"the log of the {axis.words()}" if axis.logarithmic else f"the {axis.words()}"
+    return Figure(
+        value=value,
+        unit=axis.unit,
+        definition=f"Where the speed-up is 1: its log is connected by straight lines over {scale}",
+        n=0 if value is None else prompts,
+        interval=bounds,
+        source="both",
+    )
+
+
+def _sentence(curve: MeasuredCurve, kind: CrossoverKind, value: float | None) -> str:
+    smallest, largest = _edges(curve)
+    if value is not None:
+        return f"{'rises' if curve.rises else 'falls'} to 1 at {curve.axis.words(value)}"
+    match kind:
+        case CrossoverKind.NOT_REACHED if curve.axis.falling:
+            return f"crossover not reached up to {largest}: above 1 all the way"
+        case CrossoverKind.NOT_REACHED:
+            side = "above" if curve.y[0] > 0 else "below"
+            return f"crossover not reached from {smallest} to {largest}: {side} 1 all the way"
+        case CrossoverKind.BELOW_SMALLEST:
+            return f"at 1 or below from {smallest} on, the smallest measured place"
+        case CrossoverKind.NOT_MONOTONE:
+            return f"no single place: {', '.join(_passages(curve))}"
+        case _:
+            return f"indistinguishable from 1 between {smallest} and {largest}: it may be anywhere, or nowhere"
+
+
+def _passages(curve: MeasuredCurve) -> list[str]:
+    return [
+        f"{'falls' if each.falls else 'rises'} through 1 at {curve.axis.words(curve.axis.unscaled(each.at))}"
+        for each in curve.zero_crossings
+    ]
+
+
+def _ends(curve: MeasuredCurve, interval: CrossoverInterval) -> str:
+    smallest, largest = curve.places[0].place, curve.places[-1].place
+    number = curve.axis.number
+    if interval.low is None:
+        high = smallest if interval.high is None else interval.high
+        return f"{_LEVEL_WORDS}: below {number(smallest)}" + (f", or up to {number(high)}" if high > smallest else "")
+    if interval.high is None:
+        low = f"{number(interval.low)} or more, perhaps " if interval.low < largest else ""
+        return f"{_LEVEL_WORDS}: {low}beyond {number(largest)}"
+    return f"{_LEVEL_WORDS}: {number(interval.low)} to {number(interval.high)}"
+
+
+def _edges(curve: MeasuredCurve) -> tuple[str, str]:
+    """Return the smallest and the largest measured place as text."""
+    return curve.axis.words(curve.places[0].place), curve.axis.words(curve.places[-1].place)

@@ -1,0 +1,205 @@
+"""Choose among arms, each at one load: a drafter, no drafter, or no clear answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specbench_api.outcome.comparison import ChangeConclusion
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.recommendation import Attainment, RecommendationAnswer
+from specbench_api.plan.plan import Arm, Plan
+from specbench_api.spec.drafter import BASELINE_NAME, TEXT_ONLY
+from specbench_client.analysis.decision.candidates import CandidateCell
+from specbench_client.analysis.estimates.figure_ratios import is_larger
+
+
+@dataclass(frozen=True)
+class ArmEntrant:
+    """One arm at the load at which it competes, and its gain over the baseline there or at the baseline's best load."""
+
+    entry: CandidateCell
+    gain: Figure | None
+    conclusion: ChangeConclusion | None
+    whole: bool = True
+    """Whether the arm was judged at every load in question, so that no better load can be missing."""
+
+    @property
+    def arm(self) -> str:
+        return self.entry.cell.arm
+
+    @property
+    def eligible(self) -> bool:
+        return self.entry.eligible
+
+
+@dataclass(frozen=True)
+class ArmChoice:
+    """The answer. `arm` is None where none is recommended."""
+
+    answer: RecommendationAnswer
+    arm: str | None
+    reason: str
+    tied: tuple[str, ...] = ()
+    gain: Figure | None = None
+
+
+def choose(entrants: Sequence[ArmEntrant], simplest: Sequence[str], worth: float) -> ArmChoice:
+    """Choose one arm. `entrants`: every arm, eligible or not; `simplest`: all arms, the simplest to run first."""
+    baseline = next((each for each in entrants if each.arm == BASELINE_NAME), None)
+    drafters = [each for each in entrants if each.arm != BASELINE_NAME]
+    if not any(each.eligible for each in entrants):
+        return _nothing(entrants)
+    winners = [each for each in drafters if each.eligible and each.conclusion is ChangeConclusion.BETTER]
+    if winners:
+        return _winner(winners, simplest, baseline)
+    if baseline is not None and baseline.eligible:
+        return _baseline(drafters, worth)
+    return _without_baseline(drafters, baseline, simplest)
+
+
+def _nothing(entrants: Sequence[ArmEntrant]) -> ArmChoice:
+    judged = [each for each in entrants if not each.entry.candidate.excluded]
+    if judged and all(_missed(each) for each in judged):
+        return ArmChoice(RecommendationAnswer.NOTHING_MEETS, None, "no arm meets the targets here")
+    reasons = dict.fromkeys(_why_not(each) for each in entrants)
+    told = [f"{', '.join(_named(each) for each in entrants if _why_not(each) == why)} {why}" for why in reasons]
+    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "; ".join(told) or "nothing was measured")
+
+
+def _named(each: ArmEntrant) -> str:
+    """Return the arm's name for a sentence, in which `none` would be misread."""
+    return "the baseline" if each.arm == BASELINE_NAME else each.arm
+
+
+def _winner(winners: Sequence[ArmEntrant], simplest: Sequence[str], baseline: ArmEntrant | None) -> ArmChoice:
+    best = max(winners, key=lambda each: _value(each.gain))
+    equals = [each for each in winners if each is best or not _apart(best, each)]
+    chosen = min(equals, key=lambda each: simplest.index(each.arm))
+    tied = tuple(each.arm for each in equals if each is not chosen)
+    reason = f"{_words(chosen.gain)} the baseline's"
+    if tied:
+        reason += f"; indistinguishable from {', '.join(tied)}, and simpler to run"
+    if baseline is not None and _missed(baseline):
+        reason += "; the baseline misses the targets"
+    return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, f"{reason}{_unshown(chosen)}", tied, chosen.gain)
+
+
+def _baseline(drafters: Sequence[ArmEntrant], worth: float) -> ArmChoice:
+    if not drafters:
+        return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, "only the baseline was measured")
+    open_ones = [each for each in drafters if not _ruled_out(each, worth)]
+    if not open_ones:
+        told = ", ".join(f"{each.arm} {_state(each)}" for each in drafters)
+        reason = f"every drafter is shown to gain less than {worth - 1:.0%} or to miss the targets: {told}"
+        return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, reason)
+    told = ", ".join(f"{each.arm} {_state(each)}{_lacking(each)}" for each in open_ones)
+    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"{told}; keep the baseline until more is measured")
+
+
+def _without_baseline(
+    drafters: Sequence[ArmEntrant], baseline: ArmEntrant | None, simplest: Sequence[str]
+) -> ArmChoice:
+    """Choose where the baseline is not eligible: if it misses the targets, a drafter that meets them is the answer."""
+    if baseline is None or baseline.entry.candidate.excluded:
+        why = "was not measured" if baseline is None else _why_not(baseline)
+        return ArmChoice(
+            RecommendationAnswer.CANNOT_TELL, None, f"the baseline {why}, so it is unknown whether a drafter pays"
+        )
+    meeting = [each for each in drafters if each.entry.candidate.attainment is Attainment.MET and each.eligible]
+    usable = [each for each in meeting if not _below(each.gain)]
+    if usable and baseline.entry.candidate.attainment is Attainment.MISSED:
+        chosen = min(usable, key=lambda each: simplest.index(each.arm))
+        reason = f"it meets the targets, which the baseline is shown to miss; {_state(chosen)}"
+        tied = tuple(each.arm for each in usable if each is not chosen)
+        return ArmChoice(RecommendationAnswer.DRAFTER, chosen.arm, reason, tied, chosen.gain)
+    told = ", ".join(f"{each.arm} {_state(each)}" for each in drafters if each.eligible)
+    return ArmChoice(RecommendationAnswer.CANNOT_TELL, None, f"the baseline {_why_not(baseline)}; {told}")
+
+
+def _ruled_out(each: ArmEntrant, worth: float) -> bool:
+    """Return whether this drafter is shown not to be worth it: by the gain's upper bound or a missed target."""
+    if each.entry.candidate.excluded or not each.whole:
+        return False
+    if each.entry.candidate.attainment is Attainment.MISSED:
+        return True
+    told = each.conclusion not in (None, ChangeConclusion.TOO_FEW_REPEATS, ChangeConclusion.NO_INTERVAL)
+    bounds = each.gain.interval if each.gain and told else None
+    return bounds is not None and bounds.high < worth
+
+
+def _missed(each: ArmEntrant) -> bool:
+    return each.entry.candidate.attainment in (Attainment.MISSED, Attainment.MISSED_BY_VALUE)
+
+
+def _below(gain: Figure | None) -> bool:
+    return gain is not None and gain.interval is not None and gain.interval.high < 1
+
+
+def _apart(best: ArmEntrant, other: ArmEntrant) -> bool:
+    return best.gain is not None and other.gain is not None and is_larger(best.gain, other.gain)
+
+
+def _value(gain: Figure | None) -> float:
+    return gain.value if gain is not None and gain.value is not None else 0.0
+
+
+def _why_not(each: ArmEntrant) -> str:
+    candidate = each.entry.candidate
+    if candidate.excluded:
+        return f"cannot be chosen: {candidate.excluded}"
+    return {
+        Attainment.UNKNOWN: "lacks a figure that a target needs",
+        Attainment.MISSED: "is shown to miss the targets",
+        Attainment.MISSED_BY_VALUE: "misses the targets by value, within its interval",
+    }.get(candidate.attainment, "meets the targets")
+
+
+def _state(each: ArmEntrant) -> str:
+    if not each.eligible:
+        return _why_not(each)
+    words = {
+        ChangeConclusion.INDISTINGUISHABLE: "is indistinguishable",
+        ChangeConclusion.UNCLEAR: "is not clearly different once corrected for the number of comparisons",
+        ChangeConclusion.TOO_FEW_REPEATS: "has too few repeats to tell",
+        ChangeConclusion.NO_INTERVAL: "has no interval",
+        ChangeConclusion.WORSE: "is worse than the baseline",
+        ChangeConclusion.BETTER: "is better than the baseline",
+        None: "was not compared",
+    }[each.conclusion]
+    return f"{words} ({_words(each.gain)})" if each.gain is not None and each.gain.value is not None else words
+
+
+def _lacking(each: ArmEntrant) -> str:
+    return "" if each.whole or not each.eligible else ", and could not be judged at every load"
+
+
+def _words(gain: Figure | None) -> str:
+    if gain is None or gain.value is None:
+        return "no gain to tell"
+    bounds = gain.interval
+    return f"{gain.value:.2f}x" + (f" [{bounds.low:.2f}, {bounds.high:.2f}]" if bounds else "")
+
+
+def _unshown(chosen: ArmEntrant) -> str:
+    by_value = chosen.entry.candidate.attainment is Attainment.MET_BY_VALUE
+    return "; it meets the targets by value, but its interval reaches beyond them" if by_value else ""
+
+
+# The simpler arm is chosen among arms that are indistinguishable.
+#
+# The baseline is simplest; then methods that draft from the text alone (no weights, no memory of their own); then heads
+# that are part of the target; then separate models. Ties are settled by the shorter draft, then by the plan's order.
+
+
+def simplest_first(plan: Plan) -> list[str]:
+    """Names of the plan's arms."""
+    return [arm.name for arm in sorted(plan.arms, key=_complexity)]
+
+
+def _complexity(arm: Arm) -> tuple[int, int]:
+    drafter = arm.drafter
+    if drafter is None:
+        return 0, 0
+    kind = 1 if drafter.method in TEXT_ONLY else 2 if drafter.model is None else 3
+    return kind, drafter.num_draft_tokens or drafter.num_speculative_tokens

@@ -1,0 +1,329 @@
+"""The recommendation of a run: for each workload the choice at every load and overall, and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.recommendation import (
+    Attainment,
+    LoadChoice,
+    Objective,
+    Recommendation,
+    RecommendationAnswer,
+    WorkloadChoice,
+)
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.decision.candidates import (
+    MORE_IS_BETTER,
+    CandidateCell,
+    candidate_cells,
+    standings,
+    sustained_load,
+)
+from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
+from specbench_client.analysis.decision.constraints import not_known, ruled_out, upkeep, words_of
+from specbench_client.analysis.decision.costs import engine_costs
+from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.rules_of_thumb import read_rules
+from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_client.metrics.energy import JOULES
+
+# Limits that every reader of a recommendation must know.
+
+SCOPE_NOTE = (
+    "It applies to these prompts and their language, this model and its quantisation, this engine version and this"
+    " hardware: other prompts and languages change acceptance; another quantisation, engine or machine changes the cost"
+    " of a step."
+)
+BETWEEN = "Only measured loads are compared: nothing is known between two of them or beyond the largest."
+PERCENTILES = (
+    "Each target is judged by its own percentile over all requests: the share of requests that meet all of them at once"
+    " can be smaller. A target counts as met by value if the interval of its figure reaches beyond it."
+)
+ACROSS = (
+    "An arm and the baseline that are best at different loads are compared by their own figures, which are not paired,"
+    " each at the load where its figure is best."
+)
+COST = (
+    "Cost is compared at the same load, where both meet the same targets. Prices are yours, lengths those of"
+    " these prompts, and the engine is assumed to be as busy all the time as in this run."
+)
+ENERGY_UNTOLD = (
+    "Joules per token are missing: neither engines nor the client sample the power of GPUs"
+    " (`specbench report --power FILE --recompute` takes samples)."
+)
+ENERGY_APART = "Joules per token are in the run's report but not in the cost: include energy in the price of an hour."
+SIMULATED = "Simulated: these results are not a measurement of any engine."
+_UNIT = {Objective.THROUGHPUT: "throughput", Objective.LATENCY: "token rate", Objective.COST: "tokens for the money"}
+
+
+def sentence_of(summary: RunSummary, asked: RecommendationRequest, choices: Sequence[WorkloadChoice]) -> str:
+    """Return the answer as a sentence: first whether it is simulated, last whether it is untrustworthy."""
+    head = "Simulated, not a measurement: for" if summary.simulated else "For"
+    where = f" with {' and '.join(target.words for target in asked.targets)}" if asked.targets else ""
+    several = len(choices) > 1
+    words = {cell.level.label: cell.level.words for cell in summary.cells}
+    answers = [
+        f"{f'on {each.workload}: ' if several else ''}{_workload_clause(each, asked, words)}{_other_load_note(each)}"
+        for each in choices
+    ]
+    trust = "" if summary.trustworthy else " (the run is not trustworthy)"
+    held = "".join(f", {each}" for each in words_of(asked.constraints))
+    return f"{head} {asked.objective}{where}{held}: {'; '.join(answers) or 'nothing was measured'}{trust}"
+
+
+def limits_of(
+    summary: RunSummary,
+    asked: RecommendationRequest,
+    choices: Sequence[WorkloadChoice],
+    doubted: Sequence[str],
+    unknown: Sequence[str],
+) -> list[str]:
+    """Return the limits of every recommendation and of this one.
+
+    `doubted`: checks with findings above Info; `unknown`: arms of which it is not known whether they fit.
+    """
+    across = any(each.load not in (None, each.baseline_load) and each.baseline_load for each in choices)
+    found = [
+        SIMULATED if summary.simulated else "",
+        f"The run is not trustworthy ({', '.join(doubted)}), and neither is this recommendation."
+        if not summary.trustworthy
+        else "",
+        BETWEEN,
+        PERCENTILES if asked.targets else "",
+        ACROSS if across else "",
+        COST if asked.prices else "",
+        _energy_note(summary) if asked.objective is Objective.COST else "",
+        f"It is not known whether {', '.join(unknown)} fits into the spare memory: not ruled out." if unknown else "",
+        SCOPE_NOTE,
+    ]
+    return [each for each in found if each]
+
+
+def _energy_note(summary: RunSummary) -> str:
+    told = [figure for cell in summary.cells if (figure := cell.figures.get(JOULES)) and figure.value is not None]
+    return ENERGY_APART if told else ENERGY_UNTOLD
+
+
+def _workload_clause(choice: WorkloadChoice, asked: RecommendationRequest, words: dict[str, str]) -> str:
+    match choice.answer:
+        case RecommendationAnswer.DRAFTER:
+            return f"use {choice.arm} at {words[str(choice.load)]}{_gain_text(choice, asked, words)}"
+        case RecommendationAnswer.NO_DRAFTER:
+            return f"no drafter pays; use the baseline at {words[str(choice.load)]}"
+        case RecommendationAnswer.NOTHING_MEETS:
+            return "no measured arm and load meet the targets"
+        case RecommendationAnswer.CANNOT_TELL:
+            return f"no clear answer: {choice.reason}"
+
+
+def _other_load_note(choice: WorkloadChoice) -> str:
+    """Name other drafters that pay at other loads, for users of those loads."""
+    paying = [
+        each for each in choice.at_each_load if each.answer is RecommendationAnswer.DRAFTER and each.arm != choice.arm
+    ]
+    loads = {arm: [each.load for each in paying if each.arm == arm] for arm in dict.fromkeys(e.arm for e in paying)}
+    notes = [f"{arm} pays at {', '.join(each)}" for arm, each in loads.items()]
+    return f" (but {'; '.join(notes)})" if notes else ""
+
+
+def _gain_text(choice: WorkloadChoice, asked: RecommendationRequest, words: dict[str, str]) -> str:
+    gain = choice.gain
+    if gain is None or gain.value is None:
+        return f" ({choice.reason})"
+    bounds = f" [{gain.interval.low:.2f}, {gain.interval.high:.2f}]" if gain.interval else ""
+    other = choice.baseline_load
+    there = (
+        " there, which misses the targets" if other is None else f" at {words[other]}" if other != choice.load else ""
+    )
+    return f", {gain.value:.2f}x{bounds} the baseline's {_UNIT[asked.objective]}{there}"
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The request and the candidates of one run."""
+
+    asked: RecommendationRequest
+    simplest: Sequence[str]
+    entries: Sequence[CandidateCell]
+    barred: Mapping[str, str] = field(default_factory=dict)
+    """Arms that the constraints rule out, with the reasons."""
+
+
+def recommend(plan: Plan, summary: RunSummary, asked: RecommendationRequest) -> Recommendation:
+    """Recommend from the summary alone. Raises InvalidSpec: no prices for the objective cost, or an unmeasured load."""
+    _reject(summary, asked)
+    costs = engine_costs(plan, summary, asked.prices) if asked.prices else {}
+    barred = ruled_out(plan, summary, asked)
+    question = _Inputs(asked, simplest_first(plan), candidate_cells(summary, asked, costs), barred)
+    workloads = list(dict.fromkeys(cell.workload for cell in summary.cells if asked.takes(cell)))
+    choices = [_of_workload(name, question) for name in workloads]
+    doubted = [finding for finding in summary.findings if finding.severity is not Severity.INFO]
+    return Recommendation(
+        objective=asked.objective,
+        targets=list(asked.targets),
+        worth=asked.worth,
+        simulated=summary.simulated,
+        trustworthy=summary.trustworthy,
+        sentence=sentence_of(summary, asked, choices),
+        choices=choices,
+        candidates=[entry.candidate for entry in question.entries],
+        prices="; ".join(dict.fromkeys(bill.words for bill in costs.values())),
+        constraints=words_of(asked.constraints),
+        ruled_out=barred,
+        upkeep=upkeep(plan, asked.prices),
+        limits=limits_of(summary, asked, choices, _names(doubted), not_known(plan, summary, asked)),
+        rules_of_thumb=read_rules(plan, summary, asked.constraints),
+    )
+
+
+def _names(findings: Sequence[Finding]) -> list[str]:
+    return list(dict.fromkeys(finding.check for finding in findings))
+
+
+def _reject(summary: RunSummary, asked: RecommendationRequest) -> None:
+    problems = []
+    if asked.objective is Objective.COST and asked.prices is None:
+        remedy = "give --prices FILE, --gpu-price or --machine-price"
+        problems.append(Problem("prices", "the objective cost needs prices, and there are no defaults", remedy))
+    loads = list(dict.fromkeys(cell.level.label for cell in summary.cells))
+    if asked.load is not None and asked.load not in loads:
+        problems.append(
+            Problem("load", f"{asked.load!r} was not measured", f"measured: {', '.join(loads) or 'nothing'}")
+        )
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _of_workload(name: str, question: _Inputs) -> WorkloadChoice:
+    asked = question.asked
+    everywhere = [entry for entry in question.entries if entry.cell.workload == name]
+    mine = [entry for entry in everywhere if asked.takes(entry.cell) and entry.cell.arm not in question.barred]
+    best = [_best(arm, mine, asked) for arm in dict.fromkeys(entry.cell.arm for entry in mine)]
+    baseline = next((entry for entry in best if entry.is_baseline and entry.eligible), None)
+    choice = _chosen(_entrants(best, baseline, mine, asked), question)
+    chosen = next((entry for entry in best if entry.cell.arm == choice.arm), None)
+    arms = list(dict.fromkeys(entry.cell.arm for entry in mine)) if asked.targets else []
+    return WorkloadChoice(
+        workload=name,
+        answer=choice.answer,
+        arm=choice.arm,
+        load=chosen.cell.level.label if chosen else None,
+        gain=choice.gain,
+        baseline_load=baseline.cell.level.label if baseline else None,
+        tied=list(choice.tied),
+        reason=choice.reason,
+        at_each_load=_at_each_load(name, mine, question),
+        sustained=[
+            sustained_load([each for each in everywhere if each.cell.arm == arm], asked.targets) for arm in arms
+        ],
+    )
+
+
+def _at_each_load(name: str, mine: Sequence[CandidateCell], question: _Inputs) -> list[LoadChoice]:
+    found = []
+    for load in dict.fromkeys(entry.cell.level.label for entry in mine):
+        there = [entry for entry in mine if entry.cell.level.label == load]
+        entrants = [ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion) for entry in there]
+        choice = _chosen(entrants, question)
+        found.append(_load_choice(name, load, choice))
+    return found
+
+
+def _chosen(entrants: Sequence[ArmEntrant], question: _Inputs) -> ArmChoice:
+    """Choose among the arms that the constraints leave; if no drafter is left, the answer is no drafter."""
+    choice = choose(entrants, question.simplest, question.asked.worth)
+    if not question.barred:
+        return choice
+    reasons = f"ruled out: {'; '.join(f'{arm} ({why})' for arm, why in question.barred.items())}"
+    alone = bool(entrants) and all(each.entry.is_baseline and each.eligible for each in entrants)
+    if alone:
+        return ArmChoice(RecommendationAnswer.NO_DRAFTER, BASELINE_NAME, f"no drafter is left; {reasons}")
+    return replace(choice, reason=f"{choice.reason}; {reasons}")
+
+
+def _load_choice(workload: str, load: str, choice: ArmChoice) -> LoadChoice:
+    return LoadChoice(
+        workload=workload,
+        load=load,
+        answer=choice.answer,
+        arm=choice.arm,
+        tied=list(choice.tied),
+        reason=choice.reason,
+    )
+
+
+def _best(arm: str, entries: Sequence[CandidateCell], asked: RecommendationRequest) -> CandidateCell:
+    """Return the arm's best eligible load; without any, its first load, which has the reason."""
+    mine = [entry for entry in entries if entry.cell.arm == arm]
+    sign = 1 if MORE_IS_BETTER[asked.objective] else -1
+    return max(mine, key=lambda entry: (entry.eligible, sign * _value(entry)))
+
+
+def _value(entry: CandidateCell) -> float:
+    figure = entry.candidate.value
+    return figure.value if figure is not None and figure.value is not None else 0.0
+
+
+def _entrants(
+    best: Sequence[CandidateCell],
+    baseline: CandidateCell | None,
+    mine: Sequence[CandidateCell],
+    asked: RecommendationRequest,
+) -> list[ArmEntrant]:
+    """Return each arm at its best load. At the baseline's own best load the gain is the paired one.
+
+    At another load the figures of the objective are divided, unless the baseline was not measured there: otherwise an
+    arm would win because the baseline is missing where it is best.
+    """
+    across = {
+        entry.cell.arm: _across(entry, baseline, asked)
+        for entry in best
+        if baseline is not None and not entry.is_baseline and entry.eligible and _elsewhere(entry, baseline)
+    }
+    known = {arm: gain for arm, gain in across.items() if _baseline_known(arm, best, mine)}
+    cells = {entry.cell.arm: entry.cell for entry in best}
+    conclusions = dict(zip(known, standings([(gain, cells[arm]) for arm, gain in known.items()]), strict=True))
+    found = []
+    for entry in best:
+        arm, whole = entry.cell.arm, _whole(entry.cell.arm, mine)
+        if arm in across:
+            found.append(ArmEntrant(entry, known.get(arm), conclusions.get(arm), whole=whole))
+        else:
+            found.append(ArmEntrant(entry, entry.candidate.gain, entry.candidate.conclusion, whole=whole))
+    return found
+
+
+def _elsewhere(entry: CandidateCell, baseline: CandidateCell) -> bool:
+    return entry.cell.level != baseline.cell.level
+
+
+def _baseline_known(arm: str, best: Sequence[CandidateCell], mine: Sequence[CandidateCell]) -> bool:
+    """Return whether the baseline was judged at the load at which this arm is best."""
+    level = next(entry.cell.level for entry in best if entry.cell.arm == arm)
+    return any(entry.is_baseline and entry.cell.level == level and _judged(entry) for entry in mine)
+
+
+def _whole(arm: str, mine: Sequence[CandidateCell]) -> bool:
+    """Return whether the arm was judged at every measured load of this workload."""
+    levels = {entry.cell.level.label for entry in mine}
+    return {entry.cell.level.label for entry in mine if entry.cell.arm == arm and _judged(entry)} == levels
+
+
+def _judged(entry: CandidateCell) -> bool:
+    return not entry.candidate.excluded and entry.candidate.attainment is not Attainment.UNKNOWN
+
+
+def _across(entry: CandidateCell, baseline: CandidateCell, asked: RecommendationRequest) -> Figure | None:
+    mine, its = entry.candidate.value, baseline.candidate.value
+    if mine is None or its is None:
+        return None
+    over, under = (mine, its) if MORE_IS_BETTER[asked.objective] else (its, mine)
+    loads = f"{entry.cell.level.words} against the baseline at {baseline.cell.level.words}"
+    return figure_ratio(over, under, f"Gain in {asked.objective} at {loads}; not paired")

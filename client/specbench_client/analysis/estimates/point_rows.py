@@ -1,0 +1,67 @@
+"""The rows of several points as one table, without acceptance that counters contradict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+
+import pandas as pd
+
+from specbench_api.outcome.summary import PointSummary
+from specbench_api.plan.plan import Plan, Point
+from specbench_client.column_store import ColumnStore
+from specbench_client.metrics.record_lists import POINT_ONLY_COLUMNS
+from specbench_client.metrics.rows import RowBlock, Rows, TextVocabulary, concat_frames, replace_columns, store_rows
+from specbench_client.metrics.tidy_frame import iter_tidy, tidy
+from specbench_client.trust.acceptance_counters import DRAFTING_COLUMNS, without_refuted_acceptance
+from specbench_client.trust.evidence import PointEvidence
+
+RecordParts = Iterable[pd.DataFrame]
+"""The records of a point in any number of parts; read once."""
+
+
+def load_rows(plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts]) -> pd.DataFrame:
+    """Return the tidy rows of these points, in order, without columns that only a single point's checks need.
+
+    `records` maps the point's hash to its records.
+    """
+    return concat_frames([_rows(plan, point, records[point.hash]) for point in points])
+
+
+def load_stored_rows(
+    plan: Plan, points: Sequence[PointSummary], records: Mapping[str, RecordParts], store: ColumnStore
+) -> Rows:
+    """Return the same rows in a column store; at most one block of them is in memory."""
+    vocabularies: dict[str, TextVocabulary] = {}
+    return Rows([block for point in points for block in _blocks(plan, point, records[point.hash], store, vocabularies)])
+
+
+def _rows(plan: Plan, summary: PointSummary, parts: RecordParts) -> pd.DataFrame:
+    """One point's rows."""
+    rows = _without_refuted(plan, summary, tidy(parts, summary.hash))
+    return rows.drop(columns=list(POINT_ONLY_COLUMNS))
+
+
+def _blocks(
+    plan: Plan, summary: PointSummary, parts: RecordParts, store: ColumnStore, vocabularies: dict[str, TextVocabulary]
+) -> list[RowBlock]:
+    """One point's rows, as stored blocks."""
+    frames = (rows.drop(columns=list(POINT_ONLY_COLUMNS)) for rows in iter_tidy(parts, summary.hash))
+    blocks = store_rows(frames, summary.hash, store, vocabularies)
+    drafting = Rows(blocks).read(DRAFTING_COLUMNS)
+    rows = _without_refuted(plan, summary, drafting)
+    if rows is drafting:
+        return blocks
+    starts = accumulate((block.size for block in blocks), initial=0)
+    return [
+        replace_columns(block, rows.iloc[start : start + block.size], store, vocabularies)
+        for block, start in zip(blocks, starts, strict=False)
+    ]
+
+
+def _without_refuted(plan: Plan, summary: PointSummary, rows: pd.DataFrame) -> pd.DataFrame:
+    """Drop inferred acceptance that counters contradict; return the same object if there is none."""
+    point = Point(
+        hash=summary.hash, arm=summary.arm, workload=summary.workload, level=summary.level, repeat=summary.repeat
+    )
+    return without_refuted_acceptance(PointEvidence(plan, point, rows, summary.client_health, summary.counters))

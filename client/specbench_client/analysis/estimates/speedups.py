@@ -1,0 +1,260 @@
+"""Paired speed-ups: ratios of sums over pairs, with the interval of `analysis.statistics.log_ratio`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.summary import EndToEnd, SpeedupConclusion
+from specbench_client.analysis.statistics.bootstrap import LEVEL, layout_of
+from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.percentiles import percentile_intervals
+from specbench_client.metrics import decode_speed, latency
+from specbench_client.metrics.latency import E2E_MS
+from specbench_client.metrics.metric import RatioMetric, mean_metric
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_client.metrics.rows import Columns, read_columns
+from specbench_client.metrics.tidy_frame import Mask, Values
+
+SPEEDUP = "speedup"
+TPOT_SPEEDUP = "tpot_speedup"
+E2E_SPEEDUP = "e2e_speedup"
+OVER_PAIRS = (
+    "over pairs of the same prompt, turn, pass over the prompts and repeat, both steady and without error"
+    " (later turns only if all earlier replies were identical)"
+)
+SPEEDUP_DEFINITION = (
+    "Output tokens per second of stream time over the paired baseline's: (Σ tokens / Σ e2e time) of the arm"
+    f" ÷ (Σ tokens / Σ e2e time) of the baseline, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
+)
+TPOT_SPEEDUP_DEFINITION = (
+    "The paired baseline's time per output token over this arm's: (Σ flow / Σ(tokens − 1)) of the baseline"
+    f" ÷ (Σ flow / Σ(tokens − 1)) of the arm, flow = last_token_ns − first_token_ns > 0 on both sides, {OVER_PAIRS}"
+)
+E2E_SPEEDUP_DEFINITION = (
+    "The paired baseline's mean E2E latency over this arm's: (Σ e2e / requests) of the baseline"
+    " ÷ (Σ e2e / requests) of the arm, e2e = last_token_ns − intended_ns, whatever the lengths of the answers;"
+    f" equal to the speed-up if these are the same, {OVER_PAIRS}"
+)
+SPEEDUP_MISSING = "the baseline was skipped or not measured here, or no request has a partner"
+_SIGNS = (1, -1, -1, 1)
+"""Signs of the numerator and denominator of the arm, and of the baseline."""
+
+
+@dataclass(frozen=True)
+class SpeedupDefinition:
+    """The compared rate; it is defined so that `arm / baseline` is larger if the arm is faster."""
+
+    definition: str
+    parts: Callable[[Columns], tuple[Values, Values]]
+
+
+def _rate(ratio: RatioMetric, *, inverted: bool) -> Callable[[Columns], tuple[Values, Values]]:
+    def parts(rows: Columns) -> tuple[Values, Values]:
+        over, under = ratio.parts(rows)
+        return (under, over) if inverted else (over, under)
+
+    return parts
+
+
+SPEEDUPS: dict[str, SpeedupDefinition] = {
+    SPEEDUP: SpeedupDefinition(SPEEDUP_DEFINITION, _rate(decode_speed.STREAM_TPS, inverted=False)),
+    TPOT_SPEEDUP: SpeedupDefinition(TPOT_SPEEDUP_DEFINITION, _rate(decode_speed.TPOT_MS_POOLED, inverted=True)),
+    E2E_SPEEDUP: SpeedupDefinition(E2E_SPEEDUP_DEFINITION, _rate(mean_metric(latency.E2E_MS), inverted=True)),
+}
+
+
+@dataclass(frozen=True)
+class PairedSpeedup:
+    """A speed-up and the log ratio that it is computed from.
+
+    With fewer than three repeats there is no p-value, because the interval does not include the variation between
+    runs.
+    """
+
+    figure: Figure
+    ratio: LogRatio | None = None
+    """None if no pair has both sides."""
+
+    @property
+    def p_value(self) -> float | None:
+        """The two-sided p-value of "no difference" that matches its interval."""
+        return self.ratio.p_value if self.ratio else None
+
+    @property
+    def repeats(self) -> int:
+        """Number of repeats with pairs."""
+        return int(self.ratio.repeats.size) if self.ratio else 0
+
+
+def paired_speedup(name: str, pairs: Pairs, seed: int) -> PairedSpeedup:
+    """Compute a speed-up over the pairs; without any pair the figure has no value."""
+    quotient = SPEEDUPS[name]
+    parts = [*quotient.parts(pairs.side(ARM)), *quotient.parts(pairs.side(BASELINE))]
+    rows, whole = complete_pairs(pairs, parts)
+    ratio = log_ratio(rows, whole, _SIGNS, seed)
+    if ratio is None:
+        return PairedSpeedup(missing_speedup(name))
+    definition = f"{quotient.definition}; {len(rows)} pairs"
+    if pairs.unpaired_later:
+        definition += f", {pairs.unpaired_later} later turns unpaired because earlier replies differ"
+    return PairedSpeedup(ratio.figure(definition), ratio)
+
+
+def missing_speedup(name: str) -> Figure:
+    """Return the figure without a value."""
+    return Figure(unit="ratio", definition=SPEEDUPS[name].definition, n=0, source="both")
+
+
+def complete_pairs(pairs: Pairs, parts: list[Values]) -> tuple[pd.DataFrame, list[Values]]:
+    """Return the keys of the pairs for which every part is known, and these parts, shape (pairs,)."""
+    known: Mask = np.ones(len(pairs.rows), dtype=np.bool_)
+    for values in parts:
+        known &= ~np.isnan(values)
+    keys = pair_keys(pairs)
+    return (keys, parts) if known.all() else (keys.loc[known], [values[known] for values in parts])
+
+
+def pair_keys(pairs: Pairs) -> pd.DataFrame:
+    """Return the columns needed for resampling: repeat, prompt_id, and the baseline's category."""
+    keys = read_columns(pairs.rows, ["repeat", "prompt_id", "category" + BASELINE])
+    return keys.set_axis(["repeat", "prompt_id", "category"], axis=1)
+
+
+def conclusion(figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
+    """Return the conclusion about a speed-up of a valid cell; `clear` is whether it is significant after correction."""
+    if figure is None or figure.value is None:
+        return SpeedupConclusion.NOT_COMPARABLE
+    if figure.interval is None:
+        return SpeedupConclusion.NO_INTERVAL
+    if p_value is None:
+        return SpeedupConclusion.TOO_FEW_REPEATS
+    if figure.interval.low <= 1 <= figure.interval.high:
+        return SpeedupConclusion.INDISTINGUISHABLE
+    if not clear:
+        return SpeedupConclusion.UNCLEAR
+    return SpeedupConclusion.FASTER if figure.value > 1 else SpeedupConclusion.SLOWER
+
+
+# Whole requests compared with the paired baseline's: two speed-ups, requests per hour of both sides, and cost saved.
+#
+# The ratio of means matters to the owner of the GPUs: in a closed loop the number of waiting streams is constant, so
+# requests per hour are streams / mean E2E latency (Little's law), and their ratio is the ratio of means. The median of
+# the pairs' own ratios matters to users: long answers have no more weight in it than short ones.
+
+MS_PER_HOUR = 3_600_000.0
+E2E_SPEEDUP_MEDIAN = "e2e_speedup_median"
+REQUESTS_PER_HOUR = "requests_per_hour"
+BASELINE_REQUESTS_PER_HOUR = "baseline_requests_per_hour"
+COST_SAVED = "cost_saved"
+END_TO_END_NAMES = (E2E_SPEEDUP, E2E_SPEEDUP_MEDIAN, REQUESTS_PER_HOUR, BASELINE_REQUESTS_PER_HOUR, COST_SAVED)
+_OPEN_LOOP = "the load is an open loop, whose schedule and not the engine sets the request rate"
+END_TO_END_DEFINITIONS = {
+    E2E_SPEEDUP_MEDIAN: (
+        "Median over pairs of (e2e of the baseline / e2e of the arm), the geometric mean of the middle two if even,"
+        f" e2e = last_token_ns − intended_ns, whatever the lengths of the answers, {OVER_PAIRS}"
+    ),
+    REQUESTS_PER_HOUR: (
+        "Requests per hour of this arm at this load: 3600 s × streams / mean e2e of its side of the pairs (Little's"
+        " law; closed loop), e2e = last_token_ns − intended_ns; for a category, as if all streams were of it, at the"
+        f" speed that it has in the mix, {OVER_PAIRS}"
+    ),
+    BASELINE_REQUESTS_PER_HOUR: (
+        "Requests per hour of the paired baseline at this load: 3600 s × streams / mean e2e of its side of the pairs"
+        f" (Little's law; closed loop), {OVER_PAIRS}"
+    ),
+    COST_SAVED: (
+        "Share of the cost of a request that is saved, with both arms at the same price per hour:"
+        f" 1 − requests per hour of the baseline / requests per hour of the arm, {OVER_PAIRS}"
+    ),
+}
+END_TO_END_UNITS = {REQUESTS_PER_HOUR: "requests/h", BASELINE_REQUESTS_PER_HOUR: "requests/h"}
+END_TO_END_MISSING = {
+    E2E_SPEEDUP_MEDIAN: "no request has a partner",
+    REQUESTS_PER_HOUR: f"no request has a partner, or {_OPEN_LOOP}",
+    BASELINE_REQUESTS_PER_HOUR: f"no request has a partner, or {_OPEN_LOOP}",
+    COST_SAVED: f"no request has a partner, or {_OPEN_LOOP}",
+}
+
+
+def end_to_end(pairs: Pairs, streams: int | None, seed: int) -> EndToEnd:
+    """Compare whole requests; `streams` is the concurrency of a closed loop, None in an open loop."""
+    means = paired_speedup(E2E_SPEEDUP, pairs, seed).figure
+    rows, (arm, baseline) = complete_pairs(pairs, [E2E_MS.values(pairs.side(side)) for side in (ARM, BASELINE)])
+    per_hour = _PerHour(rows, streams, seed)
+    return EndToEnd(
+        speedup=means,
+        median_speedup=_median_speedup(rows, arm, baseline, seed),
+        requests_per_hour=per_hour.figure(REQUESTS_PER_HOUR, arm),
+        baseline_requests_per_hour=per_hour.figure(BASELINE_REQUESTS_PER_HOUR, baseline),
+        cost_saved=_cost_saved(means) if streams else _missing_end_to_end(COST_SAVED),
+    )
+
+
+def figures_by_name(found: EndToEnd) -> dict[str, Figure]:
+    """Return the figures by the names used in docs/reference/metrics.md."""
+    figures = (
+        found.speedup,
+        found.median_speedup,
+        found.requests_per_hour,
+        found.baseline_requests_per_hour,
+        found.cost_saved,
+    )
+    return dict(zip(END_TO_END_NAMES, figures, strict=True))
+
+
+@dataclass(frozen=True)
+class _PerHour:
+    """Requests per hour of either side, over the same pairs."""
+
+    rows: pd.DataFrame
+    streams: int | None
+    seed: int
+
+    def figure(self, name: str, e2e_ms: Values) -> Figure:
+        if self.streams is None:
+            return _missing_end_to_end(name)
+        found = log_ratio(self.rows, [np.ones_like(e2e_ms), e2e_ms], (1, -1), self.seed)
+        if found is None:
+            return _missing_end_to_end(name)
+        return found.figure(END_TO_END_DEFINITIONS[name], END_TO_END_UNITS[name], MS_PER_HOUR * self.streams)
+
+
+def _missing_end_to_end(name: str) -> Figure:
+    return Figure(unit=END_TO_END_UNITS.get(name, "ratio"), definition=END_TO_END_DEFINITIONS[name], n=0, source="both")
+
+
+def _median_speedup(rows: pd.DataFrame, arm: Values, baseline: Values, seed: int) -> Figure:
+    """The median on the log scale, on which the ratio of a pair and its inverse are equally far from 1."""
+    if not len(rows) or (arm <= 0).any() or (baseline <= 0).any():
+        return _missing_end_to_end(E2E_SPEEDUP_MEDIAN)
+    logs, layout = np.log(baseline / arm), layout_of(rows)
+    value = float(np.median(logs))
+    (chosen,) = percentile_intervals(logs, layout, [50], seed)
+    interval = None
+    if chosen:
+        low, high = float(np.exp(chosen.bounds.low)), float(np.exp(chosen.bounds.high))
+        interval = FigureInterval(low=low, high=high, level=LEVEL, method=f"{chosen.method}, on the log ratio")
+    return Figure(
+        value=float(np.exp(value)),
+        unit="ratio",
+        definition=f"{END_TO_END_DEFINITIONS[E2E_SPEEDUP_MEDIAN]}; {len(rows)} pairs",
+        n=layout.prompts,
+        interval=interval,
+        source="both",
+    )
+
+
+def _cost_saved(means: Figure) -> Figure:
+    """1 − 1 / ratio, which increases with the ratio, so the bounds transform with it."""
+    bounds = means.interval
+    interval = None
+    if bounds:
+        interval = bounds.model_copy(update={"low": 1 - 1 / bounds.low, "high": 1 - 1 / bounds.high})
+    value = None if means.value is None else 1 - 1 / means.value
+    definition = END_TO_END_DEFINITIONS[COST_SAVED]
+    return Figure(value=value, unit="ratio", definition=definition, n=means.n, interval=interval, source="both")

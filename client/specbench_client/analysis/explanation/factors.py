@@ -1,0 +1,302 @@
+"""Factors a paired speed-up into acceptance, step time, prefill and length; their product is exactly the speed-up.
+
+Over the pairs in which both sides have all parts, each side has N tokens, n requests, stream time E (intended to last
+token), time F from first to last tokens, and s steps. With step time t = F / s, tokens per step AL = (N − n) / s and
+share of decode in stream time f = F / E, stream time is F / f and F = (N − n)·t / AL. So tokens over stream time of the
+arm, divided by the same of the baseline, is
+
+    speed-up = (AL / AL₀) · (t₀ / t) · (f / f₀) · [N / (N − n)] / [N₀ / (N₀ − n)]
+
+The first two are the prediction t_ar·AL / t_sd, which is exact for decode alone (its form is from Leviathan et al.
+2023). The third is what waiting and prefill leave of it; the fourth is 1 if both sides answered alike. A baseline emits
+one token per step: AL₀ = 1. Each factor, and each product of factors, is a ratio of sums, and so has the interval of
+every other log ratio; over the same pairs the product of all factors has the interval of the speed-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specbench_api.outcome.crossover import BreakEven
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.prediction import ConstantAcceptance, DomainPrediction, Prediction
+from specbench_api.outcome.step_cost import StepCost, StepCostBasis, StepObservation
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.estimates.figure_ratios import figure_ratio
+from specbench_client.analysis.estimates.speedups import pair_keys
+from specbench_client.analysis.statistics.log_ratio import LogRatio, LogRatioInputs
+from specbench_client.analysis.stepcost.model import FittedStepCost, fitted_model
+from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
+from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.tidy_frame import Mask, Values, numbers
+
+
+def _tokens(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "tokens" + suffix)
+
+
+def _later(rows: Columns, suffix: str) -> Values:
+    return _tokens(rows, suffix) - 1
+
+
+def _stream_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "intended_ns" + suffix)
+
+
+def _flow_ns(rows: Columns, suffix: str) -> Values:
+    return numbers(rows, "last_token_ns" + suffix) - numbers(rows, "first_token_ns" + suffix)
+
+
+def _steps(rows: Columns, suffix: str) -> Values:
+    """Return the steps of each request: none for an answer of one token, and one per later token without drafts."""
+    later = _later(rows, suffix)
+    return later if suffix == BASELINE else np.where(later == 0, 0.0, numbers(rows, STEPS + suffix))
+
+
+_PARTS: Mapping[str, Callable[[Columns, str], Values]] = {
+    "tokens": _tokens,
+    "later": _later,
+    "stream_ns": _stream_ns,
+    "flow_ns": _flow_ns,
+    "steps": _steps,
+}
+"""Parts of each pair, for the side with the suffix, shape (pairs,); computed one at a time to save memory."""
+
+Exponents = Mapping[str, int]
+"""Exponents of the sums in a factor: as given for the arm, inverted for the baseline."""
+ACCEPTANCE: Exponents = {"later": 1, "steps": -1}
+"""AL / AL₀."""
+STEP_TIME: Exponents = {"steps": 1, "flow_ns": -1}
+"""t₀ / t."""
+PREFILL: Exponents = {"flow_ns": 1, "stream_ns": -1}
+"""f / f₀."""
+LENGTH: Exponents = {"tokens": 1, "later": -1}
+"""Tokens over later tokens, of the arm ÷ of the baseline."""
+
+
+def product(*factors: Exponents) -> Exponents:
+    """Return the product of factors; sums that cancel are left out."""
+    powers = {name: sum(factor.get(name, 0) for factor in factors) for name in _PARTS}
+    return {name: power for name, power in powers.items() if power}
+
+
+PREDICTED = product(ACCEPTANCE, STEP_TIME)
+"""t_ar·AL / t_sd."""
+GAP = product(PREFILL, LENGTH)
+"""Measured over predicted."""
+MEASURED = product(PREDICTED, GAP)
+"""The speed-up."""
+
+
+@dataclass(frozen=True)
+class SpeedupSums:
+    """The sums of both sides over all pairs that have all parts."""
+
+    inputs: LogRatioInputs
+    pairs: int
+
+    def ratio(self, powers: Exponents) -> LogRatio:
+        """Return one factor, or a product of several."""
+        arm = {f"{name}{ARM}": power for name, power in powers.items()}
+        baseline = {f"{name}{BASELINE}": -power for name, power in powers.items()}
+        found = self.inputs.log_ratio({**arm, **baseline})
+        assert found is not None, "all sums are positive"
+        return found
+
+
+def speedup_sums(pairs: Pairs, seed: int) -> SpeedupSums | None:
+    """Return the sums from which all factors are computed; None if no pair has all parts."""
+    if STEPS + ARM not in pairs.rows or not len(pairs.rows):
+        return None
+    whole = _complete(pairs.rows, ARM) & _complete(pairs.rows, BASELINE)
+    keys = pair_keys(pairs)
+    rows = keys if whole.all() else keys.loc[whole]
+    if not len(rows):
+        return None
+    sides = ((name, part, suffix) for suffix in (ARM, BASELINE) for name, part in _PARTS.items())
+    inputs = LogRatioInputs.of(
+        rows, ((name + suffix, part(pairs.rows, suffix)[whole]) for name, part, suffix in sides), seed
+    )
+    if any(matrix.sum() <= 0 for matrix in inputs.matrices.values()):
+        return None
+    return SpeedupSums(inputs, len(rows))
+
+
+def _complete(rows: Columns, suffix: str) -> Mask:
+    """Return which pairs have all parts of this side, shape (pairs,).
+
+    An answer of several tokens that arrived at once has no time between its tokens.
+    """
+    complete: Mask = np.asarray(~((_later(rows, suffix) > 0) & ~(_flow_ns(rows, suffix) > 0)), dtype=np.bool_)
+    for part in _PARTS.values():
+        complete &= ~np.isnan(part(rows, suffix))
+    return complete
+
+
+# The effect of the batch size is separated last, because it needs the step costs of the whole run. An arm that drains
+# its batch faster has cheaper steps than it would have with as many concurrent requests as the baseline, so `step_cost`
+# alone would flatter the drafter.
+
+_MEANINGS = {
+    "measured": "Output tokens per second of stream time over the paired baseline's",
+    "predicted": "Step time of the baseline × acceptance length ÷ step time of the arm (t_ar·AL / t_sd)",
+    "gap": "Measured speed-up ÷ predicted speed-up: prefill × length",
+    "ideal": "Configured draft tokens per step + 1",
+    "acceptance": "Tokens per step ÷ (configured draft tokens per step + 1)",
+    "step_cost": "Step time of the baseline ÷ that of the arm, each at its own batch size",
+    "occupancy": "Step time of the arm at the baseline's batch ÷ at its own, by the step-cost profile",
+    "prefill": "Share of the time from first to last token in stream time, of the arm ÷ of the baseline",
+    "length": "Tokens ÷ tokens after the first, of the arm ÷ of the baseline",
+}
+_AT_EQUAL_BATCH = "Step time of the baseline ÷ that of the arm, at the baseline's batch by the step-cost profile"
+
+
+def explain_speedup(
+    pairs: Pairs, configured_draft_tokens: int, seed: int, constant: ConstantAcceptance | None = None
+) -> Prediction | None:
+    """Explain one cell; None if no pair has all parts. `configured_draft_tokens`: draft tokens per step."""
+    found = speedup_sums(pairs, seed)
+    if found is None:
+        return None
+    ideal = configured_draft_tokens + 1.0
+    return Prediction(
+        measured=_figure("measured", found, MEASURED),
+        predicted=_figure("predicted", found, PREDICTED),
+        gap=_figure("gap", found, GAP),
+        ideal=_without_interval("ideal", ideal, found.inputs.layout.prompts),
+        acceptance=_figure("acceptance", found, ACCEPTANCE, 1 / ideal),
+        step_cost=_figure("step_cost", found, STEP_TIME),
+        occupancy=_without_interval("occupancy", None, 0),
+        prefill=_figure("prefill", found, PREFILL),
+        length=_figure("length", found, LENGTH),
+        constant=constant,
+    )
+
+
+def with_occupancy(
+    found: Prediction, model: FittedStepCost | None, arm: StepObservation | None, baseline: StepObservation | None
+) -> Prediction:
+    """Move the effect of the batch size from `step_cost` to `occupancy`, which leaves their product unchanged.
+
+    Returns the prediction unchanged if there is no model or a cell was not observed.
+    """
+    if model is None or arm is None or baseline is None or found.step_cost.value is None:
+        return found
+    own_ms, at_baseline_batch_ms = model.predict([arm, _at_batch_of(baseline, arm)])
+    if not own_ms > 0 or not at_baseline_batch_ms > 0:
+        return found
+    ratio = float(at_baseline_batch_ms / own_ms)
+    return found.model_copy(
+        update={
+            "occupancy": _without_interval("occupancy", ratio, arm.requests),
+            "step_cost": _scaled(found.step_cost, 1 / ratio, _AT_EQUAL_BATCH),
+        }
+    )
+
+
+def _at_batch_of(baseline: StepObservation, arm: StepObservation) -> StepObservation:
+    """Return the arm's step at the baseline's batch size, with context and prefill scaled accordingly."""
+    others = (baseline.batch - 1) / (arm.batch - 1) if arm.batch > 1 else 1.0
+    scaled = {
+        "batch": baseline.batch,
+        "context_tokens": arm.context_tokens * baseline.batch / arm.batch,
+        "prefill_tokens": arm.prefill_tokens * others,
+    }
+    return arm.model_copy(update=scaled)
+
+
+def _scaled(figure: Figure, factor: float, definition: str) -> Figure:
+    bounds, value = figure.interval, figure.value
+    assert value is not None
+    moved = bounds.model_copy(update={"low": bounds.low * factor, "high": bounds.high * factor}) if bounds else None
+    return figure.model_copy(update={"value": value * factor, "interval": moved, "definition": definition})
+
+
+def _figure(name: str, found: SpeedupSums, powers: Exponents, scale: float = 1.0) -> Figure:
+    return found.ratio(powers).figure(f"{_MEANINGS[name]}; {found.pairs} pairs", scale=scale)
+
+
+def _without_interval(name: str, value: float | None, n: int) -> Figure:
+    unit = "tokens/step" if name == "ideal" else "ratio"
+    return Figure(value=value, unit=unit, definition=_MEANINGS[name], n=n, source="both")
+
+
+def with_batch_occupancy(cells: Sequence[Cell], costs: Sequence[StepCost]) -> list[Cell]:
+    """Return the cells with `occupancy` separated from `step_cost` where a good step-cost fit exists."""
+    return [_with_occupancy_of(cell, _profile_of(cell, costs)) for cell in cells]
+
+
+def _with_occupancy_of(cell: Cell, cost: StepCost | None) -> Cell:
+    if cell.prediction is None or cost is None or cost.basis is not StepCostBasis.FIT:
+        return cell
+    sides = (_observation_of(cost, arm, cell) for arm in (cell.arm, BASELINE_NAME))
+    return cell.model_copy(update={"prediction": with_occupancy(cell.prediction, fitted_model(cost), *sides)})
+
+
+def _profile_of(cell: Cell, costs: Sequence[StepCost]) -> StepCost | None:
+    return next((cost for cost in costs if cell.arm in cost.arms and cell.arm != BASELINE_NAME), None)
+
+
+def _observation_of(cost: StepCost, arm: str, cell: Cell) -> StepObservation | None:
+    key = (arm, cell.workload, cell.level.label)
+    return next((each for each in cost.observations if (each.arm, each.workload, each.load) == key), None)
+
+
+# The decode speed-up of a category is also predicted from its acceptance and the step times of the whole cell:
+#
+#     predicted = AL of the category · t_ar / t_sd        t_ar, t_sd over all categories of the cell
+#
+# SPEED-Bench (arXiv 2604.09557) separates data and system in this way: acceptance depends on the data, step time on the
+# system. It assumes that steps of all categories take equally long. Context, the rest of the batch and steps without
+# drafts violate this, and measured / predicted shows by how much. Both are of decode alone, without prefill.
+
+CATEGORY_LENGTH, CATEGORY_SPEEDUP = "acceptance_length_emitted_pooled", "tpot_speedup"
+PREDICTED_FOR_CATEGORY = (
+    "Acceptance length of the category / (step time of the arm / step time of the baseline, over all categories)"
+)
+MEASURED_OVER_PREDICTED = (
+    "Measured speed-up of decoding over the predicted one; they share the category's acceptance: on the wide side"
+)
+
+
+def category_predictions(summary: RunSummary, workload: str | None = None) -> list[DomainPrediction]:
+    """Return one row per category of each valid cell with reported steps. `workload`: only this one."""
+    costs = {_cell_key(each): each for each in summary.crossover.break_even}
+    found = []
+    for cell in summary.cells:
+        cost = costs.get((cell.arm, cell.workload, cell.level.label))
+        if cell.valid and cost is not None and workload in (None, cell.workload):
+            found += [
+                each
+                for name, figures in cell.by_category.items()
+                if (each := _category_prediction(cell, name, figures, cost))
+            ]
+    return found
+
+
+def _cell_key(each: BreakEven) -> tuple[str, str, str]:
+    return each.arm, each.workload, each.load
+
+
+def _category_prediction(
+    cell: Cell, category: str, figures: dict[str, Figure], cost: BreakEven
+) -> DomainPrediction | None:
+    length, measured = figures.get(CATEGORY_LENGTH), figures.get(CATEGORY_SPEEDUP)
+    predicted = None if length is None else figure_ratio(length, cost.needed, PREDICTED_FOR_CATEGORY)
+    if length is None or predicted is None:
+        return None
+    ratio = None if measured is None else figure_ratio(measured, predicted, MEASURED_OVER_PREDICTED)
+    return DomainPrediction(
+        arm=cell.arm,
+        workload=cell.workload,
+        load=cell.level.label,
+        category=category,
+        acceptance_length=length,
+        predicted=predicted,
+        measured=measured,
+        ratio=ratio,
+    )

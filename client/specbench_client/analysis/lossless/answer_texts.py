@@ -1,0 +1,89 @@
+"""Texts of answers, read again from the records if the run stored them. Only requested texts are kept in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specbench_api.outcome.lossless import ComparedBy
+from specbench_client.metrics.text_hashes import text_hashes
+
+AnswerKey = tuple[str, int, int]
+"""Identifies one answer: point, conversation (as hashed in tidy rows) and turn."""
+ANSWER_KEY = ["point", "conversation_id", "turn"]
+TextUnits = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class AnswerText:
+    """One answer's token ids, its text, or neither."""
+
+    ids: tuple[int, ...] | None
+    text: str | None
+
+    def units(self, by: ComparedBy) -> TextUnits | None:
+        """Return its tokens or characters as numbers, shape (units,); None if they were not stored."""
+        if by is ComparedBy.TOKEN_IDS:
+            return None if self.ids is None else np.array(self.ids, dtype=np.int64)
+        if by is ComparedBy.TEXT and self.text is not None:
+            return np.frombuffer(self.text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.int64)
+        return None
+
+    def opening(self, by: ComparedBy) -> str | None:
+        """Return its first token or its first word; empty for an empty answer."""
+        if by is ComparedBy.TOKEN_IDS:
+            return None if self.ids is None else "".join(map(str, self.ids[:1]))
+        if by is ComparedBy.TEXT and self.text is not None:
+            return next(iter(self.text.split(maxsplit=1)), "")
+        return None
+
+
+def with_answer_key(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add each tidy row's key as a column `key`."""
+    return rows.assign(key=pd.Series(answer_keys(rows), index=rows.index, dtype=object))
+
+
+def answer_keys(rows: pd.DataFrame) -> list[AnswerKey]:
+    """Return each row's key; for few rows, because each key is a tuple."""
+    columns = (rows[name] for name in ANSWER_KEY)
+    return [(str(point), int(conversation), int(turn)) for point, conversation, turn in zip(*columns, strict=True)]
+
+
+def read_answer_texts(
+    records: Mapping[str, Iterable[pd.DataFrame]], keys: Iterable[AnswerKey]
+) -> dict[AnswerKey, AnswerText]:
+    """Return the texts of these answers, as far as they were stored. Reads each point's records again."""
+    requested = set(keys)
+    found: dict[AnswerKey, AnswerText] = {}
+    for point in sorted({key[0] for key in requested}):
+        for part in records[point]:
+            found |= _of_part(part, point, requested)
+    return found
+
+
+def stored_form(texts: Iterable[AnswerText]) -> ComparedBy:
+    """Return the most detailed form that all of the answers have."""
+    answers = list(texts)
+    for by in (ComparedBy.TOKEN_IDS, ComparedBy.TEXT):
+        if answers and all(each.units(by) is not None for each in answers):
+            return by
+    return ComparedBy.DIGEST
+
+
+def _of_part(part: pd.DataFrame, point: str, requested: set[AnswerKey]) -> dict[AnswerKey, AnswerText]:
+    columns = part.reindex(columns=["turn", "phase", "output_token_ids", "output_text"])
+    conversations = text_hashes(str(conversation) for conversation in part["conversation_id"])
+    found = {}
+    for conversation, (turn, phase, ids, text) in zip(conversations, columns.itertuples(index=False), strict=True):
+        key = (point, int(conversation), int(turn))
+        if key in requested and phase != "warmup":
+            found[key] = AnswerText(_ids(ids), text if isinstance(text, str) else None)
+    return found
+
+
+def _ids(value: object) -> tuple[int, ...] | None:
+    return tuple(int(each) for each in value) if isinstance(value, list | tuple | np.ndarray) else None

@@ -1,1 +1,0 @@
-"""What an n-gram drafter would have had accepted in texts that are there already, token by token. Pure."""

@@ -1,1 +1,0 @@
-"""The requests and steps of a cell by where they stand, each class with its sample size and its interval. Pure."""

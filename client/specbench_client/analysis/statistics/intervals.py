@@ -1,0 +1,229 @@
+"""One interval for two sources of variation: which prompts were sent, and differences between whole runs.
+
+The prompts' part is bootstrapped: prompts are drawn together with all their repeats. The runs' part is added as a
+variance, because resampling three or five repeats underestimates it: a draw of R units has (R − 1) / R of the variance,
+and the expansion factor for prompts does not correct that. The variation of single requests is in both parts and is
+subtracted once: V = V(prompts) + V(repeats) − V(requests), the variance of a two-way crossed layout (Cameron, Gelbach
+and Miller 2011, "Robust Inference With Multiway Clustering"), over each request's influence on the figure.
+
+Student's quantile of such a sum is approximate. Satterthwaite's degrees of freedom (1946) give a quantile that is too
+small if runs dominate: even for normal variables, 95 % intervals cover the true value in 92 % to 94 % of cases. The
+mean of both parts' quantiles, weighted by their variances (Cochran 1964, "Approximate Significance Levels of the
+Behrens-Fisher Test"), is never too small: 95 % to 97 %. It is used from four repeats on. With three, whose own quantile
+is 4.3, it is too large (up to 98 % in the experiments of benchmarks/intervals.md): then Satterthwaite's is used, or
+the t interval over the repeats' own values if that is wider; together they cover 95 % to 96 %. With fewer than three
+repeats nothing is known about runs: repeats and prompts are both drawn, and the interval's method states what is
+missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+
+from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.statistics.bootstrap import (
+    FINITE_SHARE,
+    LEVEL,
+    PROMPTS_MIN,
+    ChosenInterval,
+    IntervalBounds,
+    ResamplingLayout,
+    draw_and_sum,
+    expanded_percentiles,
+    resampled_sums,
+    t_bounds,
+    wider_interval,
+)
+from specbench_client.metrics.tidy_frame import Values
+
+TAIL = (1 - LEVEL) / 2
+COCHRAN_FROM = 4
+"""Number of repeats from which on the quantiles of both parts are weighted; below it, Satterthwaite's is used."""
+VariancePair = tuple[float, float]
+"""The variance between prompts, and between runs."""
+
+
+@dataclass(frozen=True)
+class ResampledFigure:
+    """A figure's value, its resamples, and its influence values, shape (repeats, prompts), which add up to 0.
+
+    `samples` has the shape (resamples,); `repeats` is the figure in each single repeat, shape (repeats,).
+    """
+
+    value: float
+    samples: Values
+    influence: Values
+    repeats: Values
+
+
+def resample_sums(matrices: Sequence[Values], layout: ResamplingLayout, seed: int) -> Values:
+    """Return the sum over each (repeats, prompts) matrix in each resample, shape (resamples, matrices).
+
+    From three repeats on only prompts are drawn.
+    """
+    if layout.repeats < MIN_REPEATS_TO_COMPARE:
+        return resampled_sums(matrices, layout, seed)
+    return resampled_sums([matrix.sum(axis=0, keepdims=True) for matrix in matrices], replace(layout, repeats=1), seed)
+
+
+def two_level_interval(
+    figure: ResampledFigure, layout: ResamplingLayout, prompts_interval: IntervalBounds | None = None
+) -> ChosenInterval | None:
+    """Return the wider of the two-level interval and the t interval over repeats; None for too few prompts.
+
+    `prompts_interval` is the interval for the variation of prompts, if it is not that of the resamples.
+    """
+    prompts = prompts_interval or expanded_percentiles(figure.value, figure.samples, layout)
+    runs = t_bounds(figure.value, figure.repeats)
+    if prompts is None or layout.repeats < MIN_REPEATS_TO_COMPARE:
+        return wider_interval(prompts, runs, layout)
+    quantile = satterthwaite if layout.repeats < COCHRAN_FROM else cochran
+    two_level = _two_level(
+        figure, prompts, layout, quantile, "expanded percentiles" if prompts_interval is None else "bootstrap-t"
+    )
+    if runs is None or runs.high - runs.low <= two_level.bounds.high - two_level.bounds.low:
+        return two_level
+    return wider_interval(two_level.bounds, runs, layout)
+
+
+def share_interval(figure: ResampledFigure, layout: ResamplingLayout) -> ChosenInterval | None:
+    """Return the two-level interval of a share, or None if there are too few prompts.
+
+    A run that is faster or slower as a whole changes a share more than proportionally, but never beyond 0 or 1:
+    neither Cochran's quantile nor the t interval over repeats is needed, and both would be too wide.
+    """
+    prompts = expanded_percentiles(figure.value, figure.samples, layout)
+    if prompts is None or layout.repeats < MIN_REPEATS_TO_COMPARE:
+        return wider_interval(prompts, t_bounds(figure.value, figure.repeats), layout)
+    return _two_level(figure, prompts, layout, satterthwaite)
+
+
+def ratio_influence(over: Values, under: Values) -> Values:
+    """Return the influence of each matrix entry on Σ over / Σ under: (over − ratio × under) / Σ under."""
+    total = under.sum()
+    return np.asarray((over - over.sum() / total * under) / total, dtype=np.float64)
+
+
+def _two_level(
+    figure: ResampledFigure,
+    prompts: IntervalBounds,
+    layout: ResamplingLayout,
+    quantile: Callable[[VariancePair, VariancePair], float],
+    how: str = "expanded percentiles",
+) -> ChosenInterval:
+    """Combine the variances between prompts and between runs.
+
+    `quantile` returns Student's quantile for these variances and their degrees of freedom; `how` names the method
+    of the prompts' interval.
+    """
+    freedoms = layout.freedom, float(layout.repeats - 1)
+    critical = _quantile(freedoms[0])
+    below, above = ((figure.value - prompts.low) / critical, (prompts.high - figure.value) / critical)
+    parts = ((below + above) / 2) ** 2, _runs_variance(figure.influence)
+    reach = quantile(parts, freedoms)
+    runs = float(np.sqrt(parts[1]))
+    low, high = figure.value - reach * np.hypot(below, runs), figure.value + reach * np.hypot(above, runs)
+    within = " within categories" if layout.stratified else ""
+    method = (
+        f"bootstrap, unit: prompt; {bootstrap.RESAMPLES} resamples of {layout.prompts} prompts{within}, {how};"
+        f" the variance of {layout.repeats} repeats added"
+    )
+    freedom = float(np.clip(special.stdtridf(1 - TAIL, reach), min(freedoms), sum(freedoms)))
+    return ChosenInterval(IntervalBounds(float(low), float(high)), method, freedom, runs_error=runs)
+
+
+def _runs_variance(influence: Values) -> float:
+    """Variance of the figure between whole repeats, without the contribution of single requests; never below 0."""
+    repeats, prompts = (float(size) for size in influence.shape)
+    whole = influence.sum(axis=1)
+    of_repeats = repeats / (repeats - 1) * float(((whole - whole.mean()) ** 2).sum())
+    rest = influence - influence.mean(axis=0) - influence.mean(axis=1, keepdims=True) + influence.mean()
+    of_requests = repeats / (repeats - 1) * prompts / (prompts - 1) * float((rest**2).sum())
+    return max(0.0, float(of_repeats - of_requests))
+
+
+def satterthwaite(variances: VariancePair, freedoms: VariancePair) -> float:
+    """Return Student's quantile for a sum of two variances, with Satterthwaite's degrees of freedom."""
+    total = sum(variances)
+    parts = sum(variance**2 / freedom for variance, freedom in zip(variances, freedoms, strict=True))
+    return _quantile(total**2 / parts if total > 0 else freedoms[0])
+
+
+def cochran(variances: VariancePair, freedoms: VariancePair) -> float:
+    """Return Student's quantile for a sum of two variances: the mean of their quantiles, weighted by the variances."""
+    total = sum(variances)
+    each = zip(variances, freedoms, strict=True)
+    weighed = sum(variance * _quantile(freedom) for variance, freedom in each)
+    return weighed / total if total > 0 else _quantile(freedoms[0])
+
+
+def _quantile(freedom: float) -> float:
+    return float(special.stdtrit(freedom, 1 - TAIL))
+
+
+# The bootstrap-t interval of a ratio of sums, for means over requests with a long tail.
+#
+# Twenty draws from a long tail seldom contain its far end, and draws without it have both a small mean and a small
+# spread. So the error divided by its estimated standard error is skewed and does not have Student's distribution. Its
+# quantiles are bootstrapped instead: each resample of prompts has its own ratio and standard error, and
+#
+#     t* = (ratio* − ratio) / error*,   the interval: ratio − t*(97.5 %) × error  to  ratio − t*(2.5 %) × error
+#
+# (Efron 1982; Hall 1988, "Theoretical Comparison of Bootstrap Confidence Intervals": second-order correct on both
+# sides). The standard error is that of a ratio in a stratified sample:
+#
+#     √(Σ n / (n − 1) × (Σ e² − (Σ e)² / n)) / Σ under
+#
+# summed over the strata of n prompts, with e = over − ratio × under of a prompt.
+
+
+def bootstrap_t_interval(over: Values, under: Values, layout: ResamplingLayout, seed: int) -> IntervalBounds | None:
+    """Return the interval of Σ over / Σ under for the variation of prompts, or None if there are too few.
+
+    Both matrices have the shape (repeats, prompts).
+    """
+    sizes = np.bincount(layout.stratum_of).astype(np.float64)
+    if layout.prompts < PROMPTS_MIN or sizes.min() < PROMPTS_MIN:
+        return None
+    moments = _moments(over.sum(axis=0), under.sum(axis=0), layout)
+    drawn = draw_and_sum([each[np.newaxis] for each in moments], layout.stratum_of, seed, bootstrap.RESAMPLES)
+    found, errors = _ratio_and_error(drawn.reshape(len(drawn), -1, _MOMENTS), sizes)
+    value, error = (float(each[0]) for each in _ratio_and_error(moments.sum(axis=1).reshape(1, -1, _MOMENTS), sizes))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        quotients = (found - value) / errors
+    known = quotients[np.isfinite(quotients)]
+    if known.size < FINITE_SHARE * len(drawn):
+        return None
+    low, high = (float(each) for each in np.percentile(known, [100 * TAIL, 100 * (1 - TAIL)]))
+    return IntervalBounds(value - high * error, value - low * error)
+
+
+_MOMENTS = 5
+
+
+def _moments(over: Values, under: Values, layout: ResamplingLayout) -> Values:
+    """Sums needed for a standard error, shape (strata × moments, prompts); 0 for the prompts of other strata."""
+    each = np.stack([over, under, over**2, over * under, under**2])
+    within = layout.stratum_of == np.arange(layout.strata)[:, np.newaxis]
+    return np.asarray((within[:, np.newaxis] * each).reshape(-1, layout.prompts), dtype=np.float64)
+
+
+def _ratio_and_error(moments: Values, sizes: Values) -> tuple[Values, Values]:
+    """Ratio and standard error, shape (rows,), from moments of shape (rows, strata, moments).
+
+    `sizes` is the number of prompts in each stratum.
+    """
+    over, under, over_over, over_under, under_under = np.moveaxis(moments, 2, 0)
+    total = under.sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = over.sum(axis=1) / total
+        rate = ratio[:, np.newaxis]
+        residuals = over - rate * under
+        squares = over_over - 2 * rate * over_under + rate**2 * under_under
+        spread = (sizes / (sizes - 1) * (squares - residuals**2 / sizes)).sum(axis=1)
+        return ratio, np.sqrt(np.maximum(spread, 0.0)) / total

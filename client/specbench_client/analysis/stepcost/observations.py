@@ -1,0 +1,171 @@
+"""Turns one cell into an observation of the step time and of the work in a step.
+
+Everything is measured from the view of a request in decode, because its own time per step is observed: the batch is the
+request plus the mean number of others in decode meanwhile, the context is its own and theirs, and prefill is the prompt
+tokens of others whose first token arrived during its decode. So ramp, drain and open loops need no special treatment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.step_cost import StepObservation
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.load import Level
+from specbench_client.metrics.decode_speed import STEP_MS, TPOT_MS, flow_ms
+from specbench_client.metrics.rows import Columns, Rows, iter_pieces, read_columns, select_rows
+from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, steady_rows
+
+_READ = [
+    "point",
+    "steady",
+    "ok",
+    "intended_ns",
+    "first_token_ns",
+    "last_token_ns",
+    "input_tokens",
+    "cached_tokens",
+    "tokens",
+    "steps",
+    "drafted_tokens",
+]
+"""Columns that are read and copied."""
+_ANSWERED = ["first_token_ns", "last_token_ns", "input_tokens", "cached_tokens"]
+"""Columns that are read of the concurrent requests."""
+REQUESTS_MIN = 5
+"""Fewest requests for a median step time."""
+
+
+@dataclass(frozen=True)
+class ObservedCell:
+    """The cell to observe: run, arm, workload and load."""
+
+    run: str
+    arm: Arm
+    workload: str
+    level: Level
+
+    @property
+    def draft_tokens(self) -> int:
+        """Configured draft tokens per step; 0 for the baseline."""
+        return self.arm.drafter.num_speculative_tokens if self.arm.drafter else 0
+
+
+def observe_cell(cell: ObservedCell, rows: pd.DataFrame | Rows) -> StepObservation | None:
+    """Return the observation of a cell's tidy rows; None if steps, times or lengths are missing."""
+    inside = steady_rows(rows)
+    step_ms, contexts = _step_ms(inside, cell.arm), _contexts(inside)
+    known = ~(np.isnan(step_ms) | np.isnan(contexts))
+    drafts = _draft_tokens(inside, cell)
+    if known.sum() < REQUESTS_MIN or drafts is None:
+        return None
+    by_point = [_load_of_others(point, cell.arm) for point in iter_points(rows, _READ)]
+    others, prompts = (max(float(np.nanmean(np.concatenate(each))), 0.0) for each in zip(*by_point, strict=True))
+    context = float(contexts[known].mean()) + others * _by_steps(contexts, _steps(inside, cell.arm))
+    return StepObservation(
+        run=cell.run,
+        arm=cell.arm.name,
+        workload=cell.workload,
+        load=cell.level.label,
+        configured_draft_tokens=cell.draft_tokens,
+        draft_tokens=drafts,
+        batch=1 + others,
+        context_tokens=context,
+        prefill_tokens=prompts,
+        step_ms=float(np.median(step_ms[known])),
+        requests=int(known.sum()),
+    )
+
+
+def _step_ms(rows: Columns, arm: Arm) -> Values:
+    """Return the time per step of each request in ms; without drafts a step is one token."""
+    return (TPOT_MS if arm.is_baseline else STEP_MS).values(rows)
+
+
+def _steps(rows: Columns, arm: Arm) -> Values:
+    if arm.is_baseline:
+        return np.where(np.isnan(flow_ms(rows)), np.nan, numbers(rows, "tokens") - 1)
+    return numbers(rows, "steps")
+
+
+def _contexts(rows: Columns) -> Values:
+    """Return the mean tokens in the cache of each request over its decode."""
+    return numbers(rows, "input_tokens") + numbers(rows, "tokens") / 2
+
+
+def _computed(rows: Columns) -> Values:
+    """Return the computed prompt tokens of each request; all of them if the engine does not report cached ones."""
+    return numbers(rows, "input_tokens") - np.nan_to_num(numbers(rows, "cached_tokens"))
+
+
+def _draft_tokens(rows: Columns, cell: ObservedCell) -> float | None:
+    """Return the draft tokens per step as counted, else as configured."""
+    if cell.arm.is_baseline:
+        return 0.0
+    drafted, steps = numbers(rows, "drafted_tokens"), numbers(rows, "steps")
+    known = ~(np.isnan(drafted) | np.isnan(steps))
+    return float(drafted[known].sum() / steps[known].sum()) if steps[known].sum() > 0 else float(cell.draft_tokens)
+
+
+def _load_of_others(rows: pd.DataFrame | Rows, arm: Arm) -> tuple[Values, Values]:
+    """Return the mean others in decode and their prompt tokens per step for each steady request, shape (requests,)."""
+    concurrent = _ConcurrentRequests.of(read_columns(select_rows(rows, flags(rows, "ok")), _ANSWERED))
+    pieces = [concurrent.others_of(piece, arm) for piece in iter_pieces(steady_rows(rows))]
+    others, computed = (np.concatenate(each) for each in zip(*pieces, strict=True))
+    return others, computed
+
+
+@dataclass(frozen=True)
+class _PrefixSums:
+    """Sorted moments in ns, and the sum of the moments before each of them."""
+
+    moments: Values
+    sums: Values
+
+    @classmethod
+    def of(cls, moments: Values) -> _PrefixSums:
+        ordered = np.sort(moments[~np.isnan(moments)])
+        return cls(ordered, np.concatenate([[0.0], np.cumsum(ordered)]))
+
+    def waited(self, until: Values) -> Values:
+        """Return, for each of these times, the summed time since all earlier moments."""
+        before = np.searchsorted(self.moments, until)
+        return np.asarray(before * until - self.sums[before], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _ConcurrentRequests:
+    """All answers of a point. `tokens`: cumulative computed prompt tokens in the order in which the answers began."""
+
+    begun: _PrefixSums
+    ended: _PrefixSums
+    tokens: Values
+
+    @classmethod
+    def of(cls, answered: pd.DataFrame) -> _ConcurrentRequests:
+        begun, ended = (_PrefixSums.of(numbers(answered, name)) for name in ("first_token_ns", "last_token_ns"))
+        known = answered[~np.isnan(numbers(answered, "first_token_ns"))].sort_values("first_token_ns")
+        return cls(begun, ended, np.concatenate([[0.0], np.cumsum(np.nan_to_num(_computed(known)))]))
+
+    def others_of(self, rows: Columns, arm: Arm) -> tuple[Values, Values]:
+        """Return the mean others in decode and their prompt tokens per step for each of these requests."""
+        first, last = numbers(rows, "first_token_ns"), numbers(rows, "last_token_ns")
+        flow = np.where(last > first, last - first, np.nan)
+        concurrent = self.begun.waited(last) - self.begun.waited(first)
+        concurrent = concurrent - self.ended.waited(last) + self.ended.waited(first)
+        steps = _steps(rows, arm)
+        return concurrent / flow - 1, self._prompts_between(first, last) / np.where(steps > 0, steps, np.nan)
+
+    def _prompts_between(self, first: Values, last: Values) -> Values:
+        """Return the computed prompt tokens of answers that began in (first, last], whose prefill delayed the steps."""
+        before, until = (np.searchsorted(self.begun.moments, moment, side="right") for moment in (first, last))
+        return np.asarray(self.tokens[until] - self.tokens[before], dtype=np.float64)
+
+
+def _by_steps(values: Values, steps: Values) -> float:
+    """Return the mean over steps, in which long answers weigh more than short ones."""
+    known = ~(np.isnan(values) | np.isnan(steps))
+    return float((values[known] * steps[known]).sum() / steps[known].sum())

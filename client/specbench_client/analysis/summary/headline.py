@@ -1,0 +1,240 @@
+"""The headline of a run: advice in one to a few sentences that a person can act on.
+
+Which conclusion a comparison allows is decided in `analysis.summary.claims`; here it is only put into words. A drafter
+is recommended only at loads where its speed-up was found to be above 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import Cell, SpeedupConclusion
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.summary.cell import EvaluatedCell
+from specbench_client.trust.checks import research_runtime
+
+MAX_ARMS = 4
+"""Arms that the headline names; the others are in the table."""
+MAX_CAUSE_LENGTH = 300
+"""Characters of an engine's own error message that the headline quotes."""
+
+
+@dataclass(frozen=True)
+class HeadlineFacts:
+    """Everything the headline is written from. `judged`: the cells, with their claims."""
+
+    plan: Plan
+    judged: Sequence[EvaluatedCell]
+    findings: Sequence[Finding]
+    trustworthy: bool
+    simulated: bool
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Arm → why its engine failed, for arms that could not be measured completely."""
+    recommended: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(workload, load) → the arm that the run's recommendation chose there, which settles ties."""
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """One cell that was compared with the baseline, and what its speed-up allows to be concluded."""
+
+    cell: Cell
+    conclusion: SpeedupConclusion
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Workload and load, which identify the cells that compete with each other."""
+        return self.cell.workload, self.cell.level.label
+
+    @property
+    def value(self) -> float:
+        """The speed-up, for sorting; 0 where there is none to compare."""
+        figure = self.cell.speedup
+        return figure.value or 0.0 if self.cell.valid and figure else 0.0
+
+
+def headline_of(facts: HeadlineFacts) -> str:
+    """Return the headline: advice for each arm, then the doubts."""
+    sentences = [*_failures(facts), *_advice(facts), *_doubts(facts)]
+    return f"{_prefix(facts)}{' '.join(sentences)}"
+
+
+def conclusions(judged: Sequence[EvaluatedCell]) -> list[tuple[Cell, SpeedupConclusion]]:
+    """Every compared cell with the conclusion that its speed-up allows; the baseline's cells are left out."""
+    return [(each.cell, each.cell.claims.overall) for each in judged if each.cell.claims is not None]
+
+
+def _prefix(facts: HeadlineFacts) -> str:
+    """What a reader must know before any figure."""
+    if facts.simulated:
+        return "Simulated, not a measurement: "
+    found = any(finding.check == research_runtime.CHECK.name for finding in facts.findings)
+    return "On a research runtime: " if found or facts.plan.engine.kind is EngineKind.TRANSFORMERS else ""
+
+
+def _failures(facts: HeadlineFacts) -> list[str]:
+    """Why engines failed: one sentence for each cause. The run as a whole failed if it measured nothing."""
+    by_cause: dict[str, list[str]] = {}
+    for arm, cause in facts.failures.items():
+        by_cause.setdefault(" ".join(cause.split()).rstrip("."), []).append(arm)
+    if not facts.judged:
+        return [f"Failed: {_cut(cause)}." for cause in by_cause]
+    return [f"{_joined(arms)} failed: {_cut(cause)}." for cause, arms in by_cause.items()]
+
+
+def _cut(cause: str) -> str:
+    return cause if len(cause) <= MAX_CAUSE_LENGTH else f"{cause[:MAX_CAUSE_LENGTH]}…"
+
+
+def _advice(facts: HeadlineFacts) -> list[str]:
+    """One sentence an arm: first the arms to use, then by the largest speed-up."""
+    found = [_Comparison(cell, conclusion) for cell, conclusion in conclusions(facts.judged)]
+    if not facts.judged:
+        return [] if facts.failures else ["Nothing was measured."]
+    if not found:
+        return ["Only the baseline was measured."]
+    if BASELINE_NAME not in {arm.name for arm in facts.plan.arms}:
+        return ["No speed-up can be stated: this run has no baseline."]
+    several = len({each.cell.workload for each in found}) > 1
+    winners = _winners(found, facts.recommended)
+    arms = list(dict.fromkeys(each.cell.arm for each in found))
+    arms.sort(key=lambda arm: (arm not in winners.values(), -max(each.value for each in found if each.cell.arm == arm)))
+    sentences = [
+        _arm_sentence(arm, [each for each in found if each.cell.arm == arm], winners, several=several)
+        for arm in arms[:MAX_ARMS]
+    ]
+    more = [f"{len(arms) - MAX_ARMS} more arms are in the table."] if len(arms) > MAX_ARMS else []
+    return [*sentences, *more]
+
+
+def _winners(found: Sequence[_Comparison], recommended: Mapping[tuple[str, str], str]) -> dict[tuple[str, str], str]:
+    """(workload, load) → the arm to use there, where any arm was found to be faster.
+
+    It is the recommended arm if that one was found to be faster, else the one with the largest speed-up: headline and
+    recommendation must not contradict each other where two arms cannot be told apart.
+    """
+    faster = [each for each in found if each.conclusion is SpeedupConclusion.FASTER]
+    faster.sort(key=lambda each: (recommended.get(each.place) == each.cell.arm, each.value))
+    return {each.place: each.cell.arm for each in faster}
+
+
+def _arm_sentence(
+    arm: str, mine: Sequence[_Comparison], winners: Mapping[tuple[str, str], str], *, several: bool
+) -> str:
+    """The advice about one arm. `several`: whether the run has several workloads, so that each must be named."""
+    clauses: list[str] = []
+    for conclusion, recommended, here in _groups(arm, mine, winners):
+        workload = here[0].cell.workload
+        measured = [each for each in mine if each.cell.workload == workload]
+        opening, continuation = ("Use {arm}", "use it") if recommended else _OPENINGS[conclusion]
+        begin = continuation if clauses else opening.format(arm=arm)
+        every_load = several and len(here) == len(measured)
+        rest = (
+            _use(here, measured) if recommended else _words(conclusion, here, first=not clauses, every_load=every_load)
+        )
+        clauses.append(f"{begin}{f' for {workload}' if several else ''}{rest}")
+    return f"{'; '.join(clauses)}."
+
+
+def _groups(
+    arm: str, mine: Sequence[_Comparison], winners: Mapping[tuple[str, str], str]
+) -> Iterator[tuple[SpeedupConclusion, bool, list[_Comparison]]]:
+    """Comparisons of one conclusion on one workload, and whether the arm is recommended for them.
+
+    Where another arm gains more, this one is faster too, but not the one to use.
+    """
+    for conclusion in SpeedupConclusion:
+        group = [each for each in mine if each.conclusion is conclusion]
+        wins = [conclusion is SpeedupConclusion.FASTER and winners[each.place] == arm for each in group]
+        for recommended in (True, False):
+            those = [each for each, best in zip(group, wins, strict=True) if best is recommended]
+            for workload in dict.fromkeys(each.cell.workload for each in those):
+                yield conclusion, recommended, [each for each in those if each.cell.workload == workload]
+
+
+_OPENINGS = {
+    SpeedupConclusion.FASTER: ("{arm} is also faster", "also faster"),
+    SpeedupConclusion.SLOWER: ("Do not enable {arm}", "slower"),
+    SpeedupConclusion.INDISTINGUISHABLE: ("{arm} makes no measurable difference", "no measurable difference"),
+    SpeedupConclusion.UNCLEAR: ("{arm} makes no clear difference", "no clear difference"),
+    SpeedupConclusion.TOO_FEW_REPEATS: ("{arm} cannot be judged", "cannot be judged"),
+    SpeedupConclusion.NO_INTERVAL: ("{arm} cannot be judged", "cannot be judged"),
+    SpeedupConclusion.NOT_COMPARABLE: ("{arm} is not comparable with the baseline", "not comparable"),
+}
+"""How a clause about an arm begins: as the first clause of its sentence, and after another clause."""
+
+
+def _use(here: Sequence[_Comparison], measured: Sequence[_Comparison]) -> str:
+    """` up to concurrency 8: 1.69x [1.64, 1.72] at 1, 1.34x [1.31, 1.37] at 8`. `measured`: all loads of the arm."""
+    levels = [each.cell.level for each in here]
+    if len(levels) == 1:
+        return f" at {levels[0].words}: {_ratio(here[0].cell)}"
+    lowest = sorted((each.cell.level for each in measured), key=lambda level: level.order)[: len(levels)]
+    ordered = sorted(levels, key=lambda level: level.order)
+    where = f"up to {ordered[-1].words}" if ordered == lowest else f"at {_loads(here)}"
+    return f" {where}: {', '.join(f'{_ratio(each.cell)} at {each.cell.level.label}' for each in here)}"
+
+
+def _words(conclusion: SpeedupConclusion, here: Sequence[_Comparison], *, first: bool, every_load: bool) -> str:
+    """The rest of a clause that recommends nothing.
+
+    `first`: it begins its sentence. `every_load`: the workload is named and this is true of all its loads.
+    """
+    match conclusion:
+        case SpeedupConclusion.FASTER | SpeedupConclusion.SLOWER:
+            it_is = "it is slower, " if conclusion is SpeedupConclusion.SLOWER and first else ""
+            return f": {it_is}{_at_each(here, _ratio)}"
+        case SpeedupConclusion.INDISTINGUISHABLE:
+            return "" if every_load else f" at {_loads(here)}"
+        case SpeedupConclusion.UNCLEAR:
+            return f" at {_loads(here)} once corrected for the number of comparisons"
+        case SpeedupConclusion.TOO_FEW_REPEATS:
+            few = "; ".join(dict.fromkeys(each.cell.too_few_repeats for each in here))
+            return f": {_at_each(here, _value)} ({few})"
+        case SpeedupConclusion.NO_INTERVAL:
+            return f" at {_loads(here)}: too few prompts for an interval"
+        case SpeedupConclusion.NOT_COMPARABLE:
+            return "" if every_load else f" at {_loads(here)}"
+
+
+def _at_each(here: Sequence[_Comparison], write: Callable[[Cell], str]) -> str:
+    """`1.50x at concurrency 1, 1.40x at 2`."""
+    first, *rest = (each.cell for each in here)
+    tail = "".join(f", {write(cell)} at {cell.level.label}" for cell in rest)
+    return f"{write(first)} at {first.level.words}{tail}"
+
+
+def _loads(here: Sequence[_Comparison]) -> str:
+    """`concurrency 1, 2 and 8`."""
+    first, *rest = (each.cell.level for each in here)
+    return _joined([first.words, *(level.label for level in rest)])
+
+
+def _joined(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _value(cell: Cell) -> str:
+    assert cell.speedup is not None
+    return f"{cell.speedup.value:.2f}x"
+
+
+def _ratio(cell: Cell) -> str:
+    assert cell.speedup is not None
+    assert cell.speedup.interval is not None
+    interval = cell.speedup.interval
+    return f"{_value(cell)} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+def _doubts(facts: HeadlineFacts) -> list[str]:
+    """The checks that make the run untrustworthy, those that invalidate cells first."""
+    if facts.trustworthy:
+        return []
+    bad = [finding for finding in facts.findings if finding.severity is not Severity.INFO]
+    bad.sort(key=lambda finding: finding.severity is not Severity.INVALID)
+    names = list(dict.fromkeys(finding.check for finding in bad))
+    return [f"Not trustworthy: {', '.join(names)} (see findings)." if names else "Not trustworthy."]

@@ -1,0 +1,38 @@
+"""`specbench analyze`: deeper questions about stored runs and logs, one subcommand per question."""
+
+from __future__ import annotations
+
+import click
+
+from specbench_client.cli.groups import LazyGroup
+
+HEADINGS = {
+    "Acceptance": {
+        "breakdown": "Acceptance by position, context, length, turn and reasoning.",
+        "drift": "Whether acceptance has changed since a reference, and why.",
+    },
+    "Speed-up": {
+        "curve": "Speed-up of runs by temperature, draft length or load.",
+        "explain": "The factors of a speed-up; its projection onto your mix.",
+    },
+    "What if": {
+        "draft-lengths": "The best number of draft tokens for each batch size.",
+        "oracle": "Upper bounds: perfect and best fixed draft lengths.",
+        "ngram": "Whether n-gram drafting would help, from recorded answers.",
+    },
+    "Results of others": {
+        "audit": "Whether a table of results is consistent with itself.",
+    },
+}
+
+
+@click.group(cls=LazyGroup, headings=HEADINGS, module_prefix="specbench_client.cli.")
+def analyze() -> None:
+    """Analyze stored runs: where a drafter is accepted, what limits a speed-up, what other settings would give.
+
+    \b
+      specbench analyze breakdown specbench-results --latest
+      specbench analyze explain specbench-results --latest --mix coding=0.5,chat=0.5
+      specbench analyze draft-lengths specbench-results --latest
+      specbench analyze drift results/monday results/tuesday --arm eagle3 --load 8
+    """

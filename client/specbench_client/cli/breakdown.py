@@ -1,0 +1,122 @@
+"""`specbench analyze breakdown`: acceptance by position, context length, answer length and turn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from specbench_api.outcome.breakdown import Breakdown
+from specbench_api.outcome.layout import SUMMARY
+from specbench_api.outcome.summary import RunSummary
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
+from specbench_client.cli.output import PLOT, ResultConsole, result_console, write_plot
+from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.streams import echo_json
+from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import open_results
+from specbench_client.report.text.breakdown import DIMENSIONS, Dimension, slices_dimensions, slices_markdown
+
+RECOMPUTE = "compute it again from the records with `specbench report … --recompute`"
+_NOTHING = Breakdown()
+
+
+@click.command()
+@click.argument("where", metavar="DIR-or-URI")
+@click.option(
+    "--by",
+    "dimensions",
+    multiple=True,
+    type=click.Choice(list(DIMENSIONS)),
+    help="Show only this dimension. Repeatable.  [default: all]",
+)
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Show only this arm. Repeatable.  [default: all]")
+@OUTPUT_MARKDOWN
+@LATEST
+@PLOT
+def breakdown(
+    where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, plot: Path | None, *, latest: bool
+) -> None:
+    """Break acceptance down by where steps and requests are: position, context, answer length, turn, reasoning.
+
+    \b
+      specbench analyze breakdown specbench-results --latest
+      specbench analyze breakdown specbench-results --latest --by position --by length --arm eagle3
+      specbench analyze breakdown specbench-results --latest --arm eagle3 --plot answers.html   one line per request
+      specbench analyze breakdown s3://bench-results/llama33/runs/bench/llama33-70b/3f2c… --output markdown
+
+    Each class has its acceptance length with a confidence interval. What the classes are, and why one may be missing:
+    docs/research/breakdown.md.
+    """
+    summary = _of_arms(_summary(where, latest=latest), arms, where)
+    if plot:
+        _draw(plot, summary)
+    shown = dimensions or tuple(DIMENSIONS)
+    if output == "json":
+        echo_json(json.dumps(_document(summary), indent=2))
+    elif output == "markdown":
+        click.echo(slices_markdown(summary, shown), nl=False)
+    else:
+        console = result_console()
+        for each in slices_dimensions(summary, shown):
+            _print(console, each, simulated=summary.simulated)
+
+
+def _document(summary: RunSummary) -> dict[str, object]:
+    cells = [
+        {
+            "arm": cell.arm,
+            "workload": cell.workload,
+            "level": cell.level.to_dict(),
+            "breakdown": cell.breakdown.to_dict(),
+        }
+        for cell in summary.cells
+        if cell.breakdown != _NOTHING
+    ]
+    return {"name": summary.name, "simulated": summary.simulated, "cells": cells}
+
+
+def _draw(plot: Path, summary: RunSummary) -> None:
+    from specbench_client.report.plots.page import PlotDocument  # noqa: PLC0415  matplotlib takes seconds to import
+    from specbench_client.report.plots.sections.acceptance_maps import by_request  # noqa: PLC0415
+
+    drawn = by_request(summary)
+    plots = [("Acceptance along each answer, at the lightest load", drawn)] if drawn else []
+    write_plot(
+        plot,
+        PlotDocument(summary.name, plots, summary.simulated),
+        "the engine does not report the accepted drafts of each step of these arms",
+    )
+
+
+def _summary(where: str, *, latest: bool) -> RunSummary:
+    store = select_run(open_results(where), where, latest=latest)
+    try:
+        return RunSummary.from_json(store.get(SUMMARY) or b"")
+    except ValidationError as error:
+        raise BadInput(f"{store.uri(SUMMARY)}: the summary is missing or damaged: {RECOMPUTE}") from error
+
+
+def _of_arms(summary: RunSummary, arms: tuple[str, ...], where: str) -> RunSummary:
+    """Return the summary with these arms only. Raises BadInput for an unknown arm, or if no cell has a breakdown."""
+    known = dict.fromkeys(cell.arm for cell in summary.cells)
+    unknown = [arm for arm in arms if arm not in known]
+    if unknown:
+        raise BadInput(f"--arm {unknown[0]}: no such arm in {where}: give one of {', '.join(known)}")
+    cells = [cell for cell in summary.cells if not arms or cell.arm in arms]
+    if not any(cell.breakdown != _NOTHING for cell in cells):
+        raise BadInput(f"{where}: no cell has a breakdown: {RECOMPUTE}")
+    return summary.model_copy(update={"cells": cells})
+
+
+def _print(console: ResultConsole, dimension: Dimension, *, simulated: bool) -> None:
+    title = dimension.table.title + (" (simulated, not a measurement)" if simulated else "")
+    if dimension.table.rows:
+        console.print_table(replace(dimension.table, title=title))
+    else:
+        console.print(dimension.table.title)
+    for line in dimension.missing:
+        console.print(f"  {line}")

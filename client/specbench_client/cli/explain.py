@@ -1,0 +1,188 @@
+"""`specbench analyze explain`: the factors of a speed-up, and its projection onto another traffic mix."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+import yaml
+
+from specbench_api.outcome.prediction import DomainPrediction, MixPrediction
+from specbench_api.outcome.summary import Cell
+from specbench_api.spec.dataset import Dataset
+from specbench_client.analysis.explanation.factors import category_predictions
+from specbench_client.analysis.explanation.traffic_mix import TrafficMix, cells_of, predict_mix
+from specbench_client.cli.options import LATEST, ONLY_WORKLOAD, output_option
+from specbench_client.cli.output import result_console
+from specbench_client.cli.stored_runs import select_run
+from specbench_client.cli.streams import echo_json
+from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import open_results
+from specbench_client.report.text.explanation import (
+    FACTORS_SAY,
+    categories_table,
+    domains_table,
+    factors_table,
+    formula_lines,
+    mixes_table,
+)
+from specbench_client.report.text.text_table import SIMULATED
+from specbench_client.stored_runs.results import read_result
+from specbench_client.workload.prompts import load_prompts
+from specbench_client.workload.source_detection import guess_dataset
+
+ASSUMPTIONS = (
+    "Assumed: a request of a category takes as long as it did in the measured mix, and its prompts are like the"
+    " measured ones."
+)
+
+
+@click.command()
+@click.argument("where", metavar="DIR-or-URI")
+@click.option(
+    "--mix",
+    "mixed",
+    multiple=True,
+    metavar="CATEGORY=SHARE,… or FILE",
+    help="Your traffic mix: shares per category, or a file of your prompts with categories. Repeatable.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(["requests", "output-tokens"]),
+    default="requests",
+    show_default=True,
+    help="Whether the shares of --mix are shares of requests or of output tokens.",
+)
+@ONLY_WORKLOAD
+@output_option("text", "json", "yaml")
+@LATEST
+def explain(where: str, mixed: tuple[str, ...], by: str, workload: str | None, output: str, *, latest: bool) -> None:
+    """Explain each measured speed-up by its factors, or project it onto your traffic mix with --mix.
+
+    \b
+      specbench analyze explain specbench-results --latest
+      specbench analyze explain specbench-results --latest --mix coding=0.5,chat=0.5
+      specbench analyze explain specbench-results --latest --mix my-prompts.jsonl
+      specbench analyze explain specbench-results --latest --mix coding=0.8,chat=0.2 --by output-tokens --output json
+
+    Without --mix, the measured speed-up is shown as a product of factors, next to the prediction from a constant
+    acceptance rate. Formulas, sources and limits: docs/research/explain.md.
+    """
+    result = read_result(select_run(open_results(where), where, latest=latest))
+    cells = list(cells_of(result, workload))
+    simulated = result.summary.simulated
+    if mixed:
+        mix = TrafficMix(_shares(",".join(mixed)), by_tokens=by == "output-tokens")
+        mixes = predict_mix(result, cells, mix)
+        if not mixes:
+            raise BadInput(
+                f"{where}: the records of these cells are missing, and --mix needs them: measure again", "NoRecords"
+            )
+        _print([], mixes, output, simulated=simulated)
+        return
+    explained = [cell for cell in cells if cell.prediction]
+    if not explained:
+        raise BadInput(
+            f"{where}: no cell has a prediction, because nothing was compared or the engine reports no steps: if the"
+            f" run has both, analyze its records again: specbench report {where} --recompute",
+            "NoPrediction",
+        )
+    _print(explained, [], output, simulated=simulated, by_category=category_predictions(result.summary, workload))
+
+
+SHARE_MAX = 1e12
+"""Shares may be counts of requests; the bound keeps their sum finite."""
+
+
+def _shares(text: str) -> dict[str, float]:
+    """Return the shares by category, from text or from a file of prompts. Raises BadInput."""
+    if not text.strip():
+        raise BadInput("--mix: is empty: give --mix coding=0.5,chat=0.5, or a file of prompts", "Mix")
+    if "=" not in text or Path(text).exists():
+        return _category_counts(text)
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = part.rpartition("=")
+        try:
+            value = float(share)
+        except ValueError:
+            value = -1.0
+        if not name.strip() or name.strip() in shares or not 0 <= value <= SHARE_MAX:
+            raise BadInput(
+                f"--mix: {part!r} is not CATEGORY=SHARE, or repeats a category: give --mix coding=0.5,chat=0.5", "Mix"
+            )
+        shares[name.strip()] = value
+    if not sum(shares.values()) > 0:
+        raise BadInput(f"--mix {text}: every share is 0: give at least one above 0", "Mix")
+    _report_sum(shares)
+    return shares
+
+
+def _report_sum(shares: Mapping[str, float]) -> None:
+    """Print the sum unless it is 1 or 100: the user may have forgotten a category, or have given counts."""
+    whole = sum(shares.values())
+    if not any(math.isclose(whole, usual, rel_tol=1e-3) for usual in (1.0, 100.0)):
+        parts = ", ".join(f"{name} {share / whole:.1%}" for name, share in shares.items())
+        click.echo(f"the shares of --mix sum to {whole:g}; they are scaled to: {parts}", err=True)
+
+
+def _category_counts(file: str) -> dict[str, float]:
+    prompts = load_prompts(Dataset.model_validate(guess_dataset(file)), Path.cwd(), with_tools=True).rows
+    bare = sum(prompt.category is None for prompt in prompts)
+    if bare:
+        raise BadInput(
+            f"--mix {file}: {bare} of {len(prompts)} prompts have no category: add one to each, or give shares", "Mix"
+        )
+    return {str(name): float(count) for name, count in Counter(prompt.category for prompt in prompts).items()}
+
+
+def _print(
+    cells: Sequence[Cell],
+    mixes: Sequence[MixPrediction],
+    output: str,
+    *,
+    simulated: bool,
+    by_category: Sequence[DomainPrediction] = (),
+) -> None:
+    if output == "text":
+        _print_text(cells, mixes, by_category, simulated=simulated)
+        return
+    document = {
+        "simulated": simulated,
+        "cells": [_document(cell) for cell in cells],
+        "categories": [each.to_dict() for each in by_category],
+        "mixes": [each.to_dict() for each in mixes],
+    }
+    present = {name: value for name, value in document.items() if value != []}
+    if output == "json":
+        echo_json(json.dumps(present, indent=2))
+    else:
+        click.echo(yaml.safe_dump(present, sort_keys=False, allow_unicode=True), nl=False)
+
+
+def _document(cell: Cell) -> dict[str, object]:
+    assert cell.prediction is not None
+    key = {"arm": cell.arm, "workload": cell.workload, "load": cell.level.label, "valid": cell.valid}
+    return {**key, "prediction": cell.prediction.to_dict()}
+
+
+def _print_text(
+    cells: Sequence[Cell],
+    mixes: Sequence[MixPrediction],
+    by_category: Sequence[DomainPrediction],
+    *,
+    simulated: bool,
+) -> None:
+    console = result_console()
+    if simulated:
+        console.print(SIMULATED)
+    if not cells:
+        console.print_tables([mixes_table(mixes), categories_table(mixes)], [ASSUMPTIONS])
+        return
+    console.print_tables([factors_table(cells)], [FACTORS_SAY, *formula_lines(cells)])
+    if by_category:
+        console.print_table(domains_table(by_category))

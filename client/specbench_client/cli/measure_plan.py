@@ -1,0 +1,230 @@
+"""The options of `specbench measure` as the plan of a run with one arm.
+
+Options are checked by the schema of a SpecBenchRun. Users of `measure` do not know its fields, so messages name the
+flag, the given value, and what to give instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.plan.expansion import lay_out
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.chat_template import AppliedBy
+from specbench_api.spec.engine import SECRET, EngineKind, flaw_of
+from specbench_api.spec.load import ArrivalProcess
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import NAME, NAME_MAX
+from specbench_client.errors import BadInput
+from specbench_client.workload.source_detection import guess_dataset
+
+FLAG_OF_FIELD = {
+    "spec.workloads[0].": "",
+    "spec.": "",
+    "metadata.name": "--name",
+    "model.name": "--model",
+    "engine.endpoint": "--endpoint",
+    "engine.dialect": "--dialect",
+    "dataset.uri": "--dataset",
+    "sampling.temperature": "--temperature",
+    "sampling.topP": "--top-p",
+    "sampling.seed": "--seed",
+    "output.maxTokens": "--max-tokens",
+    "output.ignoreEos": "--ignore-eos",
+    "output.stream": "--no-stream",
+    "chatTemplate.tokenizer": "--tokenizer",
+    "set chatTemplate.appliedBy: Engine": "leave --tokenizer out",
+    "extraBody": "--extra-body",
+    "load.concurrency": "--concurrency",
+    "load.rate": "--rate",
+    "load.requests": "--requests",
+    "load.durationSeconds": "--duration",
+    "load.warmupRequests": "--warmup",
+    "load.repeats": "--repeats",
+    "load.arrival.process": "--arrival",
+    "load.arrival.burstiness": "--burstiness",
+    "load.arrival.uri": "--trace",
+    "load.arrival.seed": "--seed",
+}
+"""Field of the spec → the flag that sets it; the first two are prefixes of other fields."""
+_FIELD = re.compile("|".join(re.escape(field) for field in sorted(FLAG_OF_FIELD, key=len, reverse=True)))
+
+
+def with_flag_names(text: str) -> str:
+    """Return a message about the spec with every field replaced by the flag that sets it."""
+    return _FIELD.sub(lambda found: FLAG_OF_FIELD[found[0]], text)
+
+
+def levels(flag: str, given: tuple[tuple[float, ...], ...]) -> list[float]:
+    """Return all levels of a repeatable option. Raises BadInput if a level occurs twice."""
+    found = [level for one in given for level in one]
+    twice = next((level for at, level in enumerate(found) if level in found[:at]), None)
+    if twice is not None:
+        raise BadInput(f"{flag} {twice:g} is given twice: give each level once, and --repeats to measure it more often")
+    return found
+
+
+def base_url(endpoint: str) -> str:
+    """Return the endpoint without the /v1 that OpenAI clients need. Raises BadInput."""
+    flaw = flaw_of(endpoint)
+    if flaw is not None:
+        shown = re.sub("//[^/]*@", "//…@", endpoint)
+        problem = f"{flaw.problem}: give it with --header 'Authorization: …'" if flaw is SECRET else flaw
+        raise BadInput(f"--endpoint {shown!r} {problem}")
+    return endpoint.rstrip("/").removesuffix("/v1")
+
+
+UNUSED_SLOTS = 8
+"""A value for the field that the schema requires with a rate; a running endpoint has its own limit."""
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """The command line, with the names of its options."""
+
+    endpoint: str
+    model: str
+    dataset: str
+    concurrency: tuple[tuple[float, ...], ...]
+    rate: tuple[tuple[float, ...], ...]
+    arrival: str | None
+    burstiness: float | None
+    trace: str | None
+    requests: int | None
+    duration: int | None
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int
+    ignore_eos: bool
+    no_stream: bool
+    tokenizer: str | None
+    extra_body: str | None
+    headers: tuple[str, ...]
+    warmup: int
+    repeats: int
+    dialect: str
+    workers: int | None
+    results: str
+    name: str | None
+    new: bool
+    keep_text: bool
+    slo_ttft_ms: float | None
+    slo_tpot_ms: float | None
+    slo_e2e_ms: float | None
+    output: str
+
+
+def plan_for_endpoint(options: MeasureOptions) -> Plan:
+    """Return a plan with one arm, the endpoint, at every load. Raises BadInput with the names of flags."""
+    _reject_contradictions(options)
+    try:
+        return lay_out(parse_run(_resource(options)))
+    except InvalidSpec as error:
+        raise BadInput("\n".join(with_flag_names(str(problem)) for problem in error.problems)) from error
+
+
+def _resource(options: MeasureOptions) -> dict[str, Any]:
+    spec = {
+        "model": {"name": options.model},
+        "engine": {
+            "kind": str(EngineKind.EXTERNAL),
+            "endpoint": base_url(options.endpoint),
+            "dialect": options.dialect,
+        },
+        "workloads": [
+            {
+                "name": "measured",
+                "dataset": guess_dataset(options.dataset),
+                "sampling": {"temperature": options.temperature, "topP": options.top_p, "seed": options.seed},
+                "output": {
+                    "maxTokens": options.max_tokens,
+                    "ignoreEos": options.ignore_eos,
+                    "stream": not options.no_stream,
+                },
+                "extraBody": _extra_body(options.extra_body),
+                **_template(options.tokenizer),
+            }
+        ],
+        "load": _load(options),
+        "results": {"s3": {"bucket": "not-used-here"}},
+    }
+    metadata = {"name": run_name(options.model) if options.name is None else _checked_name(options.name)}
+    return {"apiVersion": "specbench.io/v1alpha1", "kind": "SpecBenchRun", "metadata": metadata, "spec": spec}
+
+
+def run_name(model: str) -> str:
+    """Derive a valid run name from the model's name."""
+    words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
+    return (words if re.match(r"[a-z]", words) else f"m-{words}")[:NAME_MAX].strip("-")
+
+
+def _checked_name(name: str) -> str:
+    if not re.fullmatch(NAME, name) or len(name) > NAME_MAX:
+        rule = "lower-case letters, digits and dashes, starting with a letter and not ending with a dash"
+        raise BadInput(f"--name {name!r} is not a valid run name: give at most {NAME_MAX} characters: {rule}")
+    return name
+
+
+def _reject_contradictions(options: MeasureOptions) -> None:
+    """Raise BadInput for flags that exclude each other, naming both."""
+    for problem in _contradictions(options):
+        raise BadInput(problem)
+
+
+def _contradictions(options: MeasureOptions) -> Iterator[str]:
+    closed, trace = bool(options.concurrency), options.arrival == ArrivalProcess.TRACE
+    arrival = {"--arrival": options.arrival, "--burstiness": options.burstiness, "--trace": options.trace}
+    if closed and options.rate:
+        yield "--concurrency is a closed loop and --rate an open one: give one of them"
+    if not closed and not options.rate and not trace:
+        yield "no load: give --concurrency N (closed loop), --rate R (open loop) or --arrival Trace"
+    for flag, value in _without_none(arrival).items():
+        if closed:
+            yield f"{flag} {value} needs an open loop, --concurrency is a closed one: give --rate, or leave out {flag}"
+    if options.burstiness is not None and options.arrival != ArrivalProcess.GAMMA:
+        yield f"--burstiness {options.burstiness:g} needs Gamma arrivals: add --arrival Gamma, or leave it out"
+    if trace and options.trace is None:
+        yield "--arrival Trace needs the recording: add --trace FILE"
+    if options.trace is not None and not trace:
+        yield f"--trace {options.trace} applies to --arrival Trace only: add that, or leave out --trace"
+    if options.requests is not None and options.duration is not None:
+        yield "--requests and --duration both end a point: give one of them"
+
+
+def _load(options: MeasureOptions) -> Mapping[str, Any]:
+    closed, rates = levels("--concurrency", options.concurrency), levels("--rate", options.rate)
+    arrival = {"process": options.arrival, "burstiness": options.burstiness, "uri": options.trace}
+    open_loop: dict[str, Any] = {"slots": UNUSED_SLOTS, "arrival": {**_without_none(arrival), "seed": options.seed}}
+    return {
+        **({"concurrency": closed} if closed else open_loop),
+        **_without_none({"rate": rates or None, "requests": options.requests, "durationSeconds": options.duration}),
+        "warmupRequests": options.warmup,
+        "repeats": options.repeats,
+        "order": "Sequential",
+    }
+
+
+def _template(tokenizer: str | None) -> dict[str, Any]:
+    return {} if tokenizer is None else {"chatTemplate": {"appliedBy": str(AppliedBy.CLIENT), "tokenizer": tokenizer}}
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _extra_body(text: str | None) -> Any:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadInput(
+            f"--extra-body is not valid JSON: {error}: give an object, such as '{{\"top_k\": 20}}'"
+        ) from error
+    if not isinstance(found, dict):
+        raise BadInput("--extra-body is not a JSON object: give one, such as '{\"top_k\": 20}'")
+    return found

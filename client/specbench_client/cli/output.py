@@ -1,0 +1,211 @@
+"""Output of commands: tables on a terminal, Markdown, JSON, files and plots."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from specbench_api.model import ApiModel
+from specbench_client.cli.streams import ascii_text, echo_json
+from specbench_client.errors import BadInput
+from specbench_client.report.text.text_table import TextTable, markdown_section, rich_table
+
+if TYPE_CHECKING:
+    from specbench_client.report.plots.page import PlotDocument
+
+PIPED_WIDTH = 160
+"""Characters of a line where stdout is not a terminal."""
+
+
+class ResultConsole(Console):
+    """The console for results. A broken pipe raises BrokenPipeError; rich alone would exit with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+    def print_table(self, table: TextTable) -> None:
+        """Print a table as wide as the console; on a narrow terminal without its least important columns."""
+        if self.options.ascii_only:
+            table = _ascii_table(table)
+        if self.is_terminal and not table.optional:
+            table = replace(table, optional=_least_important(table))
+        self.print(rich_table(table, self.width))
+
+    def print_line(self, line: str) -> None:
+        """Print a line; it is wrapped on a terminal and left whole in a pipe."""
+        self.print(line, soft_wrap=not self.is_terminal)
+
+    def print_tables(self, tables: Sequence[TextTable], lines: Sequence[str] = ()) -> None:
+        """Print tables with lines below them."""
+        for table in tables:
+            self.print_table(table)
+        for line in lines:
+            self.print_line(line)
+
+
+def _ascii_table(table: TextTable) -> TextTable:
+    return replace(
+        table,
+        title=ascii_text(table.title),
+        caption=ascii_text(table.caption),
+        columns=[ascii_text(name) for name in table.columns],
+        words=[ascii_text(name) for name in table.words],
+        rows=[[ascii_text(cell) for cell in row] for row in table.rows],
+    )
+
+
+NUMBERS_MIN = 2
+"""Columns of numbers that are shown on a terminal of any width."""
+
+
+def _least_important(table: TextTable) -> list[str]:
+    """Return the columns that a narrow terminal may leave out, the least important first.
+
+    Tables have their most important figures on the left. Columns of words stay: they name or judge the row, and they
+    can be wrapped.
+    """
+    numbers = [name for name in table.columns if name not in table.words]
+    return list(reversed(numbers[NUMBERS_MIN:]))
+
+
+class ProgressConsole(Console):
+    """The console for progress. It falls silent when its reader is gone: progress is not a result."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+def result_console() -> ResultConsole:
+    """Return a console on stdout, as wide as the terminal; without a terminal, wide enough for a table.
+
+    Markup and number highlighting are off, because names and messages of engines may contain anything.
+    """
+    console = ResultConsole(highlight=False, markup=False)
+    return console if console.is_terminal else ResultConsole(width=PIPED_WIDTH, highlight=False, markup=False)
+
+
+def print_output(
+    output: str,
+    document: ApiModel,
+    *,
+    text: Callable[[ResultConsole], None],
+    **formats: Callable[[], str],
+) -> None:
+    """Print a result as --output asks for it: json, text, or one of the other formats by name."""
+    if output == "json":
+        echo_json(document.to_json())
+    elif output == "text":
+        text(result_console())
+    else:
+        click.echo(formats[output](), nl=False)
+
+
+def print_tables(report: ApiModel, tables: Sequence[TextTable], lines: Sequence[str], output: str) -> None:
+    """Print a report that consists of tables and lines, as --output (text, json or markdown) asks for it."""
+    print_output(
+        output,
+        report,
+        text=lambda console: console.print_tables(tables, lines),
+        markdown=lambda: "\n".join([*map(markdown_section, tables), *(f"- {line}" for line in lines), ""]),
+    )
+
+
+# Files that the user named. A file is replaced only after the new content is complete, so a full disk leaves the old
+# content. Pipes, devices, links, single-file mounts and files in read-only folders are written in place, because
+# nothing can be renamed over them.
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FIXED = (errno.EACCES, errno.EPERM, errno.EBUSY)
+_NEW_FILE = 0o666
+
+
+def write_output_file(option: str, file: Path, data: bytes) -> None:
+    """Write the data and report the path on stderr. `option`: the flag that named the file. Raises BadInput."""
+    try:
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            file.write_bytes(data)
+        else:
+            _write_file(file, data)
+    except OSError as error:
+        full = error.errno in _NO_ROOM
+        remedy = "make room, or give a file elsewhere" if full else "give a file in a folder that exists"
+        raise BadInput(f"{option} {file}: {error.strerror}: {remedy}") from error
+    click.echo(f"written: {file}", err=True)
+
+
+def _write_file(file: Path, data: bytes) -> None:
+    try:
+        _replace_file(file, data)
+    except OSError as error:
+        if error.errno not in _FIXED or not file.exists():
+            raise
+        file.write_bytes(data)
+
+
+def _replace_file(file: Path, data: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=".incoming-", dir=file.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+        temporary.chmod(file.stat().st_mode & 0o777 if file.exists() else _NEW_FILE & ~_umask())
+        temporary.replace(file)
+    except OSError:
+        temporary.unlink()
+        raise
+
+
+def _umask() -> int:
+    """Return the process's umask; the only way to read it is to set it."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
+
+
+# Plots.
+
+_PLOT_SUFFIXES = ("html", "svg", "png")
+
+
+class PlotPath(click.ParamType[Path]):
+    """The path of a plot; its suffix selects the format."""
+
+    name = "file"
+
+    def convert(self, value: str | Path, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """Return the path; reject an unknown suffix."""
+        file = Path(value)
+        if file.suffix.removeprefix(".") not in _PLOT_SUFFIXES:
+            self.fail(f"{str(file)!r}: the suffix selects the format: end it with .html, .svg or .png", param, ctx)
+        return file
+
+
+PLOT = click.option(
+    "--plot",
+    type=PlotPath(),
+    metavar="FILE",
+    help="Also draw a plot: .html (with light, dark and print themes), .svg or .png.",
+)
+
+
+def write_plot(file: Path, picture: PlotDocument, otherwise: str) -> None:
+    """Write a plot in the format of the file's suffix.
+
+    Raises BadInput if the file cannot be written, or, with the remedy `otherwise`, if there is nothing to draw.
+    """
+    from specbench_client.report.html import render_plots  # noqa: PLC0415  matplotlib takes seconds to import
+    from specbench_client.report.plots.page import render_paper  # noqa: PLC0415
+
+    if not picture.drawn:
+        raise BadInput(f"--plot {file}: there is nothing to draw: {otherwise}", "NothingToDraw")
+    kind = file.suffix.removeprefix(".")
+    data = render_plots(picture).encode() if kind == "html" else render_paper(picture, kind)
+    write_output_file("--plot", file, data)

@@ -1,0 +1,83 @@
+"""The live progress display of a run on stderr: one bar for all points, one for the current point."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Column
+from rich.text import Text
+
+from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_client.cli.output import ProgressConsole
+from specbench_client.drive.progress import MEASURING, WARMUP, Progress
+
+
+class LiveProgress:
+    """A context manager that shows progress; without a terminal it prints one line per launch, point and phase."""
+
+    def __init__(self, plan: Plan, measured: int) -> None:
+        self._console = ProgressConsole(stderr=True)
+        self._bars = Bars(
+            TextColumn("{task.description}", table_column=Column()),  # wraps on narrow terminals, the counts do not
+            BarColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", table_column=Column()),
+            console=self._console,
+        )
+        self._plan = plan
+        self._printed: tuple[str | None, str] = (None, "")
+        self._whole = self._bars.add_task("points", total=len(plan.points), completed=measured, note="")
+        self._point = self._bars.add_task("point", total=None, note="")
+
+    def __enter__(self) -> Self:
+        """Start the display."""
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the display; its last state stays on the screen."""
+        self._bars.stop()
+
+    def group(self, group: EngineGroup) -> None:
+        """Show that the launch of an engine begins."""
+        line = f"launch {group.index + 1}/{len(self._plan.groups)}: {group.arm}"
+        self._bars.update(self._point, description=line, completed=0, total=None, note="")
+        if not self._console.is_terminal:
+            self._console.print(line)
+
+    def progress(self, progress: Progress) -> None:
+        """Show the progress of the current engine group."""
+        speed = f"{progress.output_tokens_per_s:.0f} tok/s" if progress.output_tokens_per_s is not None else ""
+        length = f"AL {progress.acceptance_length:.2f}" if progress.acceptance_length is not None else ""
+        failed = f"{progress.requests_failed} failed" if progress.requests_failed else ""
+        point = f"{progress.workload} at {progress.load}, repeat {progress.repeat}: " if progress.point else ""
+        description = f"{progress.arm} {point}{progress.phase}"
+        done, total, bound = progress.requests_done, progress.requests_total, ""
+        if progress.phase == WARMUP and progress.warmup_done is not None:
+            done, total, bound = progress.warmup_done, progress.warmup_most, "at most, until step times are steady"
+        note = "  ".join(part for part in (bound, speed, length, failed) if part)
+        self._bars.update(self._point, description=description, completed=done, total=total or None, note=note)
+        self._print_line(progress, description)
+        before = sum(len(group.points) for group in self._plan.groups[: progress.group])
+        self._bars.update(self._whole, completed=before + progress.points_done)
+
+    def _print_line(self, progress: Progress, description: str) -> None:
+        """Without a terminal, print a line for each point and phase, and the length of a finished warm-up."""
+        now = (progress.point, progress.phase)
+        if self._console.is_terminal or progress.point is None or now == self._printed:
+            return
+        self._printed = now
+        warmed = progress.phase == MEASURING and progress.warmup_done is not None
+        tail = f" (after {progress.warmup_done} requests of warm-up)" if warmed else ""
+        self._console.print(f"{description}{tail}", highlight=False, markup=False, soft_wrap=True)
+
+    def failed(self, arm: str, reason: str, message: str) -> None:
+        """Show that an arm has failed."""
+        self._console.print(Text.assemble((f"{arm}: {reason}", "red"), f": {message}"))

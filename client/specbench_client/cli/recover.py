@@ -1,0 +1,88 @@
+"""`specbench recover`: print the SpecBenchRun that continues stored results whose resource was lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from urllib.parse import parse_qs, urlsplit
+
+import click
+import yaml
+from pydantic import ValidationError
+
+from specbench_api.outcome.layout import measured_among, run_root
+from specbench_api.plan.expansion import restore
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.parsing import problems_in
+from specbench_api.spec.results import S3
+from specbench_client.cli.options import LATEST, output_option
+from specbench_client.cli.stored_runs import select_run
+from specbench_client.errors import BadInput
+from specbench_client.local.local_runs import open_results
+from specbench_client.store.store import Store
+from specbench_client.stored_runs.stored_documents import read_plan
+
+
+@click.command()
+@click.argument("where", metavar="URI-or-DIR")
+@LATEST
+@click.option(
+    "--into",
+    metavar="URI",
+    help="Where the cluster finds the results, if not at URI-or-DIR: s3://BUCKET/PREFIX.",
+)
+@click.option("--credentials-secret", metavar="NAME", help="Name of the Secret, for spec.results.s3.credentialsSecret.")
+@output_option("yaml", "json")
+def recover(where: str, into: str | None, credentials_secret: str | None, output: str, *, latest: bool) -> None:
+    """Print the SpecBenchRun that continues stored results whose resource was lost; nothing is written.
+
+    \b
+      specbench recover s3://bench-results/llama33 --latest --credentials-secret bench-s3 > run.yaml
+      kubectl apply -f run.yaml
+
+    The spec is read from plan.json. spec.results.adopt contains the old UID, so the operator finds the measured points,
+    restores the status, and measures only what is missing. Deadlines have their default values: see
+    docs/how-to/recovery.md.
+    """
+    store = select_run(open_results(where), where, latest=latest)
+    plan = read_plan(store)
+    run = restore(plan, _bucket(store, plan, where, into, credentials_secret))
+    spec = run.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    metadata = {"name": plan.name, "namespace": plan.namespace}
+    resource = {"apiVersion": run.api_version, "kind": run.kind, "metadata": metadata, "spec": spec}
+    text = json.dumps(resource, indent=2) + "\n" if output == "json" else yaml.safe_dump(resource, sort_keys=False)
+    click.echo(text, nl=False)
+    measured = len(measured_among(store.keys("points/"), (point.hash for point in plan.points)))
+    click.echo(f"{measured} of {len(plan.points)} points are measured at {store.uri()}", err=True)
+
+
+def _bucket(store: Store, plan: Plan, where: str, into: str | None, secret: str | None) -> S3:
+    """Return where a cluster finds the results. Raises BadInput if it would not find them there."""
+    root = run_root(plan.namespace, plan.name, plan.uid)
+    uri = into or store.uri()
+    if not uri.startswith("s3://"):
+        raise BadInput(f"{uri}: a cluster reads results from S3 only: copy them, and give --into s3://BUCKET/PREFIX")
+    parts = urlsplit(uri)
+    prefix = parts.path.strip("/")
+    if into is None:
+        if prefix != root and not prefix.endswith(f"/{root}"):
+            remedy = f"copy the results to PREFIX/{root}, or give --into s3://BUCKET/PREFIX if they are there"
+            raise BadInput(f"{uri}: a cluster looks for this run at …/{root}: {remedy}")
+        prefix = prefix.removesuffix(root).strip("/")
+    query = parse_qs(urlsplit(into or where).query)
+    fields = {
+        "bucket": parts.netloc,
+        "prefix": prefix,
+        "endpoint": query.get("endpoint", [_environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")])[0],
+        "region": query.get("region", [_environment("AWS_REGION", "AWS_DEFAULT_REGION")])[0],
+        "credentialsSecret": secret,
+    }
+    try:
+        return S3.model_validate({name: value for name, value in fields.items() if value})
+    except ValidationError as error:
+        problems = "; ".join(str(problem) for problem in problems_in(error, S3))
+        raise BadInput(f"{uri}: does not give a valid spec.results.s3: {problems}") from error
+
+
+def _environment(*names: str) -> str:
+    return next((os.environ[name] for name in names if os.environ.get(name)), "")

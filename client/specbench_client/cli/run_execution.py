@@ -1,0 +1,313 @@
+"""Executing a plan for `run` and `measure`: measure, summarize, print, and choose the exit code.
+
+A campaign's runs are executed one after another, with one table at the end and one exit code. Everything that can be
+rejected is rejected before the first engine starts. A run whose engine fails does not stop the others unless the
+campaign's failurePolicy requires it; if results cannot be stored, no further run begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from specbench_api.campaign.expansion import PlannedRun
+from specbench_api.campaign.matrix import cell_text
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.layout import REPORT
+from specbench_api.outcome.summary import RunSummary, best_speedup_text
+from specbench_api.outcome.termination import Exit
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.slo import Slo
+from specbench_client.cli.output import result_console
+from specbench_client.cli.progress import LiveProgress
+from specbench_client.cli.report import print_run_summary
+from specbench_client.cli.streams import echo_json
+from specbench_client.drive.conclude import conclude
+from specbench_client.drive.options import SystemClock
+from specbench_client.errors import RESUME, BadInput, EngineFailed, Interrupted, NotDurable
+from specbench_client.local.executor import LocalOptions, execute_locally, validate_inputs
+from specbench_client.local.local_runs import (
+    LocalRun,
+    exclusive_campaign,
+    exclusive_run,
+    find_local_run,
+    new_local_run,
+    open_results,
+)
+from specbench_client.report.text.text_table import TextTable
+from specbench_client.store.scratch import scratch_folder
+from specbench_client.store.store import Store
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of the command line. `base_dir`: relative paths of the spec are relative to it."""
+
+    base_dir: Path
+    startup_deadline_s: float
+    results: str
+    output: str
+    keep_text: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
+    workers: int | None = None
+    new: bool = False
+    """Whether to start a new run instead of continuing the stored one."""
+    reuse_finished: bool = True
+    """Whether a finished run is shown again. False for an endpoint, which may serve something else by now."""
+    slo: Slo | None = None
+    """The latency limits of goodput."""
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The result of a run. `failed`: arms whose engine failed; `uri`: the root of the stored results.
+
+    `finished`: whether the run was complete before, so that nothing was measured now.
+    """
+
+    plan: Plan
+    summary: RunSummary
+    failed: Mapping[str, EngineFailed]
+    uri: str
+    finished: bool
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of the run."""
+        if self.failed:
+            return Exit.ENGINE_FAILED
+        return Exit.OK if self.summary.trustworthy else Exit.UNTRUSTWORTHY
+
+    @property
+    def report(self) -> str:
+        """The path or URI of the report."""
+        return f"{self.uri.rstrip('/')}/{REPORT}"
+
+
+def run_and_print(plan: Plan, options: RunOptions) -> int:
+    """Execute a run and print its summary; return the exit code. Raises as `execute_run` does."""
+    outcome = execute_run(plan, options)
+    print_run_summary(outcome.plan, outcome.summary, options.output, outcome.uri)
+    if outcome.finished:
+        created = outcome.summary.created
+        click.echo(
+            f"nothing was measured: this run was already finished ({created}); add --new to measure again", err=True
+        )
+    for arm, error in outcome.failed.items():
+        click.echo(f"error: {arm}: {error.reason}: {error}", err=True)
+    return outcome.exit
+
+
+def execute_run(plan: Plan, options: RunOptions) -> RunOutcome:
+    """Measure the missing points, and store summary and report.
+
+    Raises BadInput before anything starts; NotDurable, Interrupted.
+    """
+    results = open_results(options.results)
+    with exclusive_run(results, plan, process_label()):
+        run = _local_run(results, plan, options)
+        validate_inputs(run, options.base_dir)
+        click.echo(f"results: {run.store.uri()}", err=True)
+        finished = run.finished
+        failed = _measure(run, options)
+        click.echo("analyzing the records and writing the report", err=True)
+        causes = {arm: str(error) for arm, error in failed.items()}
+        summary = conclude(run.plan, run.store, slo=options.slo, failures=causes or None)
+    return RunOutcome(run.plan, summary, failed, run.store.uri(), finished)
+
+
+def _local_run(results: Store, plan: Plan, options: RunOptions) -> LocalRun:
+    found = new_local_run(results, plan) if options.new else find_local_run(results, plan)
+    return new_local_run(results, plan) if found.finished and not options.reuse_finished else found
+
+
+def process_label() -> str:
+    """Return a description of this process for its lock. Arguments are left out, because a header may contain a key."""
+    command = " ".join(Path(word).name for word in sys.argv[:2])
+    return f"process {os.getpid()} on {socket.gethostname()} ({command}, since {SystemClock().wall_text()})"
+
+
+def _measure(run: LocalRun, options: RunOptions) -> dict[str, EngineFailed]:
+    with scratch_folder() as work_dir, LiveProgress(run.plan, len(run.measured)) as live:
+        local_options = LocalOptions(
+            base_dir=options.base_dir,
+            work_dir=work_dir,
+            startup_deadline_s=options.startup_deadline_s,
+            on_group=live.group,
+            on_progress=live.progress,
+            keep_text=options.keep_text,
+            headers=options.headers,
+            workers=options.workers,
+        )
+        failed = asyncio.run(_until_signalled(run, local_options))
+        for arm, error in failed.items():
+            live.failed(arm, error.reason, str(error))
+        return failed
+
+
+async def _until_signalled(run: LocalRun, options: LocalOptions) -> dict[str, EngineFailed]:
+    """Execute the run; SIGTERM and SIGINT stop the engines, keep finished points, and raise Interrupted."""
+    task = asyncio.ensure_future(execute_locally(run, options))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError as cancelled:
+        raise Interrupted(RESUME) from cancelled
+
+
+# Campaigns.
+
+_EXITS_BY_SEVERITY = (Exit.OK, Exit.UNTRUSTWORTHY, Exit.ENGINE_FAILED, Exit.BAD_INPUT, Exit.RESULTS_NOT_STORED)
+CAMPAIGN_COLUMNS = ("run", "combination", "points", "best", "trust")
+_FAILED = (Exit.ENGINE_FAILED, Exit.BAD_INPUT)
+
+
+@dataclass(frozen=True)
+class CampaignRunResult:
+    """How one run of a campaign ended: with an outcome, or with an error."""
+
+    run: PlannedRun
+    exit: Exit
+    outcome: RunOutcome | None = None
+    error: str = ""
+
+
+def measure_campaign(campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], options: RunOptions) -> int:
+    """Execute the runs of a campaign and print a table of their results; return the worst exit code.
+
+    Raises BadInput before anything starts; Interrupted.
+    """
+    ended: list[CampaignRunResult] = []
+    try:
+        with exclusive_campaign(
+            open_results(options.results), campaign.metadata.namespace, campaign.metadata.name, process_label()
+        ):
+            _require_valid_inputs(runs, options)
+            _measure_runs(campaign, runs, options, ended)
+    except (Interrupted, KeyboardInterrupt):  # Interrupted while measuring, KeyboardInterrupt before or after
+        if options.output != "json":
+            _print_campaign_table(campaign, runs, ended)
+        raise
+    code = max((each.exit for each in ended), key=_EXITS_BY_SEVERITY.index)
+    if options.output == "json":
+        echo_json(json.dumps(_campaign_document(campaign, runs, ended, code), indent=2))
+    else:
+        _print_campaign_table(campaign, runs, ended)
+    return code
+
+
+def _measure_runs(
+    campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], options: RunOptions, ended: list[CampaignRunResult]
+) -> None:
+    """Execute the runs in order. Results are appended to `ended`, so an interruption keeps the earlier ones."""
+    for number, run in enumerate(runs, start=1):
+        if _stopped(campaign, ended):
+            return
+        click.echo(f"run {number}/{len(runs)}: {run.name}  {cell_text(run.cell)}", err=True)
+        ended.append(_run_result(run, options))
+
+
+def _require_valid_inputs(runs: Sequence[PlannedRun], options: RunOptions) -> None:
+    """Check the inputs of every run before the first one starts. Raises BadInput with the names of the runs."""
+    results = open_results(options.results)
+    rejected: dict[str, list[str]] = {}
+    for run in runs:
+        try:
+            validate_inputs(find_local_run(results, run.plan), options.base_dir)
+        except BadInput as error:
+            rejected.setdefault(str(error), []).append(run.name)
+    if rejected:
+        raise BadInput("\n".join(f"{message} ({', '.join(names)})" for message, names in rejected.items()))
+
+
+def _run_result(run: PlannedRun, options: RunOptions) -> CampaignRunResult:
+    spec = run.run.spec
+    try:
+        outcome = execute_run(
+            run.plan, replace(options, startup_deadline_s=spec.startup_deadline_seconds, slo=spec.slo)
+        )
+    except (BadInput, NotDurable) as error:
+        click.echo(f"error: {run.name}: {error.reason}: {error}", err=True)
+        return CampaignRunResult(run, error.exit, error=f"{error.reason}: {error}")
+    for arm, failure in outcome.failed.items():
+        click.echo(f"error: {run.name}: {arm}: {failure.reason}: {failure}", err=True)
+    return CampaignRunResult(run, outcome.exit, outcome)
+
+
+def _stopped(campaign: SpecBenchCampaign, ended: Sequence[CampaignRunResult]) -> bool:
+    """Return whether no further run may begin."""
+    limit = campaign.spec.failed_runs_max
+    failed = sum(each.exit in _FAILED for each in ended)
+    return (limit is not None and failed >= limit) or any(each.exit is Exit.RESULTS_NOT_STORED for each in ended)
+
+
+def _campaign_document(
+    campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: Sequence[CampaignRunResult], code: Exit
+) -> Mapping[str, Any]:
+    return {
+        "name": campaign.metadata.name,
+        "kind": campaign.kind,
+        "exit": int(code),
+        "runs": [_campaign_document_row(each) for each in ended],
+        "notBegun": [run.name for run in runs[len(ended) :]],
+    }
+
+
+def _campaign_document_row(ended: CampaignRunResult) -> dict[str, Any]:
+    row = {"name": ended.run.name, "cell": dict(ended.run.cell), "exit": int(ended.exit)}
+    if ended.outcome is None:
+        return {**row, "error": ended.error}
+    summary = ended.outcome.summary
+    return {**row, "uri": ended.outcome.uri, "best": best_speedup_text(summary), "summary": summary.to_dict()}
+
+
+def _print_campaign_table(
+    campaign: SpecBenchCampaign, runs: Sequence[PlannedRun], ended: Sequence[CampaignRunResult]
+) -> None:
+    console = result_console()
+    simulated = any(each.outcome and each.outcome.summary.simulated for each in ended)
+    marked = " (simulated, not a measurement)" if simulated else ""
+    title = f"{campaign.metadata.name}{marked}: {len(ended)} of {len(runs)} runs"
+    unfinished = [(run.name, cell_text(run.cell), "not finished", "", "") for run in runs[len(ended) :]]
+    styles = ["" if each.exit in (0, 3) else "red" for each in ended] + ["dim"] * len(unfinished)
+    table = TextTable(
+        title, CAMPAIGN_COLUMNS, [*map(_campaign_row, ended), *unfinished], words=CAMPAIGN_COLUMNS, styles=styles
+    )
+    console.print_table(table)
+    for each in ended:
+        if each.outcome is not None:
+            console.print(f"{each.run.name}: {each.outcome.report}", soft_wrap=True)
+
+
+def _campaign_row(ended: CampaignRunResult) -> tuple[str, ...]:
+    first = (ended.run.name, cell_text(ended.run.cell))
+    if ended.outcome is None:
+        return (*first, "–", "–", ended.error.partition(":")[0])
+    summary = ended.outcome.summary
+    return (
+        *first,
+        f"{summary.points_measured}/{summary.points_total}",
+        best_speedup_text(summary) or "–",
+        _trust(summary),
+    )
+
+
+def _trust(summary: RunSummary) -> str:
+    """Return the trust of a run, with the checks that failed."""
+    if summary.trustworthy:
+        return "Trustworthy"
+    checks = [finding.check for finding in summary.findings if finding.severity is not Severity.INFO]
+    return f"Untrustworthy ({', '.join(dict.fromkeys(checks))})"

@@ -1,0 +1,176 @@
+"""Reads an engine's traces: how many tokens a step emits at each position of an answer, for one or more drafters.
+
+The format is that of "Performance or Illusion?": `prompt_token_ids`, `generated_token_ids`, and `acc_NAME: {"acc_len":
+[…]}` with one value per output position, the accepted draft tokens + 1; position 0 belongs to the prefill. `acc_NAME`
+may also contain `token_ids` of the drafter's answer, without which two drafters' answers cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from specbench_client.analysis.what_if.answers import (
+    DraftedAnswer,
+    PositionAcceptance,
+    QuestionKey,
+    Tokens,
+    join_answers,
+    shared_answers,
+)
+from specbench_client.analysis.what_if.cost_models import draft_cost
+from specbench_client.analysis.what_if.ngram import NGRAM, LoggedAnswer, replayed_answer
+from specbench_client.analysis.what_if.ngram_lookup import NGRAM_REPLAY, PUBLISHED_LOOKUP, NgramLookup
+from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
+from specbench_client.dataset.output_logs import OUTPUT_IDS, PROMPT_IDS, category_of, first_of, id_of, whole_numbers
+from specbench_client.dataset.prompt_entries import read_prompt_rows
+from specbench_client.documents.cost_model import CostModel
+from specbench_client.errors import BadInput
+from specbench_client.workload.prompt_files import PromptRow
+
+_MAX_DRAFT_LENGTH = 2**31
+_PREFIX, _LENGTHS, _OWN_IDS = "acc_", "acc_len", "token_ids"
+
+
+ByKey = Mapping[QuestionKey, DraftedAnswer]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Answers by drafter and row."""
+
+    source: str
+    drafters: Mapping[str, ByKey]
+    logged: Mapping[QuestionKey, LoggedAnswer]
+    """The rows' own token ids, if they have any."""
+
+    def replayed(self, lookup: NgramLookup, like: str) -> dict[QuestionKey, DraftedAnswer]:
+        """Replay an n-gram drafter on the rows' own tokens, for rows as long as the answer of the drafter `like`."""
+        answers = self.drafters[like]
+        same = [key for key, each in self.logged.items() if key in answers and answers[key].tokens == each.output.size]
+        return {key: replayed_answer(self.logged[key], lookup) for key in same}
+
+    def with_proposals(self, lookup: NgramLookup, name: str) -> ByKey:
+        """Add the proposed draft lengths, which traces lack, to an n-gram drafter's answers by replaying it.
+
+        If some answer cannot be replayed, the answers are returned unchanged: the drafter is then assumed to draft at
+        every step.
+        """
+        traced, found = self.drafters[name], self.replayed(lookup, name)
+        if len(found) != len(traced):
+            return traced
+        return {key: _with_proposals(each, found[key]) for key, each in traced.items()}
+
+
+def _with_proposals(traced: DraftedAnswer, replayed: DraftedAnswer) -> DraftedAnswer:
+    """Set the proposed lengths from the replay, at least as long as what the engine accepted."""
+    acceptance = traced.acceptance
+    proposed = np.maximum(replayed.acceptance.drafts(_MAX_DRAFT_LENGTH), acceptance.accepted)
+    return replace(traced, acceptance=replace(acceptance, proposed=proposed))
+
+
+def read_traces(file: Path) -> Traces:
+    """Read every row of a trace file. Raises BadInput if a row is not a trace."""
+    rows, _ = read_prompt_rows(file)
+    names = drafters_in(rows)
+    if not names:
+        example = f'"{_PREFIX}NAME": {{"{_LENGTHS}": [1, 3, …]}}'
+        raise BadInput(
+            f"{file}: is not a trace, because no row has {example}: for texts or token ids, use"
+            " `specbench analyze ngram`"
+        )
+    drafters: dict[str, dict[QuestionKey, DraftedAnswer]] = {name: {} for name in names}
+    logged: dict[QuestionKey, LoggedAnswer] = {}
+    for number, row in enumerate(rows):
+        key, where = (id_of(row.columns, row.place), 0, number), f"{file}, {row.place}"
+        for name in names:
+            drafters[name][key] = _row_answers(row, where, name)
+        ids = first_of(row.columns, OUTPUT_IDS)
+        if ids:
+            output = whole_numbers(row.columns, ids, where)
+            logged[key] = LoggedAnswer(key[0], category_of(row.columns), _trace_prompt(row, where), output)
+    return Traces(str(file), drafters, logged)
+
+
+def drafters_in(rows: Sequence[PromptRow]) -> list[str]:
+    """Return the drafters in the first row, in its order; empty if the file is not a trace."""
+    first = rows[0].columns if rows else {}
+    return [
+        name.removeprefix(_PREFIX)
+        for name, value in first.items()
+        if name.startswith(_PREFIX) and isinstance(value, Mapping) and _LENGTHS in value
+    ]
+
+
+def _row_answers(row: PromptRow, where: str, name: str) -> DraftedAnswer:
+    """Parse one drafter's answer in a row. Raises BadInput."""
+    trace: Any = row.columns.get(f"{_PREFIX}{name}")
+    if not isinstance(trace, Mapping) or trace.get(_LENGTHS) is None:
+        raise BadInput(
+            f"{where}: has no {_PREFIX}{name}.{_LENGTHS}, which the first row has: every row needs the same drafters"
+        )
+    emitted = whole_numbers(trace, _LENGTHS, f"{where}, {_PREFIX}{name}", least=1)
+    ids = whole_numbers(trace, _OWN_IDS, f"{where}, {_PREFIX}{name}") if trace.get(_OWN_IDS) is not None else None
+    if ids is not None and ids.size != emitted.size:
+        raise BadInput(
+            f"{where}: {_PREFIX}{name} has {emitted.size} positions but {ids.size} token ids: give one id per position"
+        )
+    size = int(_trace_prompt(row, where).size)
+    return DraftedAnswer(
+        id_of(row.columns, row.place), category_of(row.columns), 0, size, PositionAcceptance(emitted - 1), ids
+    )
+
+
+def _trace_prompt(row: PromptRow, where: str) -> Tokens:
+    name = first_of(row.columns, PROMPT_IDS)
+    if name is None:
+        raise BadInput(f"{where}: has no {PROMPT_IDS[0]}, which give the length of the context: add it to every row")
+    return np.asarray(whole_numbers(row.columns, name, where))
+
+
+def trace_subject(traces: Traces, arm: str | None, second: str | None, cost: CostModel | None) -> OracleSubject:
+    """Build an oracle's input from `arm` (default: the first drafter but n-gram) and `second`. Raises BadInput."""
+    names = list(traces.drafters)
+    main = arm or next((name for name in names if name != NGRAM), names[0])
+    _check_drafter("--arm", main, names)
+    answers = _drafter_answers(traces, main)
+    subject = OracleSubject(traces.source, NamedDrafter(main, join_answers(answers.values()), draft_cost(cost, main)))
+    if second is None:
+        return subject
+    _check_drafter("--with", second, [*(name for name in names if name != main), NGRAM_REPLAY])
+    other = (
+        _replayed(traces, main) if second == NGRAM_REPLAY else _DrafterAnswers(second, _drafter_answers(traces, second))
+    )
+    checked = all(each.ids is not None for one in (answers, other.answers) for each in one.values())
+    named = NamedDrafter(other.name, join_answers(other.answers.values()), draft_cost(cost, other.name))
+    return replace(subject, second=named, both=shared_answers(other.answers, answers, unchecked=not checked))
+
+
+@dataclass(frozen=True)
+class _DrafterAnswers:
+    """A drafter's name and its answers."""
+
+    name: str
+    answers: ByKey
+
+
+def _drafter_answers(traces: Traces, name: str) -> ByKey:
+    return traces.with_proposals(PUBLISHED_LOOKUP, name) if name == NGRAM else traces.drafters[name]
+
+
+def _replayed(traces: Traces, like: str) -> _DrafterAnswers:
+    found = traces.replayed(PUBLISHED_LOOKUP, like)
+    if not found:
+        raise BadInput(
+            f"{traces.source}: no row can be replayed, because none has as many token ids as {like}'s answer"
+        )
+    return _DrafterAnswers(NGRAM, found)
+
+
+def _check_drafter(flag: str, name: str, available: list[str]) -> None:
+    if name not in available:
+        raise BadInput(f"{flag} {name}: no such drafter in the file: give one of {', '.join(available)}")

@@ -1,0 +1,293 @@
+"""Inspects a prompt file: its contents, its invalid rows, and properties that make a benchmark with it doubtful."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from specbench_api.model import ApiModel
+from specbench_api.spec.workload import Dataset
+from specbench_client.analysis.what_if.prompt_overlap import PromptOverlap, prompt_overlap
+from specbench_client.dataset.distributions import Distribution, distribution
+from specbench_client.dataset.diversity import Vectors, mean_similarity
+from specbench_client.dataset.duplicates import exact_groups, near_groups
+from specbench_client.dataset.prompt_entries import NO_CATEGORY, PromptEntry
+from specbench_client.errors import BadInput
+from specbench_client.workload.prompt_files import PromptRow
+from specbench_client.workload.prompts import select_prompts
+from specbench_client.workload.row_parsing import PLACEHOLDER_TEXT
+from specbench_client.workload.row_validation import convert_rows
+from specbench_client.workload.sources.registry import LOADERS
+
+# A text's script is determined by the Unicode names of its letters. It is not the language: German and English are both
+# LATIN. Detecting languages would require a model, and such models fail on short prompts that contain code.
+
+NO_SCRIPT = "NO LETTERS"
+_SCRIPT_ALIASES = {"HIRAGANA": "JAPANESE", "KATAKANA": "JAPANESE", "HALFWIDTH": "JAPANESE", "FULLWIDTH": "LATIN"}
+
+
+def script_of(text: str) -> str:
+    """Return the script of most letters, the first by name on a tie; JAPANESE if at least a tenth are kana."""
+    counted = Counter(script for script in map(_script, text) if script)
+    if not counted:
+        return NO_SCRIPT
+    if counted["JAPANESE"] * 10 >= sum(counted.values()):
+        return "JAPANESE"
+    return min(counted, key=lambda script: (-counted[script], script))
+
+
+@lru_cache(maxsize=100_000)
+def _script(character: str) -> str | None:
+    if not character.isalpha():
+        return None
+    word = unicodedata.name(character, "UNNAMED").split(" ", 1)[0].split("-", 1)[0]
+    return _SCRIPT_ALIASES.get(word, word)
+
+
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+
+
+def copied_share(prompt: str, output: str) -> float | None:
+    """Return the share of the output's word 4-grams that occur in the prompt; None for fewer than four words."""
+    return _overlap(prompt, output).copied_share
+
+
+def bleu_4(prompt: str, output: str) -> float | None:
+    """Return the sentence BLEU-4 of the output against the prompt; None for an output of fewer than four words."""
+    return _overlap(prompt, output).bleu_4
+
+
+def _overlap(prompt: str, output: str) -> PromptOverlap:
+    numbers: dict[str, int] = {}
+    prompt_words, output_words = (
+        np.array(
+            [numbers.setdefault(word, len(numbers)) for word in _WORD_OR_MARK.findall(text.casefold())], dtype=np.int64
+        )
+        for text in (prompt, output)
+    )
+    return prompt_overlap(prompt_words, output_words)
+
+
+OUTPUT_COLUMNS = ("output", "outputs", "response", "reference")
+"""Columns with a row's output, in order of precedence: a string, or a list with one string per turn."""
+SHOWN_IDS = 20
+"""Maximum number of ids or groups in a report. Counts are always complete."""
+
+
+class TextLengths(ApiModel):
+    """Lengths of prompts. A length that could not be measured is missing, with the reason in `reason`."""
+
+    characters: Distribution | None = None
+    o200k_tokens: Distribution | None = None
+    target_tokens: Distribution | None = None
+    reason: str | None = None
+
+
+class CategoryReport(ApiModel):
+    """The figures of one category. `similarity`: mean cosine over all pairs; missing for fewer than two prompts."""
+
+    category: str
+    prompts: int
+    turns: int
+    lengths: TextLengths
+    similarity: float | None = None
+    copied_share: Distribution | None = None
+    bleu4: Distribution | None = None
+
+
+class DuplicateReport(ApiModel):
+    """Groups of duplicates. `extra`: prompts beyond the first of each group. `groups`: ids of the first groups."""
+
+    groups_in_all: int
+    extra: int
+    groups: list[list[str]]
+
+
+class UnusableRows(ApiModel):
+    """Rows that are not valid prompts: their number, and the problems of the first ones."""
+
+    rows: int
+    first: list[str]
+
+
+class PlaceholderRows(ApiModel):
+    """Rows whose text must be downloaded from its source: counts by category and source, and the first ids."""
+
+    rows: int
+    by_category: dict[str, int]
+    by_source: dict[str, int]
+    first: list[str]
+
+
+class InspectionReport(ApiModel):
+    """The result of `specbench dataset inspect`. Rows = prompts + placeholders + unusable."""
+
+    schema_version: Literal["specbench.io/inspection/v1"] = "specbench.io/inspection/v1"
+    file: str
+    rows: int
+    prompts: int
+    turns: int
+    multi_turn: int
+    placeholders: PlaceholderRows
+    unusable: UnusableRows
+    duplicate_ids: list[str]
+    exact_duplicates: DuplicateReport
+    near_duplicates: DuplicateReport
+    scripts: dict[str, int]
+    embeddings: str | None = None
+    overall: CategoryReport
+    categories: list[CategoryReport]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounters:
+    """Token counters: o200k_base and the target's own tokenizer. None if unavailable, with the reason in `missing`."""
+
+    o200k: Callable[[str], int] | None = None
+    target: Callable[[str], int] | None = None
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LenientRead:
+    """The rows of a file: valid prompts, placeholders, and the problems of invalid rows with their locations."""
+
+    entries: list[PromptEntry]
+    placeholders: list[PromptRow]
+    faults: list[str]
+
+
+def read_leniently(rows: Sequence[PromptRow], declared: Dataset) -> LenientRead:
+    """Read each row separately, so that an invalid row does not hide the others."""
+    found = LenientRead([], [], [])
+    for row in rows:
+        if _is_placeholder(row.columns):
+            found.placeholders.append(row)
+            continue
+        left_out = [
+            fault for fault in convert_rows([row], declared, LOADERS[declared.source]).faults if not fault.missing
+        ]
+        if left_out:
+            found.faults.append(f"{declared.where}, {row.place}: left out: {left_out[0].reason}")
+            continue
+        try:
+            prompts = select_prompts([row], declared, with_tools=True).rows
+        except BadInput as error:
+            found.faults.append(str(error))
+            continue
+        found.entries.extend(PromptEntry(prompt, row.columns) for prompt in prompts)
+    return found
+
+
+def inspect_prompts(
+    file: str,
+    read: LenientRead,
+    counting: TokenCounters,
+    similar: tuple[str, Vectors] | None = None,
+    outputs: str | None = None,
+) -> InspectionReport:
+    """Build the report. `similar`: name and unit vectors of the embeddings. `outputs`: the column with the outputs."""
+    entries = read.entries
+    texts = [entry.text for entry in entries]
+    ids = [entry.id for entry in entries]
+    figures = _CategoryLengths(entries, counting, similar[1] if similar else None, outputs)
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, entry in enumerate(entries):
+        places[entry.category or NO_CATEGORY].append(place)
+    return InspectionReport(
+        file=file,
+        rows=len(entries) + len(read.placeholders) + len(read.faults),
+        prompts=len(entries),
+        turns=sum(len(entry.prompt.turns) for entry in entries),
+        multi_turn=sum(len(entry.prompt.turns) > 1 for entry in entries),
+        placeholders=_placeholders(read.placeholders),
+        unusable=UnusableRows(rows=len(read.faults), first=read.faults[:SHOWN_IDS]),
+        duplicate_ids=[name for name, count in Counter(ids).items() if count > 1][:SHOWN_IDS],
+        exact_duplicates=_duplicates(exact_groups(texts), ids),
+        near_duplicates=_duplicates(near_groups(texts), ids),
+        scripts=dict(Counter(map(script_of, texts)).most_common()),
+        embeddings=similar[0] if similar else None,
+        overall=figures.category("all", range(len(entries))),
+        categories=[figures.category(name, places[name]) for name in sorted(places)],
+    )
+
+
+class _CategoryLengths:
+    """Computes the figures of subsets of the entries; each text is measured once."""
+
+    def __init__(
+        self, entries: Sequence[PromptEntry], counting: TokenCounters, vectors: Vectors | None, outputs: str | None
+    ) -> None:
+        self._entries = entries
+        self._vectors = vectors
+        self._characters = [len(entry.text) for entry in entries]
+        self._o200k = [counting.o200k(entry.text) for entry in entries] if counting.o200k else None
+        self._target = [counting.target(entry.text) for entry in entries] if counting.target else None
+        self._missing = counting.missing
+        pairs = [(entry, output_of(entry.columns, outputs)) for entry in entries]
+        self._copied = [None if output is None else copied_share(entry.text, output) for entry, output in pairs]
+        self._bleu = [None if output is None else bleu_4(entry.text, output) for entry, output in pairs]
+
+    def category(self, name: str, places: Sequence[int]) -> CategoryReport:
+        """Return the figures of the entries with these indices."""
+        return CategoryReport(
+            category=name,
+            prompts=len(places),
+            turns=sum(len(self._entries[place].prompt.turns) for place in places),
+            lengths=TextLengths(
+                characters=_distribution_at(self._characters, places),
+                o200k_tokens=_distribution_at(self._o200k, places),
+                target_tokens=_distribution_at(self._target, places),
+                reason=self._missing,
+            ),
+            similarity=None if self._vectors is None else mean_similarity(self._vectors[list(places)]),
+            copied_share=_distribution_at(self._copied, places),
+            bleu4=_distribution_at(self._bleu, places),
+        )
+
+
+def output_of(columns: Mapping[str, Any], column: str | None = None) -> str | None:
+    """Return the row's output as one string; None if it has none."""
+    value = next((columns[name] for name in ([column] if column else OUTPUT_COLUMNS) if columns.get(name)), None)
+    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+        return "\n\n".join(value)
+    return value if isinstance(value, str) else None
+
+
+def _distribution_at(values: Sequence[float | None] | None, places: Sequence[int]) -> Distribution | None:
+    return None if values is None else distribution([value for place in places if (value := values[place]) is not None])
+
+
+def _is_placeholder(columns: Mapping[str, Any]) -> bool:
+    texts = [columns.get("prompt"), *(columns["turns"] if isinstance(columns.get("turns"), list) else [])]
+    if isinstance(columns.get("messages"), list):
+        texts += [message.get("content") for message in columns["messages"] if isinstance(message, dict)]
+    return any(isinstance(text, str) and PLACEHOLDER_TEXT in text for text in texts)
+
+
+def _placeholders(rows: Sequence[PromptRow]) -> PlaceholderRows:
+    return PlaceholderRows(
+        rows=len(rows),
+        by_category=_counted(rows, "category"),
+        by_source=_counted(rows, "source"),
+        first=[str(row.columns.get("question_id", row.columns.get("id", row.place))) for row in rows[:SHOWN_IDS]],
+    )
+
+
+def _counted(rows: Sequence[PromptRow], column: str) -> dict[str, int]:
+    return dict(Counter(str(row.columns[column]) for row in rows if row.columns.get(column) is not None).most_common())
+
+
+def _duplicates(groups: Sequence[Sequence[int]], ids: Sequence[str]) -> DuplicateReport:
+    return DuplicateReport(
+        groups_in_all=len(groups),
+        extra=sum(len(group) - 1 for group in groups),
+        groups=[[ids[place] for place in group[:SHOWN_IDS]] for group in groups[:SHOWN_IDS]],
+    )

@@ -1,1 +1,0 @@
-"""Answers that are there already, read from files: prompts with outputs, and engines' traces."""

@@ -1,0 +1,100 @@
+"""Loads the tokenizers that measure lengths: tiktoken's o200k_base and the target model's own tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from specbench_client.errors import BadInput
+from specbench_client.store.scratch import scratch_folder
+from specbench_client.workload.prompt_lengths import ENCODING, EncodingMissing, TokenEncoder, cached_encoding
+
+_CACHE_NAME = "fb374d419588a4632f3f557e76b4b70aebbca790"
+"""File name of the table in tiktoken's cache: the SHA-1 of its download address."""
+_VARIABLE = "TIKTOKEN_CACHE_DIR"
+
+
+class ReferenceTokenizer(Protocol):
+    """The part of a tiktoken encoding that is used here. The joined bytes of a text's tokens are the text."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Return the text's token ids; special tokens are treated as ordinary text."""
+        ...
+
+    def decode_bytes(self, tokens: list[int]) -> bytes:
+        """Return the bytes of the tokens, which may end inside a character."""
+        ...
+
+
+def load_reference_tokenizer(table: Path | None = None) -> ReferenceTokenizer:
+    """Load o200k_base from `table`, or from tiktoken's cache, without network access. Raises BadInput."""
+    try:
+        if table is None:
+            return cast("ReferenceTokenizer", cached_encoding())
+        with scratch_folder() as folder, _environment_variable(_VARIABLE, str(folder)):
+            (folder / _CACHE_NAME).write_bytes(table.read_bytes())
+            return cast("ReferenceTokenizer", cached_encoding())
+    except OSError as error:
+        raise BadInput(f"--table {table}: {error.strerror}: give the file o200k_base.tiktoken") from error
+    except EncodingMissing as error:
+        wrong_table = f"--table {table} is not the file o200k_base.tiktoken: its SHA-256 differs; download it again"
+        raise BadInput(wrong_table if table else f"{error}; or give the file with --table") from error
+
+
+def load_target_tokenizer(path: Path) -> tuple[Callable[[str], int], str]:
+    """Return a function that counts a text's tokens for the target model, and the tokenizer's SHA-256. Raises BadInput.
+
+    `path` is a tokenizer.json or its folder. No chat template is applied, because engines apply their own.
+    """
+    encode, digest = _tokenizer(path)
+    return (lambda text: len(encode(text))), digest
+
+
+def load_encoder(where: str) -> TokenEncoder:
+    """Load a text encoder: `o200k_base`, or a tokenizer.json or its folder. Raises BadInput.
+
+    It applies no chat template and adds no special tokens.
+    """
+    if where == ENCODING:
+        try:
+            return TokenEncoder(cached_encoding().encode_ordinary, f"{ENCODING}, which is not the target's own")
+        except EncodingMissing as error:
+            raise BadInput(f"--tokenizer {ENCODING}: {error}") from error
+    encode, digest = _tokenizer(Path(where))
+    return TokenEncoder(encode, f"{where} (SHA-256 {digest[:12]}), without a chat template")
+
+
+def _tokenizer(path: Path) -> tuple[Callable[[str], list[int]], str]:
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        library = import_module("tokenizers")
+    except ImportError as error:
+        raise BadInput("--tokenizer requires the package tokenizers: pip install tokenizers") from error
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        tokenizer: Any = library.Tokenizer.from_file(str(file))
+    except OSError as error:
+        raise BadInput(f"--tokenizer {file}: {error.strerror}: give a tokenizer.json or the folder with it") from error
+    except Exception as error:  # the library raises a bare Exception for any invalid file
+        raise BadInput(f"--tokenizer {file}: is not a valid tokenizer.json: {error}") from error
+    tokenizer.no_padding()  # padding and truncation are training settings that would change the count
+    tokenizer.no_truncation()
+    return (lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)), digest
+
+
+@contextmanager
+def _environment_variable(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

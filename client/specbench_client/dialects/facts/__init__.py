@@ -1,1 +1,0 @@
-"""What an engine tells of itself: one table an engine, of which page tells which fact. Pure."""

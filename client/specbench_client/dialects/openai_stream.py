@@ -1,0 +1,317 @@
+"""Parses answers of OpenAI's chat and completion routes: JSON chunks with deltas, usage and a final [DONE].
+
+The parser accepts what differs between engines (nulls, missing keys) and rejects what would be miscounted: invalid
+JSON, an error in mid-stream, a stream without its end or its usage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import orjson
+
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_client.cooperative import CHUNKS_PER_SLICE, CooperativeTask
+from specbench_client.dialects.dialect import AnswerChunk, BadAnswer, EngineAnswer, RequestAcceptance
+from specbench_client.transport.error_messages import error_message_in, replace_lone_surrogates, truncate
+from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.sse import DONE, SseEvent
+
+_CLIENT_ERRORS = range(400, 500)
+_MAX_COUNT = 2**53
+"""A larger number is not a valid count, and the record's columns cannot store it."""
+
+
+class StreamDelta(NamedTuple):
+    """One chunk: its text, and the whole document for fields that an engine adds."""
+
+    ns: int
+    document: dict[str, Any]
+    text: str = ""
+    reasoning: str = ""
+    finish_reason: str | None = None
+    coalesced: bool = False
+    """See `SseEvent`."""
+
+
+_new_delta: Callable[[tuple[int, dict[str, Any], str, str, str | None, bool]], StreamDelta] = partial(
+    tuple.__new__, StreamDelta
+)
+"""Constructs a StreamDelta without a Python-level call: it runs once for each chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatStream:
+    """A complete stream. `usage`: the last one, which counts the whole answer; `last`: the document with it."""
+
+    deltas: tuple[StreamDelta, ...]
+    usage: dict[str, Any]
+    last: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        return replace_lone_surrogates("".join(delta.text for delta in self.deltas))
+
+    @property
+    def reasoning(self) -> str:
+        return replace_lone_surrogates("".join(delta.reasoning for delta in self.deltas))
+
+    @property
+    def finish_reason(self) -> str | None:
+        reasons = [delta.finish_reason for delta in self.deltas if delta.finish_reason]
+        return replace_lone_surrogates(reasons[-1]) if reasons else None
+
+    @property
+    def fingerprint(self) -> str | None:
+        found = self.last.get("system_fingerprint")
+        return replace_lone_surrogates(found) if isinstance(found, str) else None
+
+
+def read_stream(events: Sequence[SseEvent]) -> CooperativeTask[ChatStream]:
+    """Parse a stream with usage. Raises BadAnswer: malformed, truncated_stream, or an error reported by the engine."""
+    chunks = [event for event in events if event.data]
+    count = len(chunks)
+    while chunks and chunks[-1].data.strip() == DONE:
+        chunks.pop()
+    has_done = len(chunks) < count
+    deltas: list[StreamDelta] = []
+    for start in range(0, len(chunks), CHUNKS_PER_SLICE):
+        deltas += [_parse_delta(*event) for event in chunks[start : start + CHUNKS_PER_SLICE]]
+        yield
+    if not has_done:
+        raise BadAnswer(f"the stream ended after {len(deltas)} chunks without [DONE]", ErrorClass.TRUNCATED_STREAM)
+    last = next((one.document for one in reversed(deltas) if isinstance(one.document.get("usage"), dict)), None)
+    if last is None or count_in(last["usage"], "completion_tokens") is None:
+        raise BadAnswer("the stream ended without the requested usage", ErrorClass.TRUNCATED_STREAM)
+    if not any(delta.finish_reason for delta in deltas):
+        raise BadAnswer("the stream ended without a finish reason", ErrorClass.TRUNCATED_STREAM)
+    stream = ChatStream(tuple(deltas), last["usage"], last)
+    _reject_uncounted(stream)
+    return stream
+
+
+def _reject_uncounted(stream: ChatStream) -> None:
+    if not count_in(stream.usage, "completion_tokens") and any(one.text or one.reasoning for one in stream.deltas):
+        raise BadAnswer("the answer has text, but its usage counts no tokens", ErrorClass.MALFORMED)
+
+
+def read_unstreamed(document: Any) -> ChatStream:
+    """Parse an answer that was not streamed, as a stream of one chunk. Raises BadAnswer like `read_stream`."""
+    if not isinstance(document, dict):
+        raise BadAnswer("the answer is not a JSON object", ErrorClass.MALFORMED)
+    if document.get("error"):
+        raise _reported_error(document, "error")
+    choices = document.get("choices")
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        raise BadAnswer(f"one choice was requested: {truncate(repr(choices))}", ErrorClass.MALFORMED)
+    if count_in(document.get("usage"), "completion_tokens") is None:
+        raise BadAnswer("the answer has no usage", ErrorClass.TRUNCATED_STREAM)
+    message = choices[0].get("message") or {}
+    if not isinstance(message, dict):
+        raise BadAnswer(f"message is not a JSON object: {truncate(repr(message))}", ErrorClass.MALFORMED)
+    finish = _as_text(choices[0].get("finish_reason")) or None
+    text = _as_text(message.get("content")) or _as_text(choices[0].get("text"))
+    stream = ChatStream(
+        (StreamDelta(0, document, text, _text_outside_content(message), finish),), document["usage"], document
+    )
+    _reject_uncounted(stream)
+    return stream
+
+
+def count_in(block: Any, *path: str) -> int | None:
+    """Return the count at this path; None if it is missing or not a valid count."""
+    for key in path:
+        block = block.get(key) if isinstance(block, dict) else None
+    is_count = isinstance(block, int) and not isinstance(block, bool) and 0 <= block <= _MAX_COUNT
+    return block if is_count else None
+
+
+def counts_in(block: Any, key: str) -> tuple[int, ...] | None:
+    """Return the list of counts at this key; None if it is missing or anything else."""
+    values = block.get(key) if isinstance(block, dict) else None
+    if not isinstance(values, list):
+        return None
+    counts = [count_in({"": one}, "") for one in values]
+    return None if None in counts else tuple(one for one in counts if one is not None)
+
+
+def text_in(document: Any, key: str) -> str | None:
+    """Return the string at this key of a JSON object; None if it is missing or anything else."""
+    value = document.get(key) if isinstance(document, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def first_model(listed: Any) -> str | None:
+    """Return the first model in an answer of /v1/models; None if there is none."""
+    rows = listed.get("data") if isinstance(listed, dict) else None
+    first = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+    return replace_lone_surrogates(first["id"]) if isinstance(first.get("id"), str) else None
+
+
+def reported_tokens(content: Sequence[AnswerChunk]) -> int | None:
+    """Return the sum of the chunks' tokens; None if a chunk does not report them."""
+    tokens = [chunk.tokens for chunk in content if chunk.tokens is not None]
+    return sum(tokens) if len(tokens) == len(content) else None
+
+
+def _parse_delta(ns: int, data: str, coalesced: bool) -> StreamDelta:  # noqa: FBT001 -- the fields of an SseEvent
+    """Parse one chunk. This is the client's innermost loop: one call for each chunk."""
+    document = parse_json(data, "a chunk")
+    if not isinstance(document, dict):
+        raise BadAnswer(f"a chunk is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
+    if document.get("error"):
+        raise _reported_error(document, data)
+    choices = document.get("choices")
+    if not choices:
+        return StreamDelta(ns, document, coalesced=coalesced)
+    if not isinstance(choices, list) or not isinstance(choices[0], dict):
+        raise BadAnswer(f"choices is not a list of objects: {truncate(data)}", ErrorClass.MALFORMED)
+    if len(choices) > 1:
+        raise BadAnswer(f"one choice was requested and {len(choices)} were returned", ErrorClass.MALFORMED)
+    delta = choices[0].get("delta") or {}
+    if not isinstance(delta, dict):
+        raise BadAnswer(f"delta is not a JSON object: {truncate(data)}", ErrorClass.MALFORMED)
+    if choices[0].get("index"):
+        raise BadAnswer(f"one choice was requested and another was returned: {truncate(data)}", ErrorClass.MALFORMED)
+    finish = choices[0].get("finish_reason")
+    text = _as_text(delta.get("content")) or _as_text(choices[0].get("text"))
+    return _new_delta((ns, document, text, _text_outside_content(delta), _as_text(finish) or None, coalesced))
+
+
+def _text_outside_content(message: dict[str, Any]) -> str:
+    """Return generated text outside the answer's content: reasoning, tool calls, a refusal."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or message.get("refusal")
+    calls = message.get("tool_calls") or message.get("function_call")
+    return _as_text(reasoning) + (orjson.dumps(calls).decode() if calls else "")
+
+
+def _reported_error(document: dict[str, Any], data: str) -> BadAnswer:
+    """Return the error that an engine reported after it had begun to answer."""
+    code = count_in(document["error"], "code")
+    is_client_error = code is not None and code in _CLIENT_ERRORS
+    message = truncate(error_message_in(document) or data)
+    return BadAnswer(f"in mid-stream: {message}", ErrorClass.HTTP_4XX if is_client_error else ErrorClass.HTTP_5XX)
+
+
+def parse_json(data: str | bytes, name: str) -> Any:
+    """Parse JSON. Raises BadAnswer (MALFORMED), whose message begins with `name`."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    # orjson is several times faster, but rejects lone surrogates, which engines send if a character is split over two
+    # chunks. The json module accepts them.
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        text = data if isinstance(data, str) else data.decode(errors="replace")
+        raise BadAnswer(f"{name} is not JSON: {truncate(text)}", ErrorClass.MALFORMED) from error
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadAnswer(f"text is not a string: {truncate(repr(value))}", ErrorClass.MALFORMED)
+    return value
+
+
+# Engines with a reasoning parser send reasoning in a field of its own (`reasoning_content`, `reasoning`). A chunk that
+# contains both the end of the reasoning and the beginning of the answer counts as answer; with drafts this is a few
+# tokens of one step. Tool calls and refusals are not reasoning.
+
+
+def reasoning_tokens(stream: ChatStream, counted: Callable[[StreamDelta], int | None]) -> int | None:
+    """Return the tokens up to the last chunk of reasoning before the answer begins; 0 if there is none.
+
+    `counted`: returns the tokens up to and including a chunk. None if no chunk has a count, or not the decisive one.
+    """
+    last_reasoning: StreamDelta | None = None
+    if stream.reasoning:
+        for delta in stream.deltas:
+            if delta.text:
+                break
+            last_reasoning = delta if _is_reasoning(delta) else last_reasoning
+    if last_reasoning is not None:
+        return counted(last_reasoning)
+    return 0 if any(counted(delta) is not None for delta in stream.deltas[:-1]) else None
+
+
+def tokens_by_usage(delta: StreamDelta) -> int | None:
+    """Return the tokens up to and including a chunk, for engines whose chunks contain the usage so far."""
+    return count_in(delta.document.get("usage"), "completion_tokens") if delta.document.get("choices") else None
+
+
+def _is_reasoning(delta: StreamDelta) -> bool:
+    """Return whether the engine marks a chunk as reasoning."""
+    choices = delta.document.get("choices")
+    message = choices[0].get("delta") if choices else None
+    return bool(message and (message.get("reasoning_content") or message.get("reasoning")))
+
+
+def build_answer(
+    stream: ChatStream,
+    content: tuple[AnswerChunk, ...],
+    acceptance: RequestAcceptance,
+    counted: Callable[[StreamDelta], int | None] = tokens_by_usage,
+) -> EngineAnswer:
+    """Return the answer of a stream. `counted`: see `reasoning_tokens`."""
+    return EngineAnswer(
+        text=stream.text,
+        reasoning=stream.reasoning,
+        content=content,
+        acceptance=acceptance,
+        input_tokens=count_in(stream.usage, "prompt_tokens"),
+        output_tokens=count_in(stream.usage, "completion_tokens") or 0,
+        output_tokens_client=reported_tokens(content),
+        cached_tokens=count_in(stream.usage, "prompt_tokens_details", "cached_tokens"),
+        finish_reason=stream.finish_reason,
+        fingerprint=stream.fingerprint,
+        reasoning_tokens=reasoning_tokens(stream, counted),
+    )
+
+
+def chunks_by_usage(stream: ChatStream) -> tuple[AnswerChunk, ...]:
+    """Return the chunks with text or tokens, for engines that count tokens in each chunk (`continuous_usage_stats`).
+
+    The first chunk (role only) and the last one (usage only) have neither.
+    """
+    previous = 0
+    chunks = []
+    for delta in stream.deltas:
+        if not delta.document.get("choices"):
+            continue
+        total = count_in(delta.document.get("usage"), "completion_tokens")
+        if total is not None and total < previous:
+            raise BadAnswer(f"a chunk counts {total} tokens after one that counted {previous}", ErrorClass.MALFORMED)
+        tokens = None if total is None else total - previous
+        if delta.text or delta.reasoning or tokens:
+            chunks.append(AnswerChunk(delta.ns, tokens, delta.coalesced))
+        previous = total or previous
+    return tuple(chunks)
+
+
+def steps_by_chunk(content: Sequence[AnswerChunk], output_tokens: int, *, drafting: bool) -> RequestAcceptance:
+    """Return the acceptance of an answer for which the engine reports none. A baseline generates one token per step.
+
+    With a drafter, each chunk is taken as one step, which is true if the engine's stream interval is 1 and nothing
+    merges chunks. Such values have the source CHUNKS, and are dropped if the engine's counters contradict them.
+    """
+    if not output_tokens:
+        return RequestAcceptance()
+    if not drafting:
+        return RequestAcceptance(steps=output_tokens - 1)
+    sizes = chunk_sizes(content)
+    if sum(sizes) != output_tokens or sizes[0] != 1:
+        return RequestAcceptance()
+    steps = len(sizes) - 1
+    return RequestAcceptance(steps=steps, accepted_tokens=output_tokens - 1 - steps, source=AcceptanceSource.CHUNKS)
+
+
+def chunk_sizes(content: Sequence[AnswerChunk]) -> list[int]:
+    """Return the tokens of each chunk that has any."""
+    return [chunk.tokens for chunk in content if chunk.tokens]

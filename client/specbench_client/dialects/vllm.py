@@ -1,0 +1,225 @@
+"""Dialect of vLLM, the simulator and the research runtime; from the source of vLLM 0.33.0 and recordings of 0.32.0.
+
+The tokens of a chunk come from `continuous_usage_stats`, the only exact count in a chunk; under speculation a chunk
+contains all tokens of a step. The last chunk contains the acceptance (`metrics.speculative_decoding`) if the server was
+started with `--per-request-spec-decode-metrics`. It is counted before the answer is truncated at its end (vLLM issue
+56101), so up to k accepted tokens of the last step were never delivered; this module subtracts them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from specbench_api.outcome.provenance import FactName
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.spec.engine import EngineKind
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.dialects.dialect import (
+    AnswerChunk,
+    CompletionRequest,
+    EngineAnswer,
+    EngineCounters,
+    EngineIdentity,
+    RequestAcceptance,
+)
+from specbench_client.dialects.engine_facts import (
+    MODEL_LIST_FACTS,
+    VERSION_FACT,
+    FactReading,
+    as_count,
+    as_flag,
+    of_object,
+)
+from specbench_client.dialects.openai_stream import (
+    ChatStream,
+    build_answer,
+    chunk_sizes,
+    chunks_by_usage,
+    count_in,
+    counts_in,
+    first_model,
+    read_stream,
+    read_unstreamed,
+    steps_by_chunk,
+    text_in,
+)
+from specbench_client.dialects.prometheus import counter_value, totals_by_series
+from specbench_client.transport.sse import SseEvent
+
+# `cache_config_info` is from a recording of 0.32.0. Arguments, number formats and kernels are on `/server_info`, which
+# exists only in development mode, together with routes that nobody should be able to reach. Engines are not started in
+# that mode, so these facts stay unknown.
+
+CACHE_CONFIG_SERIES = "vllm:cache_config_info"
+
+
+@of_object
+def _tokens_of_blocks(cache: Mapping[str, Any]) -> JsonValue:
+    """Return the tokens of all blocks, for releases without `kv_cache_size_tokens`."""
+    blocks, size = (as_count(cache.get(name)) for name in ("num_gpu_blocks", "block_size"))
+    return blocks * size if isinstance(blocks, int) and isinstance(size, int) and blocks else None
+
+
+@of_object
+def _kv_bytes_per_token(cache: Mapping[str, Any]) -> JsonValue:
+    memory, tokens = (as_count(cache.get(name)) for name in ("kv_cache_memory_bytes", "kv_cache_size_tokens"))
+    return round(memory / tokens) if isinstance(memory, int) and isinstance(tokens, int) and tokens else None
+
+
+VLLM_FACTS: tuple[FactReading, ...] = (
+    VERSION_FACT,
+    *MODEL_LIST_FACTS,
+    FactReading(FactName.KV_CACHE_TOKENS, "/metrics", (CACHE_CONFIG_SERIES, "kv_cache_size_tokens"), as_count),
+    FactReading(FactName.KV_CACHE_TOKENS, "/metrics", (CACHE_CONFIG_SERIES,), _tokens_of_blocks),
+    FactReading(FactName.KV_CACHE_BYTES, "/metrics", (CACHE_CONFIG_SERIES, "kv_cache_memory_bytes"), as_count),
+    FactReading(FactName.KV_BYTES_PER_TOKEN, "/metrics", (CACHE_CONFIG_SERIES,), _kv_bytes_per_token),
+    FactReading(FactName.KV_CACHE_DTYPE, "/metrics", (CACHE_CONFIG_SERIES, "cache_dtype")),
+    FactReading(FactName.PREFIX_CACHE, "/metrics", (CACHE_CONFIG_SERIES, "enable_prefix_caching"), as_flag),
+)
+
+
+TRANSFORMERS_FACTS_PAGE = "/facts"
+
+
+TRANSFORMERS_FACTS: tuple[FactReading, ...] = (
+    VERSION_FACT,
+    FactReading(FactName.MAX_MODEL_LEN, "/v1/models", ("data", 0, "max_model_len"), as_count),
+    *(
+        FactReading(name, TRANSFORMERS_FACTS_PAGE, (name.value,))
+        for name in (
+            FactName.MODEL,
+            FactName.DTYPE,
+            FactName.QUANTIZATION,
+            FactName.MAX_RUNNING_REQUESTS,
+            FactName.PREFIX_CACHE,
+            FactName.CUDA_GRAPHS,
+            FactName.ATTENTION_BACKEND,
+            FactName.TORCH,
+            FactName.CUDA,
+            FactName.GPU,
+            FactName.DRAFTER_VOCABULARY,
+            FactName.WEIGHTS_BYTES,
+            FactName.DRAFTER_WEIGHTS_BYTES,
+            FactName.KV_BYTES_PER_TOKEN,
+            FactName.GPU_MEMORY_USED_BYTES,
+        )
+    ),
+)
+
+
+_SPEC = "vllm:spec_decode_num"
+_STREAMED = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+
+
+class VllmDialect:
+    """See `Dialect`."""
+
+    path = "/v1/chat/completions"
+    tokens_path = "/v1/completions"
+    health_path = "/health"
+    metrics_path = "/metrics"
+    identity_paths: tuple[str, ...] = ("/v1/models", "/version")
+    state_path: str | None = None
+
+    def __init__(self, kind: EngineKind) -> None:
+        self.kind = kind
+        self.keeps_special_tokens = kind is not EngineKind.TRANSFORMERS  # The research runtime always removes them.
+        self.readings = TRANSFORMERS_FACTS if kind is EngineKind.TRANSFORMERS else VLLM_FACTS
+
+    def body(self, request: CompletionRequest) -> dict[str, Any]:
+        """See `Dialect.body`. Defaults come from the model's generation_config, so all sampling fields are set."""
+        return {
+            "model": request.model,
+            **request.prompt,
+            "temperature": request.sampling.temperature,
+            "top_p": request.sampling.top_p,
+            "top_k": -1,
+            "repetition_penalty": 1.0,
+            "seed": request.seed,
+            "max_tokens": request.output.max_tokens,
+            "ignore_eos": request.output.ignore_eos,
+            **({"skip_special_tokens": False} if request.markers and self.keeps_special_tokens else {}),
+            **(_STREAMED if request.output.stream else {"stream": False}),
+        }
+
+    def read(self, events: Sequence[SseEvent], *, drafting: bool) -> CooperativeTask[EngineAnswer]:
+        """See `Dialect.read`."""
+        stream = yield from read_stream(events)
+        return _answer(stream, chunks_by_usage(stream), drafting=drafting)
+
+    def read_whole(self, document: Any, *, drafting: bool) -> EngineAnswer:
+        """See `Dialect.read_whole`."""
+        return replace(_answer(read_unstreamed(document), (), drafting=drafting), output_tokens_client=None)
+
+    def counters(self, metrics: str) -> EngineCounters:
+        """See `Dialect.counters`."""
+        sums = totals_by_series(metrics)
+        return EngineCounters(
+            output_tokens=counter_value(sums, "vllm:generation_tokens_total"),
+            prompt_tokens=counter_value(sums, "vllm:prompt_tokens_total"),
+            cached_tokens=counter_value(sums, "vllm:prompt_tokens_cached_total"),
+            draft_steps=counter_value(sums, f"{_SPEC}_drafts_total"),
+            drafted_tokens=counter_value(sums, f"{_SPEC}_draft_tokens_total"),
+            accepted_tokens=counter_value(sums, f"{_SPEC}_accepted_tokens_total"),
+            started_s=sums.get("process_start_time_seconds"),
+        )
+
+    def identity(self, documents: Mapping[str, Any]) -> EngineIdentity:
+        """See `Dialect.identity`."""
+        return EngineIdentity(first_model(documents.get("/v1/models")), text_in(documents.get("/version"), "version"))
+
+    def speculating(self, state: Any, metrics: str) -> bool | None:  # noqa: ARG002 -- only in the metrics
+        """See `Dialect.speculating`. The counters of speculation exist only on an engine with a drafter."""
+        sums = totals_by_series(metrics)
+        return f"{_SPEC}_drafts_total" in sums if "vllm:generation_tokens_total" in sums else None
+
+
+def _answer(stream: ChatStream, content: tuple[AnswerChunk, ...], *, drafting: bool) -> EngineAnswer:
+    output_tokens = count_in(stream.usage, "completion_tokens") or 0
+    return build_answer(stream, content, _acceptance(stream, content, output_tokens, drafting=drafting))
+
+
+def _acceptance(
+    stream: ChatStream, content: tuple[AnswerChunk, ...], output_tokens: int, *, drafting: bool
+) -> RequestAcceptance:
+    metrics = stream.last.get("metrics")
+    block = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+    counts = [count_in(block, name) for name in ("num_spec_steps", "num_draft_tokens", "num_accepted_draft_tokens")]
+    draft_steps, drafted, accepted = counts
+    if draft_steps is None or accepted is None:
+        return steps_by_chunk(content, output_tokens, drafting=drafting)
+    per_step = counts_in(block, "per_step_accepted")
+    if per_step is not None and (len(per_step) != draft_steps or sum(per_step) != accepted):
+        per_step = None  # The list contradicts the engine's own totals.
+    undrafted_less_trim = output_tokens - 1 - (accepted + draft_steps)
+    trim = _trim(content, per_step, undrafted_less_trim)
+    most = per_step[-1] if per_step else accepted
+    explained = trim <= most and output_tokens > 0
+    return RequestAcceptance(
+        steps=draft_steps + undrafted_less_trim + trim if explained else None,
+        draft_steps=draft_steps,
+        drafted_tokens=drafted,
+        accepted_tokens=accepted - trim if explained else accepted,
+        step_accepted=(*per_step[:-1], per_step[-1] - trim) if per_step and explained else per_step,
+        source=AcceptanceSource.PER_REQUEST if per_step is None else AcceptanceSource.PER_STEP,
+    )
+
+
+def _trim(content: Sequence[AnswerChunk], per_step: Sequence[int] | None, undrafted_less_trim: int) -> int:
+    """Return how many accepted tokens of the last step were truncated at the answer's end.
+
+    output = 1 + Σ(accepted + 1) + undrafted - trim has two unknowns. If every step drafted, undrafted is 0. Otherwise
+    the chunks show it, if none were merged: each is one step, and the last one shows how much of the last step was
+    delivered. If the chunks contradict this, the smallest trim that explains the count is used.
+    """
+    least = max(0, -undrafted_less_trim)
+    sizes = chunk_sizes(content)
+    if not per_step or len(sizes) < 2 or sizes[0] != 1:
+        return least
+    by_chunks = len(sizes) - 1 - len(per_step) - undrafted_less_trim
+    shown = per_step[-1] + 1 - sizes[-1]
+    return by_chunks if by_chunks == shown and least <= by_chunks <= per_step[-1] else least

@@ -1,0 +1,248 @@
+"""The client's view of a running engine: a first completion, its identity, and the facts of its launch.
+
+These checks run before anything is measured, so that a failure is reported as the engine's, with its own message, and
+not as a series of failed requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specbench_api.launch.registry import LAUNCHERS
+from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRecord, merge_facts
+from specbench_api.outcome.record import RecordPhase
+from specbench_api.plan.expansion import launch_order
+from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
+from specbench_api.spec.conditions import EngineReason
+from specbench_api.spec.engine import DialectName, Engine, EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import ChatMessage
+from specbench_client.dialects.dialect import Dialect, EngineCounters, EngineIdentity
+from specbench_client.dialects.engine_facts import info_labels, is_metrics_page, pages_of, read_facts
+from specbench_client.errors import EngineFailed
+from specbench_client.load.turns import RequestConfig, Turn, TurnContext, TurnResult, take_turn
+from specbench_client.transport.control_client import ControlClient, ControlError
+from specbench_client.transport.exchange import ErrorClass
+from specbench_client.transport.factory import open_transport
+from specbench_client.workload.chat_template.template import AppliedTemplate
+
+# A health route shows only that a server listens. A completion over the measured path shows that the engine serves this
+# model and that its answers contain what the records need (usage, the end of the stream). Failures that may be
+# temporary are retried: a server that has just started may fail once, and giving up would cost the arm.
+
+FIRST_COMPLETION_TOKENS = 8
+FIRST_COMPLETION_ID = "first-completion"
+FIRST_COMPLETION_TRIES = 3
+FIRST_COMPLETION_PAUSE_S = 2.0
+RETRYABLE_ERRORS = (ErrorClass.HTTP_5XX, ErrorClass.RESET, ErrorClass.REFUSED)
+"""Failures that are retried. A rejected request (4xx) or an invalid answer would be the same again, and a timeout has
+waited long enough."""
+
+
+async def first_completion(
+    context: TurnContext,
+    messages: Sequence[ChatMessage],
+    clock: Callable[[], int] = time.monotonic_ns,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> TurnResult:
+    """Take one short turn; retry temporary failures. Raises EngineFailed with its message."""
+    tries = 1
+    result = await _try_completion(context, messages, clock, tries)
+    while result.record.error_class in RETRYABLE_ERRORS and tries < FIRST_COMPLETION_TRIES:
+        await pause(FIRST_COMPLETION_PAUSE_S)
+        tries += 1
+        result = await _try_completion(context, messages, clock, tries)
+    record = result.record
+    if record.error_class is not None:
+        times = f", {tries} times" if tries > 1 else ""
+        message = f"the engine failed a first completion ({record.error_class}{times}): {record.error}"
+        raise EngineFailed(message, EngineReason.FIRST_REQUEST_FAILED)
+    if not record.output_tokens:
+        raise EngineFailed("the engine returned no tokens for a first completion", EngineReason.FIRST_REQUEST_FAILED)
+    return result
+
+
+async def _try_completion(
+    context: TurnContext, messages: Sequence[ChatMessage], clock: Callable[[], int], number: int
+) -> TurnResult:
+    """Take the turn once, with a request id of its own."""
+    config = context.request_config
+    tokens, prefix = min(FIRST_COMPLETION_TOKENS, config.output.max_tokens), f"{config.request_prefix}-first-{number}"
+    short = replace(config, output=Output(max_tokens=tokens), request_prefix=prefix, keep_text=True)
+    turn = Turn(
+        conversation_index=0,
+        conversation_id=FIRST_COMPLETION_ID,
+        prompt_id=FIRST_COMPLETION_ID,
+        category=None,
+        turn=0,
+        messages=tuple(messages),
+        stream_index=0,
+        intended_ns=clock(),
+        phase=RecordPhase.WARMUP,
+    )
+    return await take_turn(replace(context, request_config=short), turn)
+
+
+FIRST_MESSAGE = ChatMessage("user", "Say one word.")
+_SIMULATED = "simulated"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EngineConnection:
+    """A running engine with everything that is needed to send requests to it."""
+
+    plan: Plan
+    arm: Arm
+    endpoint: str
+    model: str
+    dialect: Dialect
+    control: ControlClient
+    identity: EngineIdentity
+    headers: Mapping[str, str] = field(default_factory=dict)
+    templates: Mapping[str, AppliedTemplate | None] = field(default_factory=dict)
+    """Chat templates that the client applies, by workload; None or missing: messages are sent."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine is simulated, by the plan or by the model or version that it reports."""
+        names = (self.identity.model or "", self.identity.version or "")
+        return self.plan.engine.kind is EngineKind.SIMULATOR or any(name.startswith(_SIMULATED) for name in names)
+
+    def request_config(
+        self, point: Point, started_ns: int, request_prefix: str, *, keep_text: bool = False
+    ) -> RequestConfig:
+        """Return the settings of the requests of a point."""
+        workload = self.plan.workload(point.workload)
+        return RequestConfig(
+            endpoint=self.endpoint,
+            engine=self.plan.engine,
+            model=self.model,
+            sampling=workload.sampling,
+            output=workload.output,
+            repeat=point.repeat,
+            started_ns=started_ns,
+            drafting=self.drafting,
+            request_prefix=request_prefix,
+            headers=self.headers,
+            extra_body=workload.extra_body,
+            keep_text=keep_text,
+            template=self.templates.get(point.workload),
+        )
+
+    async def alive(self) -> bool:
+        """Return whether the health route answers."""
+        return await self.control.healthy(self.dialect.health_path)
+
+    @property
+    def drafting(self) -> bool:
+        """Whether the arm has a drafter. An external endpoint may have one, so it counts as drafting."""
+        return self.arm.drafter is not None or self.plan.engine.kind is EngineKind.EXTERNAL
+
+    async def counters(self) -> EngineCounters | None:
+        """Return the engine's current counters; None if they cannot be read, which only leaves figures out."""
+        try:
+            return self.dialect.counters(await self.control.text(self.dialect.metrics_path))
+        except ControlError as error:
+            _log.warning("the engine's counters cannot be read: %s", error)
+            return None
+
+
+def served_model(plan: Plan, arm: Arm) -> str:
+    """Return the name under which the arm's engine serves the model."""
+    return LAUNCHERS[plan.engine.kind].launch(launch_order(plan, arm)).served_model or plan.target.name
+
+
+def missing_health_route_hint(engine: Engine) -> str:
+    """Return the remedy for an endpoint without the health route of its dialect; empty for engines that we start."""
+    if engine.kind is not EngineKind.EXTERNAL:
+        return ""
+    named = engine.dialect or DialectName.OPENAI
+    others = ", ".join(name for name in DialectName if name is not named)
+    return f"give the base URL of the engine, or, if it is not an engine of dialect {named}, another dialect ({others})"
+
+
+async def identify_engine(control: ControlClient, dialect: Dialect) -> EngineIdentity:
+    """Return the model and version that the engine reports."""
+    return dialect.identity(await control.documents(dialect.identity_paths))
+
+
+def common_template(templates: Mapping[str, AppliedTemplate | None]) -> AppliedTemplate | None:
+    """Return the first template if every workload has one, otherwise None."""
+    values = list(templates.values())
+    return values[0] if values and None not in values else None
+
+
+async def check_first_completion(engine: EngineConnection, clock: Callable[[], int], request_prefix: str) -> None:
+    """Take one real completion over the measured path. Raises EngineFailed (FirstRequestFailed).
+
+    An engine whose workloads are all token ids may have no chat route, so the completion uses token ids too.
+    """
+    async with open_transport(engine.endpoint) as transport:
+        request_config = RequestConfig(
+            endpoint=engine.endpoint,
+            engine=engine.plan.engine,
+            model=engine.model,
+            sampling=Sampling(),
+            output=Output(),
+            repeat=0,
+            started_ns=clock(),
+            drafting=engine.drafting,
+            request_prefix=request_prefix,
+            headers=engine.headers,
+            template=common_template(engine.templates),
+        )
+        context = TurnContext(transport, engine.dialect, request_config)
+        await first_completion(context, [FIRST_MESSAGE], clock)
+
+
+async def observe_launch(
+    engine: EngineConnection, group: EngineGroup, name: str, place: HostFacts, queried_at: str
+) -> LaunchRecord:
+    """Query all facts that the engine reports. A page that is not answered only leaves its facts out.
+
+    `name`: of the launch, as in the manifests of its points. `place`: the facts of the machine, from whoever started
+    the engine. `queried_at`: now, RFC 3339.
+    """
+    dialect = engine.dialect
+    paths = (*pages_of(dialect.readings), dialect.metrics_path, dialect.state_path)
+    answers = {page: await _fetch_page(engine.control, page) for page in dict.fromkeys(page for page in paths if page)}
+    documents = {page: _facts_document(page, answer) for page, answer in answers.items()}
+    facts = read_facts(dialect.readings, documents) | _drafter_fact(dialect, answers)
+    unreported = f"{engine.plan.engine.kind} does not report it over HTTP"
+    return LaunchRecord(
+        launch=name,
+        group=group.index,
+        arm=group.arm,
+        simulated=engine.simulated,
+        queried_at=queried_at,
+        facts=merge_facts(facts, place, unreported),
+    )
+
+
+async def _fetch_page(control: ControlClient, page: str) -> Any:
+    """Return a page's JSON, or the text of a Prometheus page; None if it was not answered."""
+    if not is_metrics_page(page):
+        return (await control.documents([page]))[page]
+    try:
+        return await control.text(page)
+    except ControlError:
+        return None
+
+
+def _facts_document(page: str, answer: Any) -> Any:
+    """Return the document to read facts from: of a Prometheus page, its labels."""
+    return info_labels(answer) if is_metrics_page(page) and answer is not None else answer
+
+
+def _drafter_fact(dialect: Dialect, answers: Mapping[str, Any]) -> dict[FactName, Fact]:
+    """Return whether the engine reports that it drafts: some engines start without the requested drafter."""
+    state = answers[dialect.state_path] if dialect.state_path else None
+    is_speculating = dialect.speculating(state, answers[dialect.metrics_path] or "")
+    page = dialect.state_path or dialect.metrics_path
+    return {} if is_speculating is None else {FactName.DRAFTER_AT_WORK: Fact.observed(is_speculating, f"GET {page}")}

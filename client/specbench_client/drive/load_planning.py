@@ -1,0 +1,117 @@
+"""Plans the load of each point: streams or arrival times, and the number of workers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.load import Arrival, Load
+from specbench_client.load.arrival_schedule import (
+    FillerArrivals,
+    Offsets,
+    ScheduledTimes,
+    ScheduleLength,
+    filler_arrivals,
+    mean_rate,
+    schedule_arrivals,
+)
+from specbench_client.load.arrival_trace import load_trace
+from specbench_client.load.load_shares import WorkerLoad, closed_loop_load, open_loop_load
+from specbench_client.load.worker_count import workers_for_rate, workers_for_streams
+
+
+@dataclass(frozen=True)
+class ArrivalPlan:
+    """The arrivals of an open loop. `trace`: the timestamps of a recording (s), if there is one.
+
+    A schedule depends on load and repeat only, so the arms of a comparison have the same arrivals.
+    """
+
+    load: Load
+    trace: Offsets | None
+
+    @property
+    def trace_fingerprint(self) -> str | None:
+        """SHA-256 of the trace's timestamps."""
+        return None if self.trace is None else hashlib.sha256(self.trace.astype("<f8").tobytes()).hexdigest()
+
+    def times(self, point: Point, prompts: int) -> ScheduledTimes | None:
+        """Return when the point's conversations begin (ns from the schedule's start); None for a closed loop.
+
+        Raises BadInput.
+        """
+        if point.level.concurrency is not None:
+            return None
+        duration_s = self.load.duration_seconds
+        extent = (
+            ScheduleLength(count=self.load.requests or prompts)
+            if duration_s is None
+            else ScheduleLength(duration_s=duration_s)
+        )
+        return schedule_arrivals(
+            self.load.arrival or Arrival(), point.level.rate, extent, point.repeat, trace=self.trace
+        )
+
+    def around(self, point: Point, times: ScheduledTimes) -> FillerArrivals | None:
+        """Return when fillers may begin before and after these times."""
+        return filler_arrivals(self.load.arrival or Arrival(), point.level.rate, point.repeat, times)
+
+
+def load_arrival_plan(plan: Plan, base_dir: Path, fetch: Callable[[str], bytes]) -> ArrivalPlan:
+    """Read the trace, if there is one. Raises BadInput."""
+    arrival = plan.load.arrival
+    if arrival is None or arrival.uri is None:
+        return ArrivalPlan(plan.load, None)
+    return ArrivalPlan(plan.load, load_trace(arrival.uri, arrival.column, base_dir, fetch))
+
+
+WARMUP_STREAMS = 8
+"""Streams of the warm-up of an open loop, which has no number of streams of its own."""
+
+
+@dataclass(frozen=True)
+class LoadPlanner:
+    """Plans loads. `workers`: the requested number; None: as many as a load needs, at most one per core."""
+
+    plan: Plan
+    arrivals: ArrivalPlan
+    cores: int
+    workers: int | None = None
+
+    def of(self, point: Point, prompts: int) -> WorkerLoad:
+        """Return the point's load over this many prompts. Raises BadInput."""
+        times = self.arrivals.times(point, prompts)
+        if times is not None:
+            workers = self.workers or workers_for_rate(_rate(point, times), self.cores)
+            return open_loop_load(times, workers, self.arrivals.around(point, times))
+        load = self.plan.load
+        conversations = None if load.duration_seconds is not None else load.requests or prompts
+        return self._closed(point.level.concurrency or 1, conversations, load.duration_seconds)
+
+    def warm_up(self, point: Point, most: int) -> WorkerLoad:
+        """Return a closed loop of at most `most` conversations, with the point's own concurrency if it has one."""
+        return self._closed(self.warmup_streams(point), most, None)
+
+    def warmup_streams(self, point: Point) -> int:
+        """Return the number of streams of the point's warm-up."""
+        return point.level.concurrency or min(self.plan.slots, WARMUP_STREAMS)
+
+    def pool_size(self, points: Sequence[Point], prompts: Mapping[str, int]) -> int:
+        """Return the maximum number of workers over the points. `prompts`: counts by workload. Raises BadInput."""
+        driven = (self.of(point, prompts[point.workload]).workers for point in points)
+        warming = (self.warm_up(point, 1).workers for point in points)
+        return max([*driven, *warming], default=1)
+
+    def _closed(self, streams: int, conversations: int | None, duration_s: float | None) -> WorkerLoad:
+        workers = self.workers or workers_for_streams(streams, self.cores)
+        return closed_loop_load(streams, workers, conversations, duration_s)
+
+
+def _rate(point: Point, times: ScheduledTimes) -> float:
+    """Return the requested rate, or the trace's own; if all arrivals are at one moment, their number."""
+    if point.level.rate is not None:
+        return point.level.rate
+    return mean_rate(times / 1e9) or float(times.size)

@@ -1,0 +1,146 @@
+"""Loads the prompts of a plan's workloads, and checks before the measurement that they fit every arm's context.
+
+An engine rejects or truncates prompts that are too long, and arms may declare different lengths: a drafter needs
+memory, and a flag may be set for one arm only. So the smallest declared length applies to all arms. If the client
+applies the chat template, the tokens of a request are known, except for earlier answers. Otherwise they are counted in
+o200k_base, which is not the model's tokenizer. Most tokenizers need more tokens, and the chat template and earlier
+answers add to them, so a prompt that is too long by this count is too long for the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.workload import Workload
+from specbench_client.dialects.table import dialect_of
+from specbench_client.drive.context_length import declared_context
+from specbench_client.errors import BadInput
+from specbench_client.workload.chat_template.loading import load_template
+from specbench_client.workload.chat_template.template import AppliedTemplate, render_prompts
+from specbench_client.workload.prompt_lengths import LoadEncoding, cached_encoding, measure_lengths
+from specbench_client.workload.prompts import Fetch, Prompts, load_prompts
+from specbench_client.workload.row_parsing import Prompt
+
+
+@dataclass(frozen=True)
+class WorkloadPrompts:
+    """A workload's prompts as they will be sent.
+
+    `template`: the chat template that the client has applied; None: the engine applies its own. `tokens`: the tokens of
+    each prompt's longest request, by prompt id; None if the engine tokenizes.
+    """
+
+    prompts: Prompts
+    template: AppliedTemplate | None = None
+    tokens: Mapping[str, int] | None = None
+
+
+def load_workload_prompts(
+    plan: Plan, names: Iterable[str], base_dir: Path, fetch: Fetch | None = None
+) -> dict[str, WorkloadPrompts]:
+    """Read the prompts of these workloads, and apply the chat template if the client does. Blocks. Raises BadInput."""
+    return {name: _load_one(plan, plan.workload(name), base_dir, fetch) for name in names}
+
+
+def _load_one(plan: Plan, workload: Workload, base_dir: Path, fetch: Fetch | None) -> WorkloadPrompts:
+    declared = workload.client_template
+    prompts = load_prompts(workload.dataset, base_dir, fetch, with_tools=declared is not None)
+    if declared is None:
+        return WorkloadPrompts(prompts)
+    try:
+        offered = {bool(row.turns[0][0].tools) for row in prompts.rows}
+        template = load_template(declared, plan.target, base_dir, fetch, offered=offered)
+        _reject_unsplittable(plan, prompts, template)
+        rendered = render_prompts(prompts.rows, template)
+    except BadInput as error:
+        raise BadInput(f"workload {workload.name!r}: {error}", error.reason) from error
+    return WorkloadPrompts(replace(prompts, rows=rendered.rows), template, rendered.tokens)
+
+
+def _reject_unsplittable(plan: Plan, prompts: Prompts, template: AppliedTemplate) -> None:
+    """Raise BadInput if reasoning could not be separated from answers, and would get into the next turn's history."""
+    dialect = dialect_of(plan.engine)
+    if template.special_markers and not dialect.keeps_special_tokens and prompts.turns > len(prompts.rows):
+        marks = " ".join(template.special_markers)
+        raise BadInput(
+            f"the model marks its reasoning with special tokens ({marks}), and the dialect openai has no option to keep"
+            " them in the answer: give the dialect of the engine behind the endpoint, set"
+            " chatTemplate.appliedBy: Engine, or give prompts of one turn"
+        )
+
+
+_REJECTS_WITHOUT_ANSWER_SPACE = (EngineKind.VLLM, EngineKind.SGLANG, EngineKind.SIMULATOR)
+"""These reject a prompt that leaves no space for maxTokens; the others begin, and truncate the answer."""
+_MAX_SHOWN = 5
+_TEMPLATE_TOKENS = 64
+"""Allowance for a chat template in the proposed limit."""
+
+
+def reject_too_long_prompts(
+    plan: Plan, prompts: Mapping[str, WorkloadPrompts], ruler: LoadEncoding = cached_encoding
+) -> None:
+    """Raise BadInput if prompts exceed the smallest context that an arm declares.
+
+    `prompts`: by workload. Does nothing if no arm declares a context, or if tokens cannot be counted.
+    """
+    declared = {
+        arm.name: context.per_request for arm in plan.arms if (context := declared_context(plan, arm)) is not None
+    }
+    if not declared:
+        return
+    narrowest = min(declared, key=lambda arm: declared[arm])
+    problems = [
+        line
+        for name, one in prompts.items()
+        for line in _too_long(_ContextLimit(plan, plan.workload(name), narrowest, declared[narrowest]), one, ruler)
+    ]
+    if problems:
+        raise BadInput("\n".join(problems), "OverLongPrompts")
+
+
+@dataclass(frozen=True)
+class _ContextLimit:
+    """The smallest context of the arms, in tokens per request, for a workload."""
+
+    plan: Plan
+    workload: Workload
+    arm: str
+    length: int
+
+    @property
+    def answer(self) -> int:
+        """Tokens that a prompt must leave free."""
+        return self.workload.output.max_tokens if self.plan.engine.kind in _REJECTS_WITHOUT_ANSWER_SPACE else 1
+
+
+def _too_long(limit: _ContextLimit, prompted: WorkloadPrompts, ruler: LoadEncoding) -> list[str]:
+    rows, most = prompted.prompts.rows, limit.length - limit.answer
+    exact = prompted.tokens is not None
+    tokens = prompted.tokens if prompted.tokens is not None else _count_tokens(rows, most, ruler)
+    long = [name for name, count in tokens.items() if count > most]
+    if not long:
+        return []
+    shown = ", ".join(long[:_MAX_SHOWN]) + (f" and {len(long) - _MAX_SHOWN} more" if len(long) > _MAX_SHOWN else "")
+    whole = f"the context of {limit.length} tokens of the arm {limit.arm!r}"
+    answer = f" with output.maxTokens {limit.answer}" if limit.answer > 1 else ""
+    fitting = most - _TEMPLATE_TOKENS
+    unit = "the model's own tokens" if exact else "o200k_base"
+    drop = f"set dataset.inputTokens: {{max: {fitting}}} to drop them on every arm, or " if fitting > 0 else ""
+    message = f"{len(long)} of {len(rows)} prompts are too long for {whole}{answer}: {shown}"
+    longest = f"the longest has {max(tokens[key] for key in long)} ({unit})"
+    remedy = "raise the context length" + (", or lower output.maxTokens" if answer else "")
+    return [f"workload {limit.workload.name!r}: {message}; {longest}: {drop}{remedy}"]
+
+
+def _count_tokens(rows: Sequence[Prompt], most: int, ruler: LoadEncoding) -> Mapping[str, int]:
+    """Return the tokens of the prompts that may have more than `most`; nothing if they cannot be counted."""
+    suspects = [prompt for prompt in rows if _bytes(prompt) > most]  # Every token has at least one byte.
+    return (measure_lengths(suspects, ruler).tokens or {}) if suspects else {}
+
+
+def _bytes(prompt: Prompt) -> int:
+    return sum(len(message.token_ids or message.content.encode()) for turn in prompt.turns for message in turn)

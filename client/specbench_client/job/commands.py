@@ -1,0 +1,253 @@
+"""The commands of `specbench-client`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+import click
+
+from specbench_api.outcome.gate_report import GATE_VARIABLE
+from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE
+from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.spec.slo import SLO_VARIABLE
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
+from specbench_client.errors import NotDurable
+from specbench_client.job.arguments import (
+    engine_group_at,
+    new_attempt,
+    open_run_store,
+    parse_endpoint,
+    parse_gate,
+    parse_slo,
+    parse_whereabouts,
+    read_plan,
+)
+from specbench_client.job.termination import TERMINATION_LOG, StopRequested, TerminationWriter
+from specbench_client.store.locations import open_store
+from specbench_client.store.points import PointStore
+from specbench_client.store.scratch import scratch_folder
+from specbench_client.store.store import Store
+
+COUNT_WITHIN_S = 3.0
+
+
+class StoredPointCount:
+    """Keeps the number of stored points for the termination message. It is unknown before `follow`.
+
+    The number comes from the progress, which lags behind a commit and does not include points of other clients. So the
+    store is queried once more at the end, with a short timeout, since the store may be why the program ends.
+    """
+
+    def __init__(self, termination: TerminationWriter) -> None:
+        self._termination = termination
+        self._followed: tuple[PointStore, Sequence[str]] | None = None
+
+    @property
+    def measured(self) -> int | None:
+        """The last known number; None if it was never known."""
+        return self._termination.measured
+
+    def follow(self, store: Store, points: Sequence[str]) -> None:
+        """Count these points from now on. `store`: the run's root."""
+        self._followed = PointStore(store, Path()), points
+
+    def note(self, progress: Progress) -> None:
+        """Take the number from the progress."""
+        self._termination.measured = progress.points_done
+
+    def recount(self) -> None:
+        """Query the store; keep the last known number if it does not answer in time."""
+        counts: SimpleQueue[int | None] = SimpleQueue()
+        threading.Thread(target=lambda: counts.put(self._count()), name="recount", daemon=True).start()
+        try:
+            count = counts.get(timeout=COUNT_WITHIN_S)
+        except Empty:
+            return
+        if count is not None:
+            self._termination.measured = count
+
+    def _count(self) -> int | None:
+        if self._followed is None:
+            return None
+        points, hashes = self._followed
+        try:
+            return len(points.measured(hashes))
+        except NotDurable:
+            return None  # The program ends with this error anyway, and reports it.
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CommandContext:
+    """The context that commands get besides their arguments."""
+
+    termination: TerminationWriter
+    point_count: StoredPointCount
+
+
+FOLDER = click.Path(path_type=Path)
+PLAN = click.option("--plan", "plan_file", required=True, metavar="FILE", type=FOLDER, help="plan.json of the run.")
+RESULTS = click.option(
+    "--results", required=True, metavar="URI", help="Root of all results: s3://BUCKET/PREFIX, or a folder."
+)
+LOG = click.option(
+    "--termination-log",
+    metavar="PATH",
+    expose_value=False,  # Read from the raw arguments, because it is also needed if they are invalid.
+    help=f"File for the termination message, one line of JSON.  [default: {TERMINATION_LOG}, if it exists]",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def program() -> None:
+    """Measure the points of a plan against a running engine, and write the run's report from the stored points.
+
+    \b
+    The operator starts it in pods; it can be run by hand too:
+      specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://engine:8000 --results s3://bench/runs
+      specbench-client report --plan plan.json --results s3://bench/runs
+
+    \b
+    After a kill, the same command continues with the first point that has no manifest.
+    S3 comes from the standard environment: AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, …
+
+    \b
+    Exit codes: 0 everything is stored    2 bad input         4 the engine failed
+                5 results not stored      130 interrupted     1 a bug
+    """  # noqa: D301 -- \b is click's, and must be the real character
+
+
+@program.command(short_help="Measure the missing points of one engine group.")
+@PLAN
+@click.option("--group", required=True, type=int, metavar="N", help="Index of the engine group in the plan.")
+@click.option("--attempt", required=True, metavar="ID", help="Name of this launch of the engine in the results.")
+@click.option("--endpoint", required=True, metavar="URL", help="The engine, such as http://engine:8000.")
+@RESULTS
+@click.option(
+    "--spool", metavar="DIR", type=FOLDER, help="Folder for records that are not uploaded yet.  [default: temporary]"
+)
+@click.option("--prompts", metavar="DIR", type=FOLDER, default=Path(), help="Folder of relative paths of prompts.")
+@click.option(
+    "--place",
+    metavar="JSON",
+    envvar=HOST_FACTS_VARIABLE,
+    show_envvar=True,
+    help="Facts of the engine's node, from the operator; stored with the results.",
+)
+@LOG
+@click.pass_obj
+def drive(context: CommandContext, /, **given: Any) -> Termination:
+    """Measure every point of group N that has no manifest.
+
+    \b
+      specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
+    """  # noqa: D301 -- \b is click's, and must be the real character
+    call = _DriveArguments(**given)
+    plan, attempt = read_plan(call.plan_file), new_attempt(call.attempt)
+    group, store = engine_group_at(plan, call.group), open_run_store(plan, call.results)
+    endpoint, place = parse_endpoint(call.endpoint), parse_whereabouts(call.place)
+    context.point_count.follow(store, [point.hash for point in group.points])
+    with ExitStack() as stack:
+        spool = call.spool or stack.enter_context(scratch_folder())
+        options = DriveOptions(
+            attempt=attempt, spool=spool, base_dir=call.prompts, on_progress=context.point_count.note, place=place
+        )
+        result = asyncio.run(_interruptible(drive_group(plan, group, endpoint, store, options), context.termination))
+    measured, found = len(result.measured), len(result.found)
+    message = f"group {call.group}: {measured} points measured, {found} were already measured"
+    return Termination(code=Exit.OK, reason="Measured", message=message, measured=measured + found)
+
+
+@program.command(short_help="Write the run's report from the stored points.")
+@PLAN
+@RESULTS
+@click.option(
+    "--slo",
+    metavar="JSON",
+    envvar=SLO_VARIABLE,
+    show_envvar=True,
+    help="The run's spec.slo, the targets of goodput.",
+)
+@LOG
+@click.pass_obj
+def report(context: CommandContext, /, plan_file: Path, results: str, slo: str | None) -> Termination:
+    """Write summary.json, report.html and results.csv from the points that have manifests.
+
+    \b
+      specbench-client report --plan plan.json --results s3://bench/runs
+    """  # noqa: D301 -- \b is click's, and must be the real character
+    from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
+
+    plan, targets = read_plan(plan_file), parse_slo(slo)
+    store = open_run_store(plan, results)
+    context.point_count.follow(store, [point.hash for point in plan.points])
+    summary = conclude(plan, store, slo=targets)
+    message = f"{summary.points_measured} of {summary.points_total} points: {summary.headline}"
+    return Termination(code=Exit.OK, reason="Reported", message=message, measured=summary.points_measured)
+
+
+@program.command(short_help="Evaluate the run's gate against an earlier result.")
+@click.option("--results", required=True, metavar="URI", help="Root of the run's own results: s3://…, or a folder.")
+@click.option(
+    "--asked",
+    required=True,
+    metavar="JSON",
+    envvar=GATE_VARIABLE,
+    show_envvar=True,
+    help="The gate and the location of its baseline, from the operator.",
+)
+@LOG
+@click.pass_obj
+def gate(context: CommandContext, /, results: str, asked: str) -> Termination:  # noqa: ARG001 -- click passes it
+    """Write gate.json next to the run's summary. Exits with 0 also if the gate fails: the operator reports that.
+
+    \b
+      specbench-client gate --results s3://bench/runs/team/llama/8a01…
+    """  # noqa: D301 -- \b is click's, and must be the real character
+    from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
+
+    request, store = parse_gate(asked), open_store(results)
+    gate_report = gate_stores(request, open_store(request.baseline), store)
+    write_gate_report(gate_report, store)
+    return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
+
+
+@dataclass(frozen=True)
+class _DriveArguments:
+    plan_file: Path
+    group: int
+    attempt: str
+    endpoint: str
+    results: str
+    spool: Path | None
+    prompts: Path
+    place: str | None
+
+
+async def _interruptible(work: Coroutine[Any, Any, T], termination: TerminationWriter) -> T:
+    """Run a coroutine; a signal cancels it, and StopRequested is raised after its clean-up."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    signals: list[int] = []
+
+    def stop(number: int) -> None:
+        signals.append(number)
+        loop.call_soon_threadsafe(task.cancel)
+
+    with termination.on_signal(stop):
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if not signals:
+                raise
+            raise StopRequested(signals[0]) from None

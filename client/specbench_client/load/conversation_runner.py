@@ -1,0 +1,170 @@
+"""Runs a conversation: its turns one after the other, with the model's own replies in the history.
+
+Only the final text of a reply becomes part of the history, not its reasoning, as in every chat. If the client applies
+the chat template, it does so in a thread: rendering and tokenizing a long history takes milliseconds, during which the
+sockets of other streams must not wait. The conversation itself does wait, and this counts as its latency, as it would
+if the engine rendered the template.
+
+The answer to the last turn is parsed later, when the event loop has time; the answer to an earlier turn is parsed at
+once, because the next request contains it. A failed turn ends its conversation, and its later turns become records
+with the error class `skipped_after_error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.load.answer_reader import AnswerReader
+from specbench_client.load.conversations import Conversation, PromptLike, conversation_at
+from specbench_client.load.in_flight import InFlightRecorder
+from specbench_client.load.request_buffer import PreparedConversation
+from specbench_client.load.turns import Turn, TurnContext, TurnResult, build_request, read_result, skipped_after
+from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
+from specbench_client.workload.chat_template.reasoning import split_channels
+from specbench_client.workload.chat_template.template import AppliedTemplate
+
+
+class TurnClient(Protocol):
+    """The three steps of a turn, see `turns`; tests replace it."""
+
+    def build_request(self, turn: Turn) -> HttpRequest: ...
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange: ...
+    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]: ...
+
+
+@dataclass(frozen=True)
+class HttpTurnClient:
+    """Takes turns over HTTP."""
+
+    context: TurnContext
+
+    def build_request(self, turn: Turn) -> HttpRequest:
+        return build_request(self.context, turn)
+
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
+        return await self.context.transport.exchange(request)
+
+    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+        return read_result(self.context, turn, unread)
+
+
+def prepare_conversations(
+    turn_client: TurnClient, prompts: Sequence[PromptLike], numbers: Iterable[int]
+) -> Iterator[PreparedConversation]:
+    """Yield the conversations of these indices, each with its first request."""
+    for number in numbers:
+        yield prepare_conversation(turn_client, conversation_at(prompts, number))
+
+
+def prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
+    """Return a conversation with its first request."""
+    turn = _unsent_turn(conversation, 0, conversation.turns[0])
+    return PreparedConversation(conversation, turn, turn_client.build_request(turn))
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSlot:
+    """The stream that runs a conversation, the intended start, and whether it is the stream's first (`began`)."""
+
+    stream: int
+    intended_ns: int
+    began: bool = False
+    phase: RecordPhase | None = None
+    """Set for a filler; None: the recorder determines the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationEnd:
+    """When the last exchange of a conversation ended, and whether its connection was refused."""
+
+    ended_ns: int
+    refused: bool
+
+
+@dataclass(frozen=True)
+class ConversationRunner:
+    """Runs the conversations of one worker.
+
+    `phase`: of all records; None: the recorder determines it. `template`: the chat template that the client applies to
+    send token ids; None: messages are sent.
+    """
+
+    turn_client: TurnClient
+    reader: AnswerReader
+    recorder: InFlightRecorder
+    on_record: Callable[[Record], None]
+    phase: RecordPhase | None = None
+    clock: Callable[[], int] = time.monotonic_ns
+    template: AppliedTemplate | None = None
+
+    async def prepare(self, conversation: Conversation) -> PreparedConversation:
+        """Return a conversation with its first request, with the chat template applied in a thread."""
+        turn = await self._rendered(_unsent_turn(conversation, 0, conversation.turns[0]))
+        return PreparedConversation(conversation, turn, self.turn_client.build_request(turn))
+
+    async def run(self, prepared: PreparedConversation, slot: StreamSlot) -> ConversationEnd:
+        """Run all turns, or those up to the first that fails."""
+        conversation, turn, request = prepared.conversation, prepared.turn, prepared.request
+        while True:
+            is_last = turn.turn == len(conversation.turns) - 1
+            unread, sent_turn = await self._exchange(turn, request, slot)
+            conversation_end = ConversationEnd(unread.ended_ns, refused=unread.error_class is ErrorClass.REFUSED)
+            answer = self.turn_client.read_result(sent_turn, unread)
+            if is_last:
+                await self.reader.submit(answer, self._record)
+                return conversation_end
+            result = await self.reader.read(answer)
+            self._record(result)
+            if result.reply_text is None:
+                for number in range(turn.turn + 1, len(conversation.turns)):
+                    self.on_record(skipped_after(result, number))
+                return conversation_end
+            reply = self._reply(turn, result.reply_text)
+            history = (*turn.messages, reply, *conversation.turns[turn.turn + 1])
+            turn = await self._rendered(_unsent_turn(conversation, turn.turn + 1, history))
+            request = self.turn_client.build_request(turn)
+            slot = StreamSlot(slot.stream, result.ended_ns)
+
+    async def _exchange(self, turn: Turn, request: HttpRequest, slot: StreamSlot) -> tuple[UnparsedExchange, Turn]:
+        opened_ns = self.clock()
+        self.recorder.opened(opened_ns, stream_began=slot.began, conversation_began=turn.turn == 0)
+        unread = await self.turn_client.exchange(request)
+        phase = self.recorder.ended(opened_ns, unread.ended_ns)
+        return unread, replace(
+            turn, stream_index=slot.stream, intended_ns=slot.intended_ns, phase=self.phase or slot.phase or phase
+        )
+
+    def _reply(self, turn: Turn, text: str) -> ChatMessage:
+        """What the history holds of an answer."""
+        spoken = split_channels(text) if self.template is None else self.template.split_answer(turn.messages, text)
+        return ChatMessage("assistant", spoken.final, reasoning=spoken.reasoning)
+
+    async def _rendered(self, turn: Turn) -> Turn:
+        if self.template is None:
+            return turn
+        return replace(turn, messages=await asyncio.to_thread(self.template.with_token_ids, turn.messages))
+
+    def _record(self, result: TurnResult) -> None:
+        self.on_record(result.record)
+
+
+def _unsent_turn(conversation: Conversation, number: int, messages: tuple[ChatMessage, ...]) -> Turn:
+    """Return a turn before it is sent: stream, time and phase are placeholders."""
+    return Turn(
+        conversation_index=conversation.index,
+        conversation_id=conversation.id,
+        prompt_id=conversation.prompt_id,
+        category=conversation.category,
+        turn=number,
+        messages=messages,
+        stream_index=0,
+        intended_ns=0,
+        phase=RecordPhase.STEADY,
+    )

@@ -1,0 +1,233 @@
+"""The worker processes of an engine group, and how the main process runs loads on them.
+
+Workers are started once per group, since starting them takes longer than a short point. The main process uses no
+measured socket: it sends loads, begins them, receives records, and stops all workers in the end. If a worker dies, its
+share of the load is lost and the point is over; this is the client's fault, never the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.errors import BadInput, ClientError
+from specbench_client.load.conversations import PromptLike
+from specbench_client.load.in_flight import LoadTimeline
+from specbench_client.load.load_shares import WorkerLoad
+from specbench_client.load.shared_state import UNLIMITED, SharedState, create_shared_state
+from specbench_client.load.turns import RequestConfig
+from specbench_client.load.worker import run_worker
+from specbench_client.load.worker_messages import (
+    BeginLoad,
+    PrepareLoad,
+    RecordBatch,
+    WorkerDone,
+    WorkerFailed,
+    WorkerReady,
+    unpickle_record,
+)
+
+BEGIN_DELAY_NS = 20_000_000
+"""Time from sending BeginLoad to the begin. A worker that receives the message later begins late, which is recorded."""
+JOIN_TIMEOUT_S = 2.0
+LOSS_PAUSE_S = 0.2
+
+
+class WorkerLost(ClientError):
+    """A worker process died or failed: a bug of the client, or something killed it."""
+
+
+@dataclass(frozen=True)
+class _PipeClosed:
+    """Received instead of a message when the pipe is closed."""
+
+
+@dataclass(frozen=True)
+class _WorkerHandle:
+    """A worker process and the main process's end of its pipe."""
+
+    process: SpawnProcess
+    pipe: Connection[Any, Any]
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """A finished load: the final message of each worker, and the timeline of requests in flight."""
+
+    ended: Sequence[WorkerDone]
+    timeline: LoadTimeline
+
+
+RecordsCallback = Callable[[Sequence[Record]], Awaitable[None]]
+
+
+class WorkerPool:
+    """`async with WorkerPool(workers) as pool`, then `prepare` and `run` for each load. One load at a time."""
+
+    def __init__(self, workers: int) -> None:
+        context = get_context("spawn")
+        self._context = context
+        self._shared: SharedState = create_shared_state(context, workers)
+        self._size = workers
+        self._workers: list[_WorkerHandle] = []
+        self._messages: asyncio.Queue[tuple[int, object]] = asyncio.Queue()
+
+    async def __aenter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.callback(self._stop_workers)
+            self._start()
+            stack.pop_all()
+        loop = asyncio.get_running_loop()
+        for number, worker in enumerate(self._workers):
+            loop.add_reader(worker.pipe.fileno(), self._receive, number, worker.pipe)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for worker in self._workers:
+            loop.remove_reader(worker.pipe.fileno())
+        self._stop_workers()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers, in order."""
+        return [worker.process.pid or 0 for worker in self._workers]
+
+    async def prepare(
+        self, load: WorkerLoad, request_config: RequestConfig, prompts: Sequence[PromptLike], phase: RecordPhase | None
+    ) -> None:
+        """Send each worker its share and wait until all are ready. Raises BadInput, WorkerLost."""
+        self._shared.worker_table(load.workers).wipe()
+        self._shared.conversation_counter.open(UNLIMITED if load.conversations is None else load.conversations)
+        messages = [PrepareLoad(request_config, tuple(prompts), share, load.workers, phase) for share in load.shares]
+        await asyncio.gather(*(self._send(number, message) for number, message in enumerate(messages)))
+        pending = set(range(load.workers))
+        async for number, _ in self._received(pending, WorkerReady):
+            pending.discard(number)
+
+    async def run(self, load: WorkerLoad, on_records: RecordsCallback) -> LoadResult:
+        """Begin the prepared load and wait for its end. Raises like `prepare`, and what `on_records` raises."""
+        begin_ns = time.monotonic_ns() + BEGIN_DELAY_NS
+        await asyncio.gather(*(self._send(number, BeginLoad(begin_ns)) for number in range(load.workers)))
+        pending, done = set(range(load.workers)), dict[int, WorkerDone]()
+        async for number, message in self._received(pending, RecordBatch, WorkerDone):
+            if isinstance(message, WorkerDone):
+                done[number] = message
+                pending.discard(number)
+            elif isinstance(message, RecordBatch):
+                await on_records([unpickle_record(one) for one in message.pickled])
+        ended = [done[number] for number in range(load.workers)]
+        worker_table = self._shared.worker_table(load.workers)
+        steady_bounds, begins_ns = load.steady_bounds(worker_table, begin_ns), load.begins_ns(worker_table, begin_ns)
+        return LoadResult(ended, LoadTimeline([one.log for one in ended], begin_ns, steady_bounds, begins_ns))
+
+    def no_more_conversations(self) -> None:
+        """Let a closed loop begin no more conversations, so that it ends with the open ones."""
+        self._shared.conversation_counter.close()
+
+    def _start(self) -> None:
+        with _isolated_spawn():
+            for number in range(self._size):
+                ours, theirs = self._context.Pipe()
+                arguments = (number, theirs, self._shared)
+                process = self._context.Process(target=run_worker, args=arguments, name=f"worker-{number}", daemon=True)
+                process.start()
+                theirs.close()
+                self._workers.append(_WorkerHandle(process, ours))
+
+    def _stop_workers(self) -> None:
+        """Close all pipes and wait for all workers; kill those that do not exit within JOIN_TIMEOUT_S."""
+        for worker in self._workers:
+            worker.pipe.close()
+        deadline_s = time.monotonic() + JOIN_TIMEOUT_S
+        for worker in self._workers:
+            worker.process.join(max(deadline_s - time.monotonic(), 0))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.process.close()
+        self._workers.clear()
+
+    async def _send(self, number: int, message: object) -> None:
+        """Send a message in a thread: a large one blocks until the worker reads the pipe."""
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        try:
+            await asyncio.to_thread(self._workers[number].pipe.send_bytes, data)
+        except OSError:
+            await self._raise_lost(number)
+
+    def _receive(self, number: int, pipe: Connection[Any, Any]) -> None:
+        try:
+            message = pipe.recv()
+        except (EOFError, OSError):
+            asyncio.get_running_loop().remove_reader(pipe.fileno())
+            message = _PipeClosed()
+        self._messages.put_nowait((number, message))
+
+    async def _received(self, pending: set[int], *kinds: type[object]) -> AsyncIterator[tuple[int, object]]:
+        """Yield messages of these kinds with their worker while `pending` is not empty. Raises BadInput, WorkerLost."""
+        while pending:
+            number, message = await self._messages.get()
+            if isinstance(message, _PipeClosed):
+                await self._raise_lost(number)
+            if isinstance(message, WorkerFailed):
+                raise _error_of(message)
+            if not isinstance(message, kinds):
+                raise WorkerLost(f"worker {number} sent an unexpected {type(message).__name__}")
+            yield number, message
+
+    async def _raise_lost(self, number: int) -> None:
+        """Raise WorkerLost, after a pause.
+
+        Whatever killed the worker may also have sent this process a signal that is still on its way; handling that
+        signal gives the better message.
+        """
+        await asyncio.sleep(LOSS_PAUSE_S)
+        process = self._workers[number].process
+        raise WorkerLost(
+            f"worker {number} (process {process.pid}) ended during the measurement with "
+            f"{_exit_description(process.exitcode)}: its share of the load is lost; run the point again"
+        )
+
+
+def _error_of(failed: WorkerFailed) -> ClientError:
+    if failed.kind in ("BadInput", "OutOfSockets"):
+        return BadInput(failed.message, failed.reason)
+    return WorkerLost(f"a worker failed: {failed.kind}: {failed.message}\n{failed.trace}")
+
+
+def _exit_description(exitcode: int | None) -> str:
+    if exitcode is None:
+        return "a closed pipe"
+    return f"signal {signal.Signals(-exitcode).name}" if exitcode < 0 else f"exit code {exitcode}"
+
+
+@contextmanager
+def _isolated_spawn() -> Iterator[None]:
+    """Start processes that ignore SIGINT (the main process handles it) and do not import the main module.
+
+    `spawn` imports the main module, found in `sys.modules`, into each process: here the whole command line with pandas,
+    of which workers use nothing.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -1,0 +1,210 @@
+"""An engine as a local process, and external engines that run already.
+
+The engine is killed when the client dies, even by SIGKILL (PR_SET_PDEATHSIG), because a forgotten engine would disturb
+the next measurement on this machine. Its output goes to a file, whose end is quoted in errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+
+from specbench_api.launch.launcher import LaunchSpec, with_config_folder
+from specbench_api.spec.conditions import EngineReason
+from specbench_client.errors import BadInput, EngineFailed
+
+POLL_S = 0.05
+STOP_GRACE_S = 5.0
+DEATH_GRACE_S = 1.0
+LOG_TAIL_BYTES = 1500
+_PR_SET_PDEATHSIG = 1
+
+
+class EngineProcess:
+    """An engine on this machine. `async with` starts and stops it; `url` is its address."""
+
+    def __init__(self, launch: LaunchSpec, base_dir: Path, log_path: Path) -> None:
+        self._launch = launch
+        self._base_dir = base_dir
+        self._log_path = log_path
+        self._port = _free_port()
+        self._process: asyncio.subprocess.Process | None = None
+        self.command: list[str] = []
+        """The command that was started; empty before the start."""
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def __aenter__(self) -> Self:
+        """Start the engine, without waiting until it is ready."""
+        command = self.command = local_command(self._with_configs(), self._port)
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_path.open("ab") as log:
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    cwd=self._base_dir,
+                    env={**os.environ, **self._launch.env},
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=_die_with_parent,
+                )
+            except (OSError, ValueError) as error:  # ValueError: an argument contains a null character.
+                remedy = "check spec.engine.command, args and env"
+                raise BadInput(f"spec.engine: {command[0]} cannot be started: {error}: {remedy}") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the engine: SIGTERM, then SIGKILL to its process group."""
+        process = self._process
+        if process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):  # SIGKILL in any case: children may outlive the engine.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_GRACE_S)
+
+    async def wait_ready(self, deadline_s: float) -> None:
+        """Wait for the engine's health route. Raises EngineFailed if it exits or is not ready in time."""
+        url = f"{self.url}{self._launch.health_path}"
+        loop = asyncio.get_running_loop()
+        end = loop.time() + deadline_s
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while loop.time() < end:
+                if self.failure():
+                    raise EngineFailed(*self._failed())
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    async with session.get(url) as response:
+                        if response.status == 200:
+                            return
+                await asyncio.sleep(POLL_S)
+        message = f"the engine was not ready within {deadline_s:g} s; the end of its log: {self._log_tail()}"
+        raise EngineFailed(message, EngineReason.NEVER_READY)
+
+    def failure(self) -> EngineReason | None:
+        """Return why the process has exited by itself, or None while it runs."""
+        code = self._process.returncode if self._process else None
+        if code is None:
+            return None
+        return EngineReason.OOM_KILLED if code == -signal.SIGKILL else EngineReason.CRASHED
+
+    async def explain(self) -> EngineFailed | None:
+        """Return the error if the process has exited by itself, after a short wait; None if it still runs."""
+        if self._process is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._process.wait()), DEATH_GRACE_S)
+        return EngineFailed(*self._failed()) if self.failure() else None
+
+    def _with_configs(self) -> LaunchSpec:
+        """Write the configuration files next to the log, where they document the start."""
+        if not self._launch.configs:
+            return self._launch
+        folder = self._log_path.with_suffix(".config").resolve()  # The engine has another working directory.
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in self._launch.configs.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return with_config_folder(self._launch, str(folder))
+
+    def _failed(self) -> tuple[str, str]:
+        code = self._process.returncode if self._process else None
+        reason = self.failure() or EngineReason.CRASHED
+        how = (
+            "was killed (SIGKILL: most often the kernel's out-of-memory killer)" if code == -9 else f"ended with {code}"
+        )
+        return f"the engine {how}; the end of its log: {self._log_tail()}", reason
+
+    def _log_tail(self) -> str:
+        try:
+            data = self._log_path.read_bytes()[-LOG_TAIL_BYTES:]
+        except OSError as error:
+            return f"(no log: {error})"
+        return data.decode(errors="replace").strip() or "(the log is empty)"
+
+
+def local_command(launch: LaunchSpec, port: int) -> list[str]:
+    """Return program and arguments of a launch on this machine. Raises BadInput if no program is found."""
+    return _command(_find_program(launch), launch, port)
+
+
+def planned_command(launch: LaunchSpec) -> list[str]:
+    """Like `local_command`, but with the name of a program that is not installed here."""
+    try:
+        return local_command(launch, launch.port)
+    except BadInput:
+        return _command(_candidates(launch)[0], launch, launch.port)
+
+
+def _command(program: tuple[str, ...], launch: LaunchSpec, port: int) -> list[str]:
+    network = (launch.host_flag, "127.0.0.1", launch.port_flag, str(port))
+    return [*program, *map(_expand_home, launch.args), *network]
+
+
+def _candidates(launch: LaunchSpec) -> tuple[tuple[str, ...], ...]:
+    return (launch.command,) if launch.command else launch.local_programs
+
+
+def _expand_home(argument: str) -> str:
+    return str(Path(argument).expanduser()) if argument.startswith("~/") else argument
+
+
+def _find_program(launch: LaunchSpec) -> tuple[str, ...]:
+    candidates = _candidates(launch)
+    for candidate in candidates:
+        if candidate[0] == "python":
+            return (sys.executable, *candidate[1:])
+        found = shutil.which(candidate[0]) or shutil.which(candidate[0], path=Path(sys.executable).parent)
+        if found:
+            return (found, *candidate[1:])
+    names = " or ".join(candidate[0] for candidate in candidates)
+    raise BadInput(f"spec.engine: no program {names} on PATH: install it, or set spec.engine.command")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _die_with_parent() -> None:
+    with contextlib.suppress(OSError):  # Not Linux: `__aexit__` still kills the process group.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+CONNECT_WITHIN_S = 5.0
+"""An external engine is not being started: if it cannot be reached within this, it is down or the address is wrong."""
+
+
+class ExternalEngine:
+    """The counterpart of `EngineProcess` for an endpoint that runs already: nothing is started or stopped."""
+
+    command: Sequence[str] = ()
+    """Unknown: somebody else started the engine."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.url = endpoint
+
+    async def __aenter__(self) -> Self:
+        """Do nothing: the first completion detects an endpoint that does not run."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Do nothing: the endpoint keeps running."""
+
+    async def wait_ready(self, deadline_s: float) -> None:
+        """Do nothing: the endpoint is expected to be ready."""
+
+    async def explain(self) -> EngineFailed | None:
+        """Return None: the endpoint's log is not available."""
+        return None

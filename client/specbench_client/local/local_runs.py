@@ -1,0 +1,90 @@
+"""Finds and creates the results of local runs.
+
+A local run has the namespace `local` and a UID that is created once. The same spec finds its earlier results under the
+same root and continues them; a changed spec gets a new UID, and so does `--new`, which measures points again. Nothing
+that was measured is ever overwritten. UIDs contain their creation time (UUID version 7), so the newest of several runs
+is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.plan.plan import Plan
+from specbench_client.store.file_lock import exclusive_lock
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.locations import open_store
+from specbench_client.store.manifests import read_manifests
+from specbench_client.store.run_uids import new_run_uid, uid_created_ms
+from specbench_client.store.store import Store
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """A plan with its UID, the store of its run, and the hashes of points that are measured already."""
+
+    plan: Plan
+    store: Store
+    measured: set[str]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all points are measured."""
+        return all(point.hash in self.measured for point in self.plan.points)
+
+
+def open_results(location: str) -> Store:
+    """Open the root of results: a folder or s3://bucket/prefix. Raises BadInput."""
+    return open_store(location)
+
+
+def find_local_run(results: Store, plan: Plan) -> LocalRun:
+    """Return the newest run of this very plan, or a new one. Writes nothing.
+
+    Raises NotDurable(Damaged) if one of its manifests cannot be read.
+    """
+    family = run_root(plan.namespace, plan.name, "")
+    uids = {key.removeprefix(family).split("/")[0] for key in results.keys(family)}
+    for uid in newest_first(uids):
+        candidate = plan.model_copy(update={"uid": uid})
+        store = results.below(run_root(plan.namespace, plan.name, uid))
+        if store.get(PLAN) == candidate.to_json().encode():
+            return LocalRun(candidate, store, set(read_manifests(store, [point.hash for point in plan.points])))
+    return new_local_run(results, plan)
+
+
+def exclusive_run(results: Store, plan: Plan, who: str) -> AbstractContextManager[None]:
+    """Lock this plan in this folder, so that no other process runs it; has no effect in S3.
+
+    Raises BadInput(AlreadyRunning) with the description of the other process, NotDurable.
+    """
+    without_uid = plan.model_copy(update={"uid": ""}).to_json()  # Two processes that start together have no UID yet.
+    name = hashlib.sha256(without_uid.encode()).hexdigest()[:16]
+    return _lock_in_folder(results, f"{run_root(plan.namespace, plan.name, '')}/.{name}.lock", who)
+
+
+def exclusive_campaign(results: Store, namespace: str, name: str, who: str) -> AbstractContextManager[None]:
+    """Lock a whole campaign, also between its runs; see `exclusive_run`."""
+    return _lock_in_folder(results, f"{run_root(namespace, f'.{name}.lock', '')}", who)
+
+
+def _lock_in_folder(results: Store, key: str, who: str) -> AbstractContextManager[None]:
+    """Lock a file; the dot at the beginning of the last part of `key` hides it from the store's keys."""
+    return exclusive_lock(Path(results.uri()) / key, who) if isinstance(results, FolderStore) else nullcontext()
+
+
+def new_local_run(results: Store, plan: Plan, now_ns: Callable[[], int] = time.time_ns) -> LocalRun:
+    """Return a run with a new UID. Writes nothing."""
+    fresh = plan.model_copy(update={"uid": new_run_uid(now_ns() // 1_000_000)})
+    return LocalRun(fresh, results.below(run_root(plan.namespace, plan.name, fresh.uid)), set())
+
+
+def newest_first(uids: Iterable[str]) -> list[str]:
+    """Sort UIDs by creation time, newest first; UIDs without one come last."""
+    return sorted(uids, key=lambda uid: (uid_created_ms(uid), uid), reverse=True)

@@ -1,0 +1,104 @@
+"""Speed of an answer after its first token: per token and per step, never per chunk.
+
+With speculation a chunk contains several tokens, so the gap between chunks is not a time per token. `tokens` is the
+engine's own count for the answer, else the client's.
+
+An answer with a single chunk, or whose chunks all arrived in one read, has only one arrival time: the time between its
+first and its last token was not measured and is missing. It is never 0.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from specbench_client.metrics.latency import NS_PER_MS
+from specbench_client.metrics.metric import FigureOrigin, RatioMetric, RequestMetric
+from specbench_client.metrics.rows import Columns
+from specbench_client.metrics.tidy_frame import Values, numbers
+
+NS_PER_S = 1e9
+
+
+def flow_ms(rows: Columns) -> Values:
+    """Return the time from first to last token in ms, shape (rows,).
+
+    NaN for answers of fewer than two tokens, or with a single arrival time.
+    """
+    span = (numbers(rows, "last_token_ns") - numbers(rows, "first_token_ns")) / NS_PER_MS
+    return np.where((numbers(rows, "tokens") >= 2) & (span > 0), span, np.nan)
+
+
+def later_tokens(rows: Columns) -> Values:
+    """Return the number of tokens after the first, shape (rows,); NaN for answers of fewer than two tokens."""
+    tokens = numbers(rows, "tokens")
+    return np.where(tokens >= 2, tokens - 1, np.nan)
+
+
+def _tpot_ms(rows: Columns) -> Values:
+    return flow_ms(rows) / later_tokens(rows)
+
+
+def _step_ms(rows: Columns) -> Values:
+    steps = numbers(rows, "steps")
+    return flow_ms(rows) / np.where(steps >= 1, steps, np.nan)
+
+
+def _user_tps(rows: Columns) -> Values:
+    return 1000.0 / _tpot_ms(rows)
+
+
+def _stream_parts(rows: Columns) -> tuple[Values, Values]:
+    return numbers(rows, "tokens"), (numbers(rows, "last_token_ns") - numbers(rows, "intended_ns")) / NS_PER_S
+
+
+_SHORT = (
+    "the answer has fewer than two tokens, its tokens were not counted, it was not streamed, or all of it arrived"
+    " at once"
+)
+
+TPOT_MS = RequestMetric(
+    "tpot_ms",
+    "ms",
+    "Time per output token after the first: (last_token_ns − first_token_ns) / (tokens − 1)",
+    _SHORT,
+    FigureOrigin.BOTH,
+    _tpot_ms,
+)
+STEP_MS = RequestMetric(
+    "step_ms",
+    "ms",
+    "Time per decode step of the target: (last_token_ns − first_token_ns) / steps",
+    "the engine does not report its steps, or the answer has fewer than two tokens, was not streamed, or arrived at"
+    " once",
+    FigureOrigin.BOTH,
+    _step_ms,
+)
+USER_TPS = RequestMetric(
+    "user_tps",
+    "tokens/s",
+    "Tokens per second that one user receives after the first: (tokens − 1) / (last_token_ns − first_token_ns)",
+    _SHORT,
+    FigureOrigin.BOTH,
+    _user_tps,
+    percents=(1, 5, 50),
+)
+TPOT_MS_POOLED = RatioMetric(
+    "tpot_ms_pooled",
+    "ms",
+    "Time per output token, pooled: Σ(last_token_ns − first_token_ns) / Σ(tokens − 1)",
+    "no answer has two counted tokens with different arrival times",
+    FigureOrigin.BOTH,
+    lambda rows: (flow_ms(rows), later_tokens(rows)),
+)
+STREAM_TPS = RatioMetric(
+    "stream_tps",
+    "tokens/s",
+    "Output tokens per second of one stream's time: Σ tokens / Σ(last_token_ns − intended_ns); the speed-up is the"
+    " ratio of two of these",
+    "no answer has counted tokens",
+    FigureOrigin.BOTH,
+    _stream_parts,
+)
+
+MEASURES = (TPOT_MS, STEP_MS, USER_TPS)
+RATIOS = (TPOT_MS_POOLED, STREAM_TPS)

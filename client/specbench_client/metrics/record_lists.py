@@ -1,0 +1,198 @@
+"""Condensed forms of a record's lists, so that memory does not grow with the length of answers.
+
+Most of a record is the times and tokens of its chunks and the accepted drafts of its steps. Figures and checks only
+need counts from them: how many chunks contain a given number of tokens, how many steps accepted a given number of
+drafts. Such a histogram is called a tally: an array of shape (2, values) with the sorted values and their counts. It
+has as many columns as there are different values.
+
+The chunks themselves are needed only for answers that may cross an edge of the steady window (`metrics.steady_window`):
+those of ramp and drain, whose number depends on the load and not on the length of the run.
+
+Everything is computed for all rows of a part at once, because a loop over rows would be as slow as reading them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from specbench_client.metrics.step_positions import StepLists, compact_walk, locate_steps
+from specbench_client.ragged import to_ragged
+
+Values = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+RowIndices = NDArray[np.intp]
+Tally = NDArray[np.float64]
+"""Array of shape (2, values): sorted values, and their counts."""
+_EMPTY: Tally = np.empty((2, 0))
+
+TALLY_FIELDS = 2
+POINT_ONLY_COLUMNS = (
+    "tokens_of_chunks",
+    "coalesced",
+    "burst_chunks",
+    "burst_tokens",
+    "output_tokens_client",
+    "reasoning_tokens",
+)
+"""Columns that only the checks of a single point need; dropped when points are combined, as they are most of a row."""
+BURST_NS = 100_000.0
+"""Chunks at most this far apart arrived in one write: the segments of a write are closer."""
+
+
+def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> dict[str, pd.Series]:
+    """Return the columns that replace the lists of the records; missing where the list is missing.
+
+    `rows` are the other tidy columns of the same records. `edges`, a mask of shape (rows,), selects the rows whose
+    chunks are stored.
+
+    - `chunks`: number of chunks. `chunk_tokens_known`: whether the record has tokens per chunk.
+    - `tokens_of_chunks`: tally of the tokens per chunk.
+    - `coalesced`: tally of the tokens that arrived at one time, counted once per chunk that arrived with a later one.
+    - `burst_chunks`, `burst_tokens`: size of the largest group of chunks within `BURST_NS` of one another.
+    - `accepted_of_steps`: tally of accepted drafts per step.
+    - `walk`: positions of the steps, for steady rows (`metrics.step_positions`).
+    - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
+
+    Tallies and walks are ragged columns (`specbench_client.ragged`).
+    """
+    at, chunk_tokens, accepted = (_to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
+    arrivals = _FlatLists.of(at)
+    weights = _weights(at, chunk_tokens, rows["tokens"].to_numpy(np.float64))
+    bursts = arrivals.arrival_groups(weights, apart_ns=BURST_NS).largest()
+    return {
+        "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
+        "chunk_tokens_known": pd.Series([one is not None for one in chunk_tokens], dtype=np.bool_),
+        "tokens_of_chunks": to_ragged(_FlatLists.of(chunk_tokens).tallies(), np.float32),
+        "coalesced": to_ragged(arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(), np.float64),
+        "burst_chunks": pd.Series(bursts[0]),
+        "burst_tokens": pd.Series(bursts[1]),
+        "accepted_of_steps": to_ragged(_FlatLists.of(accepted).tallies(), np.float32),
+        "walk": to_ragged(
+            [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
+        ),
+        "edge_ns": objects([one if edge else None for one, edge in zip(at, edges, strict=True)]),
+        "edge_tokens": objects([one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)]),
+    }
+
+
+def _select_steps(
+    accepted: Sequence[Values | None], chunk_tokens: Sequence[Values | None], rows: pd.DataFrame
+) -> StepLists:
+    """Select the rows whose steps are located: steady ones, with a known acceptance."""
+    selected = rows["steady"].to_numpy(np.bool_) & rows["acceptance_source"].notna().to_numpy(np.bool_)
+    columns = ("steps", "tokens", "input_tokens", "reasoning_tokens")
+    steps, tokens, inputs, reasoning = (rows[name].to_numpy(np.float64) for name in columns)
+    return StepLists(accepted, chunk_tokens, steps, tokens, inputs, reasoning, selected)
+
+
+def objects(values: Sequence[object]) -> pd.Series:
+    """Return an object column with one value per row; unlike pandas' and numpy's constructors it keeps None."""
+    column = np.empty(len(values), dtype=np.object_)
+    for index, value in enumerate(values):
+        column[index] = value
+    return pd.Series(column, dtype=object)
+
+
+@dataclass(frozen=True)
+class _FlatLists:
+    """The lists of all rows, concatenated: `values`, and the row of each value, `owner`.
+
+    `known`, shape (rows,), marks the rows that have a list.
+    """
+
+    values: Values
+    owner: RowIndices
+    known: Mask
+
+    @classmethod
+    def of(cls, lists: Sequence[Values | None]) -> _FlatLists:
+        sizes = [0 if one is None else one.size for one in lists]
+        values = np.concatenate([one for one in lists if one is not None] or [np.empty(0)])
+        known = np.array([one is not None for one in lists], dtype=np.bool_)
+        return cls(values, np.repeat(np.arange(len(lists)), sizes), known)
+
+    def tallies(self) -> list[Tally | None]:
+        """Return the tally of each row's values; missing values within a list are ignored."""
+        present = ~np.isnan(self.values)
+        return _tallies(self.owner[present], self.values[present], np.ones(int(present.sum())), self.known)
+
+    def arrival_groups(self, weights: Values, apart_ns: float) -> _ArrivalGroups:
+        """Group each row's consecutive values that are at most `apart_ns` apart.
+
+        `weights` are the tokens of each value, shape (values,).
+        """
+        new = np.diff(self.values, prepend=-np.inf) > apart_ns
+        new |= np.diff(self.owner, prepend=-1) > 0
+        starts = np.flatnonzero(new)
+        sizes = np.diff(np.append(starts, self.values.size)).astype(np.float64)
+        tokens = np.add.reduceat(weights, starts) if starts.size else np.empty(0)
+        return _ArrivalGroups(self.owner[starts], sizes, tokens, self.known)
+
+
+@dataclass(frozen=True)
+class _ArrivalGroups:
+    """Chunks that arrived together: their number and their tokens, shape (groups,)."""
+
+    owner: RowIndices
+    sizes: Values
+    tokens: Values
+    known: Mask
+
+    def coalesced(self) -> list[Tally | None]:
+        """Return a tally per row of the tokens that arrived together, counted once per chunk but the last."""
+        late = self.sizes > 1
+        return _tallies(self.owner[late], self.tokens[late], self.sizes[late] - 1, self.known)
+
+    def largest(self) -> tuple[Values, Values]:
+        """Return the chunks and the tokens of each row's largest group (the first if tied), or NaN."""
+        order = np.lexsort((-self.sizes, self.owner))
+        first = order[np.flatnonzero(np.diff(self.owner[order], prepend=-1) > 0)]
+        sizes, tokens = np.full(self.known.size, np.nan), np.full(self.known.size, np.nan)
+        sizes[self.owner[first]], tokens[self.owner[first]] = self.sizes[first], self.tokens[first]
+        return sizes, tokens
+
+
+def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask) -> list[Tally | None]:
+    """One tally per row, None if the row has no list."""
+    order = np.lexsort((values, owner))
+    owner, values, amounts = owner[order], values[order], amounts[order]
+    new = (np.diff(owner, prepend=-1) > 0) | (np.diff(values, prepend=np.nan) != 0)
+    starts = np.flatnonzero(new)
+    sums = np.add.reduceat(amounts, starts) if starts.size else np.empty(0)
+    both = np.stack([values[starts], sums])
+    ends = np.searchsorted(owner[starts], np.arange(known.size), side="right")
+    begins = np.searchsorted(owner[starts], np.arange(known.size), side="left")
+    spans = zip(begins, ends, known, strict=True)
+    return [_piece(both, begin, end) if there else None for begin, end, there in spans]
+
+
+def _piece(both: Tally, begin: int, end: int) -> Tally:
+    """Return a copy, because a view would keep the arrays of all rows alive."""
+    return both[:, begin:end].copy() if end > begin else _EMPTY
+
+
+def _to_arrays(column: pd.Series) -> list[Values | None]:
+    """Convert a column of lists, arrays or nulls to arrays; missing values within a list become NaN."""
+    return [
+        None if value is None or value is pd.NA or isinstance(value, float) else np.asarray(value, dtype=np.float64)
+        for value in column
+    ]
+
+
+def _weights(at: Sequence[Values | None], chunk_tokens: Sequence[Values | None], tokens: Values) -> Values:
+    """Tokens of each chunk of all rows, concatenated: those of the record, else the answer's tokens spread evenly."""
+    each = zip(at, chunk_tokens, tokens, strict=True)
+    return np.concatenate([_weights_of(*row) for row in each] or [np.empty(0)])
+
+
+def _weights_of(at: Values | None, chunk_tokens: Values | None, tokens: float) -> Values:
+    if at is None or not at.size:
+        return np.empty(0)
+    if chunk_tokens is not None and chunk_tokens.size == at.size and not np.isnan(chunk_tokens).any():
+        return chunk_tokens
+    return np.full_like(at, 1.0 if np.isnan(tokens) else tokens / at.size)

@@ -1,0 +1,111 @@
+"""The steady window of a point, and throughput inside it.
+
+It lasts from the first steady request sent to the last steady token: in a closed loop all streams are busy throughout,
+in an open loop conversations start as requested throughout, since whatever ends after the last start is drain. Tokens
+that requests of the ramp and the drain deliver inside the window count, and tokens outside it do not, so neither ramp
+nor drain dilutes the throughput.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_client.metrics.decode_speed import NS_PER_S
+from specbench_client.metrics.rows import Rows, select_rows
+from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, steady_rows
+
+OUTPUT_TPS = "output_tps"
+OUTPUT_TPS_UNIT = "tokens/s"
+OUTPUT_TPS_DEFINITION = (
+    "Output tokens per second of the whole engine: tokens that arrived inside the steady window (first steady"
+    " request sent to last steady token; its bounds and its share of the point are in the summary's windows) / its"
+    " length; tokens per chunk are chunk_tokens, else the answer's tokens spread evenly over its chunks; an answer"
+    " that was not streamed counts when it arrived"
+)
+OUTPUT_TPS_MISSING = (
+    "no request is in the steady state, or the tokens of an answer that arrived during it were not counted"
+)
+OUTPUT_TPS_PER_GPU = "output_tps_per_gpu"
+OUTPUT_TPS_PER_GPU_UNIT = "tokens/s/GPU"
+OUTPUT_TPS_PER_GPU_DEFINITION = (
+    "output_tps / the number of GPUs given to an engine of this run: placement.gpus or claimedGpus, times nodes;"
+    " includes the GPUs that a drafter runs on"
+)
+OUTPUT_TPS_PER_GPU_MISSING = "output_tps is missing, or the run requests no GPU"
+
+_READ = ["point", "steady", "ok", "sent_ns", "last_token_ns", "tokens", "edge_ns", "edge_tokens"]
+"""Columns needed to compute throughput."""
+
+
+@dataclass(frozen=True)
+class WindowBounds:
+    """Bounds of a window in ns since the start of the point."""
+
+    start_ns: float
+    end_ns: float
+
+    @property
+    def length_s(self) -> float:
+        return (self.end_ns - self.start_ns) / NS_PER_S
+
+
+def steady_window(rows: pd.DataFrame | Rows) -> WindowBounds | None:
+    """Return the steady window of one point's rows, or None if it has none."""
+    inside = steady_rows(rows)
+    starts, ends = numbers(inside, "sent_ns"), numbers(inside, "last_token_ns")
+    if not (~np.isnan(starts)).any() or not (~np.isnan(ends)).any():
+        return None
+    window = WindowBounds(float(np.nanmin(starts)), float(np.nanmax(ends)))
+    return window if window.end_ns > window.start_ns else None
+
+
+def window_tokens(rows: pd.DataFrame | Rows, window: WindowBounds) -> float:
+    """Return the tokens of error-free answers that arrived inside the window; NaN if one of them was not counted.
+
+    Steady answers are stored without their chunks, because they are inside the window from their first to their
+    last token.
+    """
+    answered = select_rows(rows, flags(rows, "ok"))
+    tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
+    shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
+    at, weights = (answered[name].to_numpy(object) for name in ("edge_ns", "edge_tokens"))
+    for row in np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)):
+        shares[row] = _share_inside(at[row], weights[row], window, shares[row])
+    inside = shares > 0
+    return float((shares[inside] * tokens[inside]).sum())
+
+
+def window_throughput(rows: pd.DataFrame | Rows) -> tuple[Values, Values]:
+    """Return tokens and seconds of each point's steady window, shape (points,) each.
+
+    Points without a window, or with an answer in it whose tokens were not counted, are left out.
+    """
+    found = [_delivered(point) for point in iter_points(rows, _READ)]
+    tokens, seconds = np.array([each for each in found if each is not None], dtype=np.float64).reshape(-1, 2).T
+    return tokens, seconds
+
+
+def _delivered(point: pd.DataFrame | Rows) -> tuple[float, float] | None:
+    window = steady_window(point)
+    tokens = np.nan if window is None else window_tokens(point, window)
+    return None if window is None or np.isnan(tokens) else (tokens, window.length_s)
+
+
+def mean_in_flight(rows: pd.DataFrame, window: WindowBounds) -> float:
+    """Return the mean number of requests in flight (sent, last token not yet received) over the window."""
+    starts = np.clip(numbers(rows, "sent_ns"), window.start_ns, window.end_ns)
+    ends = np.clip(numbers(rows, "last_token_ns"), window.start_ns, window.end_ns)
+    return float(np.nansum(ends - starts) / (window.end_ns - window.start_ns))
+
+
+def _share_inside(at: Values, weights: Values | None, window: WindowBounds, whole: float) -> float:
+    """Share of an answer's tokens that arrived inside the window; `whole` for an answer without chunks."""
+    if at.size == 0:
+        return whole
+    usable = weights is not None and weights.size == at.size and not np.isnan(weights).any() and weights.sum() > 0
+    weight = weights if usable and weights is not None else np.ones_like(at)
+    inside = (at >= window.start_ns) & (at <= window.end_ns)
+    return float(weight[inside].sum() / weight.sum())

@@ -1,0 +1,170 @@
+"""Convert records to tidy rows, the one form that every metric reads.
+
+Records come from Python, from Parquet and from several engines: nulls are None or NaN, lists are lists or arrays, and
+integers with nulls have become floats. This module normalises them: numbers are floats with NaN for missing (times
+exact up to 104 days, counts up to 16 million), texts are str or None, warm-up rows are removed, and lists are condensed
+(`metrics.record_lists`). A row takes about 300 bytes, whatever the length of its answer. There may be a million rows:
+they are then stored part by part and read column by column (`metrics.rows`), and every function here accepts either
+form.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.load.conversations import is_filler
+from specbench_client.metrics import record_lists
+from specbench_client.metrics.record_lists import TALLY_FIELDS, condense_lists, objects
+from specbench_client.metrics.rows import Columns, Rows, T, concat_frames, iter_pieces, read_columns, select_rows
+from specbench_client.metrics.step_positions import COMPACT_FIELDS
+from specbench_client.metrics.text_hashes import text_digests, text_hashes
+from specbench_client.ragged import RaggedColumn
+
+Values = record_lists.Values
+Mask = record_lists.Mask
+
+SKIPPED_AFTER_ERROR = "skipped_after_error"
+"""Error class of a turn that was never sent, because an earlier turn of its conversation had failed."""
+
+IGNORED_COLUMNS = ("request_id", "timestamp_source", "error", "connect_ns", "chunk_coalesced")
+"""Columns of a record that no figure and no check uses."""
+COLUMNS = tuple(column.name for column in fields(Record) if column.name not in IGNORED_COLUMNS)
+"""Columns that are read from a record."""
+LISTS = ("chunk_ns", "chunk_tokens", "step_accepted")
+TEXTS = ("prompt_id", "category", "phase", "acceptance_source", "finish_reason", "error_class")
+NAME, DIGEST = "conversation_id", "output_sha256"
+"""Texts that differ in nearly every row and are only tested for equality: stored as hashes."""
+ANSWERS = ("output_text", "output_token_ids")
+"""Stored only if the run requests it, and not part of tidy rows: code that needs texts reads the records again."""
+NUMBERS = tuple(name for name in COLUMNS if name not in (*LISTS, *TEXTS, NAME, DIGEST, *ANSWERS))
+TIMES = tuple(name for name in NUMBERS if name.endswith("_ns"))
+"""Stored as float64; the other numbers are counts, which float32 represents exactly up to 16 million."""
+
+
+def tidy(parts: Iterable[pd.DataFrame], point: str = "") -> pd.DataFrame:
+    """Return the measured rows (without warm-up) in the normalised form, with derived columns.
+
+    `parts` are the records in any number of parts, which are read one at a time and not kept. `point` is the
+    point's hash unless the records contain it. Derived columns:
+
+    - `filler`: sent to keep up the load, not to be measured.
+    - `tokens`: output tokens as counted by the engine, else by the client.
+    - `text_bytes`: size of the answer's text, if it was stored.
+    - `ok`: without error.
+    - `steady`: in the steady state and `ok`; only these rows enter figures.
+    - the columns of `metrics.record_lists.condense_lists` instead of the lists, and hashes (`metrics.text_hashes`)
+      instead of the conversation's name and the answer's digest.
+    """
+    return concat_frames(list(iter_tidy(parts, point)))
+
+
+def iter_tidy(parts: Iterable[pd.DataFrame], point: str = "") -> Iterator[pd.DataFrame]:
+    """Yield the tidy rows of each part; for a point without any part, yield one frame without rows."""
+    has_parts = False
+    for part in parts:
+        has_parts = True
+        yield _tidy(part, point)
+    if not has_parts:
+        yield _tidy(pd.DataFrame(columns=COLUMNS), point)
+
+
+def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
+    measured = part[(part["phase"] != RecordPhase.WARMUP.value).to_numpy(bool)]
+    records = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
+    data: dict[str, object] = {}
+    data |= {name: pd.to_numeric(records[name]).to_numpy(_kind(name), na_value=np.nan) for name in NUMBERS}
+    data |= {name: objects([_interned(value) for value in records[name]]) for name in TEXTS}
+    data[NAME] = text_hashes(_text(value) or "" for value in records[NAME])
+    data[DIGEST] = text_digests(_text(value) for value in records[DIGEST])
+    data["point"] = objects([_interned(value) or point for value in records["point"]])
+    data["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
+    rows = pd.DataFrame(data, copy=False)
+    rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
+    rows["filler"] = np.array([is_filler(prompt or "") for prompt in rows["prompt_id"]], dtype=np.bool_)
+    rows["ok"] = rows["error_class"].isna().to_numpy(bool)
+    rows["steady"] = rows["ok"].to_numpy(bool) & (rows["phase"] == RecordPhase.STEADY.value).to_numpy(bool)
+    edges = flags(rows, "ok") & ~flags(rows, "steady")
+    return rows.assign(**condense_lists(records, rows, edges))
+
+
+def numbers(rows: Columns, name: str) -> Values:
+    """Return a numeric column, shape (rows,); missing values are NaN."""
+    return rows[name].to_numpy(np.float64)
+
+
+def flags(rows: Columns, name: str) -> Mask:
+    """Return a boolean column, shape (rows,)."""
+    return rows[name].to_numpy(np.bool_)
+
+
+def arrays(rows: Columns, name: str) -> list[Values | None]:
+    """Return a column of arrays; missing values are None."""
+    return list(rows[name])
+
+
+def tally(rows: Columns, name: str) -> RaggedColumn:
+    """Return all rows' tallies as one ragged column: values and counts, shape (2, entries)."""
+    return RaggedColumn.of(rows[name], TALLY_FIELDS)
+
+
+def step_walks(rows: Columns) -> RaggedColumn:
+    """Return all rows' walks as one ragged column, as encoded by `metrics.step_positions.compact_walk`."""
+    return RaggedColumn.of(rows["walk"], COMPACT_FIELDS)
+
+
+def any_known(rows: Columns, name: str) -> bool:
+    """Return whether any row has a value in this column."""
+    return any(bool(piece[name].notna().any()) for piece in iter_pieces(rows))
+
+
+def steady_rows(rows: T) -> T:
+    """Return the rows that enter figures."""
+    return select_rows(rows, flags(rows, "steady"))
+
+
+def iter_points(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame | Rows]:
+    """Yield each point's rows, with at least these columns, one point at a time."""
+    return rows.by_point() if isinstance(rows, Rows) else iter_point_frames(rows, columns)
+
+
+def iter_point_frames(rows: pd.DataFrame | Rows, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield these columns of each point's rows, one point at a time; `groupby` would copy all rows at once."""
+    if isinstance(rows, Rows):
+        return (read_columns(each, columns) for each in rows.by_point())
+    points = rows["point"]
+    return (rows.loc[(points == point).to_numpy(bool), list(columns)] for point in sorted(points.unique()))
+
+
+def sent_rows(rows: T) -> T:
+    """Return the rows of requests that were sent: all except turns skipped after an error."""
+    return select_rows(rows, (rows["error_class"] != SKIPPED_AFTER_ERROR).to_numpy(bool))
+
+
+def known_sum(values: Values) -> float | None:
+    """Return the sum of the known values, or None if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.sum()) if known.size else None
+
+
+def _kind(name: str) -> type[np.floating]:
+    return np.float64 if name in TIMES else np.float32
+
+
+def _text(value: object) -> str | None:
+    return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else str(value)
+
+
+def _interned(value: object) -> str | None:
+    """Return one shared object per text: prompts, categories and error classes are repeated in many rows."""
+    text = _text(value)
+    return None if text is None else sys.intern(text)
+
+
+def _bytes(text: str | None) -> float:
+    return np.nan if text is None else float(len(text.encode()))

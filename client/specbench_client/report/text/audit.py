@@ -1,0 +1,57 @@
+"""An audit as text: each finding with its arithmetic, then which rules could be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench_client.documents.audit import AuditFinding, AuditReport
+
+
+def audit_lines(report: AuditReport) -> list[str]:
+    """Return the audit as lines of plain text."""
+    lines = [f"{report.source}: {report.rows} rows in {report.tables} tables"]
+    for finding in report.findings:
+        lines += ["", f"{finding.rule} ({_place(finding)}): {finding.message}"]
+        lines += [f"    {sum_}" for sum_ in finding.arithmetic]
+    return [*lines, "", *_summary(report), *report.limits]
+
+
+def audit_markdown(report: AuditReport) -> str:
+    """Return the same as Markdown."""
+    lines = [f"# Audit: {report.source}", "", f"{report.rows} rows in {report.tables} tables.", ""]
+    for finding in report.findings:
+        lines += [f"- **{finding.rule}** ({_place(finding)}): {finding.message}", ""]
+        lines += [f"  - `{sum_}`" for sum_ in finding.arithmetic]
+        lines.append("")
+    return "\n".join([*lines, *(f"{line}  " for line in _summary(report)), "", *report.limits, ""])
+
+
+def rule_rows(report: AuditReport) -> list[tuple[str, str, int, int]]:
+    """Return rule, description, number of comparisons and number of findings."""
+    return [(each.rule, each.says, each.asked, each.found) for each in report.asked]
+
+
+def _summary(report: AuditReport) -> list[str]:
+    asked = sum(rule.asked for rule in report.asked)
+    silent = [rule.rule for rule in report.asked if not rule.asked]
+    found = f"{_count(len(report.findings), 'finding')} in {_count(asked, 'comparison')}"
+    lines = [f"{found} by {len(report.asked) - len(silent)} of {len(report.asked)} rules"]
+    lines += [f"not asked, for want of columns: {', '.join(silent)}"] if silent else []
+    settings = ", ".join(report.settings)
+    lines += [f"taken for settings (rows that differ in one are not compared): {settings}"] if settings else []
+    lines += (
+        ["which headings are read, and what each rule asks of them: docs/research/audit.md"]
+        if silent or settings
+        else []
+    )
+    return lines
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _place(finding: AuditFinding) -> str:
+    rows: Sequence[int] = finding.rows
+    which = f"row {rows[0]}" if len(rows) == 1 else f"rows {', '.join(map(str, rows))}"
+    return f"{finding.table}, {which}"

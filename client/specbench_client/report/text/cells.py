@@ -1,0 +1,294 @@
+"""The table of cells for a terminal, Markdown and spreadsheets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.finding import Severity
+from specbench_api.outcome.summary import Cell, RunSummary, SpeedupConclusion
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.estimates.speedups import END_TO_END_NAMES as END_TO_END
+from specbench_client.analysis.estimates.speedups import figures_by_name
+from specbench_client.metrics.energy import JOULES
+from specbench_client.report.text.applicability import applicability_table
+from specbench_client.report.text.curves import crossover_markdown
+from specbench_client.report.text.findings import group_findings, measure_again
+from specbench_client.report.text.losslessness import losslessness_lines
+from specbench_client.report.text.prompt_coverage import left_out_lines
+from specbench_client.report.text.text_table import (
+    DASH,
+    SIMULATED,
+    TextTable,
+    escape_markdown,
+    markdown_table,
+    number,
+    with_interval,
+)
+
+# Columns of a cell, shared by terminal, Markdown and page.
+#
+# A missing value is a dash, never 0. A speed-up is never shown without its interval; if the interval contains 1, it is
+# marked `indistinguishable`, and if there are too few repeats, their number replaces the interval.
+
+
+@dataclass(frozen=True)
+class CellColumn:
+    """One column: its title, the text of a cell's field, and whether it contains numbers."""
+
+    title: str
+    text: Callable[[Cell], str]
+    numeric: bool = True
+
+
+def cell_columns(summary: RunSummary) -> list[CellColumn]:
+    """Return the columns; the workload's only where there are several."""
+    several = len({cell.workload for cell in summary.cells}) > 1
+    workload = [CellColumn("Workload", lambda cell: cell.workload, numeric=False)] if several else []
+    *columns, findings = _COLUMNS
+    goodput = [_GOODPUT, _MET] if summary.slo else []
+    energy = [_ENERGY] if any(JOULES in cell.figures for cell in summary.cells) else []
+    return [CellColumn("Arm", lambda cell: cell.arm, numeric=False), *workload, *columns, *goodput, *energy, findings]
+
+
+def terminal_columns(summary: RunSummary) -> list[CellColumn]:
+    """Return fewer and narrower columns than the page has."""
+    arm, *others = cell_columns(summary)
+    workload = [column for column in others if column.title == "Workload"]
+    *narrow, findings = _NARROW
+    energy = [column for column in others if column is _ENERGY]
+    return [arm, *workload, *narrow, *([_GOOD] if summary.slo else []), *energy, findings]
+
+
+def compared_text(cell: Cell, figure: Figure | None) -> str:
+    """Return a comparison; with too few repeats without its interval, which does not cover run-to-run variation."""
+    if not cell.too_few_repeats or figure is None or figure.value is None:
+        return with_interval(figure)
+    return f"{number(figure.value)} ({cell.too_few_repeats})"
+
+
+def speedup_text(cell: Cell, figure: Figure | None) -> str:
+    """Return a speed-up with its interval and, where the interval contains 1, `indistinguishable`.
+
+    `unclear`: the interval excludes 1, but not after the correction for the number of comparisons.
+    """
+    if cell.arm == BASELINE_NAME:
+        return "baseline"
+    text = compared_text(cell, figure)
+    if not cell.valid:
+        return f"{text} invalid" if text != DASH else "invalid"
+    bounds = figure.interval if figure and not cell.too_few_repeats else None
+    if bounds and bounds.low <= 1 <= bounds.high:
+        return f"{text} {SpeedupConclusion.INDISTINGUISHABLE}"
+    claimed = cell.claims.overall if cell.claims and figure is cell.speedup else None
+    return f"{text} {claimed}" if claimed is SpeedupConclusion.UNCLEAR else text
+
+
+def figure_value(cell: Cell, name: str) -> float | None:
+    """Return the value of a figure of the cell, or None."""
+    figure = cell.figures.get(name)
+    return figure.value if figure else None
+
+
+def arrival_text(summary: RunSummary) -> str:
+    """Return the arrival process, which is the same in all cells of a run."""
+    return "; ".join(dict.fromkeys(cell.arrivals.words for cell in summary.cells))
+
+
+def steady_share(cell: Cell) -> float | None:
+    """Return the steady windows' share of all the cell's points; None where none has one."""
+    windows = [window for window in cell.windows if window and window.share > 0]
+    whole_s = sum(window.length_s / window.share for window in windows)
+    return sum(window.length_s for window in windows) / whole_s if whole_s else None
+
+
+def _steady_text(cell: Cell) -> str:
+    share = steady_share(cell)
+    return DASH if share is None else f"{share:.0%}"
+
+
+def _ms(value: float | None) -> str:
+    return number(value, 0 if value is not None and value >= 100 else 1)
+
+
+def _percentiles(name: str) -> Callable[[Cell], str]:
+    def text(cell: Cell) -> str:
+        found = [figure_value(cell, f"{name}_p{percent}") for percent in (50, 95, 99)]
+        return DASH if found[0] is None else " / ".join(_ms(value) for value in found)
+
+    return text
+
+
+def _acceptance(cell: Cell) -> str:
+    rate = figure_value(cell, "acceptance_rate")
+    return DASH if rate is None else f"{rate:.0%}"
+
+
+def _two(name: str) -> Callable[[Cell], str]:
+    def text(cell: Cell) -> str:
+        found = [figure_value(cell, f"{name}_p{percent}") for percent in (50, 99)]
+        return DASH if found[0] is None else "/".join(_ms(value) for value in found)
+
+    return text
+
+
+def _met(cell: Cell) -> str:
+    share = cell.goodput.slo_attainment.value if cell.goodput else None
+    return DASH if share is None else f"{share:.0%}"
+
+
+_GOODPUT = CellColumn(
+    "Goodput req/s [95 %]", lambda cell: with_interval(cell.goodput.rate if cell.goodput else None, unit="repeat")
+)
+_MET = CellColumn("In time", _met)
+_GOOD = CellColumn(
+    "In time\nreq/s", lambda cell: number(cell.goodput.rate.value if cell.goodput else None) + f" ({_met(cell)})"
+)
+
+_ENERGY = CellColumn("J/token", lambda cell: number(figure_value(cell, JOULES), 3))
+
+_NARROW = (
+    CellColumn("Load", lambda cell: cell.level.label),
+    CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+    CellColumn("AL", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
+    CellColumn("Acc.", _acceptance),
+    CellColumn("TTFT ms\np50/p99", _two("ttft_ms")),
+    CellColumn("TPOT ms\np50/p99", _two("tpot_ms")),
+    CellColumn("E2E ms\np50/p99", _two("e2e_ms")),
+    CellColumn("tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
+    CellColumn("Findings", lambda cell: "\n".join(cell.findings) or DASH, numeric=False),
+)
+
+_COLUMNS = (
+    CellColumn("Load", lambda cell: cell.level.label),
+    CellColumn("Speed-up [95 %]", lambda cell: speedup_text(cell, cell.speedup)),
+    CellColumn("TPOT speed-up [95 %]", lambda cell: speedup_text(cell, cell.tpot_speedup)),
+    CellColumn("AL emitted", lambda cell: number(figure_value(cell, "acceptance_length_emitted_pooled"))),
+    CellColumn("AL verified", lambda cell: number(figure_value(cell, "acceptance_length_verified_pooled"))),
+    CellColumn("Accepted", _acceptance),
+    CellColumn("TTFT ms p50 / p95 / p99", _percentiles("ttft_ms")),
+    CellColumn("TPOT ms p50 / p95 / p99", _percentiles("tpot_ms")),
+    CellColumn("E2E ms p50 / p95 / p99", _percentiles("e2e_ms")),
+    CellColumn("Output tok/s", lambda cell: number(figure_value(cell, "output_tps"), 1)),
+    CellColumn("Steady", _steady_text),
+    CellColumn("Findings", lambda cell: ", ".join(cell.findings) or DASH, numeric=False),
+)
+
+
+_OPTIONAL = ("Acc.", "E2E ms\np50/p99", "TTFT ms\np50/p99", "tok/s", "Findings", "TPOT ms\np50/p99", "J/token", "AL")
+"""Columns that a narrow terminal leaves out, the first one first; findings are listed below the table."""
+
+_STYLES = {Severity.INVALID: "red", Severity.WARNING: "yellow", Severity.INFO: "dim"}
+
+
+def cells_table(summary: RunSummary) -> TextTable:
+    """Return the cells for a terminal, one line each."""
+    named = f"{summary.name} (simulated, not a measurement)" if summary.simulated else summary.name
+    targets = f"in time: {summary.slo.words}" if summary.slo else ""
+    title = ": ".join(part for part in (named, arrival_text(summary), targets) if part)
+    return _cells_table(title, terminal_columns(summary), summary)
+
+
+def _cells_table(title: str, columns: Sequence[CellColumn], summary: RunSummary) -> TextTable:
+    return TextTable(
+        title,
+        [column.title for column in columns],
+        [[column.text(cell) for column in columns] for cell in summary.cells],
+        words=[column.title for column in columns if not column.numeric],
+        styles=["" if cell.valid else _STYLES[Severity.INVALID] for cell in summary.cells],
+        optional=_OPTIONAL,
+    )
+
+
+def markdown(plan: Plan, summary: RunSummary) -> str:
+    """Return headline, cells and findings as Markdown."""
+    lines = [f"# {summary.name}", ""]
+    lines += [f"> **{SIMULATED}**", ""] if summary.simulated else []
+    lines += [f"**{summary.headline}**", "", *markdown_table(_cells_table("", cell_columns(summary), summary)), ""]
+    lines += [f"Load: {arrival_text(summary)}.", ""] if arrival_text(summary) else []
+    lines += crossover_markdown(summary)
+    lines += [f"In time: {summary.slo.words}.", ""] if summary.slo else []
+    answers = losslessness_lines(summary)
+    lines += ["## Losslessness", "", *(f"- {escape_markdown(line)}" for line in answers), ""] if answers else []
+    missing = left_out_lines(summary)
+    lines += ["## Prompts", "", *(f"- {line}" for line in missing), ""] if missing else []
+    lines += _findings(plan, summary)
+    holds = applicability_table(plan, summary)
+    lines += [f"## {holds.title}", "", *markdown_table(holds), ""]
+    return "\n".join(lines)
+
+
+def csv(summary: RunSummary) -> str:
+    """Return one row a cell and one column a figure (and its bounds); missing is empty.
+
+    The bounds of the steady windows are in seconds from the start of each point, one a repeat, with `;` between them.
+    A speed-up from too few repeats has no bounds: a spreadsheet would plot them as if they covered the variation
+    between runs.
+    """
+    return str(pd.DataFrame([_row(summary, cell) for cell in summary.cells]).to_csv(index=False))
+
+
+def _findings(plan: Plan, summary: RunSummary) -> list[str]:
+    groups = group_findings(summary.findings)
+    if not groups:
+        return []
+    lines = ["## Findings", ""]
+    for group in groups:
+        lines.append(f"- **{group.check}** ({group.severity}): {group.messages[0]}{group.more}")
+        lines.append(f"  *What to do:* {group.remedy}")
+    return [*lines, "", measure_again(plan), ""]
+
+
+def _row(summary: RunSummary, cell: Cell) -> dict[str, object]:
+    counts = cell.counts.model_dump()
+    row: dict[str, object] = {
+        "namespace": summary.namespace,
+        "run": summary.name,
+        "simulated": summary.simulated,
+        "arm": cell.arm,
+        "workload": cell.workload,
+        "load": cell.level.label,
+        "concurrency": cell.level.concurrency,
+        "rate": cell.level.rate,
+        "arrivals": cell.arrivals.process,
+        "burstiness": cell.arrivals.burstiness,
+        "trace": cell.arrivals.trace,
+        **_steady(cell),
+        "valid": cell.valid,
+        "findings": ";".join(cell.findings),
+        "compared_repeats": cell.compared_repeats,
+        "claim": str(cell.claims.overall) if cell.claims else None,
+        **counts,
+    }
+    for name, figure in {"speedup": cell.speedup, "tpot_speedup": cell.tpot_speedup}.items():
+        row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+    whole = figures_by_name(cell.end_to_end) if cell.end_to_end else dict.fromkeys(END_TO_END)
+    for name, figure in whole.items():
+        row |= _fields(name, figure, bounded=not cell.too_few_repeats)
+    if cell.goodput:
+        row |= _fields("slo_goodput", cell.goodput.rate) | _fields("slo_attainment", cell.goodput.slo_attainment)
+    for name, figure in cell.figures.items():
+        row |= _fields(name, figure)
+    return row
+
+
+def _steady(cell: Cell) -> dict[str, object]:
+    windows = [window for window in cell.windows if window]
+    return {
+        "steady_start_s": ";".join(f"{window.start_ns / 1e9:.3f}" for window in windows),
+        "steady_end_s": ";".join(f"{window.end_ns / 1e9:.3f}" for window in windows),
+        "steady_share": steady_share(cell),
+    }
+
+
+def _fields(name: str, figure: Figure | None, *, bounded: bool = True) -> dict[str, float | None]:
+    bounds = figure.interval if figure and bounded else None
+    return {
+        name: figure.value if figure else None,
+        f"{name}_low": bounds.low if bounds else None,
+        f"{name}_high": bounds.high if bounds else None,
+    }

@@ -1,0 +1,189 @@
+"""Tables and lines of a recommendation, for a terminal, Markdown and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.recommendation import (
+    Attainment,
+    Candidate,
+    Objective,
+    Recommendation,
+    RuleReading,
+    RuleVerdict,
+    Sustained,
+)
+from specbench_client.report.text.text_table import (
+    DASH,
+    SIMULATED,
+    TextTable,
+    escape_markdown,
+    markdown_table,
+    number,
+    with_interval,
+)
+
+Row = Sequence[str]
+CANDIDATES = ("Arm", "Workload", "Load", "Value [95 %]", "Gain [95 %]", "Says", "Targets", "Req/h", "Cost/1M", "Saved")
+_ASKED_FOR = ("Targets", "Cost/1M", "Saved")
+"""Columns that are shown only where targets or prices are given."""
+RULES = ("Rule", "Says", "Measured", "Verdict", "Source")
+SUSTAINED = ("Arm", "Workload", "Up to", "Shown to", "Missed at", "There")
+CASES_MAX = 3
+
+
+@dataclass(frozen=True)
+class AnswerRow:
+    """The answer at one load, or over all loads."""
+
+    workload: str
+    at: str
+    answer: str
+    arm: str
+    why: str
+
+
+ANSWERS = ("Workload", "At", "Answer", "Arm", "Why")
+
+
+def answer_rows(recommendation: Recommendation) -> list[AnswerRow]:
+    """Return for each workload the answer over all loads, then at each load."""
+    found = list[AnswerRow]()
+    for choice in recommendation.choices:
+        at = f"best: {choice.load}" if choice.load else "all loads"
+        found.append(AnswerRow(choice.workload, at, choice.answer, choice.arm or DASH, choice.reason))
+        found += [
+            AnswerRow(each.workload, each.load, each.answer, each.arm or DASH, each.reason)
+            for each in choice.at_each_load
+        ]
+    return found
+
+
+def candidate_rows(recommendation: Recommendation) -> list[Row]:
+    """Return one row for every arm at every load: the evidence."""
+    latency, targets = recommendation.objective is Objective.LATENCY, bool(recommendation.targets)
+    return [_candidate(each, targets=targets, latency=latency) for each in recommendation.candidates]
+
+
+def rule_rows(recommendation: Recommendation) -> list[Row]:
+    """Return the rules of thumb compared with the measurements, those that apply first."""
+    ranked = sorted(recommendation.rules_of_thumb, key=lambda each: each.verdict is RuleVerdict.NOT_APPLICABLE)
+    return [rule_row(each) for each in ranked]
+
+
+def rule_row(each: RuleReading) -> Row:
+    """Return one rule compared with the measurements."""
+    return [each.rule, each.says, _cases(each), each.verdict, each.source]
+
+
+def applicable_rows(recommendation: Recommendation) -> list[Row]:
+    """Return the rules of thumb that apply."""
+    return [row for row in rule_rows(recommendation) if row[3] != RuleVerdict.NOT_APPLICABLE]
+
+
+def answers_table(recommendation: Recommendation) -> TextTable:
+    """Return for each workload the answer over all loads, then at each load."""
+    return TextTable("Answers", ANSWERS, [_answer(row) for row in answer_rows(recommendation)], words=ANSWERS)
+
+
+def evidence_table(recommendation: Recommendation) -> TextTable:
+    """Return every arm at every load; empty columns about targets and prices are left out."""
+    rows = candidate_rows(recommendation)
+    bare = {name for name in _ASKED_FOR if all(row[CANDIDATES.index(name)] == DASH for row in rows)}
+    kept = [index for index, name in enumerate(CANDIDATES) if name not in bare]
+    unit = next((each.value.unit for each in recommendation.candidates if each.value), "")
+    unit += " a million output tokens" if recommendation.objective is Objective.COST else ""
+    return TextTable(
+        f"Evidence ({recommendation.objective}{f', {unit}' if unit else ''})",
+        [CANDIDATES[index] for index in kept],
+        [[row[index] for index in kept] for row in rows],
+        words=("Arm", "Workload", "Says", "Targets"),
+    )
+
+
+def sustained_table(recommendation: Recommendation) -> TextTable:
+    """Return the load up to which each arm meets the targets; no rows without targets."""
+    rows = [_sustained(each) for choice in recommendation.choices for each in choice.sustained]
+    return TextTable("Highest load that meets the targets", SUSTAINED, rows, words=("Arm", "Workload", "There"))
+
+
+def rules_table(rows: Sequence[Row]) -> TextTable:
+    """Return a table of these rules of thumb."""
+    return TextTable("Rules of thumb compared with the measurements", RULES, rows, words=RULES)
+
+
+def decision_tables(recommendation: Recommendation, rules: Sequence[Row]) -> list[TextTable]:
+    """Return all tables that have rows, with these rules of thumb."""
+    found = [
+        answers_table(recommendation),
+        evidence_table(recommendation),
+        sustained_table(recommendation),
+        rules_table(rules),
+    ]
+    return [table for table in found if table.rows]
+
+
+def decision_lines(recommendation: Recommendation) -> list[str]:
+    """Return the lines below the tables: prices, upkeep and limits."""
+    prices = [f"prices: {recommendation.prices}"] if recommendation.prices else []
+    others = len(recommendation.rules_of_thumb) - len(applicable_rows(recommendation))
+    rules = [f"{others} more rules of thumb do not apply here: --output json or markdown shows why"] if others else []
+    kept = [*(f"upkeep: {each}" for each in recommendation.upkeep)]
+    return [*prices, *kept, *(f"limit: {each}" for each in recommendation.limits), *rules]
+
+
+def decision_markdown(recommendation: Recommendation) -> str:
+    """Return the recommendation as Markdown."""
+    lines = [f"# {escape_markdown(recommendation.sentence)}", ""]
+    lines += [f"> **{SIMULATED}**", ""] if recommendation.simulated else []
+    for table in decision_tables(recommendation, rule_rows(recommendation)):
+        lines += [f"## {table.title}", "", *markdown_table(table), ""]
+    prices = [f"- Prices: {escape_markdown(recommendation.prices)}"] if recommendation.prices else []
+    prices += [f"- Upkeep: {escape_markdown(each)}" for each in recommendation.upkeep]
+    lines += ["## Limits", "", *prices, *(f"- {escape_markdown(each)}" for each in recommendation.limits), ""]
+    return "\n".join(lines)
+
+
+def _answer(row: AnswerRow) -> Row:
+    return [row.workload, row.at, row.answer, row.arm, row.why]
+
+
+def _candidate(each: Candidate, *, targets: bool, latency: bool) -> Row:
+    says = each.excluded or (
+        "baseline" if each.gain is None and each.conclusion is None else str(each.conclusion or DASH)
+    )
+    doubts = f"; doubted: {', '.join(each.doubts)}" if each.doubts and not each.excluded else ""
+    attained = each.attainment if targets or each.attainment is not Attainment.MET else DASH
+    saved = each.figures.get("cost_saved")
+    paired = latency or not each.load.endswith("/s")  # throughputs of open loops are compared by repeat, not paired
+    return [
+        each.arm,
+        each.workload,
+        each.load,
+        with_interval(each.value, unit="prompt" if latency else "repeat"),
+        with_interval(each.gain, unit="prompt" if paired else "repeat"),
+        says + doubts,
+        attained,
+        number(_value(each, "requests_per_hour"), 0),
+        number(_value(each, "cost_per_million_output_tokens")),
+        DASH if saved is None or saved.value is None else f"{saved.value:.0%}",
+    ]
+
+
+def _sustained(each: Sustained) -> Row:
+    return [each.arm, each.workload, each.load or DASH, each.shown or DASH, each.missed_at or DASH, each.reason]
+
+
+def _cases(each: RuleReading) -> str:
+    if not each.cases:
+        return each.reason
+    cases = [f"{case.arm} at {case.load}: {case.measured}" for case in each.cases[:CASES_MAX]]
+    more = len(each.cases) - CASES_MAX
+    return "; ".join([*cases, *([f"{more} more"] if more > 0 else [])])
+
+
+def _value(each: Candidate, name: str) -> float | None:
+    figure: Figure | None = each.figures.get(name)
+    return figure.value if figure else None

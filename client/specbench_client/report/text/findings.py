@@ -1,0 +1,80 @@
+"""Findings for people: one entry for each check, however many points it reported, with what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.engine import EngineKind
+from specbench_client.store.run_uids import uid_created_ms
+from specbench_client.trust.checks import simulated
+from specbench_client.trust.registry import BASELINE_INVALID, REMEDIES
+
+SHOWN = 4
+FOLLOWS = (BASELINE_INVALID,)
+"""Checks that only pass on what others found: fixing those fixes these."""
+_KEPT = "Stored points are never measured again by themselves. To measure again,"
+AGAIN_HERE = f"{_KEPT} repeat the same command with `--new`."
+AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
+AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same `specbench measure` command; earlier results are kept."
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """All findings of one check with one severity."""
+
+    check: str
+    severity: Severity
+    messages: tuple[str, ...]
+    hidden: int
+    remedy: str
+
+    @property
+    def more(self) -> str:
+        """How many messages follow the first one; empty for none."""
+        others = len(self.messages) - 1 + self.hidden
+        return f" (and {others} more)" if others else ""
+
+
+def measure_again(plan: Plan) -> str:
+    """How to measure again, which depends on where and how this run was measured."""
+    if not uid_created_ms(plan.uid):
+        return AGAIN_ON_A_CLUSTER
+    return AGAIN_AT_AN_ENDPOINT if plan.engine.kind is EngineKind.EXTERNAL else AGAIN_HERE
+
+
+def group_findings(findings: Sequence[Finding]) -> list[FindingGroup]:
+    """Group by severity and check, the worst first; findings that only follow from others come after them."""
+    order = list(Severity)
+    ranked = sorted(
+        findings, key=lambda finding: (order.index(finding.severity), finding.check in FOLLOWS, finding.check)
+    )
+    return [_group(list(each)) for _, each in groupby(ranked, key=lambda finding: (finding.severity, finding.check))]
+
+
+def _group(findings: list[Finding]) -> FindingGroup:
+    first = findings[0]
+    messages = list(dict.fromkeys(f"{finding_location(finding)}{finding.message}" for finding in findings))
+    remedy = REMEDIES.get(first.check, "")
+    return FindingGroup(first.check, first.severity, tuple(messages[:SHOWN]), max(0, len(messages) - SHOWN), remedy)
+
+
+def finding_location(finding: Finding) -> str:
+    """Return `arm workload at load: `, without the parts that the finding does not name."""
+    parts = [finding.arm, finding.workload, f"at {finding.load}" if finding.load else None]
+    place = " ".join(part for part in parts if part)
+    return f"{place}: " if place else ""
+
+
+def next_step(plan: Plan, summary: RunSummary, groups: Sequence[FindingGroup], uri: str) -> str:
+    """The one thing to do now: fix the worst finding, else use the results. `uri`: where they are stored."""
+    if not summary.trustworthy:
+        worst = next((group for group in groups if group.severity is not Severity.INFO and group.remedy), None)
+        return f"{worst.remedy} {measure_again(plan)}" if worst else measure_again(plan)
+    if summary.simulated:
+        return simulated.CHECK.remedy
+    return f"`specbench decide {uri}` adds targets, prices and constraints of your own."

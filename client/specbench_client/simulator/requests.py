@@ -1,0 +1,237 @@
+"""Requests and results independent of any product: dialects parse bodies into them and format responses from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specbench_client.simulator.config import MODEL_NAME
+from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest
+from specbench_client.simulator.generated_text import count_tokens
+from specbench_client.simulator.speculation import StepOutcome
+
+
+class OpenAIRoute(StrEnum):
+    """The two OpenAI routes."""
+
+    CHAT = "chat"
+    COMPLETION = "completion"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedPrompt:
+    """A prompt: its identity (determines the answer), its texts (to look up a category), and its tokens."""
+
+    identity: str
+    texts: tuple[str, ...]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseOptions:
+    """Response options that the client requested."""
+
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    token_ids: bool = False
+    speculation: bool = False
+    """Whether to report speculation statistics, for engines that report them only on request."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """An unparsed request: its route, body, id, and time of arrival (monotonic ns)."""
+
+    kind: OpenAIRoute
+    body: bytes
+    request_id: str
+    received_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedRequest:
+    """One request. ``max_tokens`` None: up to the context length. Times are monotonic ns."""
+
+    request_id: str
+    received_ns: int
+    kind: OpenAIRoute
+    model: str
+    prompt: SimulatedPrompt
+    delivery: ResponseOptions = ResponseOptions()
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTiming:
+    """Times of arrival, admission, first and last token; monotonic ns, None until they happen."""
+
+    received_ns: int
+    scheduled_ns: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedResponse:
+    """A finished answer. ``reported_tokens``: the count in usage, which differs from ``len(words)`` under a fault."""
+
+    words: tuple[str, ...]
+    finish_reason: str
+    outcomes: tuple[StepOutcome, ...]
+    reported_tokens: int
+    cached_tokens: int
+    timing: RequestTiming
+
+
+# The body models contain what all engines' routes have in common and are as lenient as the most lenient engine. Fields
+# that change the answer in a way that is not imitated are rejected: ignoring ``n`` or ``stop`` would be an unintended
+# fault.
+
+# OpenAI's default for completions, which all engines use.
+COMPLETION_MAX_TOKENS = 16
+UNSUPPORTED_FIELDS = {
+    "n": 1,
+    "best_of": 1,
+    "stop": None,
+    "echo": False,
+    "logprobs": None,
+    "prompt_logprobs": None,
+    "tools": None,
+}
+
+
+class StreamOptionsBody(BaseModel):
+    """``stream_options``."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class MessageBody(BaseModel):
+    """One message; its content is a string or a list of text parts."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(str(part.get("text", "")) for part in self.content)
+        return self.content or ""
+
+
+class RequestBody(BaseModel):
+    """Fields that both routes share."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    stream: bool | None = False
+    stream_options: StreamOptionsBody | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    min_tokens: Annotated[int, Field(ge=0)] = 0
+    ignore_eos: bool = False
+    # Without a generation_config engines sample at 1.0, so greedy decoding must be requested.
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    seed: int | None = None
+    return_token_ids: bool | None = None
+
+
+class ChatRequestBody(RequestBody):
+    """``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[MessageBody], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class CompletionRequestBody(RequestBody):
+    """``POST /v1/completions`` with one prompt, as text or as token ids."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+
+
+AnyRequestBody = ChatRequestBody | CompletionRequestBody
+
+
+def parse_json_body(arrival: ReceivedRequest) -> Any:
+    """Parse the body's JSON. Raises InvalidRequestBody."""
+    try:
+        return json.loads(arrival.body)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestBody(
+            [{"type": "json_invalid", "loc": ("body",), "msg": f"JSON decode error: {error}"}]
+        ) from error
+
+
+def validate_body(kind: OpenAIRoute, document: Any) -> AnyRequestBody:
+    """Validate the body of this route. Raises InvalidRequestBody with pydantic's list of errors."""
+    try:
+        parsed = (ChatRequestBody if kind is OpenAIRoute.CHAT else CompletionRequestBody).model_validate(document)
+    except ValidationError as error:
+        found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False, include_input=False)]
+        raise InvalidRequestBody(found) from error
+    _reject_unsupported_fields(parsed)
+    return parsed
+
+
+def build_request(
+    arrival: ReceivedRequest, parsed: AnyRequestBody, delivery: ResponseOptions, max_tokens: int | None
+) -> SimulatedRequest:
+    """Build the product-independent request."""
+    return SimulatedRequest(
+        request_id=arrival.request_id,
+        received_ns=arrival.received_ns,
+        kind=arrival.kind,
+        model=parsed.model or MODEL_NAME,
+        prompt=_prompt(parsed),
+        delivery=delivery,
+        max_tokens=max_tokens,
+        min_tokens=parsed.min_tokens,
+        ignore_eos=parsed.ignore_eos,
+        temperature=1.0 if parsed.temperature is None else parsed.temperature,
+        seed=parsed.seed,
+    )
+
+
+def output_token_limit(parsed: AnyRequestBody, completion: int | None = COMPLETION_MAX_TOKENS) -> int | None:
+    """Return the maximum number of output tokens; None for a chat without a limit, which fills the context."""
+    if isinstance(parsed, CompletionRequestBody):
+        return parsed.max_tokens or completion
+    return parsed.max_completion_tokens or parsed.max_tokens
+
+
+def _reject_unsupported_fields(parsed: RequestBody) -> None:
+    extra: Mapping[str, Any] = parsed.model_extra or {}
+    for name, allowed in UNSUPPORTED_FIELDS.items():
+        value = extra.get(name, allowed)
+        if value is not None and value != allowed and value not in (False, []):
+            raise SimulatorBadRequest(f"The simulator does not imitate {name}={value!r}: omit it.", param=name)
+
+
+def _prompt(parsed: AnyRequestBody) -> SimulatedPrompt:
+    if isinstance(parsed, ChatRequestBody):
+        turns = [(one.role, one.text) for one in parsed.messages]
+        users = tuple(text for role, text in turns if role == "user")
+        return SimulatedPrompt(json.dumps(turns), users, sum(count_tokens(text) for _, text in turns))
+    prompt: Any = parsed.prompt
+    if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
+        if len(prompt) > 1:
+            raise SimulatorBadRequest("The simulator accepts one prompt per request.", param="prompt")
+        prompt = prompt[0]
+    if isinstance(prompt, str) and prompt:
+        return SimulatedPrompt(prompt, (prompt,), count_tokens(prompt))
+    if not prompt:
+        raise SimulatorBadRequest("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+    return SimulatedPrompt(json.dumps(prompt), (), len(prompt))

@@ -1,0 +1,424 @@
+"""SGLang's HTTP API, based on the source of 0.5.23 and adjacent versions, without recordings.
+
+From 0.5.23: the routes, the request option for speculation details and its result, the counters and gauges with their
+labels, and when each one counts. From adjacent versions, which may differ slightly: which keys of a chunk are null or
+omitted, and the error objects.
+
+Also imitated: `/health` generates a token and `/ready` does not; accepted draft tokens are counted before an answer is
+cut at its end; proposed draft tokens are verifications times the configured length; `/server_info` has the average
+since the last `/flush_cache`; usage reports cache hits, as with `--enable-cache-report`. Not imitated: SGLang verifies
+padding if an n-gram lookup finds nothing, while a step without draft tokens is no verification here; SGLang updates its
+counters when a request ends, and the simulator with each step; all requests count as streamed.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
+from specbench_client.simulator.dialect import (
+    DONE,
+    PROMETHEUS,
+    HttpPage,
+    PageRenderer,
+    health_page,
+    json_page,
+    sse_event,
+)
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
+from specbench_client.simulator.generated_text import TOKEN_IDS, VOCABULARY, render
+from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
+from specbench_client.simulator.requests import (
+    OpenAIRoute,
+    ReceivedRequest,
+    ResponseOptions,
+    SimulatedRequest,
+    SimulatedResponse,
+    StreamOptionsBody,
+    build_request,
+    output_token_limit,
+    parse_json_body,
+    validate_body,
+)
+from specbench_client.simulator.speculation import SimulatedMethod, StepOutcome
+
+
+def read_body(arrival: ReceivedRequest) -> SimulatedRequest:
+    """Parse a request; unknown fields and the model's name are ignored. Raises SimulatorBadRequest as SGLang does."""
+    parsed = validate_body(arrival.kind, parse_json_body(arrival))
+    options = parsed.stream_options or StreamOptionsBody()
+    if arrival.kind is OpenAIRoute.CHAT and parsed.stream and parsed.return_token_ids:
+        raise SimulatorBadRequest(
+            "return_token_ids is not supported with streaming on /v1/chat/completions. Please set stream=false when "
+            "using return_token_ids=true."
+        )
+    delivery = ResponseOptions(
+        stream=bool(parsed.stream),
+        include_usage=bool(options.include_usage),
+        continuous_usage=bool(options.continuous_usage_stats),
+        token_ids=bool(parsed.return_token_ids),
+        speculation=bool((parsed.model_extra or {}).get("return_spec_tokens_details")),
+    )
+    return build_request(arrival, parsed, delivery, output_token_limit(parsed))
+
+
+# The Prometheus page has SGLang's names and labels for the figures that the simulator has. Verifications are counted
+# (if there are any), draft tokens are not. The gauges of speculation are averages over the last complete window of 40
+# steps.
+
+DECODE_LOG_INTERVAL = 40
+_ANSWERS = {"engine_type": "unified", "model_name": MODEL_NAME}
+_SCHEDULER = {**_ANSWERS, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
+
+
+def render_metrics(engine: SimulatedEngine) -> bytes:
+    """Return the page in Prometheus' text format."""
+    return exposition_page(
+        [
+            *_gauges(PrometheusExposition("sglang:", _SCHEDULER), engine),
+            *_totals(PrometheusExposition("sglang:", _ANSWERS), engine.counters),
+            *_histograms(PrometheusExposition("sglang:", _ANSWERS), engine.counters),
+        ]
+    )
+
+
+def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str]:
+    yield from page.family("num_running_reqs", "gauge", "The number of running requests.", [({}, engine.running)])
+    yield from page.family(
+        "num_queue_reqs", "gauge", "The number of requests in the waiting queue.", [({}, engine.waiting)]
+    )
+    room = engine.config.max_num_seqs * engine.config.max_model_len
+    yield from page.family("token_usage", "gauge", "The token usage.", [({}, engine.kv_tokens / room)])
+    window = engine.iterations.window(DECODE_LOG_INTERVAL)
+    drafting, drafted = sum(one.drafting for one in window), sum(one.drafted for one in window)
+    correct, depth = sum(one.correct for one in window), engine.config.drafter.num_speculative_tokens
+    length = 1 + correct / drafting if drafting else 0.0
+    rate = correct / drafted if drafted else 0.0
+    yield from page.family("spec_accept_length", "gauge", "The average acceptance length.", [({}, length)])
+    yield from page.family("spec_accept_rate", "gauge", "The average acceptance rate.", [({}, rate)])
+    verified = depth + 1 if depth else 0
+    yield from page.family("spec_num_steps", "gauge", "The number of draft steps.", [({}, depth)])
+    yield from page.family("spec_num_draft_tokens", "gauge", "The number of draft tokens.", [({}, verified)])
+
+
+def _totals(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+    streamed = {"is_streaming": "true"}
+    prompt: MetricSamples = [(streamed, counters.prompt_tokens)]
+    generated: MetricSamples = [(streamed, counters.output_tokens)]
+    yield from page.counter("prompt_tokens", "Number of prefill tokens processed.", prompt)
+    yield from page.counter("generation_tokens", "Number of generation tokens processed.", generated)
+    cached: MetricSamples = [({"cache_source": "device"}, counters.cached_tokens)]
+    yield from page.counter("cached_tokens", "Number of cached prompt tokens.", cached)
+    if counters.drafts:
+        meaning = "Number of speculative decoding verification calls."
+        yield from page.counter("spec_verify_calls", meaning, [({}, counters.drafts)])
+    answered: MetricSamples = [(streamed, sum(counters.finished.values()))]
+    yield from page.counter("num_requests", "Number of requests processed.", answered)
+    aborted: MetricSamples = [({}, counters.finished["abort"])]
+    yield from page.counter("num_aborted_requests", "Number of requests aborted.", aborted)
+
+
+def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+    named = {
+        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
+        "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
+        "request_time_per_output_token_seconds": ("time per output token of a request", counters.per_token_s),
+        "e2e_request_latency_seconds": ("end-to-end request latency in seconds", counters.request_s),
+        "queue_time_seconds": ("queueing time in seconds", counters.queue_s),
+        "prompt_tokens_histogram": ("prompt token length", counters.request_prompt_tokens),
+        "generation_tokens_histogram": ("generation token length", counters.request_output_tokens),
+    }
+    for name, (meaning, histogram) in named.items():
+        yield from page.histogram(name, f"Histogram of {meaning}.", histogram)
+
+
+# One chunk is one step and may contain several tokens. A chat begins with the role and ends with a chunk that has only
+# the finish reason; a completion has it in its last text chunk. Requested speculation details are in a separate chunk
+# without choices, before the usage; a request without verifications has none.
+
+END_TOKEN = len(VOCABULARY)
+"""The end-of-sequence token."""
+
+
+def spec_tokens_details(outcomes: Sequence[StepOutcome], depth: int, completion_tokens: int) -> dict[str, Any] | None:
+    """Return the speculation details; accepted tokens are counted before the last step is cut."""
+    steps = [one for one in outcomes if one.drafted]
+    if not steps:
+        return None
+    correct, proposed = sum(one.accepted for one in steps), len(steps) * depth
+    histogram = [0] * (max(one.accepted for one in steps) + 1)
+    for one in steps:
+        histogram[one.accepted] += 1
+    return {
+        "spec_accept_rate": correct / proposed,
+        "spec_accept_length": completion_tokens / len(steps),
+        "spec_cap_length": 0.0,
+        "spec_block_accept_length": 0.0,
+        "spec_num_correct_drafts": correct,
+        "spec_num_proposed_drafts": proposed,
+        "spec_verify_ct": len(steps),
+        "spec_correct_drafts_histogram": histogram,
+        "spec_cap_lens_histogram": [],
+    }
+
+
+class SglangResponseFormat(ABC):
+    """The parts that chat and completions share."""
+
+    chunk_object = ""
+
+    def __init__(self, config: SimulatorConfig, ask: SimulatedRequest) -> None:
+        self._config = config
+        self._ask = ask
+        self._head = {
+            "id": ask.request_id,
+            "object": self.chunk_object,
+            "created": int(time.time()),
+            "model": MODEL_NAME,
+        }
+
+    def opening(self) -> bytes:
+        return b""
+
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of SGLang's chunks
+        """Return one chunk of text."""
+        text = render(words, first=sent_before == 0)
+        usage = self._usage(sent_before + len(words)) if self._ask.delivery.continuous_usage else None
+        return sse_event(self._text_chunk(text, words, finish_reason, usage))
+
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        events = [sse_event(one) for one in self._endings(result)]
+        extension = self._extension(result)
+        if extension:
+            events.append(sse_event({**self._head, "choices": [], "usage": None, "sglext": extension}))
+        if self._ask.delivery.include_usage:
+            events.append(sse_event({**self._head, "choices": [], "usage": self._last_usage(result)}))
+        return [*events, DONE]
+
+    @abstractmethod
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the response that is not streamed."""
+
+    @abstractmethod
+    def _text_chunk(
+        self, text: str, words: tuple[str, ...], finish_reason: str | None, usage: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return one chunk of text."""
+
+    @abstractmethod
+    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
+        """Return the chunks between the last text and the speculation details."""
+
+    @abstractmethod
+    def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the usage of the last chunk."""
+
+    def _whole(self, choice: dict[str, Any], result: SimulatedResponse) -> dict[str, Any]:
+        extension = self._extension(result)
+        details = {"sglext": extension} if extension else {}
+        usage = self._usage(result.reported_tokens, result.cached_tokens)
+        return {**self._head, "choices": [choice], "usage": usage, "metadata": {"weight_version": "default"}, **details}
+
+    def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
+        """Return the usage so far; cached tokens are included if there are any."""
+        prompt_tokens = self._ask.prompt.tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens} if cached_tokens else None,
+            "reasoning_tokens": 0,
+        }
+
+    def _extension(self, result: SimulatedResponse) -> dict[str, Any] | None:
+        if not self._ask.delivery.speculation:
+            return None
+        depth = self._config.drafter.num_speculative_tokens
+        details = spec_tokens_details(result.outcomes, depth, len(result.words))
+        return {"spec_tokens_details": details} if details else None
+
+    def _ids(self, words: tuple[str, ...]) -> list[int]:
+        return [TOKEN_IDS[word] for word in words]
+
+
+def _ended(finish_reason: str | None) -> dict[str, Any]:
+    return {"finish_reason": finish_reason, "matched_stop": END_TOKEN if finish_reason == "stop" else None}
+
+
+class SglangChatFormat(SglangResponseFormat):
+    """``/v1/chat/completions``."""
+
+    chunk_object = "chat.completion.chunk"
+
+    def opening(self) -> bytes:
+        return sse_event({**self._head, "choices": [self._choice({"role": "assistant", "content": ""}, None)]})
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        text = render(result.words, first=True)
+        message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
+        choice = {"index": 0, "message": message, "logprobs": None, **_ended(result.finish_reason)}
+        if self._ask.delivery.token_ids:
+            choice["response_token_ids"] = self._ids(result.words)
+        return {**self._whole(choice, result), "object": "chat.completion"}
+
+    def _text_chunk(
+        self,
+        text: str,
+        words: tuple[str, ...],  # noqa: ARG002 -- a streamed chat has no token ids
+        finish_reason: str | None,  # noqa: ARG002 -- the reason has a chunk of its own
+        usage: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        extra = {"usage": usage} if usage else {}
+        return {**self._head, "choices": [self._choice({"content": text}, None)], **extra}
+
+    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:
+        return [{**self._head, "choices": [self._choice({}, result.finish_reason)]}]
+
+    def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
+        return self._usage(result.reported_tokens, result.cached_tokens)
+
+    def _choice(self, delta: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
+        return {"index": 0, "delta": delta, "logprobs": None, **_ended(finish_reason)}
+
+
+class SglangCompletionFormat(SglangResponseFormat):
+    """``/v1/completions``."""
+
+    chunk_object = "text_completion"
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        return self._whole(self._choice(render(result.words, first=True), result.words, result.finish_reason), result)
+
+    def _text_chunk(
+        self, text: str, words: tuple[str, ...], finish_reason: str | None, usage: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        return {**self._head, "choices": [self._choice(text, words, finish_reason)], "usage": usage}
+
+    def _endings(self, result: SimulatedResponse) -> list[dict[str, Any]]:  # noqa: ARG002 -- the last text chunk has the reason
+        return []
+
+    def _last_usage(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the usage without null fields."""
+        usage = self._usage(result.reported_tokens, result.cached_tokens)
+        return {name: value for name, value in usage.items() if value is not None}
+
+    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None) -> dict[str, Any]:
+        ids = {"token_ids": self._ids(words)} if self._ask.delivery.token_ids else {}
+        return {"index": 0, "text": text, "logprobs": None, **_ended(finish_reason), **ids}
+
+
+ALGORITHMS = {
+    SimulatedMethod.EAGLE: "EAGLE",
+    SimulatedMethod.EAGLE3: "EAGLE3",
+    SimulatedMethod.MTP: "NEXTN",
+    SimulatedMethod.DRAFT_MODEL: "STANDALONE",
+}
+"""Algorithm names; for other methods, the method's name in upper case."""
+FLUSHED = (
+    "Cache flushed.\nPlease check backend logs for more details. "
+    "(When there are running or waiting requests, the operation will not be performed.)\n"
+)
+
+
+class SglangServerDialect:
+    """SGLang's API; see ``simulator.dialect.ServerDialect``."""
+
+    paths: Mapping[str, OpenAIRoute] = {
+        "/v1/chat/completions": OpenAIRoute.CHAT,
+        "/v1/completions": OpenAIRoute.COMPLETION,
+    }
+
+    def __init__(self, config: SimulatorConfig) -> None:
+        self._config = config
+        self._flushed = SimulatorCounters(created_s=0.0)
+        self._counted: SimulatorCounters | None = None
+        self.pages: Mapping[str, PageRenderer] = {
+            "/health": _generating,
+            "/health_generate": _generating,
+            "/ready": health_page,
+            "/v1/models": _models,
+            "/model_info": _model_info,
+            "/server_info": self._server_info,
+            "/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
+        }
+        self.commands: Mapping[str, PageRenderer] = {"/flush_cache": self._flush}
+
+    def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
+        return read_body(arrival)
+
+    def wire(self, ask: SimulatedRequest) -> SglangResponseFormat:
+        return (SglangChatFormat if ask.kind is OpenAIRoute.CHAT else SglangCompletionFormat)(self._config, ask)
+
+    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+        kind = HTTPStatus.BAD_REQUEST.phrase if isinstance(refused, InvalidRequestBody) else refused.kind
+        about = {"type": kind, "param": refused.param, "code": refused.status}
+        return {"object": "error", "message": refused.message, **about}
+
+    def lost(self, status: int, reason: str) -> dict[str, Any]:  # noqa: ARG002 -- the body contains only the reason
+        return {"detail": reason}
+
+    def _flush(self, engine: SimulatedEngine) -> HttpPage:
+        """Restart the average; fails while requests are running or waiting."""
+        if engine.running or engine.waiting:
+            return HttpPage(b"Flush cache failed.\n", status=HTTPStatus.BAD_REQUEST)
+        counted = engine.counters
+        self._counted = counted
+        self._flushed = SimulatorCounters(created_s=0.0, drafts=counted.drafts, accepted=counted.accepted)
+        return HttpPage(FLUSHED.encode())
+
+    def _server_info(self, engine: SimulatedEngine) -> HttpPage:
+        """Return the relevant server arguments and the average acceptance length since the last flush."""
+        drafter, counted = engine.config.drafter, engine.counters
+        before = self._flushed if self._counted is counted else SimulatorCounters(created_s=0.0)
+        verified = counted.drafts - before.drafts
+        correct = counted.accepted - before.accepted
+        average = {"avg_spec_accept_length": 1 + correct / verified} if verified else {}
+        depth = drafter.num_speculative_tokens if drafter.speculates else None
+        return json_page(
+            {
+                "model_path": MODEL_NAME,
+                "served_model_name": MODEL_NAME,
+                "context_length": engine.config.max_model_len,
+                "max_running_requests": engine.config.max_num_seqs,
+                "max_total_num_tokens": engine.config.max_num_seqs * engine.config.max_model_len,
+                "disable_radix_cache": True,
+                "random_seed": engine.config.seed,
+                "speculative_algorithm": _algorithm(drafter.method),
+                "speculative_num_steps": depth,
+                "speculative_eagle_topk": None if depth is None else 1,
+                "speculative_num_draft_tokens": None if depth is None else depth + 1,
+                "internal_states": [average],
+                "version": VERSION,
+            }
+        )
+
+
+def _algorithm(method: SimulatedMethod) -> str | None:
+    return None if method is SimulatedMethod.NONE else ALGORITHMS.get(method, method.upper())
+
+
+def _generating(engine: SimulatedEngine) -> HttpPage:
+    """Generate one token as a health check if the engine is idle."""
+    if not engine.running and not engine.waiting:
+        engine.counters.admitted(1, 0)
+        engine.counters.stepped(StepOutcome(tokens=1, prefill=True))
+    return HttpPage()
+
+
+def _models(engine: SimulatedEngine) -> HttpPage:
+    about = {"object": "model", "created": int(engine.counters.created_s), "owned_by": "specbench"}
+    length = engine.config.max_model_len
+    names = [
+        {"id": name, **about, "root": name, "parent": None, "max_model_len": length}
+        for name in engine.config.model_names
+    ]
+    return json_page({"object": "list", "data": names})
+
+
+def _model_info(engine: SimulatedEngine) -> HttpPage:  # noqa: ARG001 -- the model is the same for every engine
+    return json_page({"model_path": MODEL_NAME, "tokenizer_path": MODEL_NAME, "is_generation": True})

@@ -1,0 +1,344 @@
+"""TensorRT-LLM's HTTP API, based on the source of the 1.2 release candidates, not of 1.2.1, and without recordings.
+
+Taken from the release candidates: fields and their order, the average number of tokens per iteration, the space after
+the first chunk of a chat, the usage chunk of a completion that is labelled as a chat's, the rejection of unknown
+fields, and the metrics (iteration statistics that are returned only once, and a Prometheus page without token counts).
+
+As in those versions, the iteration that processes the prompt is counted, and no tokens are generated beyond the end of
+an answer. A step without draft tokens cannot be distinguished from one whose draft tokens were all rejected.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
+from specbench_client.simulator.dialect import (
+    DONE,
+    PROMETHEUS,
+    HttpPage,
+    PageRenderer,
+    health_page,
+    json_page,
+    sse_event,
+)
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
+from specbench_client.simulator.generated_text import TOKEN_IDS, render
+from specbench_client.simulator.metrics import IterationStats, MetricSamples, PrometheusExposition, exposition_page
+from specbench_client.simulator.requests import (
+    OpenAIRoute,
+    ReceivedRequest,
+    ResponseOptions,
+    SimulatedRequest,
+    SimulatedResponse,
+    StreamOptionsBody,
+    build_request,
+    output_token_limit,
+    parse_json_body,
+    validate_body,
+)
+
+_BOTH = (
+    "model", "n", "best_of", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "seed", "stop",
+    "stream", "stream_options", "temperature", "top_p", "user", "lora_request", "prompt_ignore_length",
+    "use_beam_search", "top_k", "top_p_min", "min_p", "repetition_penalty", "length_penalty", "early_stopping",
+    "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "min_tokens", "skip_special_tokens",
+    "spaces_between_special_tokens", "truncate_prompt_tokens", "add_special_tokens", "response_format",
+    "disaggregated_params", "echo", "max_tokens",
+)  # fmt: skip
+KNOWN: dict[OpenAIRoute, frozenset[str]] = {
+    OpenAIRoute.CHAT: frozenset(
+        [
+            *_BOTH,
+            *("messages", "prompt_token_ids", "max_completion_tokens", "top_logprobs", "tools", "tool_choice"),
+            *("reasoning_effort", "add_generation_prompt", "documents", "chat_template", "chat_template_kwargs"),
+            *("mm_processor_kwargs", "cache_salt"),
+        ]
+    ),
+    OpenAIRoute.COMPLETION: frozenset([*_BOTH, "prompt", "suffix", "return_context_logits", "detokenize"]),
+}
+"""The fields that each route accepts, from the release candidates' own list."""
+
+
+def read_body(arrival: ReceivedRequest) -> SimulatedRequest:
+    """Parse a request. Raises SimulatorBadRequest with TensorRT-LLM's wording."""
+    document = parse_json_body(arrival)
+    _reject_unknown_fields(arrival.kind, document)
+    parsed = validate_body(arrival.kind, document)
+    extra = parsed.model_extra or {}
+    if extra.get("prompt_token_ids") is not None:
+        raise SimulatorBadRequest("The simulator does not imitate prompt_token_ids: use /v1/completions.")
+    options = parsed.stream_options
+    if options is not None and not parsed.stream:
+        message = "Value error, Stream options can only be defined when stream is true."
+        raise InvalidRequestBody([{"type": "value_error", "loc": ("body",), "msg": message}])
+    usage = _is_on(options, "include_usage")
+    delivery = ResponseOptions(
+        stream=bool(parsed.stream),
+        include_usage=usage,
+        continuous_usage=usage and _is_on(options, "continuous_usage_stats"),
+        token_ids=extra.get("detokenize") is False,
+    )
+    return build_request(arrival, parsed, delivery, output_token_limit(parsed, completion=None))
+
+
+def _is_on(options: StreamOptionsBody | None, name: str) -> bool:
+    """Return whether an option is on: both are on if either is given, unless they are set to false."""
+    if options is None:
+        return False
+    return name not in options.model_fields_set or bool(getattr(options, name))
+
+
+def _reject_unknown_fields(kind: OpenAIRoute, document: Any) -> None:
+    if not isinstance(document, dict):
+        return
+    unknown = [
+        {"type": "extra_forbidden", "loc": ("body", name), "msg": "Extra inputs are not permitted", "input": value}
+        for name, value in document.items()
+        if name not in KNOWN[kind]
+    ]
+    missing = [{"type": "missing", "loc": ("body", "model"), "msg": "Field required"}] * ("model" not in document)
+    if unknown or missing:
+        raise InvalidRequestBody([*missing, *unknown])
+
+
+# TensorRT-LLM has two pages of metrics: iteration statistics, which are returned only once, and five series for
+# Prometheus. Neither contains token counts. The average number of decoded tokens is 0 in every iteration, as in its
+# PyTorch backend.
+
+FINISH_REASONS = ("stop", "length")
+_LABELS = {"engine_type": "undefined", "model_name": "undefined"}
+
+
+def iteration_stats(engine: SimulatedEngine) -> list[dict[str, Any]]:
+    """Return the iterations since the last call, at most the last thousand."""
+    return [_stats(engine, one) for one in engine.iterations.drain()]
+
+
+def render_metrics(engine: SimulatedEngine) -> bytes:
+    """Return the page in Prometheus' text format."""
+    page, counters = PrometheusExposition("", _LABELS), engine.counters
+    finished: MetricSamples = [({"finished_reason": reason}, counters.finished[reason]) for reason in FINISH_REASONS]
+    histograms = {
+        "e2e_request_latency_seconds": ("end to end request latency in seconds", counters.request_s),
+        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
+        "time_per_output_token_seconds": ("time per output token in seconds", counters.per_token_s),
+        "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
+    }
+    lines = [*page.counter("request_success", "Count of successfully processed requests.", finished)]
+    for name, (meaning, histogram) in histograms.items():
+        lines += page.histogram(name, f"Histogram of {meaning}.", histogram)
+    return exposition_page(lines)
+
+
+def _stats(engine: SimulatedEngine, one: IterationStats) -> dict[str, Any]:
+    scheduled = one.prefilling + one.decoding
+    room = engine.config.max_num_seqs * engine.config.max_model_len
+    return {
+        "iter": one.number,
+        "iterLatencyMS": one.duration_ms,
+        "numActiveRequests": scheduled,
+        "numQueuedRequests": one.waiting,
+        "maxNumActiveRequests": engine.config.max_num_seqs,
+        "gpuMemUsage": 0,
+        "kvCacheStats": {"maxNumBlocks": room, "usedNumBlocks": one.kv_tokens, "tokensPerBlock": 1},
+        "inflightBatchingStats": {
+            "numScheduledRequests": scheduled,
+            "numContextRequests": one.prefilling,
+            "numGenRequests": one.decoding,
+            "numPausedRequests": 0,
+            "numCtxTokens": one.prefill_tokens,
+            "avgNumDecodedTokensPerIter": 0.0,
+        },
+        "specDecodingStats": {
+            "numDraftTokens": one.drafted,
+            "numAcceptedTokens": one.kept,
+            "numRequestsWithDraftTokens": one.drafting,
+            "acceptanceLength": 1 + one.kept / one.drafting if one.drafting else 0.0,
+        },
+    }
+
+
+# One chunk is one iteration and may contain several tokens. It has the average number of tokens per iteration so far,
+# including the iteration that processed the prompt. A chat omits null fields except in its usage. A completion omits
+# nothing, and its usage chunk is labelled as a chat's.
+
+
+def average_of(tokens: int, iterations: int) -> float:
+    """Return tokens / iterations as a 32-bit float, like TensorRT-LLM."""
+    if not iterations:
+        return 0.0
+    single: float = struct.unpack("f", struct.pack("f", tokens / iterations))[0]
+    return single
+
+
+class TensorrtLlmResponseFormat(ABC):
+    """The parts that chat and completions share."""
+
+    prefix = ""
+    chunk_object = ""
+
+    def __init__(self, ask: SimulatedRequest) -> None:
+        self._ask = ask
+        self._created = int(time.time())
+
+    def opening(self) -> bytes:
+        return b""
+
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:
+        """Return one chunk with the average so far."""
+        tokens = sent_before + len(words)
+        text = render(words, first=sent_before == 0)
+        choice = self._choice(text, words, finish_reason, average_of(tokens, iterations))
+        usage = self._running_usage(tokens)
+        return sse_event({**self._head(self.prefix, self.chunk_object), "choices": [choice], **usage})
+
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        if not self._ask.delivery.include_usage:
+            return [DONE]
+        usage = self._usage(result.reported_tokens, result.cached_tokens)
+        return [sse_event({**self._head("chatcmpl", "chat.completion.chunk"), "choices": [], "usage": usage}), DONE]
+
+    @abstractmethod
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the response that is not streamed."""
+
+    @abstractmethod
+    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:
+        """Return the single choice of a chunk."""
+
+    @abstractmethod
+    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
+        """Return the usage so far, if every chunk must contain it."""
+
+    def _head(self, prefix: str, kind: str) -> dict[str, Any]:
+        return {
+            "id": f"{prefix}-{self._ask.request_id}",
+            "object": kind,
+            "created": self._created,
+            "model": MODEL_NAME,
+        }
+
+    def _usage(self, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:
+        prompt_tokens = self._ask.prompt.tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        }
+
+
+def _average(result: SimulatedResponse) -> float:
+    return average_of(len(result.words), len(result.outcomes))
+
+
+class TensorrtLlmChatFormat(TensorrtLlmResponseFormat):
+    """``/v1/chat/completions``."""
+
+    prefix = "chatcmpl"
+    chunk_object = "chat.completion.chunk"
+
+    def opening(self) -> bytes:
+        """Return the role, with a space before the line ends."""
+        choice = {"index": 0, "delta": {"role": "assistant", "tool_calls": []}}
+        first = {**self._head(self.prefix, self.chunk_object), "choices": [choice], **self._running_usage(0)}
+        return sse_event(first).removesuffix(b"\n\n") + b" \n\n"
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        text = render(result.words, first=True)
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text, "reasoning_content": "", "tool_calls": []},
+            "logprobs": None,
+            "finish_reason": result.finish_reason,
+            "stop_reason": None,
+            "disaggregated_params": None,
+            "avg_decoded_tokens_per_iter": _average(result),
+        }
+        usage = self._usage(result.reported_tokens, result.cached_tokens)
+        head = self._head(self.prefix, "chat.completion")
+        return {**head, "choices": [choice], "usage": usage, "prompt_token_ids": None}
+
+    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:  # noqa: ARG002 -- a chat has no token ids
+        ended = {"finish_reason": finish_reason} if finish_reason else {}
+        delta = {"content": text, "reasoning_content": "", "tool_calls": []}
+        return {"index": 0, "delta": delta, **ended, "avg_decoded_tokens_per_iter": average}
+
+    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
+        return {"usage": self._usage(completion_tokens)} if self._ask.delivery.continuous_usage else {}
+
+
+class TensorrtLlmCompletionFormat(TensorrtLlmResponseFormat):
+    """``/v1/completions``."""
+
+    prefix = "cmpl"
+    chunk_object = "text_completion"
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        text = render(result.words, first=True)
+        choice = self._choice(text, result.words, result.finish_reason, _average(result))
+        nulls = {"context_logits": None, "disaggregated_params": None}
+        usage = self._usage(result.reported_tokens, result.cached_tokens)
+        head = self._head(self.prefix, self.chunk_object)
+        return {**head, "choices": [{**choice, **nulls}], "usage": usage, "prompt_token_ids": None}
+
+    def _choice(self, text: str, words: tuple[str, ...], finish_reason: str | None, average: float) -> dict[str, Any]:
+        """Return the choice; requested token ids replace the text."""
+        ids = [TOKEN_IDS[word] for word in words] if self._ask.delivery.token_ids else None
+        return {
+            "index": 0,
+            "text": text if ids is None else "",
+            "token_ids": ids,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+            "stop_reason": None,
+            "avg_decoded_tokens_per_iter": average,
+        }
+
+    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
+        return {"usage": self._usage(completion_tokens) if self._ask.delivery.continuous_usage else None}
+
+
+class TensorrtLlmServerDialect:
+    """TensorRT-LLM's API; see ``simulator.dialect.ServerDialect``."""
+
+    paths: Mapping[str, OpenAIRoute] = {
+        "/v1/chat/completions": OpenAIRoute.CHAT,
+        "/v1/completions": OpenAIRoute.COMPLETION,
+    }
+    commands: Mapping[str, PageRenderer] = {}
+
+    def __init__(self, config: SimulatorConfig) -> None:
+        self._config = config
+        self.pages: Mapping[str, PageRenderer] = {
+            "/health": health_page,
+            "/version": lambda _engine: json_page({"version": VERSION}),
+            "/v1/models": _models,
+            "/metrics": lambda engine: json_page(iteration_stats(engine)),
+            "/prometheus/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
+        }
+
+    def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
+        return read_body(arrival)
+
+    def wire(self, ask: SimulatedRequest) -> TensorrtLlmResponseFormat:
+        return (TensorrtLlmChatFormat if ask.kind is OpenAIRoute.CHAT else TensorrtLlmCompletionFormat)(ask)
+
+    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+        about = {"type": refused.kind, "param": None, "code": refused.status}
+        return {"object": "error", "message": refused.message, **about}
+
+    def lost(self, status: int, reason: str) -> dict[str, Any]:  # noqa: ARG002 -- the body contains only the reason
+        return {"detail": reason}
+
+
+def _models(engine: SimulatedEngine) -> HttpPage:
+    """List the single model name."""
+    about = {"object": "model", "created": int(engine.counters.created_s), "owned_by": "specbench"}
+    return json_page({"object": "list", "data": [{"id": engine.config.model_names[0], **about}]})

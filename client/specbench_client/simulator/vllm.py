@@ -1,0 +1,387 @@
+"""vLLM's HTTP API, from recordings of vLLM 0.32 and the source of 0.33: requests, streams and the Prometheus page."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
+from specbench_client.simulator.dialect import (
+    DONE,
+    PROMETHEUS,
+    HttpPage,
+    PageRenderer,
+    health_page,
+    json_page,
+    sse_event,
+)
+from specbench_client.simulator.engine import SimulatedEngine
+from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError, SimulatorUnknownModel
+from specbench_client.simulator.generated_text import TOKEN_IDS, render
+from specbench_client.simulator.metrics import MetricSamples, PrometheusExposition, SimulatorCounters, exposition_page
+from specbench_client.simulator.requests import (
+    OpenAIRoute,
+    ReceivedRequest,
+    ResponseOptions,
+    SimulatedRequest,
+    SimulatedResponse,
+    StreamOptionsBody,
+    build_request,
+    output_token_limit,
+    parse_json_body,
+    validate_body,
+)
+from specbench_client.simulator.speculation import StepOutcome
+
+
+def read_body(config: SimulatorConfig, arrival: ReceivedRequest) -> SimulatedRequest:
+    """Parse a request; ignore unknown fields. Raises SimulatorBadRequest and SimulatorUnknownModel as vLLM does."""
+    parsed = validate_body(arrival.kind, parse_json_body(arrival))
+    options = parsed.stream_options or StreamOptionsBody()
+    if parsed.stream_options and not parsed.stream:
+        raise SimulatorBadRequest("Stream options can only be defined when `stream=True`.", param="stream_options")
+    if parsed.model is not None and parsed.model not in config.model_names:
+        raise SimulatorUnknownModel(f"The model `{parsed.model}` does not exist.", param="model")
+    delivery = ResponseOptions(
+        stream=bool(parsed.stream),
+        include_usage=bool(options.include_usage),
+        continuous_usage=bool(options.include_usage and options.continuous_usage_stats),
+        token_ids=bool(parsed.return_token_ids),
+    )
+    return build_request(arrival, parsed, delivery, output_token_limit(parsed))
+
+
+# The Prometheus page has vLLM's names, labels and ``_created`` gauges for the figures that the simulator has. Counters
+# of speculation exist only with a drafter; they stay at 0 if it never drafts.
+
+BLOCK_TOKENS = 16
+FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
+
+
+def render_metrics(engine: SimulatedEngine) -> bytes:
+    """Return the page in Prometheus' text format."""
+    counters = engine.counters
+    page = PrometheusExposition("vllm:", {"engine": "0", "model_name": MODEL_NAME}, counters.created_s)
+    return exposition_page(
+        [
+            *_gauges(page, engine),
+            *_cache_config(engine),
+            *_totals(page, counters),
+            *_speculation(page, counters),
+            *_histograms(page, counters),
+        ]
+    )
+
+
+def _gauges(page: PrometheusExposition, engine: SimulatedEngine) -> Iterator[str]:
+    yield from page.family(
+        "num_requests_running", "gauge", "Number of requests in model execution batches.", [({}, engine.running)]
+    )
+    yield from page.family(
+        "num_requests_waiting", "gauge", "Number of requests waiting to be processed.", [({}, engine.waiting)]
+    )
+    room = engine.config.max_num_seqs * engine.config.max_model_len
+    yield from page.family(
+        "kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", [({}, engine.kv_tokens / room)]
+    )
+
+
+def _cache_config(engine: SimulatedEngine) -> Iterator[str]:
+    """The cache that the simulator claims to have: room for every request at full length, without prefix caching."""
+    room = engine.config.max_num_seqs * engine.config.max_model_len
+    cache = {
+        "block_size": str(BLOCK_TOKENS),
+        "cache_dtype": "auto",
+        "enable_prefix_caching": "False",
+        "kv_cache_memory_bytes": "None",
+        "kv_cache_size_tokens": str(room),
+        "num_gpu_blocks": str(room // BLOCK_TOKENS),
+    }
+    page = PrometheusExposition("vllm:", {"engine": "0"})  # without the model's name, as in vLLM
+    yield from page.family("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", [(cache, 1)])
+
+
+def _totals(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+    prompt, cached = counters.prompt_tokens, counters.cached_tokens
+    yield from page.counter(
+        "prefix_cache_queries", "Prefix cache queries, in terms of number of queried tokens.", [({}, prompt)]
+    )
+    yield from page.counter(
+        "prefix_cache_hits", "Prefix cache hits, in terms of number of cached tokens.", [({}, cached)]
+    )
+    yield from page.counter("num_preemptions", "Cumulative number of preemption from the engine.", [({}, 0)])
+    yield from page.counter("prompt_tokens", "Number of prefill tokens processed.", [({}, prompt)])
+    sources: MetricSamples = [({"source": "local_compute"}, prompt - cached), ({"source": "local_cache_hit"}, cached)]
+    yield from page.counter("prompt_tokens_by_source", "Number of prompt tokens by source.", sources)
+    yield from page.counter(
+        "prompt_tokens_cached", "Number of cached prompt tokens (local + external).", [({}, cached)]
+    )
+    generated: MetricSamples = [({}, counters.output_tokens)]
+    yield from page.counter("generation_tokens", "Number of generation tokens processed.", generated)
+    finished: MetricSamples = [({"finished_reason": reason}, counters.finished[reason]) for reason in FINISH_REASONS]
+    yield from page.counter("request_success", "Count of successfully processed requests.", finished)
+
+
+def _speculation(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+    if counters.accepted_by_position is None:
+        return
+    yield from page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", [({}, counters.drafts)])
+    yield from page.counter("spec_decode_num_draft_tokens", "Number of draft tokens.", [({}, counters.drafted)])
+    yield from page.counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", [({}, counters.accepted)])
+    by_position: MetricSamples = [({"position": str(i)}, n) for i, n in enumerate(counters.accepted_by_position)]
+    yield from page.counter(
+        "spec_decode_num_accepted_tokens_per_pos", "Accepted tokens per draft position.", by_position
+    )
+
+
+def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iterator[str]:
+    named = {
+        "iteration_tokens_total": ("number of tokens per engine_step", counters.step_tokens),
+        "time_to_first_token_seconds": ("time to first token in seconds", counters.first_token_s),
+        "inter_token_latency_seconds": ("inter-token latency in seconds", counters.between_steps_s),
+        "request_time_per_output_token_seconds": ("time_per_output_token_seconds per request", counters.per_token_s),
+        "e2e_request_latency_seconds": ("e2e request latency in seconds", counters.request_s),
+        "request_queue_time_seconds": ("time spent in WAITING phase for request", counters.queue_s),
+        "request_prompt_tokens": ("number of prefill tokens processed", counters.request_prompt_tokens),
+        "request_generation_tokens": ("number of generation tokens processed", counters.request_output_tokens),
+    }
+    for name, (meaning, histogram) in named.items():
+        yield from page.histogram(name, f"Histogram of {meaning}.", histogram)
+
+
+# Responses have the keys and the order of a recorded vLLM 0.32 stream. One chunk is one step and may contain several
+# tokens. The finish reason is in the last content chunk. The request's statistics (``metrics``) are in the usage chunk,
+# which is sent only on request. ``prompt_token_ids`` is always null, because the simulator's prompt tokens are words.
+
+
+def speculation_block(outcomes: tuple[StepOutcome, ...], depth: int, *, per_step: bool) -> dict[str, Any]:
+    """Return ``metrics.speculative_decoding``: only steps with drafts, with accepted tokens before the last step's cut.
+
+    The ratios are null if no step had drafts; what vLLM returns in that case has not been recorded.
+    """
+    steps = [one for one in outcomes if one.drafted]
+    accepted, drafted = sum(one.accepted for one in steps), sum(one.drafted for one in steps)
+    histogram = [0] * (depth + 1)
+    for one in steps:
+        histogram[one.accepted] += 1
+    block: dict[str, Any] = {
+        "mean_acceptance_length": 1 + accepted / len(steps) if steps else None,
+        "draft_acceptance_rate": accepted / drafted if drafted else None,
+        "acceptance_histogram": histogram,
+        "num_spec_steps": len(steps),
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": drafted,
+        "num_spec_tokens": depth,
+    }
+    if per_step:
+        block["per_step_accepted"] = [one.accepted for one in steps]
+        block["per_step_drafted"] = [one.drafted for one in steps]
+    return block
+
+
+class VllmResponseFormat(ABC):
+    """The parts that chat and completions share."""
+
+    prefix = ""
+    chunk_object = ""
+
+    def __init__(self, config: SimulatorConfig, ask: SimulatedRequest) -> None:
+        self._config = config
+        self._ask = ask
+        self._head = {
+            "id": f"{self.prefix}-{ask.request_id}",
+            "object": self.chunk_object,
+            "created": int(time.time()),
+            "model": MODEL_NAME,
+        }
+
+    def opening(self) -> bytes:
+        return b""
+
+    def chunk(self, words: tuple[str, ...], sent_before: int, finish_reason: str | None, iterations: int) -> bytes:  # noqa: ARG002 -- not part of vLLM's chunks
+        choice = self._choice(render(words, first=sent_before == 0), self._ids(words), finish_reason)
+        return sse_event({**self._head, "choices": [choice], **self._running_usage(sent_before + len(words))})
+
+    def closing(self, result: SimulatedResponse) -> list[bytes]:
+        if not self._ask.delivery.include_usage:
+            return [DONE]
+        last = {
+            **self._head,
+            "choices": [],
+            "usage": self._usage(result),
+            **self._signature(),
+            "metrics": self._metrics(result),
+        }
+        return [sse_event(last), DONE]
+
+    @abstractmethod
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the response that is not streamed."""
+
+    @abstractmethod
+    def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
+        """Return the single choice of a chunk."""
+
+    def _running_usage(self, completion_tokens: int) -> dict[str, Any]:
+        """Return the usage so far, if every chunk must contain it."""
+        if not self._ask.delivery.continuous_usage:
+            return {}
+        return {"usage": {**self._totals(completion_tokens), "completion_tokens_details": None}}
+
+    def _totals(self, completion_tokens: int) -> dict[str, int]:
+        prompt_tokens = self._ask.prompt.tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+            "completion_tokens": completion_tokens,
+        }
+
+    def _usage(self, result: SimulatedResponse) -> dict[str, Any]:
+        details = {"cached_tokens": result.cached_tokens, "created_cache_tokens": 0}
+        return {**self._totals(result.reported_tokens), "prompt_tokens_details": details}
+
+    def _signature(self) -> dict[str, str]:
+        return {"system_fingerprint": self._config.fingerprint}
+
+    def _ids(self, words: tuple[str, ...]) -> list[int] | None:
+        return [TOKEN_IDS[word] for word in words] if self._ask.delivery.token_ids else None
+
+    def _metrics(self, result: SimulatedResponse) -> dict[str, Any]:
+        """Return the request's timing, and its speculation statistics if they are enabled."""
+        timing, tokens = result.timing, len(result.words)
+        scheduled = timing.scheduled_ns or timing.received_ns
+        first = timing.first_ns or scheduled
+        generation_ms = ((timing.last_ns or first) - first) / 1e6
+        first_ms = (first - scheduled) / 1e6
+        total_ms = first_ms + generation_ms
+        metrics: dict[str, Any] = {
+            "time_to_first_token_ms": first_ms,
+            "generation_time_ms": generation_ms,
+            "queue_time_ms": (scheduled - timing.received_ns) / 1e6,
+            "mean_itl_ms": generation_ms / (tokens - 1) if tokens > 1 else None,
+            "tokens_per_second": tokens / total_ms * 1000 if total_ms else None,
+        }
+        drafter, detail = self._config.drafter, self._config.spec_detail
+        if drafter.speculates and detail != "none":
+            depth = drafter.num_speculative_tokens
+            metrics["speculative_decoding"] = speculation_block(result.outcomes, depth, per_step=detail == "detailed")
+        return metrics
+
+
+class VllmChatFormat(VllmResponseFormat):
+    """``/v1/chat/completions``."""
+
+    prefix = "chatcmpl"
+    chunk_object = "chat.completion.chunk"
+
+    def opening(self) -> bytes:
+        delta = {"role": "assistant", "content": ""}
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+        prompt = {"prompt_token_ids": None, "prompt_text": None}
+        return sse_event({**self._head, "choices": [choice], **self._running_usage(0), **prompt})
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": render(result.words, first=True),
+            "refusal": None,
+            "annotations": None,
+            "audio": None,
+            "function_call": None,
+            "tool_calls": [],
+            "reasoning": None,
+        }
+        finish = {"logprobs": None, "finish_reason": result.finish_reason, "stop_reason": None}
+        choice = {"index": 0, "message": message, **finish, "token_ids": self._ids(result.words)}
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": [choice],
+            "service_tier": None,
+            **self._signature(),
+            "usage": self._usage(result),
+            "metrics": self._metrics(result),
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+            "kv_transfer_params": None,
+        }
+
+    def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
+        stop: dict[str, Any] = {"stop_reason": None} if finish_reason else {}
+        delta = {"content": text}
+        return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason, **stop, "token_ids": ids}
+
+
+class VllmCompletionFormat(VllmResponseFormat):
+    """``/v1/completions``."""
+
+    prefix = "cmpl"
+    chunk_object = "text_completion"
+
+    def whole(self, result: SimulatedResponse) -> dict[str, Any]:
+        return {
+            **self._head,
+            "choices": [self._choice(render(result.words, first=True), self._ids(result.words), result.finish_reason)],
+            "service_tier": None,
+            **self._signature(),
+            "usage": self._usage(result),
+            "metrics": self._metrics(result),
+            "kv_transfer_params": None,
+        }
+
+    def _choice(self, text: str, ids: list[int] | None, finish_reason: str | None) -> dict[str, Any]:
+        return {
+            "index": 0,
+            "text": text,
+            "logprobs": None,
+            "finish_reason": finish_reason,
+            "stop_reason": None,
+            "token_ids": ids,
+            "prompt_logprobs": None,
+            "prompt_token_ids": None,
+        }
+
+
+class VllmServerDialect:
+    """vLLM's API; see ``simulator.dialect.ServerDialect``."""
+
+    paths: Mapping[str, OpenAIRoute] = {
+        "/v1/chat/completions": OpenAIRoute.CHAT,
+        "/v1/completions": OpenAIRoute.COMPLETION,
+    }
+
+    commands: Mapping[str, PageRenderer] = {}
+
+    def __init__(self, config: SimulatorConfig) -> None:
+        self._config = config
+        self.pages: Mapping[str, PageRenderer] = {
+            "/health": health_page,
+            "/v1/models": _models,
+            "/version": lambda _engine: json_page({"version": VERSION}),
+            "/metrics": lambda engine: HttpPage(render_metrics(engine), PROMETHEUS),
+        }
+
+    def read(self, arrival: ReceivedRequest) -> SimulatedRequest:
+        return read_body(self._config, arrival)
+
+    def wire(self, ask: SimulatedRequest) -> VllmResponseFormat:
+        return (VllmChatFormat if ask.kind is OpenAIRoute.CHAT else VllmCompletionFormat)(self._config, ask)
+
+    def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
+        return _error(refused.status, refused.kind, refused.message, refused.param)
+
+    def lost(self, status: int, reason: str) -> dict[str, Any]:
+        return _error(status, reason, reason, None)
+
+
+def _error(status: int, kind: str, message: str, param: str | None) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+def _models(engine: SimulatedEngine) -> HttpPage:
+    config, created = engine.config, int(engine.counters.created_s)
+    about = {"owned_by": "specbench", "root": "simulated", "parent": None, "max_model_len": config.max_model_len}
+    names = [{"id": name, "object": "model", "created": created, **about} for name in config.model_names]
+    return json_page({"object": "list", "data": names})

@@ -1,0 +1,143 @@
+"""Stores points: records during the measurement, then the summary, and finally the manifest that makes it a result.
+
+A manifest is created and never replaced. It lists every file of the point with size and SHA-256; other files are not
+part of the result, so files of a killed attempt need no clean-up. No file of a point is ever replaced: an attempt whose
+key for the summary is taken uses another key, since the other writer may be about to commit it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+from pydantic import ValidationError
+
+from specbench_api.outcome.layout import manifest_key, measured_among, point_root, schedule_key, summary_key
+from specbench_api.outcome.manifest import Manifest, PointProvenance, StoredFile
+from specbench_api.outcome.summary import PointSummary
+from specbench_client.errors import NotDurable
+from specbench_client.store.manifests import (
+    damaged_point_error,
+    invalid_document_error,
+    read_manifest,
+    read_manifests,
+    read_point_file,
+)
+from specbench_client.store.records import PartLimits, RecordWriter, schedule_to_parquet, to_frame
+from specbench_client.store.store import Store, StoreErrorReason
+
+
+@dataclass(frozen=True)
+class MeasurementSpan:
+    """When a point was measured: its start on both clocks, its end on the wall clock (RFC 3339)."""
+
+    started_monotonic_ns: int
+    started_wall: str
+    ended_wall: str
+    load_started_ns: int | None = None
+    """Start of the load, from the point's start."""
+
+
+@dataclass(frozen=True)
+class PointStore:
+    """The points of one run. `store`: the run's root; `spool`: a folder on this machine's disk."""
+
+    store: Store
+    spool: Path
+    limits: PartLimits = field(default_factory=PartLimits)
+
+    def measured(self, points: Iterable[str]) -> set[str]:
+        """Return which of these points have a manifest, without reading it."""
+        return measured_among(self.store.keys("points/"), points)
+
+    def manifest(self, point: str) -> Manifest | None:
+        """Return the point's manifest, or None if it is not measured. Raises NotDurable(Damaged)."""
+        return read_manifest(self.store, point)
+
+    def manifests(self, points: Sequence[str]) -> dict[str, Manifest]:
+        """Return the manifests of those points that have one, in the order of `points`. Raises NotDurable(Damaged)."""
+        return read_manifests(self.store, points)
+
+    def open(self, point: str, attempt: str) -> RecordWriter:
+        """Return a writer for a new attempt at a point. The name of the attempt must not have been used before."""
+        return RecordWriter(self.store, self.spool, point, attempt, self.limits)
+
+    def put_schedule(self, point: str, attempt: str, intended_ns: Sequence[int], workers: int) -> StoredFile:
+        """Store when conversations will begin; conversation i belongs to worker i mod `workers`."""
+        key, data = schedule_key(point, attempt), schedule_to_parquet(intended_ns, workers)
+        self.store.put(key, data)
+        return _stored_file(key, data, rows=len(intended_ns))
+
+    def commit(
+        self,
+        summary: PointSummary,
+        attempt: str,
+        parts: list[StoredFile],
+        span: MeasurementSpan,
+        observed: PointProvenance,
+    ) -> Manifest:
+        """Store summary, then manifest. Raises NotDurable(Conflict) if another client committed the point meanwhile."""
+        summary_file = self._put_summary(summary.hash, attempt, summary.to_json().encode())
+        manifest = Manifest(
+            hash=summary.hash,
+            attempt=attempt,
+            started_monotonic_ns=span.started_monotonic_ns,
+            started_wall=span.started_wall,
+            load_started_ns=span.load_started_ns,
+            ended_wall=span.ended_wall,
+            files=[*parts, summary_file],
+            observed=observed,
+        )
+        self.store.put(manifest_key(summary.hash), manifest.to_json().encode())
+        return manifest
+
+    def read_summary(self, manifest: Manifest) -> PointSummary:
+        """Return the point's summary, verified against its manifest. Raises NotDurable(Damaged)."""
+        names = (summary_key(manifest.hash), summary_key(manifest.hash, manifest.attempt))
+        file = next((file for file in manifest.files if file.key in names), None)
+        if file is None:
+            raise self._damaged(manifest.hash, manifest_key(manifest.hash), "it lists no summary")
+        try:
+            return PointSummary.from_json(self._verified(manifest.hash, file))
+        except ValidationError as error:
+            raise invalid_document_error(self.store, manifest.hash, file.key, error) from error
+
+    def read_frames(self, manifest: Manifest, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
+        """Yield the point's records part by part, see `to_frame`. Raises NotDurable(Damaged) during iteration."""
+        return (to_frame(part, columns) for part in self.read_parts(manifest))
+
+    def read_parts(self, manifest: Manifest) -> Iterator[bytes]:
+        """Yield the stored parts that the manifest lists, verified. Raises NotDurable(Damaged) during iteration."""
+        point, records = manifest.hash, f"{point_root(manifest.hash)}/records/"
+        return (self._verified(point, file) for file in manifest.files if file.key.startswith(records))
+
+    def _put_summary(self, point: str, attempt: str, data: bytes) -> StoredFile:
+        key = summary_key(point)
+        try:
+            self.store.put(key, data)
+        except NotDurable as refused:
+            if refused.reason not in (StoreErrorReason.CONFLICT, StoreErrorReason.DAMAGED):
+                raise
+            key = summary_key(point, attempt)
+            self.store.put(key, data)
+        return _stored_file(key, data)
+
+    def _verified(self, point: str, file: StoredFile) -> bytes:
+        data = read_point_file(self.store, point, file.key)
+        if data is None:
+            raise self._damaged(point, file.key, "the manifest lists it, but it does not exist")
+        actual = _stored_file(file.key, data)
+        if (actual.size, actual.sha256) != (file.size, file.sha256):
+            expected, found = (f"{one.size} bytes with SHA-256 {one.sha256}" for one in (file, actual))
+            raise self._damaged(point, file.key, f"the manifest lists {expected}, but found {found}")
+        return data
+
+    def _damaged(self, point: str, key: str, what: str) -> NotDurable:
+        return damaged_point_error(self.store, point, key, what)
+
+
+def _stored_file(key: str, data: bytes, rows: int | None = None) -> StoredFile:
+    return StoredFile(key=key, size=len(data), sha256=hashlib.sha256(data).hexdigest(), rows=rows)

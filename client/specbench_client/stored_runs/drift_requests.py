@@ -1,0 +1,158 @@
+"""Reads the request logs of `specbench analyze drift`: the records of a stored run, or a JSONL file from production."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_client.analysis.compare.stored_result import CellKey
+from specbench_client.analysis.drift.request_log import COLUMNS, RequestLog, request_log
+from specbench_client.analysis.estimates.point_rows import load_rows
+from specbench_client.errors import BadInput
+from specbench_client.metrics.tidy_frame import steady_rows
+from specbench_client.store.store import Store
+from specbench_client.stored_runs.results import read_result
+
+MAX_PROBLEMS = 20
+_COUNTS = ("accepted_tokens", "drafted_tokens", "steps")
+_MAX_COUNT = 2**53
+"""From here on floats cannot represent every whole number."""
+_NAMES = ("category", "prompt_id")
+_YEAR_2200_S = 7.3e9
+"""A later time is in milliseconds and was given as seconds."""
+
+
+@dataclass(frozen=True)
+class CellFilter:
+    """Selects a cell of a run; None matches everything."""
+
+    arm: str | None = None
+    workload: str | None = None
+    load: str | None = None
+
+    def takes(self, key: CellKey) -> bool:
+        """Return whether a cell matches."""
+        return all(
+            required in (None, actual)
+            for required, actual in zip((self.arm, self.workload, self.load), key, strict=True)
+        )
+
+
+def requests_from_run(store: Store, choice: CellFilter) -> RequestLog:
+    """Return the steady requests of one drafted cell, shuffled within each repeat. Raises BadInput, NotDurable."""
+    result = read_result(store)
+    drafted = [key for key in result.cells if key[0] != BASELINE_NAME]
+    chosen = [key for key in drafted if choice.takes(key)]
+    if len(chosen) != 1:
+        shown = "; ".join(
+            f"--arm {arm} --workload {workload} --load {load}" for arm, workload, load in chosen or drafted
+        )
+        what = "several cells match" if chosen else "no cell with a drafter matches"
+        raise BadInput(f"{store.uri()}: {what}: choose one of: {shown or 'none was measured'}", "WhichCell")
+    points = result.points_of(chosen[0])
+    if not points:
+        message = "the records of this cell are gone, and drift needs every request: measure the cell again"
+        raise BadInput(f"{store.uri()}: {message}", "NoRecords")
+    rows = shuffled_by_hash(steady_rows(load_rows(result.plan, points, result.records)))
+    table = rows[["accepted_tokens", "drafted_tokens", "steps", "category", "prompt_id"]].assign(time=float("nan"))
+    return request_log(f"{store.uri()} {'/'.join(chosen[0])}", table)
+
+
+def shuffled_by_hash(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows repeat by repeat, each repeat in the order of the SHA-256 of repeat, prompt and turn.
+
+    A run sends prompts in the order of its file, where similar prompts are often next to each other. Charts treat the
+    order as time, so they would alarm at the first category that is accepted better than the rest.
+    """
+    keys = zip(rows["repeat"], rows["prompt_id"], rows["turn"], strict=True)
+    digests = [sha256(f"{repeat}\0{prompt}\0{turn}".encode()).hexdigest() for repeat, prompt, turn in keys]
+    return rows.assign(digest=digests).sort_values(["repeat", "digest"], kind="stable").drop(columns="digest")
+
+
+def requests_from_log(path: Path) -> RequestLog:
+    """Read a JSONL file with one request per line. Raises InvalidSpec with up to MAX_PROBLEMS bad lines, BadInput."""
+    problems: list[Problem] = []
+    rows = list(_parse_lines(path, problems))
+    if problems:
+        raise InvalidSpec(problems[:MAX_PROBLEMS])
+    return request_log(str(path), pd.DataFrame(rows, columns=list(COLUMNS), dtype=object))
+
+
+def _parse_lines(path: Path, problems: list[Problem]) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield from _parse_line(f"{path}, line {number}", line, problems)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+
+
+def _parse_line(where: str, line: str, problems: list[Problem]) -> Iterator[dict[str, Any]]:
+    try:
+        request = json.loads(line)
+    except ValueError as error:
+        problems.append(Problem(where, f"is not valid JSON: {error}", "give one request per line"))
+        return
+    if not isinstance(request, dict):
+        problems.append(Problem(where, "is not an object", '{"steps": 41, "accepted_tokens": 63}'))
+        return
+    found = [_count_problem(where, name, request.get(name)) for name in _COUNTS]
+    found += [_contradiction_problem(where, request)]
+    found += [_name_problem(where, name, request.get(name)) for name in _NAMES]
+    wrong = [problem for problem in found if problem is not None]
+    try:
+        when = _seconds(request.get("time"))
+    except (ValueError, OverflowError):
+        what = f"{request['time']!r} is not a time"
+        wrong.append(Problem(f"{where}, time", what, "give RFC 3339 with a time zone, or seconds since 1970"))
+    if wrong:
+        problems += wrong
+        return
+    names = {name: None if request.get(name) is None else str(request[name]) for name in _NAMES}
+    yield {**{name: request.get(name) for name in COLUMNS}, **names, "time": when}
+
+
+def _count_problem(where: str, name: str, value: Any) -> Problem | None:
+    if value is None and name in ("drafted_tokens", "accepted_tokens", "steps"):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT:
+        return None
+    return Problem(f"{where}, {name}", f"{value!r} is not a count", "give a whole number from 0, or null if unknown")
+
+
+def _name_problem(where: str, name: str, value: Any) -> Problem | None:
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        return None
+    return Problem(f"{where}, {name}", f"{value!r} is not a name", "give a string, or null if there is none")
+
+
+def _contradiction_problem(where: str, request: dict[str, Any]) -> Problem | None:
+    accepted, drafted = request.get("accepted_tokens"), request.get("drafted_tokens")
+    if isinstance(accepted, int) and isinstance(drafted, int) and accepted > drafted:
+        what = f"{accepted} accepted of {drafted} drafted"
+        return Problem(f"{where}, accepted_tokens", what, "give at most as many as drafted_tokens")
+    return None
+
+
+def _seconds(value: Any) -> float:
+    """Convert a time to seconds since 1970; NaN for None. Raises ValueError."""
+    if value is None:
+        return float("nan")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not 0 <= value < _YEAR_2200_S:
+            raise ValueError("not a time since 1970 in seconds")
+        return float(value)
+    moment = datetime.fromisoformat(str(value))
+    if moment.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return moment.timestamp()

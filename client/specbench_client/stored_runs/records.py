@@ -1,0 +1,149 @@
+"""Reads the records of a stored run: one cell's answers and pairs, or all records as one Parquet table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_client.analysis.estimates.point_rows import load_rows
+from specbench_client.analysis.what_if.recorded_answers import COLUMNS, measured_answers
+from specbench_client.drive.stored_points import StoredRecords
+from specbench_client.errors import BadInput
+from specbench_client.metrics.pairing import Pairs, pair_requests
+from specbench_client.store.points import PointStore
+from specbench_client.store.records import RECORD_SCHEMA, to_table
+from specbench_client.store.store import Store
+from specbench_client.stored_runs.stored_documents import read_plan
+
+
+@dataclass(frozen=True)
+class CellSelection:
+    """Selects a workload and a load level by its label; None for the first."""
+
+    workload: str | None = None
+    load: str | None = None
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A stored run, of which the answers of one workload and load are read."""
+
+    plan: Plan
+    store: Store
+    workload: str
+    load: str
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine was the simulator."""
+        return self.plan.engine.kind is EngineKind.SIMULATOR
+
+    @property
+    def words(self) -> str:
+        """Name of the run, workload and load, for titles and messages."""
+        return f"{self.plan.name}, {self.workload}, load {self.load}"
+
+    def points(self, arm: str) -> list[Point]:
+        """Return the arm's points of this cell, measured or not."""
+        cell = (arm, self.workload, self.load)
+        return [each for each in self.plan.points if (each.arm, each.workload, each.level.label) == cell]
+
+    def records(self, arm: str) -> pd.DataFrame:
+        """Return the measured answers of all repeats; empty if no point has a manifest. Blocks. Raises NotDurable."""
+        points = PointStore(self.store, Path())
+        manifests = points.manifests([point.hash for point in self.points(arm)])
+        parts = [
+            part.assign(point=name)
+            for name, manifest in manifests.items()
+            for part in points.read_frames(manifest, COLUMNS)
+        ]
+        return measured_answers(pd.concat(parts, ignore_index=True)) if parts else pd.DataFrame(columns=COLUMNS)
+
+    def fingerprints(self, arm: str) -> set[str]:
+        """Return the fingerprints of the prompts that the arm was measured with. Raises NotDurable."""
+        manifests = PointStore(self.store, Path()).manifests([point.hash for point in self.points(arm)])
+        return {manifest.observed.dataset_fingerprint for manifest in manifests.values()}
+
+
+def open_stored_run(store: Store, chosen: CellSelection) -> StoredRun:
+    """Load the run whose root the store is. Raises BadInput if it has no such workload or load, NotDurable."""
+    plan = read_plan(store)
+    workload = _one_of("--workload", chosen.workload, list(dict.fromkeys(each.workload for each in plan.points)))
+    levels = sorted((each.level for each in plan.points if each.workload == workload), key=lambda level: level.order)
+    load = _one_of("--load", chosen.load, list(dict.fromkeys(level.label for level in levels)))
+    return StoredRun(plan, store, workload, load)
+
+
+def _one_of(flag: str, requested: str | None, available: Sequence[str]) -> str:
+    if requested is None:
+        return available[0]
+    if requested not in available:
+        raise BadInput(f"{flag} {requested}: the run has {', '.join(available)}")
+    return requested
+
+
+def pairs_with_baseline(run: StoredRun) -> dict[str, Pairs]:
+    """Return the cell's pairs of each measured arm with a measured baseline. Blocks. Raises NotDurable."""
+    arms = [arm.name for arm in run.plan.arms if not arm.is_baseline]
+    baseline = _point_rows(run, BASELINE_NAME)
+    if baseline is None:
+        return {}
+    measured = {arm: _point_rows(run, arm) for arm in arms}
+    return {arm: pair_requests(rows, baseline) for arm, rows in measured.items() if rows is not None}
+
+
+def _point_rows(run: StoredRun, arm: str) -> pd.DataFrame | None:
+    points = PointStore(run.store, Path())
+    manifests = points.manifests([point.hash for point in run.points(arm)])
+    if not manifests:
+        return None
+    summaries = [points.read_summary(manifest) for manifest in manifests.values()]
+    return load_rows(run.plan, summaries, StoredRecords(points, manifests))
+
+
+# The arm, workload and load of a record are only in the plan, to keep the stored parts small. A table with all records
+# needs them in every row.
+
+LEADING_COLUMNS = ("arm", "workload", "load", "repeat")
+"""First columns of the exported table; `repeat` is a column of the records already and is moved here."""
+
+
+def records_parquet(plan: Plan, store: Store) -> bytes:
+    """Return all records of points with a manifest as one Parquet file, in the plan's order. Blocks.
+
+    Raises NotDurable.
+    """
+    points, sink = PointStore(store, Path()), io.BytesIO()
+    manifests = points.manifests([point.hash for point in plan.points])
+    with pq.ParquetWriter(sink, _export_schema(), compression="zstd") as writer:
+        for point in plan.points:
+            if point.hash in manifests:
+                for part in points.read_parts(manifests[point.hash]):
+                    writer.write_table(_with_leading_columns(point, to_table(part)))
+    return sink.getvalue()
+
+
+def _export_schema() -> pa.Schema:
+    added = [pa.field(name, pa.string(), nullable=False) for name in LEADING_COLUMNS if name not in RECORD_SCHEMA.names]
+    own = [RECORD_SCHEMA.field(name) for name in LEADING_COLUMNS if name in RECORD_SCHEMA.names]
+    return pa.schema(
+        [*added, *own, *(field for field in RECORD_SCHEMA if field.name not in LEADING_COLUMNS)],
+        metadata=RECORD_SCHEMA.metadata,
+    )
+
+
+def _with_leading_columns(point: Point, records: pa.Table) -> pa.Table:
+    added = {"arm": point.arm, "workload": point.workload, "load": point.level.label}
+    columns = {name: pa.array([text] * records.num_rows, pa.string()) for name, text in added.items()}
+    columns |= {name: records.column(name) for name in records.column_names}
+    schema = _export_schema()
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)

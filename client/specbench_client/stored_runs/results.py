@@ -1,0 +1,108 @@
+"""Reads stored results to compare two of them, evaluate a gate, or draw curves. Writes only gate.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from specbench_api.outcome.comparison import Comparison
+from specbench_api.outcome.gate_report import GateReport, GateRequest
+from specbench_api.outcome.layout import GATE, PLAN, SUMMARY
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.analysis.compare.comparison import comparison
+from specbench_client.analysis.compare.gate import judge_gate
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.analysis.curves.build import build_curves
+from specbench_client.documents.curves import CurveExclusion, Curves
+from specbench_client.drive.options import SystemClock
+from specbench_client.drive.stored_points import StoredRecords, read_launches
+from specbench_client.errors import BadInput, NotDurable
+from specbench_client.store.points import PointStore
+from specbench_client.store.store import Store, StoreErrorReason
+from specbench_client.stored_runs.stored_documents import read_plan, read_stored_document
+
+BASELINE_MISSING = "BaselineMissing"
+"""Reason if there is no run at the given root."""
+BASELINE_UNFINISHED = "BaselineNotFinished"
+"""Reason if the run has no summary yet."""
+
+
+def read_plan_and_summary(store: Store) -> tuple[Plan, RunSummary]:
+    """Read the plan and the summary of the result whose root the store is.
+
+    Raises BadInput if there is no run or no summary yet, NotDurable(Damaged) if one cannot be read.
+    """
+    if store.get(PLAN) is None:
+        raise BadInput(
+            f"{store.uri()}: there is no run here (no {PLAN}): give the root of a run's results", BASELINE_MISSING
+        )
+    if store.get(SUMMARY) is None:
+        remedy = "wait until it is finished, or compute its summary with `specbench report`"
+        raise BadInput(f"{store.uri()}: this run has no summary yet (no {SUMMARY}): {remedy}", BASELINE_UNFINISHED)
+    remedy = f"compute it again from the records: specbench report {store.uri()} --recompute"
+    return read_plan(store), read_stored_document(store, SUMMARY, RunSummary, remedy)
+
+
+def read_result(store: Store) -> StoredResult:
+    """Read the result whose root the store is, with its records loaded lazily. Raises as `read_plan_and_summary`."""
+    plan, summary = read_plan_and_summary(store)
+    points = PointStore(store, Path())
+    manifests = points.manifests([point.hash for point in plan.points])
+    return StoredResult(
+        uri=store.uri(),
+        plan=plan,
+        summary=summary,
+        points={point: points.read_summary(manifest) for point, manifest in manifests.items()},
+        observed={point: manifest.observed for point, manifest in manifests.items()},
+        records=StoredRecords(points, manifests),
+        launches=read_launches(store, manifests.values()).seen,
+    )
+
+
+def compare_stores(before: Store, after: Store, clock: SystemClock | None = None) -> Comparison:
+    """Compare two stored results. Blocks. Raises BadInput, NotDurable."""
+    return comparison(read_result(before), read_result(after), (clock or SystemClock()).wall_text())
+
+
+def gate_stores(request: GateRequest, before: Store, after: Store, clock: SystemClock | None = None) -> GateReport:
+    """Evaluate a gate over two stored results. Blocks. Raises BadInput, NotDurable."""
+    return judge_gate(request, read_result(before), read_result(after), (clock or SystemClock()).wall_text())
+
+
+def write_gate_report(report: GateReport, after: Store) -> None:
+    """Write gate.json next to the run's summary, and replace an earlier one. Raises NotDurable."""
+    after.replace(GATE, report.to_json().encode())
+
+
+def curves_over_stores(
+    stores: Sequence[Store], by: str, at: Sequence[float] = (), clock: SystemClock | None = None
+) -> Curves:
+    """Draw curves over every run below these roots, each the root of a run or of several. Blocks.
+
+    Runs without a summary and damaged runs are left out with the reason. Raises BadInput if there is no run below a
+    root, NotDurable if a store does not respond.
+    """
+    results: list[StoredResult] = []
+    left_out: list[CurveExclusion] = []
+    roots = {run.uri(): run for store in stores for run in _runs_below(store)}
+    for uri, run in roots.items():
+        try:
+            results.append(read_result(run))
+        except (BadInput, NotDurable) as error:
+            if isinstance(error, NotDurable) and error.reason != StoreErrorReason.DAMAGED:
+                raise
+            left_out.append(CurveExclusion(what=uri, reason=str(error).removeprefix(f"{uri}: ")))
+    return build_curves(by, results, left_out, (clock or SystemClock()).wall_text(), at)
+
+
+def _runs_below(store: Store) -> list[Store]:
+    """Return the runs below a root. Raises BadInput if there are none."""
+    if store.get(PLAN) is not None:
+        return [store]
+    roots = sorted({key.removesuffix(f"/{PLAN}") for key in store.keys("runs/") if key.endswith(f"/{PLAN}")})
+    if not roots:
+        raise BadInput(
+            f"{store.uri()}: there is no run here (no {PLAN}): give the folder that `specbench run --results` wrote to"
+        )
+    return [store.below(root) for root in roots]

@@ -1,0 +1,144 @@
+"""Client for requests that are not measured: health, metrics and identity, over connections of their own.
+
+Unlike a measured exchange, these requests raise: a failure ends a launch or leaves a figure out, as the caller decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+
+from specbench_api.spec.conditions import EngineReason
+from specbench_client.errors import ClientError, EngineFailed
+from specbench_client.transport.error_messages import engine_error_message, truncate
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
+
+
+class ControlError(ClientError):
+    """The request failed or was not answered with status 200; the message contains the reason."""
+
+
+class RouteNotFound(ControlError):
+    """The engine answered 404: it has no such route."""
+
+
+class EngineUnreachable(ControlError):
+    """Nothing listens at the address, or its host name is unknown."""
+
+
+class AccessRejected(ControlError):
+    """Waiting will not help: the certificate, the key or the address is wrong."""
+
+
+class ControlClient:
+    """`async with ControlClient("http://host:port") as control: await control.wait_healthy("/health", 60)`."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        timeout_s: float = 10.0,
+        clock: Callable[[], int] = time.monotonic_ns,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._endpoint = endpoint.rstrip("/")
+        self._headers = dict(headers or {})
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(force_close=True),
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def healthy(self, path: str) -> bool:
+        """Return whether the path is answered with status 200."""
+        try:
+            await self.text(path)
+        except ControlError:
+            return False
+        return True
+
+    async def wait_healthy(self, path: str, deadline_s: float, if_absent: str = "") -> None:
+        """Wait until the path is answered with status 200.
+
+        Raises EngineFailed (NEVER_READY) with the last failure: after the deadline, or at once for AccessRejected.
+        `if_absent`: the remedy if the engine answers but has no such route.
+        """
+        give_up_ns = self._clock() + int(deadline_s * 1e9)
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                await self.text(path)
+            except AccessRejected as rejected:
+                raise EngineFailed(str(rejected), EngineReason.NEVER_READY) from rejected
+            except ControlError as error:
+                if self._clock() >= give_up_ns:
+                    message = f"the engine was not healthy within {deadline_s:g} s: {error}"
+                    if isinstance(error, RouteNotFound) and if_absent:
+                        message += f": it answers, but has no {path}: {if_absent}"
+                    elif isinstance(error, EngineUnreachable):
+                        message += f": start the engine, or correct the address ({self._endpoint})"
+                    raise EngineFailed(message, EngineReason.NEVER_READY) from error
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)
+
+    async def text(self, path: str) -> str:
+        """Return the body of a GET. Raises ControlError, also its subclasses."""
+        assert self._session is not None, "the client is used inside `async with`"
+        url = f"{self._endpoint}{path}"
+        try:
+            async with self._session.get(url, allow_redirects=False) as response:
+                body = await response.read()
+                status, location = response.status, response.headers.get("Location")
+        except aiohttp.ClientConnectorCertificateError as error:
+            remedy = "set SSL_CERT_FILE to a file with the certificate of the authority that signed it"
+            message = f"GET {url}: the server's certificate is not trusted: {error.certificate_error}: {remedy}"
+            raise AccessRejected(message) from error
+        except aiohttp.ClientConnectorError as error:
+            raise EngineUnreachable(f"GET {url}: cannot connect: {truncate(str(error.os_error))}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise ControlError(f"GET {url}: {truncate(str(error) or type(error).__name__)}") from error
+        if location is not None and HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            raise AccessRejected(
+                f"GET {url}: HTTP {status}: redirected to {truncate(location)}: give the address of the engine itself"
+            )
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            remedy = "set OPENAI_API_KEY, or give the key with --header"
+            raise AccessRejected(f"GET {url}: HTTP {status}: {engine_error_message(body)}: {remedy}")
+        if status == HTTPStatus.NOT_FOUND:
+            raise RouteNotFound(f"GET {url}: HTTP {status}: {engine_error_message(body)}")
+        if status != HTTPStatus.OK:
+            raise ControlError(f"GET {url}: HTTP {status}: {engine_error_message(body)}")
+        return body.decode(errors="replace")
+
+    async def documents(self, paths: Sequence[str]) -> dict[str, Any]:
+        """Return the JSON at each path; None for paths without, since engines of one kind differ in their routes."""
+        return {path: await self._document(path) for path in paths}
+
+    async def _document(self, path: str) -> Any:
+        try:
+            return json.loads(await self.text(path))
+        except (ControlError, ValueError):
+            return None

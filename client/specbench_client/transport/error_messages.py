@@ -1,0 +1,66 @@
+"""Extracts an engine's error message from a response body, truncated to a length that fits a record."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any
+
+from specbench_client.transport.exchange import ErrorClass
+
+MAX_MESSAGE_CHARS = 500
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """Join surrogate pairs and replace lone surrogates, which JSON escapes can produce and UTF-8 cannot encode."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def truncate(text: str) -> str:
+    """Return the text, stripped, with at most MAX_MESSAGE_CHARS characters."""
+    text = replace_lone_surrogates(text).strip()
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
+
+
+def engine_error_message(body: bytes) -> str:
+    """Return the message in an error body: `error.message`, `message` or `detail` of its JSON, else the text itself."""
+    text = body.decode(errors="replace")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: the depth of a body is not limited.
+        return truncate(text)
+    return truncate(error_message_in(document) or text)
+
+
+def error_message_in(document: Any) -> str | None:
+    """Return the message of an error object in one of the shapes that engines use, or None."""
+    if isinstance(document, str):
+        return document or None
+    if not isinstance(document, dict):
+        return None
+    for key in ("error", "message", "detail"):
+        found = document.get(key)
+        if isinstance(found, str) and found:
+            return found
+        if isinstance(found, dict):
+            return error_message_in(found) or json.dumps(found, ensure_ascii=False)
+        if found:
+            return json.dumps(found, ensure_ascii=False)
+    return None
+
+
+MAX_ERROR_BODY_BYTES = 64 * 1024
+
+
+def http_error(status: int | None, body: bytes) -> tuple[ErrorClass, str] | None:
+    """Return error class and message of an HTTP status; None if there is no status, or it is 200."""
+    if status is None or status == HTTPStatus.OK:
+        return None
+    return error_class_of_status(status), f"HTTP {status}: {engine_error_message(body[:MAX_ERROR_BODY_BYTES])}"
+
+
+def error_class_of_status(status: int) -> ErrorClass:
+    """Return the error class of an HTTP status other than 200."""
+    if HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return ErrorClass.HTTP_4XX
+    return ErrorClass.HTTP_5XX if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ErrorClass.MALFORMED

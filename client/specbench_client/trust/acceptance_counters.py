@@ -1,0 +1,133 @@
+"""Compare the drafting reported in answers with the engine's own counters, and decide which of the two to use.
+
+Both cover the same point: counters are read before its first request and after its last, so the warm-up is excluded.
+The accepted drafts of an answer are the delivered ones; engines count before they cut an answer at its stop, so the
+counter may exceed the answers by up to k accepted tokens each, and is never below them. Failed requests were drafted
+for too and left no count: for each of them the counter may include as many tokens as the longest answer. Any other
+difference is a contradiction, and one of the two sides is wrong.
+
+What the engine itself reports for each request is used even then, next to the finding. What was only inferred is
+dropped: that each chunk is a step (wrong where the engine streams at an interval, or a proxy merges chunks), or that an
+arm without a drafter emits one token per step (wrong where the endpoint drafts without reporting it). An engine that
+counts its tokens and has no counter of drafts has no drafter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.record import AcceptanceSource
+from specbench_api.outcome.summary import CounterDeltas
+from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+from specbench_client.trust.evidence import PointEvidence
+
+TOLERATED_SHARE = 0.01
+TOLERATED_PER_ANSWER = 1
+ACCEPTED = "accepted_tokens"
+DRAFTING_COLUMNS = [
+    "steps",
+    "draft_steps",
+    "drafted_tokens",
+    ACCEPTED,
+    "tokens",
+    "acceptance_source",
+    "ok",
+    "error_class",
+]
+"""Columns with information about drafting; `without_refuted_acceptance` needs no others."""
+_NAMES = {"draft_steps": "draft steps", "drafted_tokens": "drafted tokens", ACCEPTED: "accepted tokens"}
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A count on which the answers and the counters disagree by `beyond` more than can be explained."""
+
+    column: str
+    reported: float
+    counted: float
+    beyond: float
+
+    @property
+    def name(self) -> str:
+        return _NAMES[self.column]
+
+
+def contradictions(evidence: PointEvidence) -> list[Contradiction]:
+    """Return every count on which answers and counters disagree; none if one side does not report it."""
+    if evidence.counters is None or evidence.counters.restarted:
+        return []
+    found = [_compare(evidence, column, _counted(evidence, evidence.counters, column)) for column in _NAMES]
+    return [each for each in found if each is not None]
+
+
+def is_inferred(rows: pd.DataFrame) -> Mask:
+    """Return a mask, shape (rows,), of the rows whose drafting was not reported by the engine itself."""
+    sources = rows["acceptance_source"]
+    inferred: Mask = ((sources == AcceptanceSource.CHUNKS.value) | sources.isna()).to_numpy(np.bool_)
+    return inferred
+
+
+def without_refuted_acceptance(evidence: PointEvidence) -> pd.DataFrame:
+    """Return the point's rows without those inferred steps and acceptances that the counters contradict."""
+    rows = evidence.rows
+    if not any(each.column == ACCEPTED for each in contradictions(evidence)):
+        return rows
+    inferred = is_inferred(rows)
+    cleared = {name: np.where(inferred, np.nan, numbers(rows, name)) for name in ("steps", ACCEPTED)}
+    return rows.assign(**cleared, acceptance_source=rows["acceptance_source"].where(~inferred, None))
+
+
+def _counted(evidence: PointEvidence, counters: CounterDeltas, column: str) -> int | None:
+    reported: int | None = getattr(counters, column)
+    has_none = (
+        counters.output_tokens is not None and counters.draft_steps is None and is_inferred(evidence.answered).all()
+    )
+    return 0 if reported is None and column == ACCEPTED and has_none else reported
+
+
+def _compare(evidence: PointEvidence, column: str, counted: int | None) -> Contradiction | None:
+    rows = evidence.answered
+    per_answer = _accepted(rows) if column == ACCEPTED else numbers(rows, column)
+    known = ~np.isnan(per_answer)
+    if counted is None or not known.any():
+        return None
+    reported, answers = float(per_answer[known].sum()), int(known.sum())
+    allowance = TOLERATED_SHARE * max(reported, counted) + answers * _allowance_per_answer(evidence, column)[0]
+    lacking = reported - counted - allowance
+    allowance = (
+        TOLERATED_SHARE * max(reported, counted)
+        + answers * _allowance_per_answer(evidence, column)[1]
+        + _unreported(evidence, column, ~known)
+    )
+    excess = counted - reported - allowance
+    beyond = max(lacking, excess)
+    return Contradiction(column, reported, counted, beyond) if beyond > 0 else None
+
+
+def _accepted(rows: pd.DataFrame) -> Values:
+    """Accepted draft tokens of each answer, shape (answers,); 0 where it has one token per step."""
+    accepted = numbers(rows, ACCEPTED)
+    one_each = np.isnan(accepted) & (numbers(rows, "steps") == numbers(rows, "tokens") - 1)
+    return np.where(one_each, 0.0, accepted)
+
+
+def _allowance_per_answer(evidence: PointEvidence, column: str) -> tuple[float, float]:
+    """Return by how much one answer may exceed the counter, and by how much the counter may exceed one answer."""
+    drafts = math.inf if evidence.drafts is None else float(max(evidence.drafts, TOLERATED_PER_ANSWER))
+    if column == ACCEPTED:
+        return TOLERATED_PER_ANSWER, drafts
+    return (drafts, drafts) if column == "drafted_tokens" else (TOLERATED_PER_ANSWER, TOLERATED_PER_ANSWER)
+
+
+def _unreported(evidence: PointEvidence, column: str, unknown: Mask) -> float:
+    """The most that the engine may have counted for answers that do not report it, and for failed requests."""
+    longest = evidence.plan.workload(evidence.point.workload).output.max_tokens
+    tokens = np.nan_to_num(numbers(evidence.answered, "tokens"), nan=longest)
+    most = float(tokens[unknown].sum()) + longest * int((~flags(evidence.tried, "ok")).sum())
+    if column != "drafted_tokens" or not most:
+        return most
+    return math.inf if evidence.drafts is None else most * evidence.drafts

@@ -1,0 +1,54 @@
+"""The same text as the baseline's with a different number of tokens: one of the arms counts wrongly.
+
+A difference of one token per answer between chunks and usage may be a convention: engines differ in whether the
+end-of-sequence token counts. Between two arms of one engine it is not: the same answer has the same tokens, and each
+extra token makes the arm look faster by its share of the answer. On short answers that can be a tenth of the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.pairing import ARM, BASELINE
+from specbench_client.metrics.tidy_frame import Mask, numbers
+from specbench_client.trust.check import Check
+from specbench_client.trust.evidence import CellEvidence, CheckResult
+
+TOKENS_SHARE = 0.01
+
+
+def _evaluate(evidence: CellEvidence) -> Sequence[CheckResult]:
+    if evidence.pairs is None:
+        return []
+    rows = evidence.pairs.rows
+    same: Mask = (rows["output_sha256" + ARM] == rows["output_sha256" + BASELINE]).to_numpy(np.bool_)
+    mine, theirs = numbers(rows, "tokens" + ARM), numbers(rows, "tokens" + BASELINE)
+    known = same & rows["output_sha256" + ARM].notna().to_numpy(np.bool_) & ~np.isnan(mine) & ~np.isnan(theirs)
+    ours, base = float(mine[known].sum()), float(theirs[known].sum())
+    share = ours / base - 1 if base else 0.0
+    if abs(share) <= TOKENS_SHARE:
+        return []
+    message = (
+        f"{int(known.sum())} answers have exactly the text of the paired baseline's, but {ours:.0f} tokens instead"
+        f" of {base:.0f} ({share:+.1%}): the speed-up is wrong by as much"
+    )
+    return [CheckResult(Severity.INVALID, message, value=abs(share), threshold=TOKENS_SHARE)]
+
+
+CHECK: Check[CellEvidence] = Check(
+    name="SameTextDifferentTokenCount",
+    severities=(Severity.INVALID,),
+    description="Answers with exactly the paired baseline's text are counted with more or fewer tokens.",
+    threshold=f"token counts that differ by more than {TOKENS_SHARE:.0%} over the pairs with the same text",
+    rationale=(
+        "The same text from the same model has the same tokens; any token that an arm counts beyond them increases"
+        " its speed-up and its acceptance length."
+    ),
+    remedy=(
+        "Compare one answer by hand with the engine's tokenizer, report the engine's bug, and do not use the numbers."
+    ),
+    evaluate=_evaluate,
+)

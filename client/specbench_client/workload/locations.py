@@ -1,0 +1,153 @@
+"""Finds and reads a dataset's file: on this machine, on a mounted volume, in S3, or on the Hugging Face hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from specbench_api.spec.dataset import PVC_FOLDER, PvcFile, Selection
+from specbench_client.errors import BadInput
+from specbench_client.store.scratch import scratch_folder
+from specbench_client.workload.prompt_files import PromptRow, quiet_datasets_library, read_rows
+from specbench_client.workload.sources.loader import HubDataset, SourceLoader
+from specbench_client.workload.sources.registry import LOADERS
+
+# The hub's files are cached by the `datasets` library. A stale cache is detected by the fingerprint of the prompts.
+SCHEME = "hf://"
+_RETRIES = 1
+
+
+def hub_rows(selection: Selection, loader: SourceLoader) -> list[PromptRow]:
+    """Download and return all rows of this source. Blocks. Raises BadInput if the hub cannot be reached."""
+    assert loader.hub is not None
+    hub = loader.hub(selection.form)
+    revision = selection.revision or hub.revision
+    if hub.file is not None:
+        suffix = f"@{revision}" if revision else ""
+        return read_rows(hub_file(f"{SCHEME}datasets/{hub.name}{suffix}/{hub.file}"), selection.source)
+    return load_split(hub, revision, gated=loader.gated)
+
+
+def load_split(hub: HubDataset, revision: str | None, *, gated: bool = False) -> list[PromptRow]:
+    """Return the rows of a repository's split. `hub.name` may also be a local folder. Raises BadInput."""
+    import datasets  # noqa: PLC0415 -- importing it takes two seconds; `--help` and JSON Lines do without
+
+    with quiet_datasets_library(), _hub_errors(f"the hub's dataset {hub.name}", gated=gated):
+        config = datasets.DownloadConfig(max_retries=_RETRIES)
+        found = datasets.load_dataset(hub.name, hub.config, split=hub.split, revision=revision, download_config=config)
+        return [PromptRow(f"row {number}", dict(columns)) for number, columns in enumerate(found, start=1)]
+
+
+def hub_file(uri: str) -> Path:
+    """Download hf://datasets/OWNER/NAME[@REVISION]/FILE and return the path of the local copy. Raises BadInput."""
+    import datasets  # noqa: PLC0415 -- see above
+
+    with quiet_datasets_library(), _hub_errors(uri, gated=False):
+        manager = datasets.DownloadManager(download_config=datasets.DownloadConfig(max_retries=_RETRIES))
+        return Path(str(manager.download(uri)))
+
+
+@contextmanager
+def _hub_errors(what: str, *, gated: bool) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # datasets, fsspec and httpx have no common base class of errors
+        raise BadInput(f"{what} could not be read: {_first_line(error)}: {_remedy(error, gated=gated)}") from error
+
+
+def _remedy(error: BaseException, *, gated: bool) -> str:
+    instead = "or set dataset.uri to the file itself (a path, or s3://BUCKET/KEY)"
+    if gated or "gated" in str(error).lower():
+        return f"it is gated: accept its terms on its hub page and set HF_TOKEN, {instead}"
+    offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+    return f"check that the hub is reachable{offline} and that the name is right, {instead}"
+
+
+def _first_line(error: BaseException) -> Any:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+Fetch = Callable[[str], bytes]
+"""Reads the object at an s3:// URI; raises BadInput if there is none."""
+
+
+def rows_of_selection(selection: Selection, base_dir: Path, fetch: Fetch | None) -> list[PromptRow]:
+    """Read all rows of the file that `selection` names. Blocks. Raises BadInput."""
+    uri = selection.uri
+    if selection.pvc is not None:
+        return _mounted(selection.pvc, selection)
+    if uri is None:
+        return hub_rows(selection, LOADERS[selection.source])
+    if uri.startswith("s3://"):
+        return _fetched(uri, selection, fetch)
+    if uri.startswith(SCHEME):
+        return _from_hub(uri, selection)
+    if "://" in uri:
+        remedy = "download the file first"
+        raise BadInput(
+            f"{uri}: prompts can be read from a path, s3://BUCKET/KEY or hf://datasets/OWNER/NAME/FILE: {remedy}"
+        )
+    return read_rows(_in_folder(base_dir / Path(uri).expanduser(), selection), selection.source)
+
+
+def _mounted(pvc: PvcFile, selection: Selection) -> list[PromptRow]:
+    if not (Path(PVC_FOLDER) / pvc.claim_name).is_dir():
+        remedy = "volumes are mounted only in the pods of a cluster; on this machine set uri to a path"
+        raise BadInput(f"dataset.pvc: the volume {pvc.claim_name} is not mounted at {PVC_FOLDER}: {remedy}")
+    return read_rows(_in_folder(Path(pvc.mounted), selection), selection.source)
+
+
+def _in_folder(path: Path, selection: Selection) -> Path:
+    """Return `path`, or if it is a folder, the file in it that the publisher's tools write."""
+    names = _file_names(selection)
+    if not names or not path.is_dir():
+        return path
+    found = next((path / name for name in names if (path / name).is_file()), None)
+    if found is None:
+        raise BadInput(
+            f"{path}: contains none of {', '.join(names)}: prepare the dataset first, or give the file's own path"
+        )
+    return found
+
+
+def _file_names(selection: Selection) -> tuple[str, ...]:
+    files = LOADERS[selection.source].files
+    return files(selection.form) if files else ()
+
+
+def _fetched(uri: str, selection: Selection, fetch: Fetch | None) -> list[PromptRow]:
+    if fetch is None:
+        raise BadInput(f"{uri}: S3 is not available here: give a local file")
+    names = _file_names(selection) if uri.endswith("/") else ()
+    first_error: BadInput | None = None
+    for each in [f"{uri}{name}" for name in names] or [uri]:
+        try:
+            data = fetch(each)
+        except BadInput as error:
+            first_error = first_error or error
+            continue
+        with scratch_folder() as folder:
+            path = folder / each.rpartition("/")[2]
+            path.write_bytes(data)
+            return _read_copy(each, path, selection)
+    raise first_error or BadInput(f"{uri}: names no object: give s3://BUCKET/KEY of one file")
+
+
+def _from_hub(uri: str, selection: Selection) -> list[PromptRow]:
+    """Read a file of the hub through a symlink with its original name: cached files have no extension to go by."""
+    with scratch_folder() as folder:
+        named = folder / uri.rpartition("/")[2]
+        named.symlink_to(hub_file(uri))
+        return _read_copy(uri, named, selection)
+
+
+def _read_copy(uri: str, path: Path, selection: Selection) -> list[PromptRow]:
+    """Read a local copy of `uri`; errors name the URI instead of the temporary path."""
+    try:
+        return read_rows(path, selection.source)
+    except BadInput as error:
+        raise BadInput(str(error).replace(str(path), uri)) from error

@@ -1,0 +1,221 @@
+"""Parses one row into one prompt, or reports what is wrong with it and what to write instead.
+
+Nothing is repaired, because a prompt that was trimmed, joined or guessed is a different prompt.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specbench_api.errors import SpecbenchError
+from specbench_client.chat import ChatMessage
+from specbench_client.workload.prompt_files import PromptRow
+
+PLACEHOLDER_TEXT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+"""Text in those rows of SPEED-Bench whose real text may not be redistributed."""
+CONTENT_COLUMNS = ("prompt", "turns", "messages", "token_ids")
+"""Content columns: a row of a user's own file has exactly one of them."""
+_SHOWN = 12
+_ROW_EXAMPLE = '{"id": "q1", "prompt": "…"}'
+_EXAMPLES = {
+    "turns": '["first question", "second question"]',
+    "messages": '[{"role": "user", "content": "…"}]',
+    "token_ids": "[1, 15043]",
+}
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_ASKING = ("user", "tool")
+"""Roles whose messages the model answers."""
+_FURTHER: Mapping[str, tuple[str, ...]] = {"assistant": ("tool_calls",), "tool": ("tool_call_id", "name")}
+"""Keys that a message may have besides role and content, by role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One conversation. Each turn contains the messages it adds to the history, usually one message of the user."""
+
+    id: str
+    category: str | None
+    turns: tuple[tuple[ChatMessage, ...], ...]
+
+    @property
+    def with_tools(self) -> bool:
+        """Whether it offers tools or contains tool calls."""
+        return any(one.tools or one.further or one.role == "tool" for turn in self.turns for one in turn)
+
+
+class BadRow(SpecbenchError):
+    """An invalid row; its message becomes one line of a BadInput."""
+
+
+class PlaceholderRow(BadRow):
+    """The row contains a placeholder for a text that may not be redistributed."""
+
+
+def parse_prompt(row: PromptRow) -> Prompt:
+    """Parse a row into a prompt. Raises BadRow."""
+    first, *later = _turns(row.columns)
+    tools = _tools(row.columns.get("tools")) if first[0].content or first[0].further else ""
+    opening = (replace(first[0], tools=tools), *first[1:])
+    return Prompt(_id(row.columns), _category(row.columns), (opening, *later))
+
+
+def _id(columns: dict[str, Any]) -> str:
+    value = columns.get("id")
+    if value is None:
+        if columns.get("question_id") is not None:
+            raise BadRow("the column id is missing but question_id is present: set source: spec-bench")
+        raise BadRow("the column id is missing: give every row a unique id, or remove the column from all rows")
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise BadRow(f'id is {value!r}: give a non-empty string or a whole number, such as "q1"')
+    return _encodable(str(value), "id")
+
+
+def _category(columns: dict[str, Any]) -> str | None:
+    value = columns.get("category")
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise BadRow(f'category is {value!r}: give a non-empty string, such as "qa", or leave it out')
+    return _encodable(value, "category")
+
+
+def _turns(columns: dict[str, Any]) -> tuple[tuple[ChatMessage, ...], ...]:
+    present = [name for name in CONTENT_COLUMNS if columns.get(name) is not None]
+    if len(present) != 1:
+        found = " and ".join(present) or _column_names(columns)
+        raise BadRow(
+            f"exactly one of {', '.join(CONTENT_COLUMNS)} is required, found {found}: for example {_ROW_EXAMPLE}"
+        )
+    name, value = present[0], columns[present[0]]
+    if name == "prompt":
+        return ((ChatMessage("user", _text(value, "prompt")),),)
+    if not isinstance(value, list) or not value:
+        raise BadRow(f"{name} is {_shown(value)}: give a list with at least one element, such as {_EXAMPLES[name]}")
+    if name == "token_ids":
+        return ((ChatMessage("user", "", _token_ids(value)),),)
+    if name == "turns":
+        return tuple((ChatMessage("user", _text(turn, f"turns[{index}]")),) for index, turn in enumerate(value))
+    messages = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(value))
+    if messages[-1].role not in _ASKING:
+        raise BadRow(
+            f"the last message has role {messages[-1].role}, so there is nothing to answer: end messages with one of"
+            " role user or tool"
+        )
+    return (messages,)
+
+
+def _column_names(columns: dict[str, Any]) -> str:
+    """List the row's columns, which shows a misspelt name or a table separated by semicolons."""
+    there = [name for name, value in columns.items() if value is not None]
+    more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
+    return f"none; the row's columns are: {', '.join(there[:_SHOWN])}{more}" if there else "none"
+
+
+def _token_ids(value: list[Any]) -> tuple[int, ...]:
+    wrong = next((one for one in value if isinstance(one, bool) or not isinstance(one, int) or one < 0), None)
+    if wrong is not None:
+        raise BadRow(
+            f"token_ids contains {wrong!r}: give token ids of the model's tokenizer, whole numbers of 0 or more"
+        )
+    return tuple(value)
+
+
+def _message(value: Any, where: str) -> ChatMessage:
+    if not isinstance(value, dict):
+        raise BadRow(f'{where} is {_shown(value)}: give an object such as {{"role": "user", "content": "…"}}')
+    role = value.get("role")
+    if role not in _ROLES:
+        raise BadRow(f"{where}.role is {role!r}: give one of {', '.join(_ROLES)}")
+    further = {key: item for key, item in value.items() if key not in ("role", "content") and item is not None}
+    unknown = sorted(further.keys() - set(_FURTHER.get(role, ())))
+    if unknown:
+        allowed = ", ".join(("role", "content", *_FURTHER.get(role, ())))
+        raise BadRow(f"{where} has the key {unknown[0]!r}, which is not sent: a message of role {role} has {allowed}")
+    if "tool_calls" in further:
+        further["tool_calls"] = parse_tool_calls(further["tool_calls"], f"{where}.tool_calls")
+    content = value.get("content")
+    if content is None and "tool_calls" in further:
+        return ChatMessage(role, "", further=_json({"content": None, **further}))
+    may_be_empty = content == "" and (role == "tool" or "tool_calls" in further)
+    return ChatMessage(role, "" if may_be_empty else _text(content, f"{where}.content"), further=_json(further))
+
+
+def parse_tool_calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    """Return tool calls with their arguments as objects, as chat templates expect; on the wire they are JSON text.
+
+    Raises BadRow.
+    """
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise BadRow(f"{where} is {_shown(calls)}: give a list of objects, each with a function")
+    return [_call(call, f"{where}[{index}]") for index, call in enumerate(calls)]
+
+
+def _call(call: dict[str, Any], where: str) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise BadRow(f'{where} has no function.name: give {{"function": {{"name": "…", "arguments": {{}}}}}}')
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError) as error:
+            raise BadRow(
+                f"{where}.function.arguments is not valid JSON: {error}: give an object, or its JSON text"
+            ) from error
+    if not isinstance(arguments, dict | None):
+        raise BadRow(f"{where}.function.arguments is {_shown(arguments)}: give an object, or its JSON text")
+    present = {key: value for key, value in call.items() if value is not None}
+    return {**present, "function": {**function, "arguments": arguments or {}}}
+
+
+def _tools(value: Any) -> str:
+    """Return the tools of a row as JSON text; the column contains a list, or its JSON text."""
+    if value is None:
+        return ""
+    try:
+        tools = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f"tools is not valid JSON: {error}") from error
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise BadRow("tools is not a list of objects: give it as in a request of the chat completions API")
+    return _json(tools)
+
+
+def _json(value: Any) -> str:
+    """Return the JSON text of a value; empty for an empty value."""
+    return _encodable(json.dumps(value, ensure_ascii=False), "tools or tool_calls") if value else ""
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise BadRow(f"{where} is {_shown(value)}: give a string")
+    if not value.strip():
+        raise BadRow(f"{where} is empty: fill it in, or remove the row")
+    if PLACEHOLDER_TEXT in value:
+        raise PlaceholderRow(
+            f"{where} is a placeholder, because its licence forbids redistributing the text: download the text"
+            " from its source first, as the dataset's publisher describes"
+        )
+    return _encodable(value, where)
+
+
+def _encodable(value: str, where: str) -> str:
+    """Return `value` if it can be encoded as UTF-8. JSON can escape half of a character, which cannot be sent."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        half = ascii(value[error.start])
+        raise BadRow(
+            f"{where} contains half a character (the lone surrogate {half}): the text was truncated; correct it"
+        ) from error
+    return value
+
+
+def _shown(value: Any) -> str:
+    """Describe a value that is missing, empty, or of the wrong type."""
+    if value is None:
+        return "missing"
+    return "empty" if value == [] else f"of type {type(value).__name__}"

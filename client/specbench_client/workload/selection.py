@@ -1,0 +1,151 @@
+"""Selects prompts: by column filters, then a number of prompts or turns spread evenly over the categories. Pure.
+
+Without a seed, the first prompts of each category are taken. With a seed, those whose SHA-256 of seed and id is
+smallest. The draw therefore depends neither on the order of rows or categories nor on a library's random generator, and
+a file that was sorted or extended keeps most of its selection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, zip_longest
+from typing import Any
+
+from specbench_api.spec.dataset import Entropy, Selection
+from specbench_client.errors import BadInput
+from specbench_client.workload.row_parsing import Prompt
+
+
+def select_subset(prompts: Sequence[Prompt], selection: Selection) -> list[Prompt]:
+    """Return as many prompts as `count` or `turns` requests, in file order; all if neither is set. Raises BadInput."""
+    if selection.count is not None:
+        return _in_file_order(
+            prompts, islice(_round_robin(prompts, selection.seed), _checked_count(prompts, selection))
+        )
+    if selection.turns is not None:
+        return _in_file_order(prompts, _fill_turns(prompts, selection.turns, selection))
+    return list(prompts)
+
+
+def _checked_count(prompts: Sequence[Prompt], selection: Selection) -> int:
+    count = selection.count or 0
+    if count > len(prompts):
+        remedy = "lower count; to send prompts more than once, raise load.requests"
+        raise BadInput(f"{selection.where}: count is {count}, but there are only {len(prompts)} prompts: {remedy}")
+    return count
+
+
+def _fill_turns(prompts: Sequence[Prompt], turns: int, selection: Selection) -> list[int]:
+    """Choose whole conversations with `turns` turns in total; one that is too long is skipped for a shorter one."""
+    chosen: list[int] = []
+    skipped: list[int] = []
+    left = turns
+    for place in _round_robin(prompts, selection.seed):
+        fits = len(prompts[place].turns) <= left
+        (chosen if fits else skipped).append(place)
+        left -= len(prompts[place].turns) if fits else 0
+    if not left or _swap_for_longer(prompts, chosen, skipped, left):
+        return chosen
+    there = sum(len(prompt.turns) for prompt in prompts)
+    if there < turns:
+        remedy = "lower turns; to send prompts more than once, raise load.requests"
+        raise BadInput(f"{selection.where}: turns is {turns}, but all prompts together have only {there}: {remedy}")
+    message = f"turns is {turns}, which no set of whole conversations adds up to"
+    raise BadInput(f"{selection.where}: {message}: set turns: {turns - left}")
+
+
+def _swap_for_longer(prompts: Sequence[Prompt], chosen: list[int], skipped: list[int], left: int) -> bool:
+    """Replace one chosen conversation by one that is `left` turns longer; return whether that was possible."""
+    for place in reversed(chosen):
+        length = len(prompts[place].turns) + left
+        longer = next((other for other in skipped if len(prompts[other].turns) == length), None)
+        if longer is not None:
+            chosen[chosen.index(place)] = longer
+            return True
+    return False
+
+
+def _round_robin(prompts: Sequence[Prompt], seed: int | None) -> Iterable[int]:
+    """Yield the indices of prompts, one of each category in turn."""
+    by_category: dict[str | None, list[int]] = defaultdict(list)
+    for place, prompt in enumerate(prompts):
+        by_category[prompt.category].append(place)
+    turns = list(by_category)
+    if seed is not None:
+        turns.sort(
+            key=lambda category: _sort_key(seed, category or "")
+        )  # which category gets one more must not depend on file order
+        for places in by_category.values():
+            places.sort(key=lambda place: _sort_key(seed, prompts[place].id))
+    rounds = zip_longest(*(by_category[category] for category in turns))
+    return (place for place in chain.from_iterable(rounds) if place is not None)
+
+
+def _sort_key(seed: int, key: str) -> bytes:
+    return hashlib.sha256(f"{seed}\0{key}".encode()).digest()
+
+
+def _in_file_order(prompts: Sequence[Prompt], places: Iterable[int]) -> list[Prompt]:
+    return [prompts[place] for place in sorted(places)]
+
+
+_TIERS = {
+    Entropy.LOW: ("low_entropy",),
+    Entropy.MIXED: ("mixed", "mixed_entropy"),
+    Entropy.HIGH: ("high_entropy",),
+}
+"""Entropy tier → names of the categories in SPEED-Bench's throughput configs."""
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class RowFilter:
+    """A filter on one column. `label`: the column's name in error messages."""
+
+    column: str
+    values: tuple[str, ...]
+    label: str
+
+    def keeps(self, columns: Mapping[str, Any]) -> bool:
+        """Return whether the row passes the filter."""
+        value = columns.get(self.column)
+        return value is not None and str(value) in self.values
+
+    def raise_if_unknown(self, rows: Sequence[Mapping[str, Any]], where: str) -> None:
+        """Raise BadInput for a value that no row has: a typing error would otherwise silently select fewer prompts."""
+        found = (columns.get(self.column) for columns in rows)
+        known = list(dict.fromkeys(str(value) for value in found if value is not None))
+        unknown = [value for value in self.values if value not in known]
+        if not unknown:
+            return
+        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+        available = ", ".join(known[:_SHOWN]) + more if known else f"none, because no row has a column {self.column}"
+        raise BadInput(f"{where}: no row has the {self.label} {unknown[0]!r}; available: {available}")
+
+
+def declared_filters(selection: Selection) -> list[RowFilter]:
+    """Return the filters of a declaration; a row must pass all of them."""
+    declared = (
+        ("category", selection.categories, "category"),
+        ("sub_category", selection.sub_categories, "sub-category"),
+        ("difficulty", selection.difficulty, "difficulty"),
+        ("language", selection.languages, "language"),
+    )
+    return [RowFilter(column, tuple(values), label) for column, values, label in declared if values is not None]
+
+
+def filtered_places(rows: Sequence[Mapping[str, Any]], selection: Selection) -> list[int]:
+    """Return the indices of the rows that pass every filter, in order. Raises BadInput for a value that no row has."""
+    filters = declared_filters(selection)
+    for each in filters:
+        each.raise_if_unknown(rows, selection.where)
+    places = [place for place, columns in enumerate(rows) if all(each.keeps(columns) for each in filters)]
+    return [place for place in places if selection.entropy is None or _has_entropy(rows[place], selection)]
+
+
+def _has_entropy(columns: Mapping[str, Any], selection: Selection) -> bool:
+    tiers = [name for tier in selection.entropy or () for name in _TIERS[tier]]
+    return str(columns.get("category")) in tiers

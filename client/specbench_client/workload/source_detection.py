@@ -1,0 +1,89 @@
+"""Detects a dataset's source: from the words of a command line, from a file's name, and from its columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specbench_api.spec.dataset import FILE_SOURCES, GENERATED_SOURCES, Source
+from specbench_client.errors import BadInput
+from specbench_client.workload.prompt_files import open_decompressed
+from specbench_client.workload.row_parsing import CONTENT_COLUMNS
+
+_SOURCE_COLUMNS: Mapping[Source, frozenset[str]] = {
+    Source.GSM8K: frozenset({"question", "answer"}),
+    Source.MATH_500: frozenset({"problem", "solution"}),
+    Source.MBPP: frozenset({"text", "test_list"}),
+    Source.GPQA: frozenset({"Question", "Correct Answer"}),
+    Source.CNN_DAILYMAIL: frozenset({"article", "highlights"}),
+    Source.SHAREGPT: frozenset({"conversations"}),
+    Source.INSTRUCTCODER: frozenset({"instruction", "input"}),
+    Source.EDIT: frozenset({"code", "change_request"}),
+    Source.OPENAI_LOGS: frozenset({"request", "response"}),
+}
+"""Columns that identify a source. Of datasets with the same columns, such as MATH-500 and AIME, only one is listed."""
+
+
+_OURS = (Source.JSONL, Source.PARQUET, Source.CSV)
+_RENAME_PROMPT = "rename the column that contains the prompt's text to `prompt`"
+
+
+def shape_hint(source: Source, columns: Mapping[str, Any]) -> str:
+    """Suggest a fix for a user's own file with these columns but no prompt; empty if there is nothing to suggest."""
+    present = {name for name, value in columns.items() if value is not None}
+    if source not in _OURS or not present or present & set(CONTENT_COLUMNS):
+        return ""
+    if len(present) == 1 and ";" in "".join(present):
+        return "the columns are separated by semicolons: save the CSV with commas"
+    match = next((each for each, needed in _SOURCE_COLUMNS.items() if needed <= present), None)
+    if match is None:
+        return _RENAME_PROMPT
+    how = f"source: {match} in a spec, --source {match} for `specbench dataset`, {match}:FILE for `specbench measure`"
+    return f"these are the columns of {match}: name that source ({how}), or {_RENAME_PROMPT}"
+
+
+_FIRST_BYTES = 1_000_000
+
+
+def guess_dataset(text: str) -> dict[str, str]:
+    """Return `source` and `uri` for a source's name, SOURCE:FILE or a file; no `uri` for the hub. Raises BadInput."""
+    name, colon, file = text.partition(":")
+    known = {str(source): source for source in Source if source not in GENERATED_SOURCES}
+    if colon and name in known and not file.startswith("//"):
+        return {"source": name, "uri": file}
+    if text in known and known[text] not in FILE_SOURCES and not Path(text).exists():
+        return {"source": text}
+    return {"source": str(guess_source(text)), "uri": text}
+
+
+def guess_source(uri: str) -> Source:
+    """Guess a file's source by its name, then by its first row. Remote files go by name only. Raises BadInput."""
+    ending = uri.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending in (Source.PARQUET, Source.CSV):
+        return Source(ending)
+    if "://" in uri:
+        return Source.SPEC_BENCH if uri.endswith("/question.jsonl") else Source.JSONL
+    path = Path(uri)
+    if not path.is_file():
+        reason = "Is a directory" if path.is_dir() else "No such file or directory"
+        named = ", ".join(str(source) for source in Source if source not in (*GENERATED_SOURCES, *FILE_SOURCES))
+        remedy = f"give a file of prompts (JSONL, Parquet, CSV), SOURCE:FILE, or a source of the hub ({named})"
+        raise BadInput(f"{uri}: {reason}: {remedy}")
+    with open_decompressed(path) as file:
+        first = file.readline(_FIRST_BYTES)
+    try:
+        row = json.loads(first)
+    except ValueError:
+        return Source.JSONL  # reading the file will report what is wrong with the row
+    return _source_of_columns(set(row)) if isinstance(row, dict) else Source.JSONL
+
+
+def _source_of_columns(columns: set[str]) -> Source:
+    """Detect published datasets by their columns; a row with an `id` is from a user's own file."""
+    if "id" in columns:
+        return Source.JSONL
+    if {"question_id", "turns"} <= columns:
+        return Source.SPEC_BENCH
+    return Source.HUMANEVAL if {"task_id", "prompt", "entry_point"} <= columns else Source.JSONL

@@ -1,0 +1,216 @@
+"""Expands a campaign into its runs: used by `specbench plan`, `specbench run` and the operator.
+
+Every combination is applied to the template, validated by the rules of admission and planned. All problems are reported
+together, each with its combination, and then no run is created: half a matrix would be another comparison.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_api.campaign.matrix import Combination, cell_text, combinations, name_of
+from specbench_api.campaign.names import (
+    ANNOTATION_CELL,
+    LABEL_CAMPAIGN,
+    LABEL_CAMPAIGN_UID,
+    LABEL_ROUND,
+    run_name,
+)  # fmt: skip
+from specbench_api.campaign.validation import template_problems
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.plan.canonical import canonical_json, canonical_run, plain_numbers
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.campaign import CampaignSpec, SpecBenchCampaign
+from specbench_api.spec.field_paths import found, numbered, path_of, replaced, steps_of
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.results import LATEST
+from specbench_api.spec.run import SpecBenchRun
+
+SHOWN_MAX = 3
+"""Maximum number of combinations listed with a problem that several have."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a round.
+
+    `cell`: value of each axis, in their order, without axes whose field the run does not have. `resource`: the
+    SpecBenchRun to create, complete except for its owner.
+    """
+
+    name: str
+    cell: Mapping[str, Any]
+    run: SpecBenchRun
+    plan: Plan
+    resource: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CampaignPlan:
+    """The runs of one round, in the order of the matrix, and warnings for the user."""
+
+    runs: tuple[PlannedRun, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A combination, applied to the template."""
+
+    values: Mapping[str, Any]
+    paths: Mapping[str, str]
+    """Name of the axis → path of the field that it varies."""
+    further: Mapping[str, Any]
+    run: SpecBenchRun
+    plan: Plan
+
+    @property
+    def identity(self) -> str:
+        """The cell's identity in every round: its values by field path, because axes may be renamed.
+
+        The key `set` cannot collide with a field of a run.
+        """
+        further = {"set": plain_numbers(dict(self.further))} if self.further else {}
+        varied = {path_of(steps_of(self.paths[name])): value for name, value in self.values.items()}
+        return canonical_json({**varied, **further})
+
+
+def expand_campaign(campaign: SpecBenchCampaign, number: int = 1) -> CampaignPlan:
+    """Return the runs of a round, counted from 1. Raises InvalidSpec with all problems of all combinations."""
+    problems = template_problems(campaign.spec)
+    if problems:
+        raise InvalidSpec(problems)
+    found_combinations, warnings = combinations(campaign.spec)
+    _reject_aliases(campaign.spec)
+    cells = _cells(campaign, found_combinations, number)
+    runs: dict[str, PlannedRun] = {}
+    for cell in cells:
+        planned = _planned(campaign, cell, number)
+        first = runs.setdefault(planned.name, planned)
+        if first is not planned:
+            _reject_collision(first, planned)
+            warnings.append(
+                f"{cell_text(planned.cell)} measures the same as {cell_text(first.cell)}: they share one run"
+            )
+    return CampaignPlan(tuple(runs.values()), tuple(warnings))
+
+
+def _cells(campaign: SpecBenchCampaign, matrix: Sequence[Combination], number: int) -> list[_Cell]:
+    cells: list[_Cell] = []
+    rejected: dict[Problem, list[str]] = {}
+    paths = _paths(campaign.spec)
+    for combination in matrix:
+        values = dict(combination.values)
+        try:
+            values, spec = _filled(campaign.spec, combination)
+            run = _run(campaign, _of_round(spec, number))
+            cells.append(_Cell(values, paths, combination.further, run, expand(run)))
+        except InvalidSpec as error:
+            for problem in error.problems:
+                rejected.setdefault(problem, []).append(cell_text(values))
+    if rejected:
+        raise InvalidSpec([_with_cells(problem, texts) for problem, texts in rejected.items()])
+    return cells
+
+
+def _filled(spec: CampaignSpec, combination: Combination) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the complete cell and the run's spec. Shorter paths are set first, so fields override whole objects."""
+    paths = _paths(spec)
+    changes = {paths[name]: value for name, value in combination.values.items()} | dict(combination.further)
+    data: Any = spec.template.spec.to_dict()
+    for path, value in sorted(changes.items(), key=lambda change: len(steps_of(change[0]))):
+        try:
+            data = replaced(data, steps_of(path), plain_numbers(value))
+        except LookupError as error:
+            remedy = "write a path relative to the run's spec, such as drafters[0].numSpeculativeTokens"
+            raise InvalidSpec([Problem(path, f"does not exist: {error.args[0]}", remedy)]) from error
+    return dict(_values(spec, combination, data)), data
+
+
+def _paths(spec: CampaignSpec) -> dict[str, str]:
+    return {name_of(axis): axis.path for axis in spec.axes}
+
+
+def _of_round(spec: dict[str, Any], number: int) -> dict[str, Any]:
+    """Remove `adopt: Latest` in rounds after the first, which measure again instead of adopting results.
+
+    A campaign that was lost and applied again counts its rounds from 1; with `adopt` a later round would find old
+    results.
+    """
+    results = spec.get("results")
+    if number == 1 or not isinstance(results, dict) or results.get("adopt") != LATEST:
+        return spec
+    return {**spec, "results": {name: value for name, value in results.items() if name != "adopt"}}
+
+
+def _values(spec: CampaignSpec, combination: Combination, data: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the value of every axis: the combination's own, or else what the run's spec contains."""
+    for axis in spec.axes:
+        name = name_of(axis)
+        if name in combination.values:
+            yield name, plain_numbers(combination.values[name])
+            continue
+        try:
+            yield name, plain_numbers(found(data, steps_of(axis.path)))
+        except LookupError:
+            continue
+
+
+def _run(campaign: SpecBenchCampaign, spec: dict[str, Any]) -> SpecBenchRun:
+    metadata = {"name": campaign.metadata.name, "namespace": campaign.metadata.namespace}
+    kind = {"apiVersion": campaign.api_version, "kind": "SpecBenchRun"}
+    return parse_run({**kind, "metadata": metadata, "spec": spec})
+
+
+def _planned(campaign: SpecBenchCampaign, cell: _Cell, number: int) -> PlannedRun:
+    name = run_name(campaign.metadata.name, cell.run.spec, number)
+    template = campaign.spec.template.metadata
+    uid = {LABEL_CAMPAIGN_UID: campaign.metadata.uid} if campaign.metadata.uid else {}
+    own = {LABEL_CAMPAIGN: campaign.metadata.name, **uid, LABEL_ROUND: str(number)}
+    labels = {**template.labels, **own}
+    metadata = cell.run.metadata.model_copy(update={"name": name, "labels": labels})
+    run = cell.run.model_copy(update={"metadata": metadata})
+    resource = {
+        "apiVersion": run.api_version,
+        "kind": run.kind,
+        "metadata": {
+            "name": name,
+            "namespace": metadata.namespace,
+            "labels": labels,
+            "annotations": {**template.annotations, ANNOTATION_CELL: cell.identity},
+        },
+        "spec": run.spec.to_dict(),
+    }
+    return PlannedRun(name, cell.values, run, cell.plan.model_copy(update={"name": name}), resource)
+
+
+def _reject_aliases(spec: CampaignSpec) -> None:
+    """Reject two axes for the same field, written in different ways: one of them would have no effect."""
+    data = spec.template.spec.to_dict()
+    paths = [numbered(data, steps_of(axis.path)) for axis in spec.axes]
+    problems = [
+        Problem(
+            f"spec.axes[{at}]",
+            f"{axis.path} is the same field as {spec.axes[paths.index(path)].path}",
+            "remove one axis",
+        )
+        for at, (axis, path) in enumerate(zip(spec.axes, paths, strict=True))
+        if path in paths[:at]
+    ]
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _reject_collision(one: PlannedRun, other: PlannedRun) -> None:
+    if canonical_run(one.run.spec) != canonical_run(other.run.spec):
+        message = f"{cell_text(one.cell)} and {cell_text(other.cell)} have the same run name {one.name}"
+        raise InvalidSpec([Problem("spec.axes", message, "move one of them to another campaign")])
+
+
+def _with_cells(problem: Problem, texts: Sequence[str]) -> Problem:
+    """Add the combinations to the path of a problem that they have, at most SHOWN_MAX of them by name."""
+    more = f" and {len(texts) - SHOWN_MAX} more" if len(texts) > SHOWN_MAX else ""
+    return Problem(f"[{'; '.join(texts[:SHOWN_MAX])}{more}] {problem.path}", problem.message, problem.remedy)

@@ -1,0 +1,129 @@
+"""What is needed to start one engine with one drafter, for pods and for local processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from specbench_api.errors import Problem
+from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.target import Target
+
+CONFIG_FOLDER = "/etc/specbench/engine"
+"""Folder of an engine's configuration files in a pod."""
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """The engine to start; the same for every arm except for `drafter`.
+
+    `slots`: requests to serve at once. `gpus`: GPUs over all nodes. `row`: index in `spec.drafters`. `nodes`: number of
+    nodes of the engine.
+    """
+
+    engine: Engine
+    target: Target
+    drafter: Drafter | None
+    slots: int
+    gpus: int = 0
+    row: int = 0
+    nodes: int = 1
+
+    @property
+    def drafter_path(self) -> str:
+        """Path of the drafter in the spec."""
+        return f"spec.drafters[{self.row}]"
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """How to start the engine.
+
+    `args` follow the program. In a pod the program is `command`, or else `image_program`, or else the image's entry
+    point; on this machine it is `command`, or else the first of `local_programs` that exists. `port` is the port inside
+    a pod; on this machine a free port is passed with `port_flag`. `files` and `hub` contain, by the path of the spec
+    field, what the engine reads from its own disk and what it downloads from a model hub. For an engine on several
+    nodes, `worker_args` follow the program on each node except the first; Kubernetes substitutes LEADER and RANK.
+    """
+
+    image: str
+    args: tuple[str, ...]
+    port: int
+    command: tuple[str, ...] | None = None
+    image_program: tuple[str, ...] | None = None
+    local_programs: tuple[tuple[str, ...], ...] = ()
+    host_flag: str = "--host"
+    port_flag: str = "--port"
+    env: Mapping[str, str] = field(default_factory=dict)
+    health_path: str = "/health"
+    served_model: str = ""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Configuration files by name. They are placed in CONFIG_FOLDER, to which `args` refer."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    hub: Mapping[str, str] = field(default_factory=dict)
+    worker_args: tuple[str, ...] | None = None
+
+
+LEADER = "$(LWS_LEADER_ADDRESS)"
+"""Address of a group's first node, for arguments: LeaderWorkerSet sets the variable and the kubelet substitutes it."""
+RANK = "$(LWS_WORKER_INDEX)"
+"""Index of the node in its group, for arguments; 0 is the first."""
+
+
+def with_config_folder(launch: LaunchSpec, folder: str) -> LaunchSpec:
+    """Return the launch with its configuration files in another folder."""
+    moved = tuple(argument.replace(CONFIG_FOLDER, folder) for argument in launch.args)
+    return replace(launch, args=moved)
+
+
+def release_tag(version: str) -> str:
+    """Return the image tag of a release, with the prefix v (`v0.33.0`); other tags like `nightly` are unchanged."""
+    return f"v{version}" if version[0].isdigit() else version
+
+
+class Launcher(Protocol):
+    """How one kind of engine is started."""
+
+    kind: EngineKind
+
+    def launch(self, order: LaunchRequest) -> LaunchSpec:
+        """Return how to start the engine. Assumes that `problems` returned none."""
+        ...
+
+    def problems(self, order: LaunchRequest) -> Sequence[Problem]:
+        """Return what this engine does not support, and arguments that contradict managed flags."""
+        ...
+
+
+# Locations of models: on the engine's own disk, or on a hub.
+
+MODEL_MOUNT = "/models"
+"""Mount point of the volume of `spec.model.pvc` in a pod."""
+DEFAULT_REVISION = "main"
+
+
+def target_path(target: Target) -> str | None:
+    """Return the target's path where the engine runs, or None if it is downloaded by name."""
+    return f"{MODEL_MOUNT}/{target.pvc.path.lstrip('/')}" if target.pvc else target.path
+
+
+def pinned_revision(target: Target) -> str | None:
+    """Return the revision to request from the hub, or None if it is the hub's default or there is no download."""
+    return target.revision if target_path(target) is None and target.revision != DEFAULT_REVISION else None
+
+
+def model_sources(order: LaunchRequest) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the models read from the engine's disk, and those downloaded from the hub, by spec field."""
+    files, hub = dict[str, str](), dict[str, str]()
+    target, drafter = order.target, order.drafter
+    path = target_path(target)
+    if path:
+        files["spec.model.pvc" if target.pvc else "spec.model.path"] = path
+    else:
+        hub["spec.model.name"] = target.name
+    if drafter and drafter.model:
+        is_path = drafter.model.startswith(("/", ".", "~"))
+        (files if is_path else hub)[f"{order.drafter_path}.model"] = drafter.model
+    return files, hub

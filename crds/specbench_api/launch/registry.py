@@ -1,0 +1,73 @@
+"""The launcher of each kind of engine, and the problems of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specbench_api.errors import Problem
+from specbench_api.launch.external import ExternalLauncher
+from specbench_api.launch.launcher import Launcher, LaunchRequest
+from specbench_api.launch.llama_cpp import LlamaCppLauncher
+from specbench_api.launch.sglang import SglangLauncher
+from specbench_api.launch.simulator import SimulatorLauncher
+from specbench_api.launch.support_matrix import DEFAULT_RELEASES, support_of
+from specbench_api.launch.tensorrt_llm import TensorrtLlmLauncher, without_overlap
+from specbench_api.launch.transformers import TransformersLauncher
+from specbench_api.launch.vllm import VllmLauncher
+from specbench_api.spec.drafter import Drafter
+from specbench_api.spec.engine import Engine, EngineKind
+
+LAUNCHERS: dict[EngineKind, Launcher] = {
+    EngineKind.SIMULATOR: SimulatorLauncher(),
+    EngineKind.VLLM: VllmLauncher(),
+    EngineKind.SGLANG: SglangLauncher(),
+    EngineKind.TENSORRT_LLM: TensorrtLlmLauncher(),
+    EngineKind.LLAMA_CPP: LlamaCppLauncher(),
+    EngineKind.TRANSFORMERS: TransformersLauncher(),
+    EngineKind.EXTERNAL: ExternalLauncher(),
+}
+
+
+def equalized(engine: Engine, drafters: Sequence[Drafter]) -> Engine:
+    """Return the engine with settings that one arm's drafter requires, applied to every arm.
+
+    This is decided when planning, so that the plan contains it: the setting is part of what is measured.
+    """
+    return without_overlap(engine, drafters) if engine.kind is EngineKind.TENSORRT_LLM else engine
+
+
+def release_of(engine: Engine) -> str | None:
+    """Return the engine's release if it is known; a user's own image or command may contain any."""
+    default = None if engine.image or engine.command else DEFAULT_RELEASES.get(engine.kind)
+    return engine.version or default
+
+
+SINGLE_NODE_ENGINES: dict[EngineKind, str] = {
+    EngineKind.TENSORRT_LLM: "on several nodes it must be started by an MPI launcher",
+    EngineKind.LLAMA_CPP: "its RPC back end is documented as experimental",
+    EngineKind.TRANSFORMERS: "the research runtime is a single process",
+    EngineKind.EXTERNAL: "an endpoint is not placed by specbench",
+}
+"""Engines that are not supported on several nodes, and why."""
+
+
+def launch_problems(order: LaunchRequest) -> list[Problem]:
+    """Return what the engine does not support, by the support matrix and then by its own launcher."""
+    if order.nodes > 1 and order.engine.kind in SINGLE_NODE_ENGINES:
+        message = f"{order.engine.kind} is only supported on one node: {SINGLE_NODE_ENGINES[order.engine.kind]}"
+        return [Problem("spec.placement.nodes", message, "set it to 1, or use engine vllm or sglang")]
+    if order.drafter:
+        found = support_of(order.engine.kind, order.drafter.method, release_of(order.engine))
+        if not found.supported:
+            path = f"{order.drafter_path}.method"
+            message = f"{order.engine.kind} does not support {order.drafter.method}: {found.how}"
+            return [Problem(path, message, f"use {found.instead}")]
+    return [*_of_config(order.engine), *LAUNCHERS[order.engine.kind].problems(order)]
+
+
+def _of_config(engine: Engine) -> list[Problem]:
+    """Reject `engine.config` for other engines; CEL cannot inspect a map of any values."""
+    if engine.kind is EngineKind.TENSORRT_LLM or not engine.config:
+        return []
+    message = "is only valid with engine.kind tensorrt-llm"
+    return [Problem("spec.engine.config", message, "use spec.engine.args")]

@@ -1,0 +1,310 @@
+"""Facts about the launch of an engine: name, unit, meaning, and whether launches must agree in them.
+
+The names are the keys of provenance.json. docs/reference/provenance.md is generated from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import JsonValue, model_serializer, model_validator
+
+from specbench_api.model import ApiModel
+
+
+class FactName(StrEnum):
+    """Names of all facts. Every launch record has an entry for each, known or not."""
+
+    ENGINE_VERSION = "engine_version"
+    MODEL = "model"
+    ARGUMENTS = "arguments"
+    DTYPE = "dtype"
+    QUANTIZATION = "quantization"
+    KV_CACHE_DTYPE = "kv_cache_dtype"
+    MAX_MODEL_LEN = "max_model_len"
+    MAX_RUNNING_REQUESTS = "max_running_requests"
+    PREFIX_CACHE = "prefix_cache"
+    CUDA_GRAPHS = "cuda_graphs"
+    CHUNKED_PREFILL = "chunked_prefill"
+    ATTENTION_BACKEND = "attention_backend"
+    TORCH = "torch"
+    CUDA = "cuda"
+    DRAFTER_AT_WORK = "drafter_at_work"
+    DRAFTER_VOCABULARY = "drafter_vocabulary"
+    WEIGHTS_BYTES = "weights_bytes"
+    DRAFTER_WEIGHTS_BYTES = "drafter_weights_bytes"
+    KV_CACHE_TOKENS = "kv_cache_tokens"
+    KV_CACHE_BYTES = "kv_cache_bytes"
+    KV_BYTES_PER_TOKEN = "kv_bytes_per_token"  # noqa: S105 -- no such token
+    GPU_MEMORY_USED_BYTES = "gpu_memory_used_bytes"
+    STEP_SPLIT_MS = "step_split_ms"
+    DRAFT_TO_TARGET_RATIO = "draft_to_target_ratio"
+    COMMAND = "command"
+    IMAGE = "image"
+    IMAGE_DIGEST = "image_digest"
+    NODE = "node"
+    STARTED = "started"
+    GPU = "gpu"
+    GPU_COUNT = "gpu_count"
+    GPU_MEMORY_BYTES = "gpu_memory_bytes"
+    INTERCONNECT = "interconnect"
+    DRIVER = "driver"
+    DRIVER_CUDA = "driver_cuda"
+    CPU = "cpu"
+    CORES = "cores"
+    MEMORY_BYTES = "memory_bytes"
+    KERNEL = "kernel"
+    KUBELET = "kubelet"
+
+
+class FactComparability(StrEnum):
+    """What it means if two launches of one run differ in a fact."""
+
+    MUST = "must"
+    """More than the drafter differs: the comparison is not trustworthy."""
+    NOTED = "noted"
+    """The difference is reported only: two nodes of the same kind differ in it, too."""
+    BY_KEY = "by key"
+    """Each key is compared and reported, except those of speculation and of the process itself."""
+    FREE = "free"
+    """Not compared: the drafter changes it, or every launch has its own value."""
+
+
+class FactSource(StrEnum):
+    """Who can report a fact."""
+
+    ENGINE = "engine"
+    """The engine itself, over HTTP."""
+    HOST = "host"
+    """Whoever started the engine: the operator, or `specbench run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactDefinition:
+    """One row of the table: who reports the fact, how launches compare in it, its meaning and its unit.
+
+    `unit` is empty if the value is not a quantity.
+    """
+
+    source: FactSource
+    comparability: FactComparability
+    meaning: str
+    unit: str = ""
+
+
+FACTS: dict[FactName, FactDefinition] = {
+    FactName.ENGINE_VERSION: FactDefinition(FactSource.ENGINE, FactComparability.MUST, "The engine's version."),
+    FactName.MODEL: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "The model that the engine loaded: a name or a path."
+    ),
+    FactName.ARGUMENTS: FactDefinition(
+        FactSource.ENGINE, FactComparability.BY_KEY, "The engine's effective arguments, without secrets."
+    ),
+    FactName.DTYPE: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "Number format that the model computes in."
+    ),
+    FactName.QUANTIZATION: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "How the weights are quantised; `none` if they are not."
+    ),
+    FactName.KV_CACHE_DTYPE: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "Number format of the KV cache; `auto` is that of the model."
+    ),
+    FactName.MAX_MODEL_LEN: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "Maximum tokens of prompt and answer together.", "tokens"
+    ),
+    FactName.MAX_RUNNING_REQUESTS: FactDefinition(
+        FactSource.ENGINE,
+        FactComparability.MUST,
+        "Maximum requests processed at once; others wait.",
+        "requests",
+    ),
+    FactName.PREFIX_CACHE: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "Whether the engine reuses the KV cache of earlier prompts."
+    ),
+    FactName.CUDA_GRAPHS: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "Whether, and in which mode, steps run as CUDA graphs."
+    ),
+    FactName.CHUNKED_PREFILL: FactDefinition(
+        FactSource.ENGINE,
+        FactComparability.MUST,
+        "Maximum prompt tokens per step; -1: prompts are not split.",
+        "tokens",
+    ),
+    FactName.ATTENTION_BACKEND: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "Kernels that compute attention."
+    ),
+    FactName.TORCH: FactDefinition(FactSource.ENGINE, FactComparability.MUST, "Version of PyTorch."),
+    FactName.CUDA: FactDefinition(
+        FactSource.ENGINE, FactComparability.MUST, "CUDA version that PyTorch was built for; `none` for a CPU build."
+    ),
+    FactName.DRAFTER_AT_WORK: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Whether the engine has loaded a drafter."
+    ),
+    FactName.DRAFTER_VOCABULARY: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Tokens that the drafter can propose.", "tokens"
+    ),
+    FactName.WEIGHTS_BYTES: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Memory of the target's weights, on one GPU.", "bytes"
+    ),
+    FactName.DRAFTER_WEIGHTS_BYTES: FactDefinition(
+        FactSource.ENGINE,
+        FactComparability.FREE,
+        "Memory of the drafter's weights, on one GPU; 0: it has none of its own.",
+        "bytes",
+    ),
+    FactName.KV_CACHE_TOKENS: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Capacity of the KV cache, over all requests.", "tokens"
+    ),
+    FactName.KV_CACHE_BYTES: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Memory of the KV cache, on one GPU.", "bytes"
+    ),
+    FactName.KV_BYTES_PER_TOKEN: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "KV cache per token, on one GPU.", "bytes"
+    ),
+    FactName.GPU_MEMORY_USED_BYTES: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "GPU memory in use before the first point.", "bytes"
+    ),
+    FactName.STEP_SPLIT_MS: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Step time split into draft, verify, sample and overhead.", "ms"
+    ),
+    FactName.DRAFT_TO_TARGET_RATIO: FactDefinition(
+        FactSource.ENGINE, FactComparability.FREE, "Time of a drafter's forward pass divided by the target's.", "ratio"
+    ),
+    FactName.COMMAND: FactDefinition(
+        FactSource.HOST, FactComparability.FREE, "Program and arguments that the engine was started with."
+    ),
+    FactName.IMAGE: FactDefinition(FactSource.HOST, FactComparability.MUST, "The requested image."),
+    FactName.IMAGE_DIGEST: FactDefinition(FactSource.HOST, FactComparability.MUST, "Digest of the running image."),
+    FactName.NODE: FactDefinition(FactSource.HOST, FactComparability.NOTED, "Name of the node or machine."),
+    FactName.STARTED: FactDefinition(
+        FactSource.HOST, FactComparability.FREE, "When the engine's container or process started."
+    ),
+    FactName.GPU: FactDefinition(FactSource.HOST, FactComparability.MUST, "Product name of the GPUs."),
+    FactName.GPU_COUNT: FactDefinition(FactSource.HOST, FactComparability.MUST, "Number of the engine's GPUs.", "GPUs"),
+    FactName.GPU_MEMORY_BYTES: FactDefinition(FactSource.HOST, FactComparability.MUST, "Memory of one GPU.", "bytes"),
+    FactName.INTERCONNECT: FactDefinition(
+        FactSource.HOST, FactComparability.MUST, "How the GPUs are connected, as reported by `nvidia-smi topo`."
+    ),
+    FactName.DRIVER: FactDefinition(FactSource.HOST, FactComparability.MUST, "Version of the GPU driver."),
+    FactName.DRIVER_CUDA: FactDefinition(
+        FactSource.HOST, FactComparability.MUST, "Newest CUDA version that the driver supports."
+    ),
+    FactName.CPU: FactDefinition(FactSource.HOST, FactComparability.MUST, "Model of the processor."),
+    FactName.CORES: FactDefinition(
+        FactSource.HOST, FactComparability.MUST, "Logical processors of the machine.", "cores"
+    ),
+    FactName.MEMORY_BYTES: FactDefinition(FactSource.HOST, FactComparability.FREE, "Memory of the machine.", "bytes"),
+    FactName.KERNEL: FactDefinition(FactSource.HOST, FactComparability.NOTED, "Version of the machine's kernel."),
+    FactName.KUBELET: FactDefinition(FactSource.HOST, FactComparability.NOTED, "Version of the node's kubelet."),
+}
+
+
+# A launch record contains every fact, each with its source or with the reason why it is unknown. There are two sources.
+# The engine is queried over HTTP once, after its first completion and before the first point. Whoever started it
+# reports where it runs: the operator passes this to the client Job, and `specbench run` inspects this machine.
+
+
+class Fact(ApiModel):
+    """A fact: `{value, source}` if it is known, `{value: null, reason}` if not."""
+
+    value: JsonValue = None
+    """The observed value; null if unknown."""
+    source: str | None = None
+    """Who reported it, and in which field."""
+    reason: str | None = None
+    """Why it is unknown."""
+
+    @classmethod
+    def observed(cls, value: JsonValue, source: str) -> Self:
+        """A fact with its witness."""
+        return cls(value=value, source=source)
+
+    @classmethod
+    def unknown(cls, reason: str) -> Self:
+        """Return an unknown fact."""
+        return cls(reason=reason)
+
+    @classmethod
+    def of(cls, value: JsonValue, source: str, missing: str) -> Self:
+        """Return a known fact, or an unknown one with the reason `missing` if the value is empty."""
+        return cls.unknown(missing) if value in (None, "", []) else cls.observed(value, source)
+
+    @model_validator(mode="after")
+    def _either(self) -> Self:
+        if (self.value is None) != (self.reason is not None) or (self.value is None) != (self.source is None):
+            raise ValueError("a fact needs either value and source, or reason: remove the others")
+        return self
+
+    @model_serializer(mode="plain")
+    def _with_value(self) -> dict[str, Any]:
+        """Serialise `value` even if it is null, so that an unknown fact is explicit."""
+        return {"value": self.value, **({"reason": self.reason} if self.value is None else {"source": self.source})}
+
+
+Facts = Mapping[FactName, Fact]
+HOST_FACTS_VARIABLE = "SPECBENCH_HOST_FACTS"
+"""Environment variable of a client with the HostFacts of its engine."""
+
+
+class HostFacts(ApiModel):
+    """Where an engine runs, as reported by whoever started it."""
+
+    facts: dict[FactName, Fact] = {}
+    """The known facts."""
+    unknown_reason: str = "it was not reported where the engine runs"
+    """Why the host's other facts are unknown."""
+
+    def value(self, name: FactName) -> JsonValue:
+        """Return the value of a fact, or None if it is unknown."""
+        return _value(self.facts, name)
+
+    def to_line(self) -> str:
+        """Return the facts as one line of JSON for a pod's environment, in which Kubernetes would expand `$(NAME)`."""
+        return self.model_dump_json(by_alias=True).replace("$", "\\u0024")
+
+
+class LaunchRecord(ApiModel):
+    """The facts of one launch. Every fact has an entry, known or not."""
+
+    schema_version: Literal["specbench.io/launch/v1"] = "specbench.io/launch/v1"
+    """Version of this document."""
+    launch: str
+    """The launch, as group-attempt; the manifests of its points refer to it."""
+    group: int
+    """Index of the engine group."""
+    arm: str
+    """Name of the arm."""
+    simulated: bool
+    """Whether the engine was the simulator, whose facts are made up."""
+    queried_at: str
+    """When the engine was queried, RFC 3339."""
+    facts: dict[FactName, Fact]
+    """Facts by name: see docs/reference/provenance.md."""
+
+    def value(self, name: FactName) -> JsonValue:
+        """Return the value of a fact, or None if it is unknown."""
+        return _value(self.facts, name)
+
+
+def merge_facts(engine: Facts, host: HostFacts, engine_reason: str) -> dict[FactName, Fact]:
+    """Return every fact, from the first source that knows it, or with the reasons of all of them.
+
+    The engine takes precedence over the host, because it is closer to what was measured. `engine_reason`: why the
+    engine reports no further facts.
+    """
+    reasons = {FactSource.ENGINE: engine_reason, FactSource.HOST: host.unknown_reason}
+    return {name: _first(name, (engine, host.facts), reasons[row.source]) for name, row in FACTS.items()}
+
+
+def _value(facts: Facts, name: FactName) -> JsonValue:
+    return facts[name].value if name in facts else None
+
+
+def _first(name: FactName, sources: tuple[Facts, ...], otherwise: str) -> Fact:
+    reported = [source[name] for source in sources if name in source]
+    known = next((fact for fact in reported if fact.value is not None), None)
+    reasons = dict.fromkeys(fact.reason for fact in reported if fact.reason)
+    return known or Fact.unknown("; ".join(reasons) or otherwise)

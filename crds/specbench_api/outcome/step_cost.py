@@ -1,0 +1,113 @@
+"""Cost of a decode step: one observation per cell, and the linear model fitted to them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from specbench_api.model import ApiModel
+from specbench_api.outcome.figure import Figure
+
+
+class Coefficient(StrEnum):
+    """Terms of the model, each with its regressor. All are milliseconds per step and never negative."""
+
+    BASE = "base"
+    """1: the fixed cost of every step."""
+    VERIFIED = "per_verified_token"
+    """Verified tokens: batch × (draft tokens + 1)."""
+    CONTEXT = "per_context_token"
+    """Tokens of all requests of the batch whose keys and values are read."""
+    PREFILL = "per_prefill_token"
+    """Mean prompt tokens of other requests that are processed in a step."""
+    DRAFTING = "drafting"
+    """1 if anything is drafted: the fixed cost of drafting."""
+    DRAFT = "per_draft"
+    """Draft tokens per step."""
+
+
+class StepCostBasis(StrEnum):
+    """How step times between cells may be estimated."""
+
+    FIT = "fit"
+    """By the model: its error on held-out cells is small enough."""
+    INTERPOLATION = "interpolation"
+    """By bilinear interpolation between cells only: there is no fit, or it is poor."""
+
+
+class StepSplit(ApiModel):
+    """A cell's step time in ms, split by the fitted model into parts that add up to it. None was measured directly.
+
+    Sampling, scheduling and the client's overhead cannot be separated from the target's own pass and are part of it.
+    """
+
+    target_ms: float
+    """The target's pass over one token of each request: the step time without drafts."""
+    draft_ms: float
+    """Generating the drafts."""
+    verify_ms: float
+    """Additional time of the target's pass for verifying the drafts."""
+    prefill_ms: float
+    """Prompts of other requests that are processed in the step."""
+    rest_ms: float
+    """The unexplained rest: measured minus the other parts; negative if the model overestimates."""
+    draft_to_target: Figure | None = None
+    """Time of one draft pass divided by one pass of the target without drafts, at this batch size; None without drafts.
+    """
+
+
+class StepObservation(ApiModel):
+    """Step time of one cell, with the batch size, draft length and context at which it was measured."""
+
+    run: str
+    """Name of the run."""
+    arm: str
+    """Name of the arm."""
+    workload: str
+    """Name of the workload."""
+    load: str
+    """Label of the load level."""
+    configured_draft_tokens: int
+    """Configured draft tokens per step; 0 for the baseline."""
+    draft_tokens: float
+    """Mean draft tokens per step."""
+    batch: float
+    """Requests in decode as one of them observes it: itself, and the mean number of others."""
+    context_tokens: float
+    """Mean number of tokens in the cache, over all requests of the batch."""
+    prefill_tokens: float
+    """Mean prompt tokens of other requests processed per step, without cached ones."""
+    step_ms: float
+    """Median over requests of the time per step, in ms."""
+    requests: int
+    """Number of requests of this median."""
+    fitted_ms: float | None = None
+    """Step time according to the model, in ms."""
+    held_out: float | None = None
+    """(prediction of the model fitted without this cell ÷ measured) − 1; None if the other cells do not determine the
+    model."""
+    split: StepSplit | None = None
+    """The parts of the step time; None if no model is accurate enough on held-out cells."""
+
+
+class StepCost(ApiModel):
+    """Step-cost profile of one drafter, with the baseline as draft length 0."""
+
+    arms: list[str]
+    """The arms of the profile: the baseline, and the drafter at one or more draft lengths."""
+    basis: StepCostBasis
+    """How step times between cells may be estimated."""
+    coefficients: dict[Coefficient, Figure] = {}
+    """Terms of the model; empty without a fit. A term that cannot be separated from the others is missing."""
+    r_squared: Figure | None = None
+    """Fraction of the variance of step times that the model explains."""
+    held_out_error: Figure | None = None
+    """Root mean square of `held_out` over the cells that have it."""
+    observations: list[StepObservation]
+    """The data."""
+    notes: list[str] = []
+    """What was not fitted or not used, and why."""
+
+    @property
+    def draft_lengths(self) -> list[int]:
+        """The measured draft lengths, ascending; 0 is the baseline."""
+        return sorted({each.configured_draft_tokens for each in self.observations})

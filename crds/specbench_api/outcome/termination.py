@@ -1,0 +1,58 @@
+"""Exit codes, and the termination message in which a client reports why it ended.
+
+The operator reads the message from the pod's status. Logs are for people and are never parsed.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from specbench_api.model import ApiModel
+
+
+class Exit(IntEnum):
+    """Exit codes of `specbench`. The client Job uses the same, except that UNTRUSTWORTHY is 0 there."""
+
+    OK = 0
+    """Finished and trustworthy."""
+    BUG = 1
+    """A bug in specbench."""
+    BAD_INPUT = 2
+    """Invalid input; nothing was started."""
+    UNTRUSTWORTHY = 3
+    """Finished, but a point is Invalid or the run is not trustworthy."""
+    ENGINE_FAILED = 4
+    """An engine failed; the results of the other arms are stored."""
+    RESULTS_NOT_STORED = 5
+    """Results could not be stored durably."""
+    INTERRUPTED = 130
+    """Interrupted; finished points are stored and reused by the next start."""
+
+
+TERMINATION_MESSAGE_MAX = 4000
+"""Maximum bytes of the message; the kubelet truncates it at 4096."""
+_LONGEST_ESCAPE = 6
+"""Bytes of JSON's longest escape of one character, such as \\u0000; used so that truncation never cuts too much."""
+
+
+class Termination(ApiModel):
+    """The document that a client writes to /dev/termination-log."""
+
+    code: int
+    """Exit code."""
+    reason: str
+    """Why it ended, as one CamelCase word; an EngineReason if the engine was at fault."""
+    message: str
+    """What happened, and what to do next."""
+    measured: int | None = None
+    """Number of points of this group (for a report: of the run) stored in S3; None if unknown."""
+
+    def to_message(self) -> str:
+        """Return one line of JSON within the size limit; only the end of `message` is truncated."""
+        message = self.message[:TERMINATION_MESSAGE_MAX]
+        while True:
+            line = self.model_copy(update={"message": message}).model_dump_json(by_alias=True)
+            excess = len(line.encode()) - TERMINATION_MESSAGE_MAX
+            if excess <= 0 or not message:
+                return line
+            message = message[: -max(excess // _LONGEST_ESCAPE, 1)]

@@ -1,0 +1,152 @@
+"""Expands a spec into a plan: adds the baseline, orders the repeats, and joins adjacent passes of an arm in one launch.
+
+Interleaved (ABBA): even repeats run the arms forwards, odd ones backwards, so that slow drift (heat, clocks, other pods
+on the node) affects all arms equally. If the last arm of a repeat is the first of the next, one launch serves both.
+Order within a launch: repeat, then workload, then ascending load.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from specbench_api.errors import InvalidSpec, Problem
+from specbench_api.launch.launcher import LaunchRequest
+from specbench_api.launch.registry import equalized
+from specbench_api.plan.canonical import canonical_point, digest
+from specbench_api.plan.plan import Arm, EngineGroup, Plan, Point
+from specbench_api.plan.validation import engine_problems, placement_problems, plan_problems, too_long
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.engine import EngineKind
+from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.results import S3, Results
+from specbench_api.spec.run import Metadata, RunSpec, SpecBenchRun
+
+ENDPOINT_NAME = "endpoint"
+"""Name of the only arm of an external endpoint. Its drafter is unknown, so it is not a baseline."""
+
+
+def expand(run: SpecBenchRun) -> Plan:
+    """Return the plan of a run. Raises InvalidSpec for problems that no schema can check: engines, flags, sizes."""
+    run = _with_equalized_engine(run)
+    arms = arms_of(run.spec)
+    _raise_if_any([*engine_problems(run.spec, arms), *placement_problems(run.spec), *plan_problems(run.spec, arms)])
+    plan = _plan(run, arms)
+    _raise_if_any(too_long([plan.to_json()]))
+    return plan
+
+
+def lay_out(run: SpecBenchRun) -> Plan:
+    """Return the plan of a run whose engines are not launched by specbench, without checking engines and placement."""
+    run = _with_equalized_engine(run)
+    arms = arms_of(run.spec)
+    _raise_if_any(plan_problems(run.spec, arms))
+    return _plan(run, arms)
+
+
+def _with_equalized_engine(run: SpecBenchRun) -> SpecBenchRun:
+    engine = equalized(run.spec.engine, run.spec.drafters)
+    return run.model_copy(update={"spec": run.spec.model_copy(update={"engine": engine})})
+
+
+def _plan(run: SpecBenchRun, arms: list[Arm]) -> Plan:
+    spec = run.spec
+    return Plan(
+        namespace=run.metadata.namespace,
+        name=run.metadata.name,
+        uid=run.results_uid,
+        target=spec.model.model_copy(update={"token_secret": None}),
+        engine=spec.engine,
+        arms=arms,
+        workloads=spec.workloads,
+        load=spec.load,
+        placement=spec.placement,
+        groups=_groups(spec, arms),
+    )
+
+
+def arms_of(spec: RunSpec) -> list[Arm]:
+    """Return the baseline (unless skipped) and the drafters in the order of the spec."""
+    if spec.engine.kind is EngineKind.EXTERNAL:
+        return [Arm(name=ENDPOINT_NAME)]
+    baseline = [] if spec.baseline == "Skip" else [Arm(name=BASELINE_NAME)]
+    return [*baseline, *(Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters)]
+
+
+def launch_order(plan: Plan, arm: Arm) -> LaunchRequest:
+    """Return the launch request for an arm of the plan."""
+    row = [each.name for each in plan.arms if not each.is_baseline].index(arm.name) if arm.drafter else 0
+    return LaunchRequest(
+        plan.engine, plan.target, arm.drafter, plan.slots, plan.placement.engine_devices, row, plan.placement.nodes
+    )
+
+
+def _raise_if_any(problems: list[Problem]) -> None:
+    if problems:
+        raise InvalidSpec(problems)
+
+
+def _groups(spec: RunSpec, arms: list[Arm]) -> list[EngineGroup]:
+    passes = [(arm, repeat) for repeat in range(spec.load.repeats) for arm in _in_order(spec, arms, repeat)]
+    if spec.load.order is ArmOrder.SEQUENTIAL:
+        passes.sort(key=lambda each: arms.index(each[0]))
+    launches = [list(group) for _, group in groupby(passes, key=lambda each: each[0].name)]
+    return [
+        EngineGroup(
+            index=index,
+            arm=group[0][0].name,
+            points=[point for arm, repeat in group for point in _points(spec, arm, repeat)],
+        )
+        for index, group in enumerate(launches)
+    ]
+
+
+def _in_order(spec: RunSpec, arms: list[Arm], repeat: int) -> list[Arm]:
+    backwards = spec.load.order is ArmOrder.INTERLEAVED and repeat % 2 == 1
+    return arms[::-1] if backwards else arms
+
+
+def _points(spec: RunSpec, arm: Arm, repeat: int) -> list[Point]:
+    return [
+        Point(
+            hash=digest(canonical_point(spec, arm, workload, level, repeat)),
+            arm=arm.name,
+            workload=workload.name,
+            level=level,
+            repeat=repeat,
+        )
+        for workload in spec.workloads
+        for level in spec.load.levels
+    ]
+
+
+# Recovery: when the resource of a run is lost, the run can be restored from the plan in its results.
+
+
+def restore(plan: Plan, s3: S3) -> SpecBenchRun:
+    """Return the run of a plan, set to adopt the plan's results in `s3`.
+
+    A plan does not contain deadlines, suspend and similar fields, so they have their defaults. Raises InvalidSpec if
+    this version would expand the run into a different plan, because its points would then not be found.
+    """
+    run = SpecBenchRun(
+        metadata=Metadata(name=plan.name, namespace=plan.namespace),
+        spec=RunSpec(
+            model=plan.target,
+            engine=plan.engine,
+            drafters=[arm.drafter for arm in plan.arms if arm.drafter],
+            baseline="Measure" if _has_reference(plan) else "Skip",
+            workloads=plan.workloads,
+            load=plan.load,
+            placement=plan.placement,
+            results=Results(s3=s3, adopt=plan.uid),
+        ),
+    )
+    if expand(run) != plan:
+        message = "this version of specbench would plan the run differently and measure everything again"
+        remedy = "use the version that measured it, which every point's manifest.json contains"
+        raise InvalidSpec([Problem("plan.json", message, remedy)])
+    return run
+
+
+def _has_reference(plan: Plan) -> bool:
+    return any(arm.is_baseline or arm.name == ENDPOINT_NAME for arm in plan.arms)

@@ -1,0 +1,184 @@
+"""Checks of a run that no schema can express: engine support, sizes, duplicates, reserved fields, and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from specbench_api.errors import Problem
+from specbench_api.launch.launcher import LaunchRequest
+from specbench_api.launch.registry import launch_problems
+from specbench_api.plan.canonical import canonical_json, canonical_point, digest
+from specbench_api.plan.plan import Arm
+from specbench_api.spec.chat_template import ENGINE_TEMPLATE_FIELDS, RESERVED_KWARGS
+from specbench_api.spec.load import ArmOrder
+from specbench_api.spec.patterns import is_label_key
+from specbench_api.spec.placement import Affinity, Placement
+from specbench_api.spec.run import RunSpec
+from specbench_api.spec.workload import RESERVED_BODY_FIELDS
+
+POINTS_MAX = 4096
+"""Maximum number of points of a run."""
+CELLS_MAX = 1024
+"""Maximum number of rows of status.arms."""
+GROUPS_MAX = 512
+"""Maximum number of rows of status.groups."""
+PLAN_BYTES_MAX = 900_000
+"""A ConfigMap is limited to 1 MiB, including the object around the plan."""
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+TERMS = "nodeSelectorTerms"
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
+HUB_HOME = "HF_HOME"
+TOKENS = (HUB_TOKEN, "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN")
+"""Environment variables in which hub libraries look for a token."""
+AFFINITY_BYTES_MAX = 16_384
+"""Maximum size of an affinity as JSON, which is part of every point and pod."""
+
+
+def engine_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
+    """Return what the engine does not support, over all arms."""
+    slots, gpus, nodes = spec.load.engine_slots, spec.placement.engine_devices, spec.placement.nodes
+    rows = {drafter.name: row for row, drafter in enumerate(spec.drafters)}
+    orders = [
+        LaunchRequest(spec.engine, spec.model, arm.drafter, slots, gpus, rows.get(arm.name, 0), nodes) for arm in arms
+    ]
+    return list(dict.fromkeys(problem for order in orders for problem in launch_problems(order)))
+
+
+def too_long(texts: Iterable[str]) -> list[Problem]:
+    """Return a problem if the texts exceed the size of the ConfigMap that passes plan and engine files to the pods."""
+    size = sum(len(text.encode()) for text in texts)
+    message = f"its plan has {size} bytes, more than the {PLAN_BYTES_MAX} that fit into a ConfigMap"
+    remedy = "split the run: use fewer workloads, load levels or repeats"
+    return [Problem("spec", message, remedy)] if size > PLAN_BYTES_MAX else []
+
+
+def plan_problems(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
+    """Return problems of a plan that apply whether or not specbench launches the engines."""
+    return [*_too_large(spec, len(arms)), *_duplicates(spec, arms), *_claimed_fields(spec), *_of_templates(spec)]
+
+
+def _too_large(spec: RunSpec, arms: int) -> list[Problem]:
+    """Check the limits of the custom resource by counting, before the plan is expanded."""
+    repeats, cells = spec.load.repeats, arms * len(spec.workloads) * len(spec.load.levels)
+    launches = arms if spec.load.order is ArmOrder.SEQUENTIAL else repeats * (arms - 1) + 1
+    fewer = "use fewer drafters, workloads, load levels or repeats"
+    return [
+        Problem("spec", f"{count} {counted} exceed the maximum of one run ({most})", remedy)
+        for count, most, counted, remedy in (
+            (cells * repeats, POINTS_MAX, "points", fewer),
+            (cells, CELLS_MAX, "combinations of arm, workload and load", fewer),
+            (launches, GROUPS_MAX, "engine launches", "use fewer repeats, or load.order: Sequential"),
+        )
+        if count > most
+    ]
+
+
+def _duplicates(spec: RunSpec, arms: list[Arm]) -> list[Problem]:
+    """Report arms or workloads that differ only in their name, which is a label: they would be the same point."""
+    first, level = spec.workloads[0], spec.load.levels[0]
+    drafting = [Arm(name=drafter.name, drafter=drafter) for drafter in spec.drafters]
+    arm_digests = [(arm.name, digest(canonical_point(spec, arm, first, level, 0))) for arm in drafting]
+    work_digests = [(work.name, digest(canonical_point(spec, arms[0], work, level, 0))) for work in spec.workloads]
+    return [
+        Problem(f"spec.{field}[{index}]", f"{name!r} differs from {other!r} only in its name", "remove one of them")
+        for field, rows in (("drafters", arm_digests), ("workloads", work_digests))
+        for index, (name, found) in enumerate(rows)
+        for other, earlier in rows[:index]
+        if found == earlier
+    ]
+
+
+def _claimed_fields(spec: RunSpec) -> list[Problem]:
+    """Report request fields that specbench sets itself. Checked here because CEL cannot inspect an open object."""
+    return [
+        Problem(f"spec.workloads[{row}].extraBody.{name}", "is set by specbench itself", RESERVED_BODY_FIELDS[name])
+        for row, workload in enumerate(spec.workloads)
+        for name in sorted(RESERVED_BODY_FIELDS.keys() & workload.extra_body)
+    ]
+
+
+def _of_templates(spec: RunSpec) -> list[Problem]:
+    """Report template variables that specbench sets, and fields that only an engine's own template would use."""
+    problems = []
+    for row, workload in enumerate(spec.workloads):
+        template, where = workload.client_template, f"spec.workloads[{row}]"
+        if template is None:
+            continue
+        problems += [
+            Problem(f"{where}.chatTemplate.kwargs.{name}", "is set by specbench itself", RESERVED_KWARGS[name])
+            for name in sorted(RESERVED_KWARGS.keys() & template.kwargs)
+        ]
+        problems += [
+            Problem(
+                f"{where}.extraBody.{name}", "has no effect on prompts sent as token ids", ENGINE_TEMPLATE_FIELDS[name]
+            )
+            for name in sorted(ENGINE_TEMPLATE_FIELDS.keys() & workload.extra_body)
+        ]
+    return problems
+
+
+# Placement: map keys, passed-through structures, and conflicting settings.
+
+
+def placement_problems(spec: RunSpec) -> list[Problem]:
+    """Return all problems of a run's placement and environment."""
+    return [*_of_labels(spec.placement), *_of_affinity(spec.placement.affinity), *_of_environment(spec)]
+
+
+def _of_labels(placement: Placement) -> Iterator[Problem]:
+    """Check the keys of labels."""
+    counted = [row.label_selector for row in placement.topology_spread_constraints]
+    maps: list[tuple[str, Mapping[str, str]]] = [
+        ("nodeSelector", placement.node_selector),
+        ("clientNodeSelector", placement.client_node_selector),
+        *(
+            (f"topologySpreadConstraints[{row}].labelSelector.matchLabels", selector.match_labels)
+            for row, selector in enumerate(counted)
+            if selector
+        ),
+    ]
+    for field, labels in maps:
+        for key in labels:
+            if not is_label_key(key):
+                yield Problem(
+                    f"spec.placement.{field}",
+                    f"{key!r} is not a label key",
+                    "write a key like pool or example.com/pool",
+                )
+
+
+def _of_affinity(affinity: Affinity | None) -> Iterator[Problem]:
+    """Check the part of the structure that the operator relies on; the API server checks the rest."""
+    if affinity is None:
+        return
+    path = "spec.placement.affinity"
+    if len(canonical_json(affinity.to_dict())) > AFFINITY_BYTES_MAX:
+        yield Problem(path, f"is larger than {AFFINITY_BYTES_MAX} bytes", "label the nodes, and select by that label")
+    for field, terms in affinity.to_dict().items():
+        for key, given in terms.items():
+            if key not in (REQUIRED, PREFERRED):
+                yield Problem(f"{path}.{field}.{key}", "unknown field", f"use {REQUIRED} or {PREFERRED}")
+            elif field == "nodeAffinity" and key == REQUIRED:
+                if not _are_maps(given.get(TERMS) if isinstance(given, Mapping) else None):
+                    yield Problem(
+                        f"{path}.{field}.{key}", f"needs a list {TERMS}", f"write {TERMS}: [{{matchExpressions: …}}]"
+                    )
+            elif not _are_maps(given):
+                yield Problem(f"{path}.{field}.{key}", "is not a list", "write a list, as in a pod's spec.affinity")
+
+
+def _are_maps(given: Any) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(row, Mapping) for row in given)
+
+
+def _of_environment(spec: RunSpec) -> Iterator[Problem]:
+    """Check the engine's environment: a token would be stored in plan.json, readable by everyone with access."""
+    for row, variable in enumerate(spec.engine.env):
+        path = f"spec.engine.env[{row}]"
+        if variable.name in TOKENS:
+            message = f"{variable.name} would be stored with the results, readable by everyone with access to them"
+            yield Problem(path, message, "put it into a Secret and reference that in spec.model.tokenSecret")
+        if variable.name == HUB_HOME and spec.placement.model_cache:
+            yield Problem(path, f"{HUB_HOME} is also set by spec.placement.modelCache", "remove one of them")

@@ -1,0 +1,199 @@
+"""Parses YAML text into a SpecBenchRun or SpecBenchCampaign, or reports every problem with its path and remedy.
+
+The rules are those of admission: what the CRD's schema and CEL rules reject on the API server, these models reject
+here. A test feeds the same invalid specs to both.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from yaml.constructor import ConstructorError
+
+from specbench_api import API_VERSION
+from specbench_api.errors import InvalidSpec, NotYaml, Problem
+from specbench_api.model import ApiModel, PreserveUnknown
+from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.patterns import PATTERN_DESCRIPTIONS
+from specbench_api.spec.run import SpecBenchRun
+
+_MERGE = "tag:yaml.org,2002:merge"
+_Resource = TypeVar("_Resource", SpecBenchRun, SpecBenchCampaign)
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ONE_RESOURCE = "write one SpecBenchRun or SpecBenchCampaign per file"
+UNNAMED = '"<unicode string>"'
+"""How PyYAML refers to text that it received as a string."""
+
+
+def read_yaml(text: str, name: str = "(file)") -> dict[str, Any]:
+    """Return the one mapping in a YAML text; messages refer to the text as `name`. Raises NotYaml."""
+    try:
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
+        json.dumps(documents, default=str, skipkeys=True)  # raises for an alias that contains itself
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an impossible date or number, or a cyclic alias
+        raise NotYaml([Problem(name, "not valid YAML: " + str(error).replace(UNNAMED, name))]) from error
+    except RecursionError as error:
+        raise NotYaml([Problem(name, "nested too deeply", _ONE_RESOURCE)]) from error
+    if len(documents) != 1 or not isinstance(documents[0], dict):
+        found = f"{len(documents)} documents" if len(documents) != 1 else type(documents[0]).__name__
+        raise NotYaml([Problem(name, f"expected one resource, found {found}", _ONE_RESOURCE)])
+    return documents[0]
+
+
+def parse_run(resource: Mapping[str, Any]) -> SpecBenchRun:
+    """Validate a resource and return the model. Raises InvalidSpec with every problem."""
+    return _parsed(resource, SpecBenchRun)
+
+
+def parse_campaign(resource: Mapping[str, Any]) -> SpecBenchCampaign:
+    """Validate a resource and return the model. Raises InvalidSpec with every problem."""
+    return _parsed(resource, SpecBenchCampaign)
+
+
+def parse_resource(resource: Mapping[str, Any]) -> SpecBenchRun | SpecBenchCampaign:
+    """Validate a resource of either kind, chosen by its `kind`. Raises InvalidSpec with every problem."""
+    return parse_campaign(resource) if resource.get("kind") == "SpecBenchCampaign" else parse_run(resource)
+
+
+def _parsed(resource: Mapping[str, Any], model: type[_Resource]) -> _Resource:
+    kind, version = resource.get("kind"), resource.get("apiVersion")
+    if kind != model.__name__:
+        kinds = "write kind: SpecBenchRun or kind: SpecBenchCampaign"
+        raise InvalidSpec([Problem("kind", f"{kind!r} is not a kind of {API_VERSION}", kinds)])
+    if version != model.model_fields["api_version"].default:
+        raise InvalidSpec([Problem("apiVersion", f"{version!r} is not supported", f"write apiVersion: {API_VERSION}")])
+    problems = list(_non_json_values(resource))
+    if problems:
+        raise InvalidSpec(problems)
+    try:
+        # Validate as strict JSON, as the API server does: "1" is not an integer there.
+        text = json.dumps(_without_nulls({**resource, "status": None}, model), default=str)
+        return model.model_validate_json(text, strict=True)
+    except ValidationError as error:
+        raise InvalidSpec(problems_in(error, model)) from error
+
+
+def problems_in(error: ValidationError, model: type[ApiModel]) -> list[Problem]:
+    """Convert pydantic's errors into problems: where, what is wrong, and the value found."""
+    return [_problem(details, model) for details in error.errors()]
+
+
+def read_run(text: str) -> SpecBenchRun:
+    """Parse YAML text into a run. Raises InvalidSpec."""
+    return parse_run(read_yaml(text))
+
+
+class _Loader(yaml.SafeLoader):
+    """A YAML loader that rejects duplicate keys; PyYAML silently keeps the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        keys: list[Any] = []
+        for key, _ in node.value:
+            if key.value in keys and key.tag != _MERGE:
+                raise ConstructorError(None, None, f"the key {key.value!r} is written twice", key.start_mark)
+            keys.append(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _non_json_values(data: Any, location: tuple[int | str, ...] = ()) -> Iterator[Problem]:
+    """Yield a problem for each key or value that JSON, and so the API server, cannot represent."""
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            problems = list(_non_json_values(key, location)) if isinstance(key, str) else []
+            yield from problems or _non_json_values(value, (*location, str(key)))
+    elif isinstance(data, list):
+        for row, value in enumerate(data):
+            yield from _non_json_values(value, (*location, row))
+    elif isinstance(data, str) and _SURROGATE.search(data):
+        message = "is not valid text: it contains half of a surrogate pair, which UTF-8 cannot encode"
+        yield Problem(_path(location), message, "write the character itself")
+    elif isinstance(data, float) and not math.isfinite(data):
+        message = f"{data} is not valid JSON: NaN and infinity are not allowed"
+        yield Problem(_path(location), message, "write a finite number, or remove the field")
+
+
+def _without_nulls(data: Any, model: Any) -> Any:
+    """Remove fields that are null, which the API server treats as unset. In a map of any values a null is a value."""
+    if isinstance(data, list):
+        return [_without_nulls(row, model) for row in data]
+    if not isinstance(data, Mapping):
+        return data
+    fields = _by_alias(model)
+    return {
+        str(key): _with_text_keys(value)
+        if _is_open(fields.get(key))
+        else _without_nulls(value, _below(fields.get(key)))
+        for key, value in data.items()
+        if value is not None
+    }
+
+
+def _with_text_keys(data: Any) -> Any:
+    """Convert all keys to text: YAML parses some keys as numbers or dates, but JSON keys are strings."""
+    if isinstance(data, Mapping):
+        return {str(key): _with_text_keys(value) for key, value in data.items()}
+    return [_with_text_keys(row) for row in data] if isinstance(data, list) else data
+
+
+def _problem(details: ErrorDetails, model: type[ApiModel]) -> Problem:
+    path = _path(details["loc"])
+    if details["type"] == "extra_forbidden":
+        return Problem(path, "unknown field", _nearest(details["loc"], model))
+    if details["type"] == "string_pattern_mismatch" and (
+        form := PATTERN_DESCRIPTIONS.get(details.get("ctx", {}).get("pattern", ""))
+    ):
+        return Problem(path, f"should match the required form, not {details.get('input')!r}", form)
+    message = details["msg"].removeprefix("Value error, ")
+    given = details.get("input")
+    shown = (
+        f", not {given!r}" if isinstance(given, str | int | float | bool) and details["type"] != "value_error" else ""
+    )
+    return Problem(path, message[:1].lower() + message[1:] + shown)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".") or "(resource)"
+
+
+def _nearest(location: tuple[int | str, ...], root: type[ApiModel]) -> str:
+    fields = _fields_at(location[:-1], root)
+    near = difflib.get_close_matches(str(location[-1]), fields, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"known fields: {', '.join(fields)}"
+
+
+def _fields_at(location: tuple[int | str, ...], root: type[ApiModel]) -> list[str]:
+    model: Any = root
+    for part in location:
+        if isinstance(part, str):
+            model = _below(_by_alias(model).get(part))
+    return list(_by_alias(model))
+
+
+def _by_alias(model: Any) -> dict[str, FieldInfo]:
+    """Return a model's fields by their names in the resource; empty if `model` is None."""
+    return {field.alias or name: field for name, field in model.model_fields.items()} if model is not None else {}
+
+
+def _is_open(field: FieldInfo | None) -> bool:
+    return field is not None and any(isinstance(mark, PreserveUnknown) for mark in field.metadata)
+
+
+def _below(field: FieldInfo | None) -> Any:
+    """Return the model that a field contains, directly or in a list; None if it contains none."""
+    return None if field is None else _model_in(field.annotation)
+
+
+def _model_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _model_in(inner)) is not None), None)

@@ -1,0 +1,111 @@
+"""The runs of a round, expanded from the campaign's spec as `specbench plan` does it.
+
+The result is cached, because a large matrix takes a third of a second to expand and every event of a run reconciles its
+campaign. It is a pure function of the campaign's text, so the cache is safe to lose.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from specbench_api import API_VERSION
+from specbench_api.campaign.cost import cost_of_run, total
+from specbench_api.campaign.expansion import PlannedRun, expand_campaign
+from specbench_api.campaign.matrix import cell_text, short_cell_text
+from specbench_api.campaign.names import run_name
+from specbench_api.errors import InvalidSpec
+from specbench_api.spec.campaign import SpecBenchCampaign
+from specbench_api.spec.parsing import parse_campaign, parse_run
+from specbench_operator.state.campaign import ANNOTATION_FIRE_TIME, ANNOTATION_RERUN, ObservedRun
+
+PLANS_CACHED = 64
+"""Maximum number of cached plans; there is one per campaign, generation and round."""
+
+
+@dataclass(frozen=True)
+class RequiredRun:
+    """One run of the round: its name, its cell as text, and its resource without the owner."""
+
+    name: str
+    cell: str
+    short_cell: str
+    resource: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RoundPlan:
+    """All runs of a round in the order of the matrix. `gpu_hours`: their estimated cost."""
+
+    campaign: SpecBenchCampaign
+    runs: tuple[RequiredRun, ...]
+    warnings: tuple[str, ...]
+    gpu_hours: float
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the runs."""
+        return frozenset(run.name for run in self.runs)
+
+
+def plan_round(resource: Mapping[str, Any], number: int) -> RoundPlan:
+    """Expand a campaign for the round with this number. Raises InvalidSpec with all problems of all combinations."""
+    meta = resource["metadata"]
+    identity = {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
+    data = {"apiVersion": API_VERSION, "kind": "SpecBenchCampaign", "metadata": identity, "spec": resource["spec"]}
+    return _plan_round(json.dumps(data), number)
+
+
+@lru_cache(maxsize=PLANS_CACHED)
+def _plan_round(text: str, number: int) -> RoundPlan:
+    campaign = parse_campaign(json.loads(text))
+    plan = expand_campaign(campaign, number)
+    cost = total(cost_of_run(run.plan, campaign.spec.budget) for run in plan.runs)
+    return RoundPlan(campaign, tuple(_required_run(run) for run in plan.runs), plan.warnings, round(cost.gpu_hours, 2))
+
+
+def _required_run(run: PlannedRun) -> RequiredRun:
+    return RequiredRun(run.name, cell_text(run.cell), short_cell_text(run.cell), run.resource)
+
+
+def run_manifest(plan: RoundPlan, planned: RequiredRun, token: str, fire_time: str | None) -> dict[str, Any]:
+    """The SpecBenchRun to create: owned by the campaign, and annotated with what started its round."""
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": plan.campaign.kind,
+        "name": plan.campaign.metadata.name,
+        "uid": plan.campaign.metadata.uid,
+        "controller": True,
+    }
+    meta = planned.resource["metadata"]
+    cause = {ANNOTATION_RERUN: token} | ({ANNOTATION_FIRE_TIME: fire_time} if fire_time else {})
+    annotations = {**meta["annotations"], **cause}
+    return {**planned.resource, "metadata": {**meta, "annotations": annotations, "ownerReferences": [owner]}}
+
+
+def adoptable_orphans(plan: RoundPlan, number: int, orphans: Sequence[ObservedRun]) -> tuple[ObservedRun, ...]:
+    """The orphans that the campaign becomes the owner of, as a ReplicaSet adopts a matching pod without an owner.
+
+    `specbench recover` makes such a run from the results of a lost one. The name of a campaign's run contains a hash of
+    what it measures, so the orphan must adopt results and measure exactly what its name stands for.
+    """
+    return tuple(
+        run
+        for run in orphans
+        if run.name in plan.names and not run.deleting and _adopts_and_matches_name(plan, number, run)
+    )
+
+
+def _adopts_and_matches_name(plan: RoundPlan, number: int, run: ObservedRun) -> bool:
+    if not (run.spec.get("results") or {}).get("adopt"):
+        return False
+    meta = plan.campaign.metadata
+    identity = {"name": run.name, "namespace": meta.namespace}
+    try:
+        parsed = parse_run({"apiVersion": API_VERSION, "kind": "SpecBenchRun", "metadata": identity, "spec": run.spec})
+    except InvalidSpec:
+        return False
+    return run_name(meta.name, parsed.spec, number) == run.name

@@ -1,0 +1,150 @@
+"""Carries out a decision about a run: relaunch, stop, delete, apply; then status; then events.
+
+Every step can be repeated without harm. An object that has the name of a child but another owner is never changed: it
+is read before a child is applied, and the API server rejects a second controller in ownerReferences.
+
+The operator uses no finalizers. Children have an owner reference, so the garbage collector removes them when a run is
+deleted, also while the operator is down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from specbench_api import API_VERSION
+from specbench_api.model import ApiModel
+from specbench_api.plan.names import LABEL_MANAGED, MANAGER
+from specbench_operator.cluster.api import EVENT, FIELD_MANAGER, JOB, LEADER_WORKER_SET, KubernetesApi, NotFound
+from specbench_operator.cluster.parsing import controller_uid
+from specbench_operator.errors import Changed, OperatorError, Retry
+from specbench_operator.render.annotations import (
+    ANNOTATION_RELAUNCH,
+    ANNOTATION_VERDICT,
+    format_relaunch,
+    format_verdict,
+)
+from specbench_operator.state.run import KubernetesEvent, RelaunchJob, RunDecision, StopJob
+
+STOPPED_AFTER_S = 1
+"""activeDeadlineSeconds of a stopped Job: Kubernetes fails the Job and removes its pods, and keeps the Job itself."""
+EVENT_MESSAGE_MAX = 1000
+_log = logging.getLogger(__name__)
+
+
+class RunWriter:
+    """Writes children, statuses and events."""
+
+    def __init__(self, api: KubernetesApi) -> None:
+        self._api = api
+
+    def act(self, resource: Mapping[str, Any], decision: RunDecision) -> None:
+        """Carry out everything except status and events. Raises Retry or Stop at the first step that is rejected."""
+        namespace = resource["metadata"]["namespace"]
+        for relaunch in decision.relaunch:
+            self._relaunch(namespace, relaunch)
+        for stop in decision.stop:
+            self._stop(namespace, stop)
+        for ref in decision.delete:
+            self._api.delete(ref.kind, namespace, ref.name, ref.uid)
+        for manifest in decision.apply:
+            self._apply(manifest)
+
+    def write_status(self, resource: Mapping[str, Any], status: ApiModel) -> bool:
+        """Write the status of a run or a campaign if it changed; returns whether it was written.
+
+        Raises Changed if the resource was written since it was read: the status was then computed from outdated data.
+        """
+        content = status.to_dict()
+        # An unchanged status is not written, because every write would trigger another reconciliation.
+        if content == (resource.get("status") or {}):
+            return False
+        meta = resource["metadata"]
+        fence = {key: meta[key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        self._api.apply(
+            {"apiVersion": API_VERSION, "kind": resource["kind"], "metadata": fence, "status": content}, "status"
+        )
+        return True
+
+    def post_events(self, resource: Mapping[str, Any], events: tuple[KubernetesEvent, ...], now: datetime) -> None:
+        """Post events. They are only for people, so a rejected event is logged and does not fail the reconciliation."""
+        for event in events:
+            try:
+                self._api.create(_event_manifest(resource, event, now))
+            except Changed:
+                continue  # the event exists: its name is derived from its content, and the decision was repeated
+            except OperatorError as error:
+                _log.warning("the event %s could not be posted: %s", event.reason, error)
+
+    def _relaunch(self, namespace: str, job: RelaunchJob) -> None:
+        annotations = {ANNOTATION_RELAUNCH: format_relaunch(job.relaunch)}
+        self._api.merge(JOB, namespace, job.ref.name, {"metadata": {"uid": job.ref.uid, "annotations": annotations}})
+
+    def _stop(self, namespace: str, stop: StopJob) -> None:
+        """Stop a Job by a deadline. `suspend` would not do: a queue controller may resume a suspended Job."""
+        deadline = {} if stop.ended else {"activeDeadlineSeconds": STOPPED_AFTER_S}
+        patch: dict[str, Any] = {
+            "metadata": {"uid": stop.ref.uid, "annotations": {ANNOTATION_VERDICT: format_verdict(stop.verdict)}},
+            # The TTL is removed, because the Job is the record of its launch.
+            "spec": {"ttlSecondsAfterFinished": None, **deadline},
+        }
+        self._api.merge(JOB, namespace, stop.ref.name, patch)
+
+    def _apply(self, manifest: Mapping[str, Any]) -> None:
+        meta = manifest["metadata"]
+        present = self._api.get(manifest["kind"], meta["namespace"], meta["name"])
+        if present is not None:
+            _check_owner(present, manifest)
+            # An existing child is not applied again: a Job's template is immutable, and its `suspend` field belongs to
+            # its queue, which may have resumed it.
+            return
+        try:
+            self._api.apply(manifest)
+        except NotFound as error:
+            if manifest["kind"] != LEADER_WORKER_SET:
+                raise
+            message = (
+                "spec.placement.nodes needs LeaderWorkerSet in the cluster:"
+                f" install it (leaderworkerset.x-k8s.io/v1), or set nodes to 1: {error}"
+            )
+            raise Retry("LeaderWorkerSetMissing", message) from error
+
+
+def _check_owner(present: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    if controller_uid(present) != controller_uid(manifest):
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        raise Retry("NameTaken", f"{name} exists and does not belong to this run: delete it, or rename the run")
+
+
+def _event_manifest(resource: Mapping[str, Any], event: KubernetesEvent, now: datetime) -> dict[str, Any]:
+    meta = resource["metadata"]
+    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    content = f"{meta['uid']} {meta['resourceVersion']} {event.type} {event.reason} {event.message}"
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return {
+        "apiVersion": "v1",
+        "kind": EVENT,
+        "metadata": {
+            "name": f"{meta['name']}.{digest}",
+            "namespace": meta["namespace"],
+            "labels": {LABEL_MANAGED: MANAGER},
+        },
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": resource["kind"],
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
+            "resourceVersion": meta["resourceVersion"],
+        },
+        "type": event.type,
+        "reason": event.reason[:128],
+        "message": event.message[:EVENT_MESSAGE_MAX],
+        "source": {"component": FIELD_MANAGER},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }

@@ -1,0 +1,226 @@
+"""Reconciliation of one object: observe, decide, act, write status; and how each error is handled.
+
+Changed     somebody else wrote the object: reconcile again at once; not counted as an error
+Retry       reported in status; reconciled again with back-off
+Stop        reported in status as Stalled; reconciled again with back-off
+other       a bug: logged with its traceback, counted, reconciled again with back-off
+
+Status is always recomputed from the observation and written last. If the operator dies between acting and writing, the
+next reconciliation observes what was done and writes the same status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from specbench_operator.campaign.campaign_view import read_campaign_status
+from specbench_operator.campaign.decide import campaign_status_after_error, decide_campaign, has_round_finished
+from specbench_operator.cluster.api import RUN
+from specbench_operator.cluster.campaigns import CampaignObserver, CampaignWriter
+from specbench_operator.cluster.observer import RunObserver
+from specbench_operator.cluster.writer import RunWriter
+from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.handlers.work_queue import ResourceKey, WorkQueue
+from specbench_operator.reconcile.decide import decide_run, has_finished, status_after_error
+from specbench_operator.reconcile.run_view import read_run_status
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.campaign import CampaignObservation
+from specbench_operator.state.run import WARNING, KubernetesEvent, RunObservation
+from specbench_operator.telemetry import Telemetry
+
+
+class GateWaiters:
+    """Which runs to reconcile when another run ends, because their gate waits for it. For one event loop.
+
+    This is an in-memory optimisation and safe to lose on restart: an operator that starts reconciles every run, and
+    each waiting run is also reconciled again after a while.
+    """
+
+    def __init__(self) -> None:
+        self._by_waiter: dict[ResourceKey, frozenset[ResourceKey]] = {}
+        self._by_awaited: dict[ResourceKey, set[ResourceKey]] = {}
+
+    def update(self, waiter: ResourceKey, names: frozenset[str]) -> None:
+        """Set which other runs of its namespace a run waits for; empty if it waits for none."""
+        for awaited in self._by_waiter.pop(waiter, frozenset()):
+            self._by_awaited[awaited].discard(waiter)
+            if not self._by_awaited[awaited]:
+                del self._by_awaited[awaited]
+        if names:
+            self._by_waiter[waiter] = frozenset(ResourceKey(RUN, waiter.namespace, name) for name in names)
+            for awaited in self._by_waiter[waiter]:
+                self._by_awaited.setdefault(awaited, set()).add(waiter)
+
+    def waiters_of(self, key: ResourceKey, run: Mapping[str, Any]) -> list[ResourceKey]:
+        """The runs that wait for this run, sorted; none while it has not ended."""
+        ended = bool((run.get("status") or {}).get("completionTime"))
+        return sorted(self._by_awaited.get(key, ())) if ended else []
+
+
+CONFLICT_RETRY_S = 0.1
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ReconcileResult:
+    """The outcome of one reconciliation that raised no error."""
+
+    requeue_after_s: float | None = None
+    resting: str | None = None
+    """resourceVersion at which nothing is left to do; None if there is something left."""
+    awaits: frozenset[str] = frozenset()
+    """Names of runs of the same namespace: this run is reconciled again when one of them ends."""
+
+
+def wall_clock() -> datetime:
+    """The current time in UTC."""
+    return datetime.now(UTC)
+
+
+class ReconcilerProtocol(Protocol):
+    """Reconciles one kind of resource. Called from several threads, but never for the same key at the same time."""
+
+    def reconcile(self, key: ResourceKey) -> ReconcileResult:
+        """Reconcile one object once. Raises OperatorError after reporting it in the status."""
+        ...
+
+
+@dataclass(frozen=True)
+class RunReconciler:
+    """Reconciles SpecBenchRuns."""
+
+    observer: RunObserver
+    writer: RunWriter
+    settings: OperatorSettings
+    telemetry: Telemetry
+    now: Callable[[], datetime] = wall_clock
+
+    def reconcile(self, key: ResourceKey) -> ReconcileResult:
+        """Reconcile a run once. Raises OperatorError after reporting it in the status."""
+        began = time.monotonic()
+        try:
+            observed = self.observer.observe(key.namespace, key.name)
+            return ReconcileResult() if observed is None else self._act(observed)
+        finally:
+            self.telemetry.reconciled(time.monotonic() - began)
+
+    def _act(self, observed: RunObservation) -> ReconcileResult:
+        now, resource = self.now(), observed.resource
+        decision = decide_run(observed, self.settings, now)
+        try:
+            self.writer.act(resource, decision)
+        except Changed:
+            raise
+        except OperatorError as error:
+            self.writer.write_status(resource, status_after_error(resource, decision.status, error, now))
+            # The status of a finished run does not change any more, so the error is reported as an Event.
+            if has_finished(read_run_status(resource)):
+                self.writer.post_events(resource, _error_event(error), now)
+            raise
+        if self.writer.write_status(resource, decision.status):
+            self.telemetry.wrote(read_run_status(resource), decision.status)
+            self.writer.post_events(resource, decision.events, now)
+            return ReconcileResult(decision.requeue_after_s, awaits=decision.awaits)
+        # A run is at rest only after a reconciliation that wrote nothing: a write changes the resourceVersion.
+        version = resource["metadata"]["resourceVersion"] if decision.at_rest else None
+        return ReconcileResult(decision.requeue_after_s, version, decision.awaits)
+
+
+class Workers:
+    """Takes keys from the queue, runs their reconcilers in threads, and remembers which objects are at rest."""
+
+    def __init__(self, queue: WorkQueue, reconcilers: Mapping[str, ReconcilerProtocol], telemetry: Telemetry) -> None:
+        self._queue = queue
+        self._reconcilers = reconcilers
+        self._telemetry = telemetry
+        self._resting: dict[ResourceKey, str] = {}
+        self.gate_waiters = GateWaiters()
+        """Runs to reconcile again when another run ends."""
+
+    def rests(self, key: ResourceKey, version: str) -> bool:
+        """Whether nothing is left to do for this object at this resourceVersion."""
+        return self._resting.get(key) == version
+
+    async def work(self) -> None:
+        """Process keys forever."""
+        while True:
+            await self.work_once()
+
+    async def work_once(self) -> None:
+        """Process one key."""
+        key = await self._queue.get()
+        try:
+            outcome = await asyncio.to_thread(self._reconcilers[key.kind].reconcile, key)
+        except Changed:
+            self._queue.done(key, CONFLICT_RETRY_S)
+        except OperatorError as error:
+            self._failed(key, type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried
+            self._failed(key, "Bug", error)
+        else:
+            self._set_resting(key, outcome.resting)
+            self.gate_waiters.update(key, outcome.awaits)
+            self._queue.done(key, outcome.requeue_after_s)
+
+    def _failed(self, key: ResourceKey, kind: str, error: Exception) -> None:
+        self._telemetry.failed(kind)
+        wait_s = self._queue.failed(key)
+        bug = error if kind == "Bug" else None
+        _log.error("%s %s/%s: %s: %s; retrying in %.0f s", *key, kind, error, wait_s, exc_info=bug)
+
+    def _set_resting(self, key: ResourceKey, version: str | None) -> None:
+        if version is None:
+            self._resting.pop(key, None)
+        else:
+            self._resting[key] = version
+
+
+@dataclass(frozen=True)
+class CampaignReconciler:
+    """Reconciles SpecBenchCampaigns.
+
+    A campaign is never at rest, because its runs change without a change of the campaign. A reconciliation that finds
+    nothing to do costs three requests.
+    """
+
+    observer: CampaignObserver
+    writer: CampaignWriter
+    status_writer: RunWriter
+    telemetry: Telemetry
+    now: Callable[[], datetime] = wall_clock
+
+    def reconcile(self, key: ResourceKey) -> ReconcileResult:
+        """Reconcile a campaign once. Raises OperatorError after reporting it in the status."""
+        began = time.monotonic()
+        try:
+            observed = self.observer.observe(key.namespace, key.name)
+            return ReconcileResult() if observed is None else self._act(observed)
+        finally:
+            self.telemetry.reconciled(time.monotonic() - began)
+
+    def _act(self, observed: CampaignObservation) -> ReconcileResult:
+        now, resource = self.now(), observed.resource
+        decision = decide_campaign(observed, now)
+        try:
+            self.writer.act(resource, decision)
+        except Changed:
+            raise
+        except OperatorError as error:
+            self.status_writer.write_status(resource, campaign_status_after_error(resource, error, now))
+            # The status of a finished round does not change any more, so the error is reported as an Event.
+            if has_round_finished(read_campaign_status(resource)):
+                self.status_writer.post_events(resource, _error_event(error), now)
+            raise
+        if self.status_writer.write_status(resource, decision.status):
+            self.status_writer.post_events(resource, decision.events, now)
+        return ReconcileResult(decision.requeue_after_s)
+
+
+def _error_event(error: OperatorError) -> tuple[KubernetesEvent, ...]:
+    return (KubernetesEvent(WARNING, error.reason, str(error)),)

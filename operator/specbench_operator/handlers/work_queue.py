@@ -1,0 +1,125 @@
+"""The work queue of runs and campaigns: a key is queued at most once, and processed by one worker at a time.
+
+The queue is level-triggered: it stores that an object changed, not what happened, and the worker reads the object
+again. A key that is added while it is being processed is processed again afterwards. After an error the key waits,
+longer each time up to a limit; events that arrive meanwhile do not shorten the wait, otherwise new events would defeat
+the back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class ResourceKey(NamedTuple):
+    """Kind, namespace and name of a SpecBenchRun or a SpecBenchCampaign."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """The exponential back-off after errors."""
+
+    first_s: float = 0.5
+    cap_s: float = 30.0
+
+    def after(self, failures: int) -> float:
+        """The wait in seconds after this many errors in a row: it doubles from `first_s` up to `cap_s`."""
+        return min(self.first_s * 2.0 ** min(failures - 1, 30), self.cap_s)
+
+
+class WorkQueue:
+    """The queue, for use in one event loop. Every `get` must be followed by one `done` or `failed`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, backoff: Backoff | None = None) -> None:
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._ready: dict[ResourceKey, None] = {}
+        self._due: dict[ResourceKey, float] = {}
+        self._running: dict[ResourceKey, float] = {}
+        self._again: set[ResourceKey] = set()
+        self._failures: dict[ResourceKey, int] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def depth(self) -> int:
+        """How many keys wait for a worker now."""
+        return len(self._ready)
+
+    def longest_s(self) -> float:
+        """For how long the oldest unfinished reconciliation has been running, in seconds."""
+        return max((self._clock() - began for began in self._running.values()), default=0.0)
+
+    def add(self, key: ResourceKey) -> None:
+        """Queue a key, unless it waits after an error."""
+        if key in self._running:
+            self._again.add(key)
+        elif not (self._failures.get(key) and key in self._due):
+            self._ready[key] = None
+            self._changed.set()
+
+    def add_after(self, key: ResourceKey, delay_s: float) -> None:
+        """Queue a key after this delay; an earlier due time is kept."""
+        due = self._clock() + delay_s
+        self._due[key] = min(self._due.get(key, due), due)
+        self._changed.set()
+
+    async def get(self) -> ResourceKey:
+        """The next key. Waits until there is one."""
+        while True:
+            self._changed.clear()
+            self._queue_due()
+            if self._ready:
+                key = next(iter(self._ready))
+                del self._ready[key]
+                self._due.pop(key, None)
+                self._running[key] = self._clock()
+                return key
+            await self._wait()
+
+    def done(self, key: ResourceKey, requeue_after_s: float | None = None) -> None:
+        """The key was processed without an error."""
+        self._failures.pop(key, None)
+        self._finish(key)
+        if requeue_after_s is not None:
+            self.add_after(key, requeue_after_s)
+
+    def failed(self, key: ResourceKey) -> float:
+        """Processing the key failed; returns the wait until it is tried again, in seconds."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        wait_s = self._backoff.after(self._failures[key])
+        self._again.discard(key)
+        self._finish(key)
+        self.add_after(key, wait_s)
+        return wait_s
+
+    def _finish(self, key: ResourceKey) -> None:
+        del self._running[key]
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _queue_due(self) -> None:
+        now = self._clock()
+        for key in [key for key, due in self._due.items() if due <= now]:
+            del self._due[key]
+            if key in self._running:
+                self._again.add(key)
+            else:
+                self._ready[key] = None
+
+    async def _wait(self) -> None:
+        next_due = min(self._due.values(), default=None)
+        timeout_s = None if next_due is None else max(next_due - self._clock(), 0.0)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,133 @@
+"""Judges a launch by its client's Job and pods: running, finished, or failed and with which scope.
+
+The report's and the gate's Jobs are judged by the same rules. Only the newest pod counts: earlier ones were disrupted,
+or failed and are retried. Why a client failed is in its pod's termination message, which is JSON. Logs are never
+parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from pydantic import ValidationError
+
+from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.spec.conditions import EngineReason
+from specbench_operator.reconcile.launches.engine import LaunchDeadlines
+from specbench_operator.reconcile.launches.launch_state import ClientReason, LaunchStage, LaunchState, failed
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.conditions import join_sentences
+from specbench_operator.state.objects import FailureScope, Job, JobFailure, Pod
+
+JOB_SUSPENDED_BY_OTHERS = (
+    "its Job is suspended, and not by specbench: check whether a queue manages all Jobs of this namespace"
+    " (Kueue's manageJobsWithoutQueueName)"
+)
+
+
+def judge_client(
+    client: Job | None, pods: tuple[Pod, ...], settings: OperatorSettings, deadlines: LaunchDeadlines
+) -> LaunchState:
+    """Judge a launch whose engine is ready by its client, which may not exist yet."""
+    ended = judge_ended_client(client, pods, settings, deadlines.now) if client else None
+    if ended:
+        return ended
+    delay = start_delay(client, pods) if client else _missing_job_reason(deadlines)
+    return (
+        LaunchState(LaunchStage.SERVING, EngineReason.SERVING)
+        if delay is None
+        else _idle_engine(delay, pods, settings, deadlines)
+    )
+
+
+def judge_ended_client(
+    client: Job, pods: tuple[Pod, ...], settings: OperatorSettings, now: datetime
+) -> LaunchState | None:
+    """The state of a launch whose client Job has ended; None while the Job may still create a pod."""
+    if client.complete:
+        return LaunchState(LaunchStage.FINISHED, EngineReason.DONE)
+    if client.failure is None:
+        return None
+    termination = termination_of(pods)
+    if termination is None:
+        message = join_sentences((client.failure.reason, client.failure.message))
+        return failed(FailureScope.GROUP, ClientReason.FAILED, message)
+    return _failed_client(termination, client.failure, settings, now)
+
+
+def start_delay(client: Job, pods: Iterable[Pod]) -> str | None:
+    """Why no pod of the Job runs yet; None if its newest pod runs, or ended and is retried."""
+    newest = _newest(pods)
+    if newest is None:
+        return client.warning or (JOB_SUSPENDED_BY_OTHERS if client.suspended else "its pod is not created yet")
+    if newest.phase != "Pending":
+        return None
+    waits = join_sentences((newest.waiting.reason, newest.waiting.message)) if newest.waiting else ""
+    return newest.unschedulable or waits or "its pod is starting"
+
+
+def termination_of(pods: Iterable[Pod]) -> Termination | None:
+    """The termination message of the newest pod that has ended; None if no pod has ended.
+
+    A message that is not JSON, such as that of a container that was killed, becomes the reason ClientFailed.
+    """
+    ended = _newest(pod for pod in pods if pod.terminated and not pod.disrupted)
+    if ended is None:
+        return None
+    last = ended.terminated
+    assert last is not None
+    try:
+        termination = Termination.from_json(last.message)
+        return termination if termination.reason else termination.model_copy(update={"reason": ClientReason.FAILED})
+    except ValidationError:
+        message = join_sentences((f"the client ended with exit code {last.exit_code}", last.reason, last.message))
+        return Termination(code=last.exit_code, reason=ClientReason.FAILED, message=message)
+
+
+def storage_failure(client: Job | None, pods: Iterable[Pod]) -> Termination | None:
+    """The termination of the client's last pod if it could not store results, whether the Job retries or has failed."""
+    termination = None if client is None or client.complete else termination_of(pods)
+    return termination if termination and termination.code == Exit.RESULTS_NOT_STORED else None
+
+
+def _failed_client(
+    termination: Termination, failure: JobFailure, settings: OperatorSettings, now: datetime
+) -> LaunchState:
+    if termination.code == Exit.BAD_INPUT:
+        return failed(FailureScope.RUN, termination.reason, termination.message)
+    if termination.code == Exit.ENGINE_FAILED and termination.reason == EngineReason.LOST:
+        settle_s = (failure.at + timedelta(seconds=settings.engine_lost_settle_s) - now).total_seconds()
+        # The client only observes a closed connection. The engine's pod reports its own end a moment later, and its
+        # reason decides whether the engine is launched again.
+        if settle_s > 0:
+            return LaunchState(
+                LaunchStage.SERVING, EngineReason.LOST, termination.message, degraded=True, requeue_after_s=settle_s
+            )
+        return failed(FailureScope.LAUNCH, EngineReason.LOST, termination.message)
+    return failed(FailureScope.GROUP, termination.reason, termination.message)
+
+
+def _idle_engine(
+    delay: str, pods: Iterable[Pod], settings: OperatorSettings, deadlines: LaunchDeadlines
+) -> LaunchState:
+    """The state of a ready engine without a running client. The wait is limited, because the engine holds its GPUs."""
+    newest = _newest(pods)
+    since = deadlines.idle.since if deadlines.idle else newest.created_at if newest else deadlines.now
+    limit_s = settings.client_start_deadline_s
+    remaining_s = (since + timedelta(seconds=limit_s) - deadlines.now).total_seconds()
+    if remaining_s > 0:
+        return LaunchState(
+            LaunchStage.SERVING, EngineReason.SERVING, delay, requeue_after_s=remaining_s, idle_since=since
+        )
+    deadline = f"the engine was ready, but no client ran for {limit_s:.0f} s"
+    return failed(FailureScope.GROUP, ClientReason.NOT_STARTED, join_sentences((deadline, delay)))
+
+
+def _missing_job_reason(deadlines: LaunchDeadlines) -> str:
+    """Why the client's Job does not exist: the error that prevented its creation, if status contains it."""
+    return deadlines.idle.message if deadlines.idle else "its Job is not created yet"
+
+
+def _newest(pods: Iterable[Pod]) -> Pod | None:
+    return max(pods, key=lambda pod: (pod.created_at, pod.ref.name), default=None)

@@ -1,0 +1,215 @@
+"""RunView: the run's plan and the state of its groups, derived once per reconciliation from the observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from pydantic import ValidationError
+
+from specbench_api.plan.canonical import same_points
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, EngineReason, GroupState
+from specbench_api.spec.results import LATEST
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import GroupStatus, RunStatus
+from specbench_operator.reconcile.launches.children import Children, children_of, holds_gpus, known_nodes, serving_nodes
+from specbench_operator.reconcile.launches.engine import IdleEngine, LaunchDeadlines, current_pod
+from specbench_operator.reconcile.launches.group import (
+    GroupLaunches,
+    GroupView,
+    RelaunchLimits,
+    build_group_view,
+    judge_launch,
+    skip_broken_arms,
+    with_unused_number,
+)
+from specbench_operator.reconcile.launches.launch_state import LaunchState
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.conditions import find_condition
+from specbench_operator.state.objects import Node, UnreadableNode
+from specbench_operator.state.run import RunObservation, StoredResults, StoreFailure
+from specbench_operator.state.timestamps import parse_timestamp
+
+
+def select_plan(run: SpecBenchRun, config_map: str | None, stored: str | None) -> Plan:
+    """The plan that the run started with, because an upgraded operator might expand the spec differently.
+
+    `config_map`: plan.json of the run's ConfigMap. `stored`: plan.json of the results that the run adopts, if it does.
+    If the adopted plan has the same points, perhaps with other names or in another order, the run continues with that
+    plan, because one results folder has one plan.json. Raises InvalidSpec for a spec that cannot be expanded.
+    """
+    own = _parse_plan(config_map)
+    if own is None or own.uid != run.results_uid:
+        own = expand(run)
+    adopted = None if run.spec.results.adopt is None else _parse_plan(stored)
+    if adopted is None or not same_points(adopted, own):
+        return own
+    return adopted.model_copy(update={"uid": own.uid, "placement": own.placement})
+
+
+def _parse_plan(text: str | None) -> Plan | None:
+    """The plan; None if there is none or if another version wrote it."""
+    try:
+        return None if text is None else Plan.from_json(text)
+    except ValidationError:
+        return None
+
+
+_GRACE_REASONS = (EngineReason.IMAGE_PULL_FAILED, EngineReason.CONFIG_ERROR)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run, its plan, and the state of its children, its groups and its results."""
+
+    run: SpecBenchRun
+    plan: Plan
+    previous: RunStatus
+    children: Children
+    nodes: tuple[Node | UnreadableNode, ...]
+    groups: tuple[GroupView, ...]
+    stored: StoredResults | None
+    store_failure: StoreFailure | None
+    settings: OperatorSettings
+    now: datetime
+    known_nodes: tuple[str, ...] = ()
+    """Nodes of the run's last launch, for when no pod of it is left."""
+
+    @property
+    def holds_gpus(self) -> bool:
+        """Whether an engine of this run holds GPUs or may still get some."""
+        return holds_gpus(self.children, self.settings, self.now)
+
+    @property
+    def fatal_group(self) -> GroupView | None:
+        """The group whose failure ends the whole run; None if there is none."""
+        return next((view for view in self.groups if view.ends_run), None)
+
+    @property
+    def active_group(self) -> GroupView | None:
+        """The first group that is not over. Groups are measured one after another, because they need the same GPUs."""
+        return None if self.fatal_group else next((view for view in self.groups if not view.over), None)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether spec.suspend is set while a group is left to measure."""
+        return self.run.spec.suspend and self.active_group is not None
+
+    @property
+    def failed(self) -> tuple[GroupView, ...]:
+        """Groups that failed."""
+        return tuple(view for view in self.groups if view.state is GroupState.FAILED)
+
+    @property
+    def measured(self) -> int:
+        """Number of points that have a manifest."""
+        return sum(view.measured for view in self.groups)
+
+    @property
+    def launching(self) -> int | None:
+        """Number of the launch to create now; None if there is none.
+
+        S3 must have been read, so that nothing is measured twice, and no other engine may hold GPUs.
+        """
+        blocked = self.children.leftovers or self.suspended or self.stored is None or self.holds_gpus
+        return None if self.active_group is None or blocked else self.active_group.next_launch
+
+    @property
+    def awaits_adopted_uid(self) -> bool:
+        """Whether `adopt: Latest` is not resolved yet, because S3 could not be read. Nothing is created until then."""
+        return self.run.spec.results.adopt == LATEST
+
+    @property
+    def served_on(self) -> tuple[str, ...]:
+        """Nodes of the run's last engine that became ready."""
+        return serving_nodes(self.children.pods, self.known_nodes)
+
+    def live_launch(self, view: GroupView | None) -> int | None:
+        """Number of the group's launch whose engine must keep running; None if there is none."""
+        is_active = view is not None and view is self.active_group and not self.suspended
+        return view.live_launch if view is not None and is_active else None
+
+
+def build_run_view(
+    run: SpecBenchRun, observed: RunObservation, previous: RunStatus, settings: OperatorSettings, now: datetime
+) -> RunView:
+    """Derive the view from the observation. Raises InvalidSpec for a spec that cannot be expanded."""
+    children = children_of(observed, run.metadata.uid, settings, now)
+    stored = observed.stored if isinstance(observed.stored, StoredResults) else None
+    plan = select_plan(run, observed.plan_json, stored.plan_json if stored else None)
+    failure = observed.stored if isinstance(observed.stored, StoreFailure) else None
+    hints = {row.index: row for row in previous.groups}
+    deadlines = LaunchDeadlines.of(run.spec, settings, _degraded_since(previous), now)
+    limits = RelaunchLimits(run.spec.suspend, run.spec.placement.preemption_budget)
+    groups = skip_broken_arms(
+        [
+            _with_pod(
+                with_unused_number(
+                    build_group_view(
+                        group,
+                        _launches(children, deadlines, settings, group.index, hints.get(group.index)),
+                        stored,
+                        hints.get(group.index),
+                        limits,
+                    ),
+                    stored.launches.get(group.index) if stored else None,
+                ),
+                children,
+            )
+            for group in plan.groups
+        ]
+    )
+    created = parse_timestamp(observed.resource["metadata"].get("creationTimestamp"))
+    last = stored.last_launch if stored else None
+    nodes = known_nodes(previous.engine_nodes, children.clients, last, created)
+    return RunView(run, plan, previous, children, observed.nodes, groups, stored, failure, settings, now, nodes)
+
+
+def _launches(
+    children: Children, deadlines: LaunchDeadlines, settings: OperatorSettings, group: int, hint: GroupStatus | None
+) -> GroupLaunches:
+    judge_one = partial(_judge, children, deadlines, settings, group, hint=hint)
+    return GroupLaunches(children.attempts(group), judge_one, partial(children.prior_launches, group))
+
+
+def _with_pod(view: GroupView, children: Children) -> GroupView:
+    """The view with the name of its launch's pod, if there is one."""
+    engine = children.engine(view.group.index, view.attempt)
+    pod = None if engine is None or engine.suspended else current_pod(children.pods_of(engine))
+    return replace(view, engine_pod=pod.ref.name) if pod else view
+
+
+def _judge(
+    children: Children,
+    deadlines: LaunchDeadlines,
+    settings: OperatorSettings,
+    group: int,
+    attempt: int,
+    *,
+    hint: GroupStatus | None,
+) -> LaunchState:
+    """The state of a launch, using the previous status row if that row is about the same launch."""
+    known = hint if hint and hint.attempt == attempt else None
+    since = parse_timestamp(known.idle_since) if known else None
+    idle = IdleEngine(since, known.message) if known and since else None
+    known_pod = known.engine_pod if known else ""
+    return judge_launch(children, group, replace(deadlines, idle=idle, known_pod=known_pod), settings, attempt)
+
+
+def read_run_status(resource: Mapping[str, Any]) -> RunStatus:
+    """The status as it was last written. An invalid status counts as empty, because it is only a cache."""
+    try:
+        return RunStatus.model_validate(resource.get("status") or {})
+    except ValidationError:
+        return RunStatus()
+
+
+def _degraded_since(previous: RunStatus) -> datetime | None:
+    ready = find_condition(previous, ConditionType.ENGINE_READY)
+    degraded = ready and ready.status is ConditionStatus.FALSE and ready.reason in _GRACE_REASONS
+    return parse_timestamp(ready.last_transition_time) if ready and degraded else None

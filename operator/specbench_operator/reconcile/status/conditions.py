@@ -1,0 +1,214 @@
+"""The conditions of a run, one function per type, and the summary of its problems for a print column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.spec.conditions import (
+    ConditionStatus,
+    ConditionType,
+    EngineReason,
+    GateWait,
+    GroupState,
+    Phase,
+    QueueReason,
+)
+from specbench_api.spec.status import Condition
+from specbench_operator.reconcile.launches.client import storage_failure
+from specbench_operator.reconcile.launches.group import GroupView
+from specbench_operator.reconcile.phase import ACTIVE_PHASES, STALLED_PHASES, RunState
+from specbench_operator.reconcile.run_view import RunView
+from specbench_operator.state.conditions import (
+    UNFINISHED,
+    ConditionValue,
+    find_condition,
+    join_sentences,
+    kstatus_values,
+    no,
+    unknown,
+    with_transition_times,
+    yes,
+)
+
+
+def conditions_of(run_view: RunView, state: RunState) -> list[Condition]:
+    """All conditions of the run, in the order of ConditionType."""
+    values = {kind: rule(run_view, state) for kind, rule in _CONDITION_RULES.items()} | kstatus_conditions(state)
+    if run_view.run.spec.gate:
+        values[ConditionType.GATE_PASSED] = unknown(GateWait.NOT_YET, "the gate is evaluated when the run has finished")
+    return with_transition_times(Condition, values, run_view.previous, run_view.run.metadata.generation, run_view.now)
+
+
+def kstatus_conditions(state: RunState) -> dict[ConditionType, ConditionValue]:
+    """Ready, Reconciling and Stalled of a run."""
+    return kstatus_values(
+        ConditionType,
+        str(state.phase),
+        state.reason,
+        state.message,
+        ready=state.phase is Phase.SUCCEEDED,
+        reconciling=state.phase in ACTIVE_PHASES,
+        stalled=state.phase in STALLED_PHASES,
+    )
+
+
+def _validated(_view: RunView, _state: RunState) -> ConditionValue:
+    return yes("Valid")
+
+
+def _queued(run_view: RunView, state: RunState) -> ConditionValue:
+    """Whether the active group waits for its queue.
+
+    An inadmissible Job does not make the run Stalled, because its queue may have been created just after the run.
+    """
+    view, queue = run_view.active_group, run_view.run.spec.placement.queue_name
+    if state.phase is Phase.SUSPENDED or view is None:
+        return no(QueueReason.NONE)
+    if view.state is GroupState.QUEUED:
+        return yes(view.reason, join_sentences((f"arm {view.group.arm}", *_preempted(view), view.message)))
+    if run_view.launching is not None:
+        return yes(QueueReason.WAITING, f"arm {view.group.arm}") if queue else no(QueueReason.NONE)
+    engine = run_view.children.engine(view.group.index, view.attempt) if view.live_launch is not None else None
+    if engine is None or not engine.queue:
+        return no(QueueReason.NONE)
+    return no(QueueReason.ADMITTED, join_sentences((f"queue {engine.queue}: arm {view.group.arm}", *_preempted(view))))
+
+
+def _preempted(view: GroupView) -> tuple[str, ...]:
+    return (f"preempted {view.preemptions} times",) if view.preemptions else ()
+
+
+def _engine_ready(run_view: RunView, state: RunState) -> ConditionValue:
+    view = run_view.active_group
+    if state.phase is Phase.SUSPENDED:
+        return unknown("Suspended")
+    if view is None:
+        broken = [row for row in run_view.failed if row.reason in tuple(EngineReason)]
+        return no(broken[0].reason, _group_message(broken[0])) if broken else yes(EngineReason.DONE)
+    if run_view.launching is not None:
+        return unknown(EngineReason.STARTING, f"arm {view.group.arm}")
+    if view.state is GroupState.WAITING:
+        return no(view.reason, _group_message(view)) if view.reason else unknown(EngineReason.STARTING)
+    if view.launch_state and view.launch_state.degraded:
+        return no(view.reason, _group_message(view))
+    return _engine_progress(run_view, view)
+
+
+def _engine_progress(run_view: RunView, view: GroupView) -> ConditionValue:
+    if view.state in (GroupState.QUEUED, GroupState.STARTING):
+        queued = view.state is GroupState.QUEUED
+        return unknown(view.reason if queued else EngineReason.STARTING, _group_message(view))
+    if _has_answered(run_view, view) or _was_serving(run_view, view):
+        return yes(EngineReason.SERVING, f"arm {view.group.arm}")
+    return unknown(EngineReason.STARTING, f"arm {view.group.arm}: healthy; waiting for its first completion")
+
+
+def _has_answered(run_view: RunView, view: GroupView) -> bool:
+    """Whether the launch's own client reports that the engine has answered a completion.
+
+    The launch number alone is not enough: a run that adopts results counts launches from the start. Therefore
+    progress.json must be newer than the client's Job. These are different clocks; if S3's clock is behind, the
+    condition becomes True that much later, with a newer progress.json.
+    """
+    stored, client = run_view.stored, run_view.children.client(view.group.index, view.attempt)
+    if stored is None or stored.answering != (view.group.index, view.attempt):
+        return False
+    return client is not None and stored.answered_at is not None and stored.answered_at >= client.created_at
+
+
+def _was_serving(run_view: RunView, view: GroupView) -> bool:
+    """Whether EngineReady was True for this launch before S3 became unreachable, and with it progress.json."""
+    before = find_condition(run_view.previous, ConditionType.ENGINE_READY)
+    row = next((row for row in run_view.previous.groups if row.index == view.group.index), None)
+    same = row is not None and (row.state, row.attempt) == (view.state, view.attempt)
+    return run_view.stored is None and same and before is not None and before.status is ConditionStatus.TRUE
+
+
+def _measurement_complete(run_view: RunView, state: RunState) -> ConditionValue:
+    total = len(run_view.plan.points)
+    so_far = f"{run_view.measured} of {total} points measured"
+    if run_view.active_group is None and run_view.failed:
+        first = run_view.fatal_group or run_view.failed[0]
+        return no(first.reason, f"{so_far}; {_group_message(first)}")
+    return yes("Finished", so_far) if run_view.active_group is None else no(state.phase, so_far)
+
+
+def _results_stored(run_view: RunView, state: RunState) -> ConditionValue:
+    if run_view.store_failure:
+        value = no if run_view.store_failure.refused else unknown
+        return value(run_view.store_failure.reason, run_view.store_failure.message)
+    clients = (
+        run_view.children.client(view.group.index, view.attempt) for view in run_view.groups if not _is_measured(view)
+    )
+    for job in (*clients, run_view.children.report):
+        termination = storage_failure(job, run_view.children.pods_of(job))
+        if termination:
+            return no(termination.reason, termination.message)
+    return yes("Durable") if state.phase is Phase.SUCCEEDED else unknown(UNFINISHED)
+
+
+def _is_measured(view: GroupView) -> bool:
+    return view.measured == len(view.group.points)
+
+
+def _trustworthy(run_view: RunView, state: RunState) -> ConditionValue:
+    summary = run_view.stored.summary if run_view.stored else None
+    if state.phase is not Phase.SUCCEEDED or summary is None:
+        return unknown(UNFINISHED)
+    if summary.trustworthy:
+        return yes("Trustworthy", summary.headline)
+    worst = worst_finding(summary.findings)
+    reason = worst.check if worst else "Untrustworthy"
+    return no(reason, join_sentences((summary.headline, worst.message if worst else "")))
+
+
+def worst_finding(findings: list[Finding]) -> Finding | None:
+    """The first finding of the highest severity; None if there are only findings of severity Info."""
+    order = list(Severity)
+    serious = [finding for finding in findings if finding.severity is not Severity.INFO]
+    return min(serious, key=lambda finding: order.index(finding.severity), default=None)
+
+
+def _group_message(view: GroupView) -> str:
+    return join_sentences((f"arm {view.group.arm}", view.reason, view.message))
+
+
+_CONDITION_RULES: dict[ConditionType, Callable[[RunView, RunState], ConditionValue]] = {
+    ConditionType.VALIDATED: _validated,
+    ConditionType.QUEUED: _queued,
+    ConditionType.ENGINE_READY: _engine_ready,
+    ConditionType.MEASUREMENT_COMPLETE: _measurement_complete,
+    ConditionType.RESULTS_STORED: _results_stored,
+    ConditionType.TRUSTWORTHY: _trustworthy,
+}
+
+
+PROBLEM_MAX = 128
+
+
+def problem_of(run_view: RunView, state: RunState, conditions: list[Condition]) -> str:
+    """The reasons of everything that is wrong, for the print column PROBLEM, each once and the worst first.
+
+    In this order: what ended the run, what blocks it now, failed arms, missing results, untrustworthy results.
+    """
+    return join_reasons(_problems(run_view, state, {row.type: row for row in conditions}))
+
+
+def join_reasons(reasons: Iterable[str]) -> str:
+    """The reasons, each once, cut to the length of the column."""
+    return ", ".join(dict.fromkeys(reason for reason in reasons if reason))[:PROBLEM_MAX]
+
+
+def _problems(run_view: RunView, state: RunState, rows: dict[ConditionType, Condition]) -> Iterator[str]:
+    arms = [f"{view.reason} ({view.group.arm})" for view in run_view.failed]
+    if state.phase is Phase.FAILED and state.reason not in {view.reason for view in run_view.failed}:
+        yield state.reason
+    if run_view.active_group and rows[ConditionType.ENGINE_READY].status is ConditionStatus.FALSE:
+        yield rows[ConditionType.ENGINE_READY].reason
+    if run_view.store_failure:
+        yield run_view.store_failure.reason
+    yield from arms
+    for kind in (ConditionType.RESULTS_STORED, ConditionType.TRUSTWORTHY):
+        if rows[kind].status is ConditionStatus.FALSE:
+            yield rows[kind].reason

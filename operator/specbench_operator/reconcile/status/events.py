@@ -1,0 +1,93 @@
+"""Kubernetes Events of a run, derived from the difference between its previous and its new status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState, Phase, QueueReason
+from specbench_api.spec.status import Condition, GroupStatus, RunStatus
+from specbench_operator.state.conditions import find_condition, flipped_to, join_sentences
+from specbench_operator.state.run import NORMAL, WARNING, KubernetesEvent
+
+
+def run_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, ...]:
+    """The events that a change of status causes, in the order in which the changes happen."""
+    return (*_admission_events(before, after), *_group_events(before, after), *_end_events(before, after))
+
+
+def _admission_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
+    invalid = flipped_to(before, after, ConditionType.VALIDATED, ConditionStatus.FALSE)
+    if invalid:
+        yield KubernetesEvent(WARNING, "Invalid", invalid.message)
+
+
+def _group_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
+    old = {row.index: row for row in before.groups}
+    for row in after.groups:
+        known = old.get(row.index)
+        if known is None or (known.state, known.attempt) != (row.state, row.attempt):
+            yield from _group_event(row, known)
+
+
+def _group_event(row: GroupStatus, known: GroupStatus | None) -> Iterator[KubernetesEvent]:
+    name = f"group {row.index} (arm {row.arm}, launch {row.attempt})"
+    message = join_sentences((name, row.message))
+    if row.state is not GroupState.FAILED and known and _losses(row) > _losses(known):
+        yield KubernetesEvent(WARNING, row.reason or "EngineLost", message)
+    if row.state is GroupState.QUEUED:
+        yield KubernetesEvent(NORMAL, "EngineQueued", message)
+    elif row.state is GroupState.STARTING:
+        yield KubernetesEvent(NORMAL, "EngineStarting", name)
+    elif row.state is GroupState.MEASURING:
+        yield KubernetesEvent(NORMAL, "EngineReady", name)
+    elif row.state is GroupState.FAILED:
+        yield KubernetesEvent(WARNING, row.reason or "EngineFailed", message)
+    elif row.state is GroupState.DONE and known and known.state is not GroupState.WAITING:
+        yield KubernetesEvent(NORMAL, "GroupMeasured", name)
+
+
+def _losses(row: GroupStatus) -> int:
+    return row.attempt - row.suspensions
+
+
+def _end_events(before: RunStatus, after: RunStatus) -> Iterator[KubernetesEvent]:
+    if before.phase is not after.phase and Phase.SUSPENDED in (before.phase, after.phase):
+        yield KubernetesEvent(NORMAL, "Suspended" if after.phase is Phase.SUSPENDED else "Resumed", after.progress)
+    queued = find_condition(after, ConditionType.QUEUED)
+    if queued and queued.reason == QueueReason.INADMISSIBLE and not _is_unchanged(before, queued):
+        yield KubernetesEvent(WARNING, queued.reason, queued.message)
+    not_stored = flipped_to(before, after, ConditionType.RESULTS_STORED, ConditionStatus.FALSE)
+    if not_stored:
+        yield KubernetesEvent(WARNING, not_stored.reason, not_stored.message)
+    finished = flipped_to(before, after, ConditionType.MEASUREMENT_COMPLETE, ConditionStatus.TRUE)
+    if finished:
+        yield KubernetesEvent(NORMAL, "MeasurementComplete", finished.message)
+    ready = flipped_to(before, after, ConditionType.READY, ConditionStatus.TRUE)
+    if ready:
+        yield KubernetesEvent(NORMAL, "ResultsReady", join_sentences((after.best, ready.message)))
+    untrustworthy = flipped_to(before, after, ConditionType.TRUSTWORTHY, ConditionStatus.FALSE)
+    if untrustworthy:
+        message = join_sentences((untrustworthy.reason, untrustworthy.message))
+        yield KubernetesEvent(WARNING, "Untrustworthy", message)
+    stalled = flipped_to(before, after, ConditionType.STALLED, ConditionStatus.TRUE)
+    if stalled and after.phase is Phase.FAILED:
+        yield KubernetesEvent(WARNING, stalled.reason, stalled.message)
+
+
+def _is_unchanged(before: RunStatus, row: Condition) -> bool:
+    known = find_condition(before, row.type)
+    return known is not None and (known.status, known.reason) == (row.status, row.reason)
+
+
+def gate_events(before: RunStatus, after: RunStatus) -> tuple[KubernetesEvent, ...]:
+    """The event that the gate passed or did not pass."""
+    passed = flipped_to(before, after, ConditionType.GATE_PASSED, ConditionStatus.TRUE)
+    not_passed = flipped_to(before, after, ConditionType.GATE_PASSED, ConditionStatus.FALSE)
+    return (
+        *((KubernetesEvent(NORMAL, "GatePassed", passed.message),) if passed else ()),
+        *(
+            (KubernetesEvent(WARNING, "GateNotPassed", join_sentences((not_passed.reason, not_passed.message))),)
+            if not_passed
+            else ()
+        ),
+    )

@@ -1,0 +1,101 @@
+"""Annotations of Jobs: the state that must survive the loss of status or a failed write of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specbench_api import GROUP
+from specbench_operator.render.shared_fields import Manifest
+from specbench_operator.state.objects import FailureScope, LaunchVerdict, PriorLaunches, RawObject, Relaunch
+from specbench_operator.state.timestamps import api_timestamp
+
+ANNOTATION_PRIOR_LAUNCHES = f"{GROUP}/launches-before"
+"""On an engine's Job: how many earlier launches were suspended and how many were preempted, as JSON."""
+ANNOTATION_ENGINE_NODES = f"{GROUP}/engine-nodes"
+"""On a client's Job: names of the nodes on which its engine became ready, separated by commas."""
+ANNOTATION_ENGINE_POD = f"{GROUP}/engine-pod"
+"""On a client's Job: UID of the engine's pod that it measures. Another pod is another launch."""
+ANNOTATION_VERDICT = f"{GROUP}/verdict"
+"""On an engine's Job: why its launch is over, as JSON."""
+ANNOTATION_RELAUNCH = f"{GROUP}/relaunch"
+"""On an engine's Job: the launch that it continues as, as JSON."""
+
+
+def with_prior_launches(job: Manifest, prior_launches: PriorLaunches) -> Manifest:
+    """The engine's Job, annotated with the counts of earlier launches unless they are zero."""
+    if prior_launches == PriorLaunches():
+        return job
+    return _with_annotation(
+        job,
+        ANNOTATION_PRIOR_LAUNCHES,
+        json.dumps({"suspensions": prior_launches.suspensions, "preemptions": prior_launches.preemptions}),
+    )
+
+
+def with_engine_nodes(job: Manifest, nodes: Sequence[str]) -> Manifest:
+    """The client's Job, annotated with the nodes of its engine if they are known."""
+    return _with_annotation(job, ANNOTATION_ENGINE_NODES, ",".join(nodes)) if nodes else job
+
+
+def parse_prior_launches(meta: Mapping[str, Any]) -> PriorLaunches:
+    """The counts of earlier launches from an engine's Job; zero if the annotation is missing or invalid."""
+    try:
+        data = json.loads(meta.get("annotations", {}).get(ANNOTATION_PRIOR_LAUNCHES, ""))
+        return PriorLaunches(int(data["suspensions"]), int(data["preemptions"]))
+    except (ValueError, KeyError, TypeError):
+        return PriorLaunches()
+
+
+def parse_engine_nodes(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """The nodes from a client's Job. Names of nodes contain no commas."""
+    return tuple(name for name in meta.get("annotations", {}).get(ANNOTATION_ENGINE_NODES, "").split(",") if name)
+
+
+def _with_annotation(job: Manifest, key: str, value: str) -> Manifest:
+    meta = job["metadata"]
+    return {**job, "metadata": {**meta, "annotations": {**meta.get("annotations", {}), key: value}}}
+
+
+def parse_verdict(meta: RawObject) -> LaunchVerdict | None:
+    """The verdict from an engine's Job; None if it has none.
+
+    An invalid verdict ends the launch too, because somebody wrote it to end the launch.
+    """
+    text = meta.get("annotations", {}).get(ANNOTATION_VERDICT)
+    if text is None:
+        return None
+    try:
+        data = json.loads(text)
+        return LaunchVerdict(
+            FailureScope(data["scope"]), str(data["reason"]), str(data["message"]), api_timestamp(data["at"])
+        )
+    except (ValueError, KeyError, TypeError):
+        return LaunchVerdict(FailureScope.GROUP, "Stopped", str(text), api_timestamp(meta["creationTimestamp"]))
+
+
+def format_verdict(verdict: LaunchVerdict) -> str:
+    """The value of the annotation."""
+    data = {
+        "scope": verdict.scope,
+        "reason": verdict.reason,
+        "message": verdict.message,
+        "at": verdict.at.isoformat(timespec="seconds"),
+    }
+    return json.dumps(data)
+
+
+def parse_relaunch(meta: RawObject) -> Relaunch | None:
+    """The launch that an engine's Job continues as; None if the annotation is missing or invalid."""
+    try:
+        data = json.loads(meta.get("annotations", {}).get(ANNOTATION_RELAUNCH, ""))
+        return Relaunch(int(data["launch"]), int(data["preemptions"]), str(data["pastPod"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def format_relaunch(relaunch: Relaunch) -> str:
+    """The value of the annotation."""
+    data = {"launch": relaunch.launch, "preemptions": relaunch.preemptions, "pastPod": relaunch.previous_pod}
+    return json.dumps(data)

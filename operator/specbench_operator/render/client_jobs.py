@@ -1,0 +1,308 @@
+"""The client, report and gate Jobs, and the plan's ConfigMap.
+
+A Job is retried only where a retry can help. Bad input (exit code 2) and, for clients, a failed engine (4) would fail
+again. Everything else (S3 unreachable, killed, a bug) is retried, and a client continues at the first point without a
+manifest. Disrupted pods do not count as tries.
+
+The pods run specbench's own image without Kubernetes credentials. The S3 address and keys are passed in the standard
+environment variables of the AWS SDKs and never in arguments, which everybody can read who may list pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.gate_report import GATE_VARIABLE, GateRequest
+from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.outcome.provenance import HOST_FACTS_VARIABLE, HostFacts
+from specbench_api.outcome.termination import Exit
+from specbench_api.plan.names import (
+    ROLE_CLIENT,
+    ROLE_GATE,
+    ROLE_PLAN,
+    ROLE_REPORT,
+    client_name,
+    gate_name,
+    plan_name,
+    report_name,
+)
+from specbench_api.plan.plan import EngineGroup, Plan
+from specbench_api.plan.validation import too_long
+from specbench_api.spec.chat_template import ChatTemplate
+from specbench_api.spec.dataset import PVC_FOLDER
+from specbench_api.spec.results import S3
+from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_api.spec.slo import SLO_VARIABLE
+from specbench_api.spec.target import Target
+from specbench_operator.render.annotations import ANNOTATION_ENGINE_POD
+from specbench_operator.render.engine_job import endpoint
+from specbench_operator.render.engine_pod import config_key, engine_launch
+from specbench_operator.render.shared_fields import (
+    DO_NOT_DISRUPT,
+    RESTRICTED_SECURITY,
+    Manifest,
+    empty_dir,
+    hub_token,
+    labels,
+    metadata,
+    resource_requirements,
+    shared_pod_fields,
+)
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.objects import ChildKey
+
+CLIENT_CONTAINER = "client"
+PLAN_DIR = "/plan"
+SPOOL_DIR = "/spool"
+CLIENT_GRACE_S = 30
+"""Grace period of client pods, in seconds: time to store records that are not in S3 yet."""
+RETRIES = 6
+"""With Kubernetes' back-off (10 s, doubling), S3 may be unreachable for ten minutes beyond the client's own retries."""
+JOB_DEADLINE_S = 3600
+"""Deadline of report and gate Jobs, in seconds. They take minutes, so one that takes an hour hangs."""
+
+_SECRET_KEYS = {"AWS_ACCESS_KEY_ID": False, "AWS_SECRET_ACCESS_KEY": False, "AWS_SESSION_TOKEN": True}
+"""Key of the Secret, which is also the variable's name → whether it is optional."""
+
+
+def results_root(run: SpecBenchRun) -> str:
+    """URI of the root of all results in S3. The client finds its run below it from the plan."""
+    s3 = run.spec.results.s3
+    return f"s3://{s3.bucket}/{s3.prefix}" if s3.prefix else f"s3://{s3.bucket}"
+
+
+def results_uri(run: SpecBenchRun) -> str:
+    """URI of the root of this run's results in S3."""
+    meta = run.metadata
+    return f"{results_root(run)}/{run_root(meta.namespace, meta.name, run.results_uid)}"
+
+
+def client_pod(
+    run: SpecBenchRun,
+    args: Sequence[str],
+    settings: OperatorSettings,
+    extra_env: Mapping[str, str] | None = None,
+    *,
+    plan: bool = True,
+) -> Manifest:
+    """PodSpec of `specbench-client ARGS`. `extra_env`: further variables. `plan`: whether to mount the plan."""
+    placement = run.spec.placement
+    account = placement.service_account_name
+    return {
+        **shared_pod_fields(run, ours=True, grace_s=CLIENT_GRACE_S),
+        **({"serviceAccountName": account} if account else {}),
+        **({"nodeSelector": placement.client_node_selector} if placement.client_node_selector else {}),
+        "volumes": [
+            *([{"name": "plan", "configMap": {"name": plan_name(run.metadata.name)}}] if plan else []),
+            empty_dir("spool"),
+            empty_dir("tmp"),
+        ],
+        "containers": [_client_container(run, args, settings, extra_env or {}, plan=plan)],
+    }
+
+
+def _client_container(
+    run: SpecBenchRun, args: Sequence[str], settings: OperatorSettings, extra_env: Mapping[str, str], *, plan: bool
+) -> Manifest:
+    return {
+        "name": CLIENT_CONTAINER,
+        "image": settings.client_image,
+        "imagePullPolicy": settings.image_pull_policy,
+        "command": ["specbench-client"],
+        "args": list(args),
+        "env": [
+            *_s3_environment(run.spec.results.s3),
+            *({"name": name, "value": value} for name, value in extra_env.items()),
+        ],
+        **resource_requirements(run.spec.placement.client_resources),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": dict(RESTRICTED_SECURITY),
+        "volumeMounts": [
+            *([{"name": "plan", "mountPath": PLAN_DIR, "readOnly": True}] if plan else []),
+            {"name": "spool", "mountPath": SPOOL_DIR},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a mount, not a file
+        ],
+    }
+
+
+def _s3_environment(s3: S3) -> list[Manifest]:
+    plain = {
+        "HOME": "/tmp",  # noqa: S108 - the only writable folder for caches of libraries
+        "AWS_REGION": s3.region,
+        "AWS_DEFAULT_REGION": s3.region,
+        **({"AWS_ENDPOINT_URL_S3": s3.endpoint} if s3.endpoint else {}),
+    }
+    secret = s3.credentials_secret
+    keys = _SECRET_KEYS.items() if secret else ()
+    return [
+        *({"name": name, "value": value} for name, value in plain.items()),
+        *(
+            {
+                "name": key,
+                "valueFrom": {
+                    "secretKeyRef": {"name": secret, "key": key, **({"optional": True} if optional else {})},
+                },
+            }
+            for key, optional in keys
+        ),
+    ]
+
+
+def with_inputs(pod: Manifest, spec: RunSpec) -> Manifest:
+    """The PodSpec of a measuring client: with volumes of prompts and tokenizers, and a reference to the hub token.
+
+    Report and gate Jobs do not get these, because they read none of them and should not wait for a volume.
+    """
+    names = {claim: f"prompts-{number}" for number, claim in enumerate(dict.fromkeys(_claims_read_by_client(spec)))}
+    volumes = [
+        {"name": name, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}} for claim, name in names.items()
+    ]
+    mounts = [{"name": name, "mountPath": f"{PVC_FOLDER}/{claim}", "readOnly": True} for claim, name in names.items()]
+    (container,) = pod["containers"]
+    with_mounts = {
+        **container,
+        "env": [*container["env"], *hub_token(spec)],
+        "volumeMounts": [*container["volumeMounts"], *mounts],
+    }
+    return {**pod, "volumes": [*pod["volumes"], *volumes], "containers": [with_mounts]}
+
+
+def _claims_read_by_client(spec: RunSpec) -> Iterator[str]:
+    """Claims of the datasets, and of the model if the client reads its tokenizer or a chat template from it."""
+    for workload in spec.workloads:
+        for selection in (workload.dataset, *(workload.dataset.members or [])):
+            if selection.pvc:
+                yield selection.pvc.claim_name
+        template, pvc = workload.chat_template, spec.model.pvc
+        if pvc and template and template.by_client and _client_reads_model(template, spec.model, pvc.claim_name):
+            yield pvc.claim_name
+
+
+def _client_reads_model(template: ChatTemplate, model: Target, claim: str) -> bool:
+    """Whether a client needs the model's claim: for the model's own tokenizer, or for a path below its mount."""
+    tokenizer = template.tokenizer or model.tokenizer
+    paths = [path for path in (tokenizer, template.template) if path is not None]
+    return tokenizer is None or any(PurePosixPath(path).is_relative_to(f"{PVC_FOLDER}/{claim}") for path in paths)
+
+
+IGNORE_DISRUPTION = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+
+
+def fail_on(*codes: Exit) -> Manifest:
+    """The rule of a podFailurePolicy by which these exit codes fail the Job without a retry."""
+    values = [int(code) for code in codes]
+    return {"action": "FailJob", "onExitCodes": {"containerName": CLIENT_CONTAINER, "operator": "In", "values": values}}
+
+
+def _job(meta: Manifest, pod_meta: Manifest, pod: Manifest, deadline_s: int, *not_retried: Exit) -> Manifest:
+    """A Job that is retried except after these exit codes."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {
+            "backoffLimit": RETRIES,
+            "activeDeadlineSeconds": deadline_s,
+            "podFailurePolicy": {"rules": [IGNORE_DISRUPTION, fail_on(*not_retried)]},
+            "template": {"metadata": pod_meta, "spec": pod},
+        },
+    }
+
+
+def client_job(
+    run: SpecBenchRun,
+    plan: Plan,
+    group: EngineGroup,
+    attempt: int,
+    settings: OperatorSettings,
+    *,
+    engine: HostFacts,
+    engine_pod: str,
+) -> Manifest:
+    """The client Job of one launch.
+
+    `engine`: facts about where the engine runs, which the client stores with the results. `engine_pod`: UID of its pod.
+    """
+    key = ChildKey(ROLE_CLIENT, group.index, attempt)
+    args = (
+        "drive",
+        *("--plan", f"{PLAN_DIR}/{PLAN}"),
+        *("--group", str(group.index)),
+        *("--attempt", str(attempt)),
+        *("--endpoint", endpoint(run, plan, group, attempt)),
+        *("--results", results_root(run)),
+        *("--spool", SPOOL_DIR),
+    )
+    pod = client_pod(run, args, settings, {HOST_FACTS_VARIABLE: engine.to_line()})
+    return _job(
+        {
+            **metadata(run, client_name(run.metadata.name, group.index, attempt), key, group.arm),
+            "annotations": {ANNOTATION_ENGINE_POD: engine_pod},
+        },
+        {"labels": labels(run, key, group.arm), "annotations": dict(DO_NOT_DISRUPT)},
+        with_inputs(pod, run.spec),
+        run.spec.active_deadline_seconds,
+        Exit.BAD_INPUT,
+        Exit.ENGINE_FAILED,
+    )
+
+
+def report_job(run: SpecBenchRun, settings: OperatorSettings) -> Manifest:
+    """The Job that makes the summary and the report from stored results; it needs no engine.
+
+    The current SLO is passed to it, because the plan does not contain it: it may change while the run is in progress.
+    """
+    key = ChildKey(ROLE_REPORT)
+    slo = run.spec.slo
+    args = ("report", "--plan", f"{PLAN_DIR}/{PLAN}", "--results", results_root(run))
+    return _job(
+        metadata(run, report_name(run.metadata.name), key),
+        {"labels": labels(run, key)},
+        client_pod(run, args, settings, {SLO_VARIABLE: slo.to_line()} if slo else {}),
+        JOB_DEADLINE_S,
+        Exit.BAD_INPUT,
+    )
+
+
+def gate_job(run: SpecBenchRun, request: GateRequest, settings: OperatorSettings) -> Manifest:
+    """The Job that compares two results in S3 and writes gate.json.
+
+    Its name contains the gate's digest, so that a changed gate gets another Job.
+    """
+    key = ChildKey(ROLE_GATE)
+    args = ("gate", "--results", results_uri(run))
+    return _job(
+        metadata(run, gate_name(run.metadata.name, request.gate_digest), key),
+        {"labels": labels(run, key)},
+        client_pod(run, args, settings, {GATE_VARIABLE: request.to_line()}, plan=False),
+        JOB_DEADLINE_S,
+        Exit.BAD_INPUT,
+    )
+
+
+def plan_config_map(run: SpecBenchRun, plan: Plan) -> Manifest:
+    """The plan and the configuration files of the arms' engines as a ConfigMap.
+
+    It is immutable, so that an upgrade of the operator does not change the plan of a run in progress. Raises
+    InvalidSpec if the data is too large for a ConfigMap.
+    """
+    data = {PLAN: plan.to_json(), **_engine_configs(plan)}
+    if problems := too_long(data.values()):
+        raise InvalidSpec(problems)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(run, plan_name(run.metadata.name), ChildKey(ROLE_PLAN)),
+        "immutable": True,
+        "data": data,
+    }
+
+
+def _engine_configs(plan: Plan) -> dict[str, str]:
+    launches = {arm.name: engine_launch(plan, arm.name) for arm in plan.arms}
+    return {config_key(arm, name): text for arm, launch in launches.items() for name, text in launch.configs.items()}

@@ -1,0 +1,122 @@
+"""Fields that all children share: labels, the owner reference, pod security and resources.
+
+The owner reference is the only clean-up: the garbage collector of Kubernetes deletes the children of a deleted run,
+also while the operator is down. There is no finalizer, because one that nobody removes would block the deletion
+forever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specbench_api import API_VERSION
+from specbench_api.plan.names import (
+    LABEL_ARM,
+    LABEL_ATTEMPT,
+    LABEL_GROUP,
+    LABEL_MANAGED,
+    LABEL_ROLE,
+    LABEL_RUN,
+    LABEL_RUN_UID,
+    MANAGER,
+)
+from specbench_api.plan.validation import HUB_TOKEN
+from specbench_api.spec.placement import Resources
+from specbench_api.spec.run import RunSpec, SpecBenchRun
+from specbench_operator.state.objects import ChildKey
+
+Manifest = dict[str, Any]
+
+DO_NOT_DISRUPT: Mapping[str, str] = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Annotations that keep autoscalers from evicting the pod, because a lost measurement costs more than a node."""
+
+RESTRICTED_SECURITY: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""Security context of containers with specbench's own image: Pod Security level `restricted`."""
+
+BASELINE_SECURITY: Mapping[str, Any] = {"allowPrivilegeEscalation": False}
+"""Security context of engine images: level `baseline`, because their user and file system are the image's choice."""
+
+
+def metadata(run: SpecBenchRun, name: str, key: ChildKey, arm: str | None = None) -> Manifest:
+    """The metadata of a child: name, namespace, labels and owner reference."""
+    return {
+        "name": name,
+        "namespace": run.metadata.namespace,
+        "labels": labels(run, key, arm),
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": run.kind,
+                "name": run.metadata.name,
+                "uid": run.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+
+
+def labels(run: SpecBenchRun, key: ChildKey, arm: str | None = None) -> dict[str, str]:
+    """The labels of a child, by which the operator finds it and people select it."""
+    return {
+        "app.kubernetes.io/name": "specbench",
+        "app.kubernetes.io/component": key.role,
+        LABEL_MANAGED: MANAGER,
+        LABEL_RUN: run.metadata.name,
+        **selector(run, key),
+        **({LABEL_ARM: arm} if arm is not None else {}),
+    }
+
+
+def selector(run: SpecBenchRun, key: ChildKey) -> dict[str, str]:
+    """The labels that identify the pods of one launch."""
+    return {
+        LABEL_RUN_UID: run.metadata.uid,
+        LABEL_ROLE: key.role,
+        **({LABEL_GROUP: str(key.group)} if key.group is not None else {}),
+        **({LABEL_ATTEMPT: str(key.attempt)} if key.attempt is not None else {}),
+    }
+
+
+def pod_security(*, ours: bool) -> Manifest:
+    """Pod-level security context. No user ID is set: specbench's image has one, and OpenShift assigns another."""
+    return {**({"runAsNonRoot": True} if ours else {}), "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def shared_pod_fields(run: SpecBenchRun, *, ours: bool, grace_s: int) -> Manifest:
+    """The fields that every PodSpec of a run has. `ours`: whether the pod runs specbench's own image."""
+    secrets = [{"name": name} for name in run.spec.placement.image_pull_secrets]
+    return {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": grace_s,
+        "securityContext": pod_security(ours=ours),
+        **({"imagePullSecrets": secrets} if secrets else {}),
+    }
+
+
+def resource_requirements(resources: Resources, extra: Mapping[str, str] | None = None) -> Manifest:
+    """Resource requests and equal limits, so that the load of other pods does not influence the measurement."""
+    named = {"cpu": resources.cpu, "memory": resources.memory}
+    requests = {name: value for name, value in named.items() if value is not None} | dict(extra or {})
+    return {"resources": {"requests": requests, "limits": dict(requests)}} if requests else {}
+
+
+def empty_dir(name: str, medium: str | None = None) -> Manifest:
+    """An emptyDir volume, which exists as long as its pod."""
+    return {"name": name, "emptyDir": {"medium": medium} if medium else {}}
+
+
+def hub_token(spec: RunSpec) -> list[Manifest]:
+    """The variable with the hub token, as a reference to its Secret; empty if the run names no Secret."""
+    token = spec.model.token_secret
+    return [{"name": HUB_TOKEN, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key}}}] if token else []

@@ -1,0 +1,150 @@
+"""Status conditions, their transition times and their messages; shared by runs and campaigns.
+
+Conditions follow the Kubernetes API conventions (metav1.Condition). `lastTransitionTime` changes only when `status`
+changes; reason and message may change in between. A condition must not depend on how much time has passed: otherwise
+every reconciliation would write a new status, and each write would trigger the next reconciliation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from specbench_api.spec.conditions import ConditionStatus
+from specbench_api.spec.status import Condition
+from specbench_operator.state.timestamps import format_timestamp
+
+# Limits of metav1.Condition: the API server rejects longer texts.
+MESSAGE_MAX = 4096
+REASON_MAX = 128
+UNFINISHED = "NotFinished"
+"""Reason of a condition that is Unknown until the run or the round has ended."""
+
+ConditionT = TypeVar("ConditionT", bound=Condition)
+ConditionT_co = TypeVar("ConditionT_co", bound=Condition, covariant=True)
+KindT = TypeVar("KindT", bound=StrEnum)
+
+
+class StatusWithConditions(Protocol[ConditionT_co]):
+    """A RunStatus or a CampaignStatus."""
+
+    @property
+    def conditions(self) -> Sequence[ConditionT_co]:
+        """Its conditions, at most one of each type."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConditionValue:
+    """A condition without its times."""
+
+    status: ConditionStatus
+    reason: str
+    message: str = ""
+
+
+def yes(reason: str, message: str = "") -> ConditionValue:
+    """A condition that is True."""
+    return ConditionValue(ConditionStatus.TRUE, reason, message)
+
+
+def no(reason: str, message: str = "") -> ConditionValue:
+    """A condition that is False."""
+    return ConditionValue(ConditionStatus.FALSE, reason, message)
+
+
+def unknown(reason: str, message: str = "") -> ConditionValue:
+    """A condition that is Unknown."""
+    return ConditionValue(ConditionStatus.UNKNOWN, reason, message)
+
+
+def kstatus_values(
+    kinds: type[KindT], phase: str, reason: str, message: str, *, ready: bool, reconciling: bool, stalled: bool
+) -> dict[KindT, ConditionValue]:
+    """Ready, Reconciling and Stalled, as kstatus (and so Argo CD, Flux and `kubectl wait`) interprets them.
+
+    `phase` is the reason of Reconciling or Stalled where they are False. Reconciling and Stalled are never both True.
+    """
+    holds, otherwise = yes(reason, message), no(phase)
+    return {
+        kinds("Ready"): holds if ready else no(reason, message),
+        kinds("Reconciling"): holds if reconciling else otherwise,
+        kinds("Stalled"): holds if stalled else otherwise,
+    }
+
+
+def with_transition_times(
+    condition_class: type[ConditionT],
+    values: Mapping[KindT, ConditionValue],
+    previous: StatusWithConditions[ConditionT],
+    generation: int,
+    now: datetime,
+) -> list[ConditionT]:
+    """The conditions with their times, in the order of their enumeration; a time is kept until the status changes."""
+    return [
+        condition_class.model_validate(
+            {
+                "type": kind,
+                "status": values[kind].status,
+                "reason": to_reason(values[kind].reason),
+                "message": values[kind].message[:MESSAGE_MAX],
+                "last_transition_time": _transition_time(previous, kind, values[kind].status, now),
+                "observed_generation": generation,
+            }
+        )
+        for kind in _in_order(values)
+    ]
+
+
+def replace_conditions(
+    condition_class: type[ConditionT],
+    values: Mapping[KindT, ConditionValue],
+    previous: StatusWithConditions[ConditionT],
+    generation: int,
+    now: datetime,
+) -> list[ConditionT]:
+    """All conditions of the previous status, with those in `values` replaced and moved to the end."""
+    unchanged = [row for row in previous.conditions if row.type not in values]
+    return [*unchanged, *with_transition_times(condition_class, values, previous, generation, now)]
+
+
+def find_condition(status: StatusWithConditions[ConditionT], kind: StrEnum) -> ConditionT | None:
+    """The condition of this type, or None."""
+    return next((row for row in status.conditions if row.type is kind), None)
+
+
+def flipped_to(
+    before: StatusWithConditions[ConditionT],
+    after: StatusWithConditions[ConditionT],
+    kind: StrEnum,
+    status: ConditionStatus,
+) -> ConditionT | None:
+    """The condition of this type if it has this status after and had another status (or did not exist) before."""
+    old, new = find_condition(before, kind), find_condition(after, kind)
+    return new if new and new.status is status and (old is None or old.status is not status) else None
+
+
+def to_reason(text: str) -> str:
+    """Converts any string to a valid condition reason."""
+    word = re.sub(r"[^A-Za-z0-9_]", "", text).rstrip("_")[:REASON_MAX]
+    return word if word[:1].isalpha() else f"Reason{word}"
+
+
+def join_sentences(parts: Iterable[str]) -> str:
+    """The parts that are not empty, joined by colons."""
+    return ": ".join(part.strip() for part in parts if part.strip())
+
+
+def _in_order(values: Mapping[KindT, ConditionValue]) -> list[KindT]:
+    return [kind for kinds in dict.fromkeys(type(kind) for kind in values) for kind in kinds if kind in values]
+
+
+def _transition_time(
+    previous: StatusWithConditions[ConditionT], kind: StrEnum, status: ConditionStatus, now: datetime
+) -> str:
+    before = find_condition(previous, kind)
+    return before.last_transition_time if before and before.status is status else format_timestamp(now)

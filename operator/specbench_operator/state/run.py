@@ -1,0 +1,147 @@
+"""The input and output of `reconcile`: RunObservation and RunDecision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from specbench_api.outcome.gate_report import GateReport
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.spec.status import RunStatus
+from specbench_operator.state.objects import (
+    ChildObject,
+    Job,
+    LaunchVerdict,
+    Node,
+    ObjectRef,
+    Pod,
+    Relaunch,
+    UnreadableNode,
+)
+
+
+@dataclass(frozen=True)
+class StoredLaunch:
+    """The last launch that is recorded in the results."""
+
+    node: str
+    """Node of the engine's pod."""
+    requested_at: datetime
+    """When the client queried the engine, by the client's clock."""
+
+
+@dataclass(frozen=True)
+class StoredResults:
+    """The contents of S3 below the run's root."""
+
+    measured: frozenset[str] = frozenset()
+    """Hashes of the points that have a manifest."""
+    summary: RunSummary | None = None
+    answering: tuple[int, int] | None = None
+    """Group and attempt whose engine has answered a completion, according to its client's progress.json."""
+    answered_at: datetime | None = None
+    """When that progress.json was stored, by S3's clock."""
+    plan_json: str | None = None
+    """Contents of plan.json; read only for a run that adopts earlier results."""
+    last_launch: StoredLaunch | None = None
+    """Read only if status does not contain the last engine's nodes and an engine is one pod."""
+    launches: Mapping[int, int] = field(default_factory=dict)
+    """Group → number of the last launch that answered. With adopted results, it may be an earlier run's launch."""
+
+
+@dataclass(frozen=True)
+class StoreFailure:
+    """S3 could not be read. `refused`: the server rejected the request, so somebody has to change something."""
+
+    reason: str
+    message: str
+    refused: bool
+
+
+@dataclass(frozen=True)
+class EarlierRun:
+    """Another run of the namespace that may be the baseline of a gate."""
+
+    name: str
+    uid: str
+    created: str
+    """creationTimestamp: RFC 3339 in whole seconds and UTC, so that its order as text is the order in time."""
+    phase: str
+    """Its phase; empty if it has no status yet."""
+    uri: str
+    """Root of its results."""
+    cell: str
+    """Its cell within its campaign; empty if it belongs to no campaign."""
+
+
+@dataclass(frozen=True)
+class RunObservation:
+    """Everything that was read about one run.
+
+    Children are read first and S3 last: a client that is observed as complete wrote its manifests before S3 was read.
+    """
+
+    resource: Mapping[str, Any]
+    jobs: tuple[Job, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    objects: tuple[ChildObject, ...] = ()
+    plan_json: str | None = None
+    """Contents of plan.json in the run's own ConfigMap."""
+    nodes: tuple[Node | UnreadableNode, ...] = ()
+    """Nodes of the engines whose client is about to be created, because the client stores facts about them."""
+    stored: StoredResults | StoreFailure | None = None
+    """None if S3 was not read because nothing depends on it."""
+    gate: GateReport | StoreFailure | None = None
+    """gate.json of a finished run whose gate is not in status yet; None if there is none or it was not read."""
+    earlier: tuple[EarlierRun, ...] = ()
+    """Runs that may be the baseline of that gate."""
+
+
+@dataclass(frozen=True)
+class StopJob:
+    """Stop a Job and write the verdict on it. The Job is kept as a record; its running pods are removed."""
+
+    ref: ObjectRef
+    verdict: LaunchVerdict
+    ended: bool
+    """The Job has already ended, so only the verdict is written."""
+
+
+@dataclass(frozen=True)
+class RelaunchJob:
+    """Continue an engine's Job as another launch."""
+
+    ref: ObjectRef
+    relaunch: Relaunch
+
+
+@dataclass(frozen=True)
+class KubernetesEvent:
+    """A Kubernetes Event, as `kubectl describe` shows it."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class RunDecision:
+    """The changes to make for a run, in this order: relaunch, stop, delete, apply, status, events."""
+
+    status: RunStatus
+    stop: tuple[StopJob, ...] = ()
+    delete: tuple[ObjectRef, ...] = ()
+    apply: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[KubernetesEvent, ...] = ()
+    requeue_after_s: float | None = None
+    """When to reconcile again even without an event, in seconds; None if only an event or the relist should."""
+    at_rest: bool = False
+    """Nothing is left to do until the run itself changes, so the relist may skip it."""
+    relaunch: tuple[RelaunchJob, ...] = ()
+    awaits: frozenset[str] = frozenset()
+    """Names of other runs of the namespace: this run is reconciled again when one of them ends."""
+
+
+NORMAL, WARNING = "Normal", "Warning"

@@ -1,0 +1,142 @@
+"""One run on a cluster, seen as a user sees it: its status, its children, its events. Nothing of ours is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from generators.run_crd import PLURAL
+from specbench_api import API_VERSION
+from specbench_testing.cluster import MERGE, ApiError, Cluster
+from specbench_testing.operator_process import eventually
+from specbench_testing.resources import Resource
+from specbench_testing.retries import retry_until_available
+
+ENDED = ("Succeeded", "Failed", "Invalid")
+WITHIN_S = 240.0
+_ROOTS = {"jobs": "/apis/batch/v1", "pods": "/api/v1", "services": "/api/v1", "configmaps": "/api/v1"}
+
+
+@dataclass(frozen=True)
+class ClusterRun:
+    """A run by its name and UID."""
+
+    cluster: Cluster
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, cluster: Cluster, created: Resource) -> ClusterRun:
+        """The run that was just created."""
+        meta = created["metadata"]
+        return cls(cluster, meta["namespace"], meta["name"], meta["uid"])
+
+    @property
+    def path(self) -> str:
+        """Its address."""
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURAL}/{self.name}"
+
+    def status(self) -> dict[str, Any]:
+        """As it stands; empty before the operator saw it."""
+        return dict(retry_until_available(lambda: self.cluster.call("GET", self.path)).get("status") or {})
+
+    def phase(self) -> str:
+        """Its phase."""
+        return str(self.status().get("phase", ""))
+
+    def said(self, kind: str) -> tuple[str, str, str]:
+        """Status, reason and message of a condition."""
+        rows = [row for row in self.status().get("conditions", []) if row["type"] == kind]
+        return (rows[0]["status"], rows[0]["reason"], rows[0]["message"]) if rows else ("", "", "")
+
+    def reaches(self, *phases: str, within_s: float = WITHIN_S) -> dict[str, Any]:
+        """Wait for one of some phases; the status in which it was reached. An end that was not awaited fails."""
+        seen: dict[str, Any] = {}
+
+        def there() -> bool:
+            seen.update(self.status())
+            phase = seen.get("phase", "")
+            assert phase in phases or phase not in ENDED, f"{self.name} is {phase}: {seen}"
+            return phase in phases
+
+        eventually(there, f"{self.name} is not {phases}: {seen}", within_s)
+        return seen
+
+    def ends(self, phase: str = "Succeeded", within_s: float = WITHIN_S) -> dict[str, Any]:
+        """Wait until all is over, GPUs included; the status of then."""
+        self.reaches(phase, within_s=within_s)
+
+        def over() -> dict[str, Any]:
+            status = self.status()
+            return status if status.get("completionTime") else {}
+
+        return eventually(over, f"{self.name} does not come to an end")
+
+    def children(self, kind: str, role: str = "") -> list[Resource]:
+        """Its children of one kind, and perhaps of one role."""
+        path = f"{_ROOTS[kind]}/namespaces/{self.namespace}/{kind}"
+        labels = f"specbench.io/run-uid={self.uid}" + (f",specbench.io/role={role}" if role else "")
+        return list(
+            retry_until_available(lambda: self.cluster.call("GET", path, query={"labelSelector": labels})["items"])
+        )
+
+    def living(self, role: str = "") -> list[str]:
+        """Names of pods that have not ended."""
+        return [pod["metadata"]["name"] for pod in self.children("pods", role) if is_living(pod)]
+
+    def at_work(self) -> list[str]:
+        """Whatever of it could still run or be reached: living pods, Jobs that have not ended, Services."""
+        jobs = [job["metadata"]["name"] for job in self.children("jobs") if not _has_ended(job)]
+        return [*self.living(), *jobs, *(row["metadata"]["name"] for row in self.children("services"))]
+
+    def gpus(self) -> int:
+        """GPUs that its living pods ask for."""
+        return sum(gpus_of(pod) for pod in self.children("pods") if is_living(pod))
+
+    def reasons(self) -> set[str]:
+        """Reasons of its Events."""
+        path, query = f"/api/v1/namespaces/{self.namespace}/events", {"fieldSelector": f"involvedObject.uid={self.uid}"}
+        return {
+            row["reason"] for row in retry_until_available(lambda: self.cluster.call("GET", path, query=query)["items"])
+        }
+
+    def tells(self, *reasons: str) -> None:
+        """Wait for Events with these reasons: they are posted after the status that they tell of."""
+        eventually(lambda: set(reasons) <= self.reasons(), f"{self.name} does not tell all of {reasons}")
+
+    def suspend(self, *, suspended: bool) -> None:
+        """Set spec.suspend."""
+        retry_until_available(
+            lambda: self.cluster.call("PATCH", self.path, {"spec": {"suspend": suspended}}, kind=MERGE)
+        )
+
+    def delete(self) -> None:
+        """Delete it, and wait until it is gone; its children may still be there."""
+        retry_until_available(lambda: self.cluster.call("DELETE", self.path, {"propagationPolicy": "Background"}))
+        eventually(lambda: not self._exists(), f"{self.name} is still there")
+
+    def _exists(self) -> bool:
+        try:
+            self.status()
+        except ApiError as refused:
+            if refused.status != 404:
+                raise
+            return False
+        return True
+
+
+def is_living(pod: Resource) -> bool:
+    """Whether a pod may hold what it asked for."""
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def gpus_of(pod: Resource) -> int:
+    """GPUs that a pod asks for."""
+    limits = (row.get("resources", {}).get("limits", {}) for row in pod["spec"]["containers"])
+    return sum(int(row.get("nvidia.com/gpu", 0)) for row in limits)
+
+
+def _has_ended(job: Resource) -> bool:
+    rows = job["status"].get("conditions") or []
+    return any(row["type"] in ("Complete", "Failed") and row["status"] == "True" for row in rows)

@@ -1,0 +1,361 @@
+"""A simulated cluster and S3 for the operator's pure code, changed by decisions and by injected events.
+
+No mock: `decide` is given what it would be given in a cluster. The world only plays what Kubernetes does with a
+decision (Jobs appear, pods go with their Jobs), and tests play fate: pods get ready, crash, vanish, S3 goes away.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from specbench_api.outcome.gate_report import GateReport
+from specbench_api.outcome.layout import PLAN
+from specbench_api.outcome.summary import RunSummary
+from specbench_api.outcome.termination import Exit, Termination
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.names import (
+    LABEL_ATTEMPT,
+    LABEL_GROUP,
+    LABEL_ROLE,
+    LABEL_RUN_UID,
+    ROLE_ENGINE,
+    ROLE_PLAN,
+    client_name,
+    engine_name,
+    report_name,
+)
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.conditions import ConditionType, GroupState
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.status import Condition, GroupStatus, RunStatus
+from specbench_operator.reconcile.decide import decide_run
+from specbench_operator.render.annotations import ANNOTATION_ENGINE_POD, parse_engine_nodes, parse_prior_launches
+from specbench_operator.render.engine_job import LABEL_KUEUE_QUEUE, LWS_KIND
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.objects import (
+    ChildKey,
+    ChildObject,
+    ContainerTerminated,
+    FailureScope,
+    Job,
+    JobFailure,
+    Node,
+    ObjectRef,
+    Pod,
+    QueueWait,
+    UnreadableNode,
+)
+from specbench_operator.state.run import (
+    EarlierRun,
+    KubernetesEvent,
+    RunDecision,
+    RunObservation,
+    StoredLaunch,
+    StoredResults,
+    StoreFailure,
+)
+from specbench_testing.operator_builders import NOON, OLDER_UID, SETTINGS, UID, operator_run, summary_of
+
+AWAY = StoreFailure("S3Away", "http://s3:9000 cannot be reached", refused=False)
+
+NO_BUCKET = StoreFailure("BucketMissing", "the bucket 'results' does not exist", refused=True)
+
+
+@dataclass
+class ClusterWorld:
+    """The simulated cluster and S3 around one run."""
+
+    run: dict[str, Any] = field(default_factory=operator_run)
+    now: datetime = NOON
+    settings: OperatorSettings = SETTINGS
+    jobs: dict[str, Job] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    objects: dict[tuple[str, str], ChildObject] = field(default_factory=dict)
+    plan_json: str | None = None
+    nodes: list[Node | UnreadableNode] = field(default_factory=list)
+    measured: set[str] = field(default_factory=set)
+    summary: RunSummary | None = None
+    answering: tuple[int, int] | None = None
+    answered_at: datetime | None = None
+    """None: it is told anew all the time."""
+    last_launch: StoredLaunch | None = None
+    launches_there: dict[int, int] = field(default_factory=dict)
+    """By group: the last launch of which the results tell."""
+    plan_there: str | None = None
+    trouble: StoreFailure | None = None
+    gate: GateReport | None = None
+    earlier: tuple[EarlierRun, ...] = ()
+    events: list[KubernetesEvent] = field(default_factory=list)
+    launched: list[str] = field(default_factory=list)
+    _uids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def plan(self) -> Plan:
+        """Return the run's plan."""
+        return expand(parse_run(self.run))
+
+    @property
+    def status(self) -> RunStatus:
+        """Return the status as last written."""
+        return RunStatus.model_validate(self.run.get("status", {}))
+
+    def condition(self, kind: ConditionType) -> Condition:
+        """One condition of it."""
+        return {row.type: row for row in self.status.conditions}[kind]
+
+    def said(self, kind: ConditionType) -> tuple[str, str]:
+        """Its status and reason."""
+        row = self.condition(kind)
+        return row.status.value, row.reason
+
+    def group(self, index: int) -> GroupStatus:
+        """One group's row."""
+        return self.status.groups[index]
+
+    def states(self) -> list[GroupState]:
+        """Of all groups."""
+        return [row.state for row in self.status.groups]
+
+    # what the operator does
+
+    def observed(self) -> RunObservation:
+        """Return what the operator observes."""
+        stored = StoredResults(
+            frozenset(self.measured), self.summary, self.answering, self.answered_at or self.now, self.plan_there,
+            self.last_launch, self.launches_there,
+        )  # fmt: skip
+        return RunObservation(
+            self.run, tuple(self.jobs.values()), tuple(self.pods.values()), tuple(self.objects.values()),
+            self.plan_json, tuple(self.nodes), self.trouble or stored, self.trouble or self.gate, self.earlier,
+        )  # fmt: skip
+
+    def look(self) -> RunDecision:
+        """Reconcile once and apply the decision to the cluster."""
+        decision = decide_run(self.observed(), self.settings, self.now)
+        self.follow(decision)
+        return decision
+
+    def settle(self) -> RunDecision:
+        """Look until nothing more is to be done; pods that were deleted are gone by then."""
+        for _ in range(20):
+            before = self.observed()
+            decision = self.look()
+            self.reap()
+            if self.observed() == before:
+                return decision
+        raise AssertionError("the operator does not come to rest")
+
+    def follow(self, decision: RunDecision) -> None:
+        """Apply a decision as Kubernetes would."""
+        for again in decision.relaunch:
+            job = self.jobs[again.ref.name]
+            assert job.ref == again.ref, "another Job of this name was told to start over"
+            self.jobs[again.ref.name] = replace(job, relaunch=again.relaunch)
+        for stop in decision.stop:
+            job = self.jobs[stop.ref.name]
+            over = job.failure or JobFailure("DeadlineExceeded", "", self.now)
+            self.jobs[stop.ref.name] = replace(job, verdict=stop.verdict, failure=None if job.complete else over)
+            self._delete_pods(job)
+        for ref in decision.delete:
+            self._delete(ref)
+        for manifest in decision.apply:
+            self._create(manifest)
+        self.run["status"] = decision.status.to_dict()
+        self.events += decision.events
+
+    # what fate does
+
+    def lose_status(self) -> None:
+        """Delete the status, which is only a cache."""
+        self.run.pop("status", None)
+
+    def look_in_vain(self) -> RunDecision:
+        """Decide, and let the cluster follow, but for the status: that write is refused."""
+        kept = self.run.get("status")
+        decision = self.look()
+        self.run.pop("status")
+        self.run |= {} if kept is None else {"status": kept}
+        return decision
+
+    def engine(self, group: int = 0, attempt: int = 0) -> str:
+        """Name of an engine Job."""
+        return engine_name(self.run["metadata"]["name"], group, attempt)
+
+    def client(self, group: int = 0, attempt: int = 0) -> str:
+        """Name of a client Job."""
+        return client_name(self.run["metadata"]["name"], group, attempt)
+
+    @property
+    def report(self) -> str:
+        """Name of the report Job."""
+        return report_name(self.run["metadata"]["name"])
+
+    def pass_time(self, seconds: float) -> None:
+        """Advance the clock."""
+        self.now += timedelta(seconds=seconds)
+
+    def start_pod(self, job: str, **fields: Any) -> str:
+        """Create and schedule pods as the Job controller and the scheduler would."""
+        name = f"{job}-{next(self._uids)}"
+        given = {"phase": "Running", "scheduled_at": self.now, **fields}
+        uid = self.run["metadata"]["uid"]
+        ref = ObjectRef("Pod", name, name)
+        by = self.jobs[job]
+        self.pods[name] = Pod(ref, uid, by.key, job, by.ref.uid, created_at=self.now, **given)
+        return name
+
+    def change_pod(self, job: str, **fields: Any) -> None:
+        """The youngest pod of a Job changes."""
+        name = [name for name, pod in self.pods.items() if pod.job == job][-1]
+        self.pods[name] = replace(self.pods[name], **fields)
+
+    def admit(self, job: str) -> None:
+        """Its queue lets a Job start."""
+        self.jobs[job] = replace(self.jobs[job], suspended=False, started_at=self.now, waits=None)
+
+    def hold_back(self, job: str, waits: QueueWait | None = None) -> None:
+        """Its queue takes a Job's pods away; the Job controller deletes them."""
+        self.jobs[job] = replace(self.jobs[job], suspended=True, started_at=None, waits=waits)
+        self._delete_pods(self.jobs[job])
+
+    def serve(self, group: int = 0, attempt: int = 0) -> None:
+        """An engine gets ready, and the client's pod runs."""
+        self.start_pod(self.engine(group, attempt), ready=True)
+        self.look()
+        self.start_pod(self.client(group, attempt), ready=True)
+
+    def end_pod(self, job: str, code: int, *, reason: str = "Error", message: str = "", ran_s: float = 5) -> None:
+        """The youngest pod of a Job ends by itself; the Job controller has not seen it yet."""
+        began = self.now
+        self.pass_time(ran_s)
+        ended = ContainerTerminated(code, reason, message, began, self.now)
+        self.change_pod(job, phase="Failed" if code else "Succeeded", ready=False, terminated=ended)
+
+    def fail_job(self, job: str, reason: str = "BackoffLimitExceeded") -> None:
+        """Mark a Job as failed, as the Job controller does when it gives up."""
+        self.jobs[job] = replace(self.jobs[job], failure=JobFailure(reason, "Job has failed", self.now))
+
+    def crash(self, job: str, code: int = 1, **how: Any) -> None:
+        """A Job's pod ends, and the Job with it."""
+        self.end_pod(job, code, **how)
+        self.fail_job(job)
+
+    def fail_client(
+        self, code: Exit, reason: str, message: str = "what happened", group: int = 0, attempt: int = 0
+    ) -> None:
+        """The client gives up, and says why."""
+        said = Termination(code=code, reason=reason, message=message).to_message()
+        self.crash(self.client(group, attempt), int(code), message=said)
+
+    def finish_client(self, group: int = 0, attempt: int = 0) -> None:
+        """All points of a group get their manifests, and the client ends well."""
+        self.measured |= {point.hash for point in self.plan.groups[group].points}
+        name = self.client(group, attempt)
+        self.end_pod(name, 0, reason="Completed")
+        self.jobs[name] = replace(self.jobs[name], complete=True)
+
+    def measure(self, group: int = 0, attempt: int = 0) -> None:
+        """A group from launch to release."""
+        self.serve(group, attempt)
+        self.finish_client(group, attempt)
+        self.settle()
+
+    def finish_report(self, summary: RunSummary | None = None) -> None:
+        """The report Job ends well."""
+        self.summary = summary or summary_of(self.plan, len(self.measured))
+        self.jobs[self.report] = replace(self.jobs[self.report], complete=True)
+
+    def lose_job(self, name: str) -> None:
+        """Delete a Job with background propagation; its pods follow."""
+        job = self.jobs.pop(name)
+        self._delete_pods(job)
+
+    def lose_pods(self, job: str) -> None:
+        """Remove a Job's pods without leaving a status."""
+        self.pods = {name: pod for name, pod in self.pods.items() if pod.job != job}
+
+    def reap(self) -> None:
+        """Pods that are being deleted are gone, and so are those whose Job is."""
+        self.pods = {name: pod for name, pod in self.pods.items() if pod.deleted_at is None}
+
+    def older_run_left(self, name: str, place: ChildKey) -> None:
+        """A Job of an earlier run of the same name is still there."""
+        self.jobs[name] = Job(ObjectRef("Job", name, f"old-{name}"), OLDER_UID, place, NOON - timedelta(hours=1))
+
+    def _create(self, manifest: Mapping[str, Any]) -> None:
+        meta = manifest["metadata"]
+        labels, kind, name = meta["labels"], manifest["kind"], meta["name"]
+        number = {key: int(labels[key]) if key in labels else None for key in (LABEL_GROUP, LABEL_ATTEMPT)}
+        place = ChildKey(labels[LABEL_ROLE], number[LABEL_GROUP], number[LABEL_ATTEMPT])
+        ref, owner = ObjectRef(kind, name, f"uid-{next(self._uids)}"), meta["ownerReferences"][0]["uid"]
+        if kind == "Job":
+            assert name not in self.jobs, f"{name} is there already"
+            suspended, queue = bool(manifest["spec"].get("suspend")), labels.get(LABEL_KUEUE_QUEUE, "")
+            engine_pod = meta.get("annotations", {}).get(ANNOTATION_ENGINE_POD, "")
+            started = None if suspended else self.now
+            self.jobs[name] = Job(
+                ref, owner, place, self.now, started, suspended=suspended, queue=queue, engine_pod=engine_pod,
+                engine_nodes=parse_engine_nodes(meta), prior_launches=parse_prior_launches(meta),
+            )  # fmt: skip
+            self.launched += [name] if place.role == ROLE_ENGINE else []
+            return
+        assert (kind, name) not in self.objects, f"{kind} {name} is there already"
+        self.objects[kind, name] = ChildObject(ref, owner, place, run_uid=labels[LABEL_RUN_UID])
+        self.plan_json = manifest["data"][PLAN] if place.role == ROLE_PLAN else self.plan_json
+
+    def _delete(self, ref: ObjectRef) -> None:
+        if ref.kind != "Job":
+            thing = self.objects.pop((ref.kind, ref.name), None)
+            assert thing.ref == ref if thing else ref.kind == LWS_KIND, "only a set goes with the Job that owns it"
+            self.plan_json = None if ref.kind == "ConfigMap" else self.plan_json
+            if ref.kind == LWS_KIND:
+                self._delete_pods_of(ref.name.removesuffix("-n"))
+            return
+        job = self.jobs.pop(ref.name)
+        assert job.ref == ref, "another Job of this name was deleted"
+        assert job.owner == UID, "a Job of another run was deleted"
+        self.objects = {key: thing for key, thing in self.objects.items() if thing.owner != ref.uid}
+        self._delete_pods(job)
+
+    def _delete_pods(self, job: Job) -> None:
+        if not any(thing.owner == job.ref.uid for thing in self.objects.values()):
+            self._delete_pods_of(job.ref.name)
+
+    def _delete_pods_of(self, job: str) -> None:
+        gone_at = self.now + timedelta(seconds=5)
+        for name, pod in self.pods.items():
+            if pod.job == job and pod.alive and pod.deleted_at is None:
+                self.pods[name] = replace(pod, deleted_at=gone_at)
+
+
+def first_group_failed(world: ClusterWorld, reason: str, scope: FailureScope = FailureScope.GROUP) -> None:
+    """Group 0 failed for this reason, its engine says so for good, nothing of it lives, and group 1 goes on."""
+    engine = world.jobs[world.engine()]
+    assert engine.verdict is not None
+    assert (engine.verdict.reason, engine.verdict.scope) == (reason, scope)
+    assert engine.ended
+    assert not [pod for pod in world.pods.values() if pod.alive and pod.job == world.engine()]
+    assert (world.group(0).state, world.group(0).reason) == (GroupState.FAILED, reason)
+    assert world.launched == [world.engine(0), world.engine(1)]
+    assert world.said(ConditionType.STALLED)[0] == "False"
+
+
+def finish_the_other_arm(world: ClusterWorld) -> None:
+    """Group 1 is measured, and the report is made."""
+    world.measure(1)
+    world.finish_report()
+    world.settle()
+
+
+def finished(world: ClusterWorld) -> ClusterWorld:
+    """A run of two groups, from its creation to its answer."""
+    world.settle()
+    world.measure(0)
+    world.measure(1)
+    world.finish_report()
+    world.settle()
+    return world

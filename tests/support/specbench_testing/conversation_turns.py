@@ -1,0 +1,104 @@
+"""Builders of turns and conversations for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.chat import ChatMessage
+from specbench_client.cooperative import run_to_completion
+from specbench_client.dialects.table import dialect_of
+from specbench_client.load.turns import RequestConfig, Turn, TurnContext, TurnResult, read_result, take_turn
+from specbench_client.transport.aiohttp_transport import AiohttpTransport
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, Transport
+
+NOT_RECORDED = HttpExchange(None, (), None, {}, 0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Return a prompt of a workload."""
+
+    id: str
+    category: str | None = None
+    turns: tuple[tuple[ChatMessage, ...], ...] = ((ChatMessage("user", "hi"),),)
+
+
+def row(name: str, *texts: str, category: str | None = None) -> Row:
+    """Return a prompt with one user turn per text."""
+    return Row(name, category, tuple((ChatMessage("user", text),) for text in texts or ("hi",)))
+
+
+class CannedTransport:
+    """A transport that always gives the same exchange, and keeps what was asked."""
+
+    def __init__(self, exchange: HttpExchange = NOT_RECORDED) -> None:
+        self.given = exchange
+        self.requests: list[HttpRequest] = []
+
+    async def exchange(self, request: HttpRequest) -> HttpExchange:
+        self.requests.append(request)
+        return self.given
+
+
+def context(
+    transport: Transport,
+    endpoint: str = "http://127.0.0.1:9",
+    kind: EngineKind = EngineKind.SIMULATOR,
+    **changed: Any,
+) -> TurnContext:
+    """A point that starts at 0 on the clock; `changed` are fields of its request_config."""
+    request_config = RequestConfig(
+        endpoint=endpoint,
+        engine=Engine(kind=kind, endpoint=endpoint if kind is EngineKind.EXTERNAL else None),
+        model="simulated",
+        sampling=Sampling(),
+        output=Output(max_tokens=16),
+        repeat=1,
+        started_ns=0,
+        drafting=True,
+        request_prefix="p",
+    )
+    return TurnContext(transport, dialect_of(request_config.engine), replace(request_config, **changed))
+
+
+def turn(*messages: ChatMessage, number: int = 0) -> Turn:
+    """One turn of conversation `a#0`."""
+    return Turn(3, "a#0", "a", "cat", number, messages or (ChatMessage("user", "hi"),), 2, 5, RecordPhase.STEADY)
+
+
+async def taken(endpoint: str, kind: EngineKind = EngineKind.SIMULATOR, idle_timeout_s: float = 20.0) -> Record:
+    """The record of one turn over the real transport."""
+    async with AiohttpTransport(idle_timeout_s=idle_timeout_s) as transport:
+        return (await take_turn(context(transport, endpoint, kind), turn())).record
+
+
+def blank_record() -> Record:
+    """A record of a request of which nothing is known."""
+    record = run_to_completion(read_result(context(CannedTransport()), turn(), NOT_RECORDED)).record
+    return replace(record, error_class=None, error=None)
+
+
+def failure(ended_ns: int, error_class: ErrorClass | None = None) -> HttpExchange:
+    """An exchange that ended then, and how it failed; None: it did not."""
+    return HttpExchange(None, (), None, {}, ended_ns, error_class=error_class, error=error_class and "words")
+
+
+def result_of(asked: Turn, ended_ns: int, reply: str | None = "ok", error_class: str | None = None) -> TurnResult:
+    """What taking this turn gave."""
+    record = replace(
+        blank_record(),
+        request_id=f"p-{asked.conversation_index:06d}-{asked.turn}",
+        prompt_id=asked.prompt_id,
+        conversation_id=asked.conversation_id,
+        turn=asked.turn,
+        stream_index=asked.stream_index,
+        phase=asked.phase,
+        intended_ns=asked.intended_ns,
+        error_class=error_class,
+        error=error_class and "words",
+    )
+    return TurnResult(record, reply, ended_ns)

@@ -1,0 +1,103 @@
+"""Runs whose figures are given by hand: what a recommendation must make of them is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Level
+from specbench_testing.resources import run_of
+
+BOOTSTRAP = "bootstrap, unit: prompt; 2000 resamples of 3 repeats, then of 40 prompts, expanded percentiles"
+DRAFTERS: list[dict[str, Any]] = [
+    {"name": "eagle3", "method": "eagle3", "model": "e", "numSpeculativeTokens": 3},
+    {"name": "eagle3-long", "method": "eagle3", "model": "e", "numSpeculativeTokens": 7},
+    {"name": "ngram", "method": "ngram", "numSpeculativeTokens": 3, "promptLookupMax": 3},
+]
+TOKENS = 100.0
+"""Mean output tokens of a request."""
+
+
+def plan_of(drafters: Sequence[dict[str, Any]] = DRAFTERS, **spec: Any) -> Plan:
+    """A plan with a baseline and these drafters."""
+    told = {"spec.drafters": list(drafters), "spec.load": {"concurrency": [1, 8, 32], "repeats": 3}}
+    return expand(run_of({**told, **{f"spec.{name}": value for name, value in spec.items()}}))
+
+
+def figure(value: float | None, half: float | None = 0.03, unit: str = "ratio", method: str = BOOTSTRAP) -> Figure:
+    """A figure whose interval reaches `half` on the log scale to both sides; None: it has none."""
+    bounds = None
+    if value is not None and half is not None:
+        low, high = value * math.exp(-half), value * math.exp(half)
+        bounds = FigureInterval(low=low, high=high, method=method)
+    return Figure(value=value, unit=unit, definition="d", n=40, interval=bounds, source="both")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One cell. `gain`: its paired speed-up; `tpot`: its TPOT at every percentile, in ms."""
+
+    arm: str
+    load: int | float = 1
+    tps: float | None = 100.0
+    gain: float | None = None
+    half: float | None = 0.03
+    tpot: float = 20.0
+    tpot_half: float | None = 0.02
+    valid: bool = True
+    repeats: int = 3
+    findings: list[str] = field(default_factory=list)
+    workload: str = "chat"
+    acceptance: float | None = None
+
+    @property
+    def cell(self) -> Cell:
+        told = {f"tpot_ms_{each}": figure(self.tpot, self.tpot_half, "ms") for each in ("pooled", "p50", "p95", "p99")}
+        rates = {} if self.acceptance is None else {"acceptance_rate": figure(self.acceptance)}
+        compared = self.arm != "none" and self.gain is not None
+        level = Level(concurrency=self.load) if isinstance(self.load, int) else Level(rate=self.load)
+        return Cell(
+            arm=self.arm,
+            workload=self.workload,
+            level=level,
+            arrivals=ArrivalPattern(process="ClosedLoop"),
+            points=[str(index) for index in range(self.repeats)],
+            counts=RequestCounts(),
+            figures={
+                "output_tps": figure(self.tps, self.half, "tokens/s"),
+                "output_tokens_mean": figure(TOKENS, 0.01, "tokens"),
+                **told,
+                **rates,
+            },
+            speedup=figure(self.gain, self.half) if compared else None,
+            tpot_speedup=figure(self.gain, self.half) if compared else None,
+            compared_repeats=self.repeats if compared else None,
+            valid=self.valid,
+            findings=self.findings,
+        )
+
+
+def summary_of(*given: Given, simulated: bool = False, doubts: Sequence[str] = ()) -> RunSummary:
+    """A run of these cells; `doubts`: checks that found something."""
+    found = [Finding(check=name, severity=Severity.WARNING, message="") for name in doubts]
+    return RunSummary(
+        namespace="local",
+        name="small",
+        uid="u",
+        simulated=simulated,
+        created="2026-01-01T00:00:00Z",
+        points_total=9,
+        points_measured=9,
+        points_invalid=0,
+        cells=[each.cell for each in given],
+        findings=found,
+        trustworthy=not found,
+        headline="",
+    )

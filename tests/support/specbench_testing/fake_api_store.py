@@ -1,0 +1,141 @@
+"""An API server's store in memory, as far as a campaign asks of one: names, UIDs, versions, and their fences.
+
+No mock of ours: observer, actor and reconciler are the real ones, and stand before it as before `cluster.api.Api`. What
+a real server does with a write beyond this is proven in `test_campaign_on_cluster.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from specbench_operator.cluster.api import NotFound
+from specbench_operator.errors import Changed, OperatorError
+from specbench_operator.state.timestamps import format_timestamp
+from specbench_testing.operator_builders import NOON
+
+Raw = dict[str, Any]
+
+
+class OperatorKilled(Exception):
+    """The operator was killed before this write."""
+
+
+@dataclass
+class FakeApiStore:
+    """Objects by kind and name, of one namespace."""
+
+    now: datetime = NOON
+    objects: dict[tuple[str, str], Raw] = field(default_factory=dict)
+    writes_left: int | None = None
+    """After so many writes the operator dies; None: it lives."""
+    refuse: dict[str, OperatorError] = field(default_factory=dict)
+    """Name → how its creation is refused."""
+    refuse_changes: dict[str, OperatorError] = field(default_factory=dict)
+    """Name → how each change of it is refused."""
+    unknown: set[str] = field(default_factory=set)
+    """Kinds that this server does not know."""
+
+    def __post_init__(self) -> None:
+        self._versions, self._uids = itertools.count(1), itertools.count(1)
+        self.created: list[str] = []
+        """Names of runs that were created, each time."""
+
+    def get(self, kind: str, namespace: str | None, name: str) -> Raw | None:
+        found = self.objects.get((kind, name))
+        return copy.deepcopy(found) if found else None
+
+    def list(
+        self, kind: str, namespace: str | None, *, labels: str = "", fields: str = "", bare: bool = False
+    ) -> list[Raw]:
+        if kind in self.unknown:
+            raise NotFound("Missing", kind)
+        found = [raw for (each, _), raw in sorted(self.objects.items()) if each == kind and _selected(raw, labels)]
+        return copy.deepcopy([{"metadata": raw["metadata"]} for raw in found] if bare else found)
+
+    def create(self, manifest: Mapping[str, Any]) -> Raw:
+        self._live()
+        key = (manifest["kind"], manifest["metadata"]["name"])
+        if key in self.objects:
+            raise Changed("Conflict", f"{key[1]} exists")
+        if key[1] in self.refuse:
+            raise self.refuse[key[1]]
+        if key[0] == "SpecBenchRun":
+            self.created.append(key[1])
+        return self.put(manifest)
+
+    def put(self, manifest: Mapping[str, Any]) -> Raw:
+        """As somebody else would create it."""
+        raw: Raw = copy.deepcopy(dict(manifest))
+        given = {"uid": f"uid-{next(self._uids)}", "creationTimestamp": format_timestamp(self.now), "generation": 1}
+        raw["metadata"] = {**given, **raw["metadata"]}
+        self.objects[raw["kind"], raw["metadata"]["name"]] = raw
+        self.touch(raw)
+        return raw
+
+    def touch(self, raw: Raw) -> None:
+        """Every write gives another version."""
+        raw["metadata"]["resourceVersion"] = str(next(self._versions))
+
+    def merge(self, kind: str, namespace: str, name: str, patch: Mapping[str, Any]) -> Raw | None:
+        self._live()
+        if name in self.refuse_changes:
+            raise self.refuse_changes[name]
+        raw = self.objects.get((kind, name))
+        if raw is None:
+            return None
+        meta = dict(patch.get("metadata", {}))
+        if meta.pop("uid", raw["metadata"]["uid"]) != raw["metadata"]["uid"]:
+            raise Changed("Replaced", name)
+        before = copy.deepcopy(raw["spec"])
+        _merge(raw, {**patch, "metadata": meta})
+        if raw["spec"] != before:
+            raw["metadata"]["generation"] += 1
+        self.touch(raw)
+        return copy.deepcopy(raw)
+
+    def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
+        self._live()
+        raw = self.objects.get((kind, name))
+        if raw is not None and raw["metadata"]["uid"] == uid:
+            del self.objects[kind, name]
+
+    def apply(self, manifest: Mapping[str, Any], subresource: str = "") -> Raw:
+        self._live()
+        assert subresource == "status", "nothing else is applied"
+        meta = manifest["metadata"]
+        raw = self.objects[manifest["kind"], meta["name"]]
+        if (meta["uid"], meta["resourceVersion"]) != (raw["metadata"]["uid"], raw["metadata"]["resourceVersion"]):
+            raise Changed("Conflict", meta["name"])
+        raw["status"] = copy.deepcopy(manifest["status"])
+        self.touch(raw)
+        return raw
+
+    def _live(self) -> None:
+        if self.writes_left is not None:
+            if self.writes_left == 0:
+                raise OperatorKilled
+            self.writes_left -= 1
+
+
+def _selected(raw: Raw, labels: str) -> bool:
+    if not labels:
+        return True
+    has = raw["metadata"].get("labels", {})
+    key, _, value = labels.partition("=")
+    return bool(has.get(key[:-1]) != value) if key.endswith("!") else bool(has.get(key) == value)
+
+
+def _merge(target: Raw, patch: Mapping[str, Any]) -> None:
+    """RFC 7386."""
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, Mapping):
+            _merge(target.setdefault(key, {}), value)
+        else:
+            target[key] = copy.deepcopy(value)

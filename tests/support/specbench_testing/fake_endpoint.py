@@ -1,0 +1,52 @@
+"""A fake engine on a tick clock: answers requests one by one, and records what was prepared, sent and read."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from specbench_client.cooperative import CooperativeTask
+from specbench_client.load.turns import Turn, TurnResult
+from specbench_client.transport.exchange import ErrorClass, HttpExchange, HttpRequest, UnparsedExchange
+from specbench_testing.conversation_turns import Row, failure, result_of, row
+from specbench_testing.load_loops import LoopDriver
+
+
+class FakeEndpoint:
+    """Answers requests one clock tick after the other; keeps what was prepared, sent and read."""
+
+    def __init__(self) -> None:
+        self.prepared: list[Turn] = []
+        self.sent: list[str] = []
+        self.taken: list[Turn] = []
+        self.ticks = count(1)
+        self.failing: dict[int, ErrorClass] = {}  # the n-th request sent → its error class
+        self.driver = LoopDriver(self, self.clock)
+
+    def clock(self) -> int:
+        return next(self.ticks)
+
+    def build_request(self, turn: Turn) -> HttpRequest:
+        self.prepared.append(turn)
+        return HttpRequest(turn.conversation_id, b"")
+
+    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
+        number = len(self.sent)
+        self.sent.append(request.url)
+        await asyncio.sleep(0)
+        return failure(self.clock(), self.failing.get(number))
+
+    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
+        assert isinstance(unread, HttpExchange)
+        self.taken.append(turn)
+        yield
+        error_class = unread.error_class
+        return result_of(turn, unread.ended_ns, None if error_class else f"re: {turn.conversation_id}", error_class)
+
+    def phases(self) -> dict[str, str]:
+        return {record.prompt_id: record.phase for record in self.driver.records}
+
+
+def rows(number: int) -> list[Row]:
+    """Return `count` prompts of one turn: p0, p1, …"""
+    return [row(f"p{index}") for index in range(number)]

@@ -1,0 +1,85 @@
+"""Stores with injected faults, wrapped around working ones."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from specbench_client.errors import NotDurable
+from specbench_client.store.store import Store, StoreErrorReason
+
+
+class DelegatingStore:
+    """A store that passes all calls through."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def put(self, key: str, data: bytes) -> None:
+        self._store.put(key, data)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._store.replace(key, data)
+
+    def get(self, key: str) -> bytes | None:
+        return self._store.get(key)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return self._store.keys(prefix)
+
+    def uri(self, key: str = "") -> str:
+        return self._store.uri(key)
+
+    def below(self, prefix: str) -> Store:
+        return self._store.below(prefix)
+
+
+class RejectingStore(DelegatingStore):
+    """A store that refuses to create what its list names: a server on a bad day."""
+
+    def __init__(self, store: Store, refusals: list[tuple[str, StoreErrorReason]]) -> None:
+        super().__init__(store)
+        self.refusals = refusals
+        self.stored = threading.Event()
+
+    def put(self, key: str, data: bytes) -> None:
+        for index, (part, reason) in enumerate(self.refusals):
+            if part in key:
+                del self.refusals[index]
+                raise NotDurable(f"{key} refused", reason)
+        super().put(key, data)
+        self.stored.set()
+
+
+class InterferingStore(DelegatingStore):
+    """A store in which something happens right before a name is first written: others are at work there."""
+
+    def __init__(self, store: Store, name: str, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._name, self._act = name, act
+        self._happened = False
+
+    def put(self, key: str, data: bytes) -> None:
+        self._happen(key)
+        super().put(key, data)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._happen(key)
+        super().replace(key, data)
+
+    def _happen(self, key: str) -> None:
+        if key.endswith(self._name) and not self._happened:
+            self._happened = True
+            self._act()
+
+
+class HangingStore(DelegatingStore):
+    """A store that takes requests and does not answer: what it is asked for hangs until it may speak."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.speak = threading.Event()
+
+    def keys(self, prefix: str = "") -> list[str]:
+        self.speak.wait()
+        return super().keys(prefix)

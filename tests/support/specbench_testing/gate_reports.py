@@ -1,0 +1,50 @@
+"""A gate's answer as its Job would write it, without anything measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specbench_api.outcome.comparison import ComparedResult
+from specbench_api.outcome.gate_report import GateReport
+from specbench_api.plan.canonical import digest_of_gate
+from specbench_api.spec.conditions import GateReason
+from specbench_api.spec.gate import Gate
+
+EARLIER = "s3://results/runs/default/main/0001"
+GATE: dict[str, Any] = {"baselineRef": {"run": "main"}}
+
+
+def digest_of(gate: dict[str, Any] | None = None) -> str:
+    """Of a gate as a user writes it."""
+    return digest_of_gate(Gate.model_validate(gate or GATE))
+
+
+def gate_report(
+    reason: GateReason = GateReason.PASSED, gate: dict[str, Any] | None = None, message: str = "3 of 3 tests are fine"
+) -> GateReport:
+    """gate.json."""
+    asked = Gate.model_validate(gate or GATE)
+    return GateReport(
+        gate_digest=digest_of_gate(asked),
+        created="2026-01-02T12:00:00Z",
+        gate=asked,
+        passed=reason is GateReason.PASSED,
+        reason=reason,
+        message=message,
+        before=side("main", EARLIER),
+        after=side("demo", "s3://results/runs/default/demo/0002"),
+    )
+
+
+def side(name: str, uri: str) -> ComparedResult:
+    """One of the two results."""
+    return ComparedResult(
+        uri=uri,
+        namespace="default",
+        name=name,
+        uid=uri.rpartition("/")[2],
+        created="2026-01-02T12:00:00Z",
+        simulated=False,
+        trustworthy=True,
+        headline="trustworthy",
+    )

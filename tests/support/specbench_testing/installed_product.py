@@ -1,0 +1,100 @@
+"""The installed product as tests use it: the chart's release, and a namespace that it watches and nobody else does.
+
+A namespace of one session and not all of them: other tests have operators of their own in theirs, and two operators of
+one run would be a fault of the tests.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_cluster import Cluster as Ground
+from specbench_cluster.product import S3_ENDPOINT, Product
+from specbench_testing.api_server_runs import Runs
+from specbench_testing.cluster import ApiError, Cluster
+from specbench_testing.cluster_run import ClusterRun
+from specbench_testing.resources import Resource, resource
+from specbench_testing.retries import retry_until_available
+from specbench_testing.s3_results import BUCKET, PROMPTS, StoredRun
+
+QUICK = {"SPECBENCH_IMAGE_PULL_GRACE_S": "10.0", "SPECBENCH_ENGINE_LOST_SETTLE_S": "5.0"}
+"""The operator's patience, where waiting longer would prove no more. With a point: helm's --set makes 10 a number."""
+_NO_LOG = (400, 404)
+SLOW = ["--base-ms=90"]
+"""An engine so slow that the baseline's point takes some ten seconds: time in which something can happen to it."""
+
+
+def small_run(name: str, edits: Mapping[str, Any] | None = None) -> Resource:
+    """A baseline and one drafter on the simulator, two points: half a minute. Edited by path."""
+    drafter = {"name": "eagle3", "method": "eagle3", "model": "simulated-eagle3", "args": ["--acceptance=0.7"]}
+    dataset = {
+        "source": "jsonl",
+        "uri": "/usr/share/specbench/prompts.jsonl",
+        "categories": ["coding", "rag", "math", "conversation"],  # the last has two turns
+        "count": PROMPTS,
+    }
+    given = {
+        "spec.model.name": "simulated",
+        "spec.drafters": [drafter],
+        "spec.workloads": [{"name": "mixed", "dataset": dataset, "output": {"maxTokens": 24}}],
+        "spec.load": {"concurrency": [2], "repeats": 1, "warmupRequests": 1, "order": "Sequential"},
+        "spec.placement": {"gpus": 1},
+        "spec.results.s3": {
+            "bucket": BUCKET,
+            "prefix": f"end-to-end/{name}",
+            "endpoint": S3_ENDPOINT,
+            "credentialsSecret": "bench-s3",
+        },
+        **(edits or {}),
+    }
+    return resource(given, name=name)
+
+
+@dataclass(frozen=True)
+class InstalledProduct:
+    """The product, and where its runs are made."""
+
+    cluster: Cluster
+    ground: Ground
+    product: Product
+    namespace: str
+
+    def begin(self, purpose: str, edits: Mapping[str, Any] | None = None) -> tuple[ClusterRun, StoredRun]:
+        """Create a small run with a name that was never there before: the run, and its results."""
+        name = f"{purpose}-{uuid.uuid4().hex[:6]}"
+        created = retry_until_available(lambda: Runs(self.cluster, self.namespace).create(small_run(name, edits)))
+        return ClusterRun.of(self.cluster, created), StoredRun(self.ground.s3, created)
+
+    def install(self) -> None:
+        """As a user does it: helm, and the namespace with the Secret for S3."""
+        self.product.prepare_namespace(self.namespace)
+        self.product.install(*self.values)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The release's values, beside its image."""
+        named = enumerate(QUICK.items())
+        quick = (f"extraEnv[{n}].name={name},extraEnv[{n}].value={value}" for n, (name, value) in named)
+        return (f"watchNamespaces={{{self.namespace}}}", "rbac.readNodes=true", *quick)
+
+    def operators(self) -> list[Resource]:
+        """Pods of the operator."""
+        path = f"/api/v1/namespaces/{self.product.system}/pods"
+        query = {"labelSelector": "app.kubernetes.io/component=operator"}
+        return list(retry_until_available(lambda: self.cluster.call("GET", path, query=query)["items"]))
+
+    def log(self) -> str:
+        """What the operator that lives now has logged."""
+        return "\n".join(self._log_of(pod["metadata"]["name"]) for pod in self.operators())
+
+    def _log_of(self, pod: str) -> str:
+        """Nothing of a pod that went, or has not begun, since the pods were listed."""
+        try:
+            return self.cluster.text(f"/api/v1/namespaces/{self.product.system}/pods/{pod}/log")
+        except ApiError as refused:
+            if refused.status not in _NO_LOG:
+                raise
+            return ""

@@ -1,0 +1,898 @@
+"""Specs that must be refused, and specs that must not: one table for the API server and for `specbench validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specbench_testing.resources import MISSING, Resource, resource
+
+DRAFTER = {"name": "other", "method": "draft_model", "model": "acme/draft"}
+WORKLOAD = {"name": "chat", "dataset": {"source": "jsonl", "uri": "other.jsonl"}}
+
+MIX: dict[str, Any] = {
+    "source": "mix",
+    "members": [
+        {"name": "qa", "weight": 3, "source": "jsonl", "uri": "qa.jsonl", "outputTokens": {"min": 5, "max": 150}},
+        {"name": "code", "weight": 1, "source": "humaneval", "config": "raw", "count": 80},
+    ],
+}
+
+
+@dataclass(frozen=True)
+class InvalidSpecCase:
+    """A valid spec made invalid by `edits`. Both sides name `path`; the server's message contains `remedy`.
+
+    `locally` is what our own message holds where the server's schema words it otherwise. `stage` says who refuses it
+    on our side: reading the resource, or expanding it into a plan (pairs of engine and drafter).
+    """
+
+    why: str
+    edits: Mapping[str, Any]
+    path: str
+    remedy: str
+    locally: str = ""
+    stage: str = "reading"
+
+    @property
+    def resource(self) -> Resource:
+        """The bad spec."""
+        return resource(self.edits)
+
+
+def _pair(method: str, remedy: str, **fields: Any) -> InvalidSpecCase:
+    drafter = {"name": "d", "method": method, **fields}
+    return InvalidSpecCase(
+        f"llama-cpp does not support {method}",
+        {"spec.engine.kind": "llama-cpp", "spec.drafters[0]": drafter},
+        "drafters[",
+        remedy,
+        stage="expanding",
+    )
+
+
+def _dataset(why: str, dataset: Mapping[str, Any], remedy: str, below: str = "") -> InvalidSpecCase:
+    path = "spec.workloads[0].dataset" + (f".{below}" if below else "")
+    return InvalidSpecCase(why, {"spec.workloads[0].dataset": dataset}, path, remedy)
+
+
+def _template(
+    why: str, template: Mapping[str, Any], remedy: str, below: str = "", locally: str = ""
+) -> InvalidSpecCase:
+    path = "spec.workloads[0].chatTemplate" + (f".{below}" if below else "")
+    return InvalidSpecCase(why, {"spec.workloads[0].chatTemplate": template}, path, remedy, locally)
+
+
+INVALID_SPECS = (
+    _template("a template that nobody applies", {"kwargs": {"a": 1}}, "Required", "appliedBy", "Field required"),
+    _template("an engine's template with ours", {"appliedBy": "Engine", "name": "tool_use"}, "need appliedBy: Client"),
+    _template(
+        "an engine's template told the day", {"appliedBy": "Engine", "date": "2026-01-01"}, "need appliedBy: Client"
+    ),
+    _template(
+        "a template of one's own by name",
+        {"appliedBy": "Client", "template": "a", "name": "b"},
+        "set either chatTemplate.template",
+    ),
+    _template("a day that is none", {"appliedBy": "Client", "date": "2026-02-31"}, "date", "date", "day"),
+    InvalidSpecCase(
+        "a required field is missing", {"spec.model": MISSING}, "spec.model", "Required value", "field required"
+    ),
+    InvalidSpecCase(
+        "a required list is missing", {"spec.workloads": MISSING}, "spec.workloads", "Required value", "required"
+    ),
+    InvalidSpecCase(
+        "results are missing", {"spec.results": MISSING}, "spec.results", "Required value", "field required"
+    ),
+    InvalidSpecCase("a null is no value", {"spec.load": None}, "spec.load", "Required value", "field required"),
+    InvalidSpecCase("the spec is missing", {"spec": MISSING}, "spec", "Required value", "field required"),
+    InvalidSpecCase(
+        "a field is mistyped", {"spec.engine.knid": "x"}, "spec.engine.knid", "unknown field", "did you mean kind"
+    ),
+    InvalidSpecCase("a top field is mistyped", {"spce": {}}, "spce", "unknown field", "did you mean spec"),
+    InvalidSpecCase(
+        "a field in a list is mistyped",
+        {"spec.drafters[0].numSpeculativeToken": 4},
+        "spec.drafters[0].numSpeculativeToken",
+        "unknown field",
+        "did you mean numSpeculativeTokens",
+    ),
+    InvalidSpecCase(
+        "an unknown engine",
+        {"spec.engine.kind": "vlm"},
+        "spec.engine.kind",
+        '"simulator", "vllm", "sglang"',
+        "'llama-cpp'",
+    ),
+    InvalidSpecCase(
+        "an unknown method", {"spec.drafters[0].method": "magic"}, "spec.drafters[0].method", '"ngram"', "'ngram'"
+    ),
+    InvalidSpecCase(
+        "an unknown order", {"spec.load.order": "Random"}, "spec.load.order", '"Interleaved"', "'Interleaved'"
+    ),
+    InvalidSpecCase(
+        "an unknown source",
+        {"spec.workloads[0].dataset.source": "xlsx"},
+        "spec.workloads[0].dataset.source",
+        '"jsonl"',
+        "'parquet'",
+    ),
+    _dataset("a file of one's own that is nowhere", {"source": "csv"}, "set dataset.uri"),
+    _dataset("a mix with a file", {**MIX, "uri": "x.jsonl"}, "dataset.pvc cannot be used with source mix"),
+    _dataset("a mix of nothing", {"source": "mix"}, "source mix needs dataset.members"),
+    _dataset("members of no mix", {"source": "gsm8k", "members": MIX["members"]}, "source mix needs dataset.members"),
+    _dataset("a mix that filters", {**MIX, "categories": ["qa"]}, "a mix itself takes only dataset.count"),
+    _dataset(
+        "a mix in a mix",
+        {"source": "mix", "members": [{"name": "a", "weight": 1, "source": "mix"}]},
+        "a member of a mix cannot be a mix",
+        below="members",
+    ),
+    _dataset(
+        "a config that there is not",
+        {"source": "gpqa", "config": "gold"},
+        "dataset.config is not valid for this source",
+    ),
+    _dataset("a config of a source with one", {"source": "gsm8k", "config": "main"}, "dataset.config is not valid"),
+    _dataset(
+        "a revision of a file",
+        {"source": "gsm8k", "uri": "g.jsonl", "revision": "abc"},
+        "dataset.revision is a revision on the hub",
+    ),
+    _dataset(
+        "tiers of what has none", {"source": "gsm8k", "entropy": ["low"]}, "dataset.entropy needs source speed-bench"
+    ),
+    _dataset(
+        "tiers of the qualitative config",
+        {"source": "speed-bench", "config": "qualitative", "entropy": ["low"]},
+        "dataset.entropy needs source speed-bench",
+    ),
+    _dataset("random words that nobody allowed", {"source": "random", "count": 5}, "random words mislead"),
+    _dataset(
+        "random words that are forbidden",
+        {"source": "random", "count": 5, "allowRandom": False},
+        "random words mislead",
+    ),
+    _dataset("random words without a number", {"source": "random", "allowRandom": True}, "random words mislead"),
+    _dataset(
+        "a number of words of what is not random",
+        {"source": "gsm8k", "words": 5},
+        "only source random takes dataset.allowRandom and dataset.words",
+    ),
+    _dataset(
+        "a file in two places",
+        {"source": "csv", "uri": "x.csv", "pvc": {"claimName": "data", "path": "x.csv"}},
+        "set either dataset.uri or dataset.pvc",
+    ),
+    _dataset(
+        "a file outside its volume",
+        {"source": "csv", "pvc": {"claimName": "data", "path": "../x.csv"}},
+        "leaves the volume",
+        below="pvc",
+    ),
+    _dataset("prompts and turns", {"source": "gsm8k", "count": 5, "turns": 5}, "set either dataset.count"),
+    _dataset(
+        "a range without an inside",
+        {"source": "gsm8k", "inputTokens": {"min": 9, "max": 3}},
+        "min is larger than max",
+        below="inputTokens",
+    ),
+    InvalidSpecCase("baseline is no boolean", {"spec.baseline": "No"}, "spec.baseline", '"Measure", "Skip"', "'Skip'"),
+    InvalidSpecCase(
+        "text where a number belongs",
+        {"spec.load.repeats": "3"},
+        "spec.load.repeats",
+        "must be of type integer",
+        "valid integer",
+    ),
+    InvalidSpecCase(
+        "a number where text belongs",
+        {"spec.engine.version": 1},
+        "spec.engine.version",
+        "of type string",
+        "valid string",
+    ),
+    InvalidSpecCase("a boolean as text", {"spec.suspend": "no"}, "spec.suspend", "of type boolean", "valid boolean"),
+    InvalidSpecCase(
+        "a scalar where a list belongs",
+        {"spec.load.concurrency": 8},
+        "spec.load.concurrency",
+        "type array",
+        "valid array",
+    ),
+    InvalidSpecCase("a hole in a list", {"spec.drafters[1]": None}, "spec.drafters[1]", "type object", "object"),
+    InvalidSpecCase(
+        "an empty load", {"spec.load.concurrency": []}, "spec.load.concurrency", "at least 1 items", "at least 1 item"
+    ),
+    InvalidSpecCase("no workload", {"spec.workloads": []}, "spec.workloads", "at least 1 items", "at least 1 item"),
+    InvalidSpecCase(
+        "nobody at work", {"spec.load.concurrency": [0]}, "spec.load.concurrency[0]", "greater than or equal to 1"
+    ),
+    InvalidSpecCase(
+        "too much at once", {"spec.load.concurrency": [5000]}, "spec.load.concurrency[0]", "less than or equal to 4096"
+    ),
+    InvalidSpecCase(
+        "a concurrency twice", {"spec.load.concurrency": [4, 8, 4]}, "spec.load.concurrency", "Duplicate value", "twice"
+    ),
+    InvalidSpecCase(
+        "too many levels", {"spec.load.concurrency": list(range(1, 18))}, "spec.load.concurrency", "at most 16 items"
+    ),
+    InvalidSpecCase(
+        "closed and open at once",
+        {"spec.load.rate": [2], "spec.load.slots": 8},
+        "spec.load",
+        "exactly one of load.concurrency (closed loop) and load.rate (open loop",
+    ),
+    InvalidSpecCase(
+        "neither closed nor open", {"spec.load": {"slots": 8}}, "spec.load", "exactly one of load.concurrency"
+    ),
+    InvalidSpecCase(
+        "arrivals in a closed loop",
+        {"spec.load.arrival": {"process": "Poisson"}},
+        "spec.load",
+        "exactly one of load.concurrency",
+    ),
+    InvalidSpecCase(
+        "arrivals without a rate",
+        {"spec.load": {"arrival": {"process": "Poisson"}, "slots": 8}},
+        "spec.load",
+        "exactly one of load.concurrency",
+    ),
+    InvalidSpecCase(
+        "an open loop without slots", {"spec.load": {"rate": [2]}}, "spec.load", "load.rate needs load.slots"
+    ),
+    InvalidSpecCase(
+        "fewer slots than streams",
+        {"spec.load": {"concurrency": [2, 16], "slots": 8}},
+        "spec.load",
+        "load.slots is smaller than the highest load.concurrency",
+    ),
+    InvalidSpecCase(
+        "an end by count and by time",
+        {"spec.load.requests": 8, "spec.load.durationSeconds": 60},
+        "spec.load",
+        "set either load.requests or load.durationSeconds",
+    ),
+    InvalidSpecCase(
+        "a rate of nothing", {"spec.load": {"rate": [0], "slots": 8}}, "spec.load.rate[0]", "greater than 0"
+    ),
+    InvalidSpecCase(
+        "more conversations than are kept",
+        {"spec.load": {"rate": [1, 100_000], "slots": 1, "durationSeconds": 86_400}},
+        "spec.load",
+        "more than 1,000,000 conversations per point",
+    ),
+    InvalidSpecCase(
+        "nobody comes while it lasts",
+        {"spec.load": {"rate": [0.001, 5], "slots": 1, "durationSeconds": 1}},
+        "spec.load",
+        "less than one conversation",
+    ),
+    InvalidSpecCase(
+        "requests that take longer than a day to begin",
+        {"spec.load": {"rate": [2, 0.01], "slots": 1, "requests": 1000}},
+        "spec.load",
+        "over more than 86400 s",
+    ),
+    InvalidSpecCase(
+        "a rate of next to nothing", {"spec.load": {"rate": [1e-12], "slots": 1}}, "spec.load", "over more than 86400 s"
+    ),
+    InvalidSpecCase(
+        "a rate twice",
+        {"spec.load": {"rate": [0.5, 2, 0.5], "slots": 8}},
+        "spec.load.rate",
+        "Duplicate value",
+        "twice",
+    ),
+    InvalidSpecCase(
+        "a rate as a number", {"spec.load": {"rate": 2, "slots": 8}}, "spec.load.rate", "type array", "valid array"
+    ),
+    InvalidSpecCase(
+        "an unknown process",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Uniform"}}},
+        "spec.load.arrival.process",
+        '"Gamma", "Trace"',
+        "'Trace'",
+    ),
+    InvalidSpecCase(
+        "a trace from nowhere",
+        {"spec.load": {"slots": 8, "arrival": {"process": "Trace"}}},
+        "spec.load.arrival",
+        "process Trace needs load.arrival.uri",
+    ),
+    InvalidSpecCase(
+        "a trace that nobody replays",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Poisson", "uri": "trace.csv"}}},
+        "spec.load.arrival",
+        "load.arrival.uri is only valid with load.arrival.process Trace",
+    ),
+    InvalidSpecCase(
+        "burstiness without bursts",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Constant", "burstiness": 0.5}}},
+        "spec.load.arrival",
+        "load.arrival.burstiness is only valid with load.arrival.process Gamma",
+    ),
+    InvalidSpecCase(
+        "a point that lasts a week",
+        {"spec.load.durationSeconds": 604_800},
+        "spec.load.durationSeconds",
+        "less than or equal to 86400",
+    ),
+    InvalidSpecCase(
+        "an extra body that is a list",
+        {"spec.workloads[0].extraBody": ["top_k"]},
+        "spec.workloads[0].extraBody",
+        "type object",
+        "should be an object",
+    ),
+    InvalidSpecCase(
+        "an endless extra body",
+        {"spec.workloads[0].extraBody": {f"field-{number}": number for number in range(33)}},
+        "spec.workloads[0].extraBody",
+        "at most 32 items",
+        "at most 32 items",
+    ),
+    InvalidSpecCase("no repeats", {"spec.load.repeats": 0}, "spec.load.repeats", "greater than or equal to 1"),
+    InvalidSpecCase(
+        "too hot",
+        {"spec.workloads[0].sampling": {"temperature": 2.5}},
+        "spec.workloads[0].sampling.temperature",
+        "less than or equal to 2",
+    ),
+    InvalidSpecCase(
+        "no nucleus at all",
+        {"spec.workloads[0].sampling": {"topP": 0}},
+        "spec.workloads[0].sampling.topP",
+        "greater than 0",
+    ),
+    InvalidSpecCase(
+        "an endless answer",
+        {"spec.workloads[0].output": {"maxTokens": 1_000_000}},
+        "spec.workloads[0].output.maxTokens",
+        "less than or equal to 131072",
+    ),
+    InvalidSpecCase(
+        "a name with a space", {"spec.workloads[0].name": "my chat"}, "spec.workloads[0].name", "should match", "match"
+    ),
+    InvalidSpecCase("an endless name", {"spec.drafters[0].name": "n" * 33}, "spec.drafters[0].name", "32", "32"),
+    InvalidSpecCase("a model from nowhere", {"spec.model.uri": "ftp://x/y"}, "spec.model.uri", "should match", "match"),
+    InvalidSpecCase(
+        "a bucket with capitals",
+        {"spec.results.s3.bucket": "Results"},
+        "spec.results.s3.bucket",
+        "should match",
+        "match",
+    ),
+    InvalidSpecCase(
+        "a prefix that ends in a slash",
+        {"spec.results.s3.prefix": "a/b/"},
+        "spec.results.s3.prefix",
+        "should match",
+        "match",
+    ),
+    *(
+        InvalidSpecCase(
+            f"{name} as a Secret", {"spec.results.s3.credentialsSecret": name}, "credentialsSecret", "should match"
+        )
+        for name in ("a..b", "a.-b", ".a", "A")
+    ),
+    InvalidSpecCase(
+        "a bucket with an empty part", {"spec.results.s3.bucket": "a..b"}, "spec.results.s3.bucket", "should match"
+    ),
+    InvalidSpecCase(
+        "a prefix that leads upwards",
+        {"spec.results.s3.prefix": "a/../b"},
+        "spec.results.s3",
+        "has a . or .. component",
+    ),
+    InvalidSpecCase(
+        "a prefix that does not exist", {"spec.results.s3.prefix": "./b"}, "spec.results.s3", "has a . or .. component"
+    ),
+    *(
+        InvalidSpecCase(
+            f"{endpoint!r} as an endpoint", {"spec.results.s3.endpoint": endpoint}, "s3.endpoint", "should match"
+        )
+        for endpoint in ("http://a b c", "http://s3:9000 ", "http:///a", "s3:9000")
+    ),
+    *(
+        InvalidSpecCase(f"{uid!r} as a UID", {"spec.results.adopt": uid}, "spec.results.adopt", "should match")
+        for uid in ("../other", "a/b", "-a", "")
+    ),
+    InvalidSpecCase(
+        "a region in words", {"spec.results.s3.region": "us east"}, "spec.results.s3.region", "should match"
+    ),
+    InvalidSpecCase(
+        "a sentence for an image", {"spec.engine.image": "not an image!"}, "spec.engine.image", "should match"
+    ),
+    InvalidSpecCase(
+        "a claim that no object can be",
+        {"spec.model.pvc": {"claimName": "A B", "path": "x"}},
+        "spec.model.pvc.claimName",
+        "should match",
+    ),
+    InvalidSpecCase(
+        "a path out of the volume",
+        {"spec.model.pvc": {"claimName": "a", "path": "x/../../etc"}},
+        "spec.model.pvc",
+        "leaves the volume",
+    ),
+    *(
+        InvalidSpecCase(f"a {field} with a space", {"spec.placement": {field: {"pool": "b c"}}}, field, "should match")
+        for field in ("nodeSelector", "clientNodeSelector")
+    ),
+    *(
+        InvalidSpecCase(
+            f"a queue named {name[:9]}", {"spec.placement": {"queueName": name}}, "spec.placement.queueName", says
+        )
+        for name, says in (("", "at least 1"), ("Bench", "should match"), ("q" * 64, "63"))
+    ),
+    InvalidSpecCase(
+        "a queue's priority without a queue",
+        {"spec.placement": {"queuePriorityClass": "nightly"}},
+        "spec.placement",
+        "set queueName",
+    ),
+    InvalidSpecCase(
+        "a queue for engines on several nodes",
+        {"spec.placement": {"queueName": "gpus", "nodes": 2}},
+        "spec.placement",
+        "set nodes: 1",
+    ),
+    InvalidSpecCase(
+        "a queue for engines that must stay on a node",
+        {"spec.placement": {"queueName": "gpus", "pinNode": "Require"}},
+        "spec.placement",
+        "cannot be combined with queueName",
+    ),
+    InvalidSpecCase(
+        "a preemption budget below none",
+        {"spec.placement": {"preemptionBudget": -1}},
+        "spec.placement.preemptionBudget",
+        "than or equal to 0",
+    ),
+    *(
+        InvalidSpecCase(f"{name} as a GPU", {"spec.placement": {"gpuResourceName": name}}, "spec.placement", says)
+        for name, says in (
+            ("./-", "should match"),
+            ("gpu", "should match"),
+            ("a/b/c", "should match"),
+            ("kubernetes.io/gpu", "is not an extended resource"),
+            ("requests.nvidia.com/gpu", "is not an extended resource"),
+        )
+    ),
+    *(
+        InvalidSpecCase(
+            f"a toleration {why}", {"spec.placement": {"tolerations": [row]}}, "spec.placement.tolerations[0]", says
+        )
+        for why, row, says in (
+            ("of nothing", {}, "operator Equal needs a key"),
+            ("of a value without a key", {"operator": "Equal", "value": "x"}, "operator Equal needs a key"),
+            ("of any value and one", {"key": "a", "operator": "Exists", "value": "x"}, "takes no value"),
+            ("of a key with a space", {"key": "a b", "operator": "Exists"}, "should match"),
+            ("of a value with a space", {"key": "a", "value": "b c"}, "should match"),
+            ("that ends for every effect", {"key": "a", "tolerationSeconds": 5}, "only valid with effect NoExecute"),
+            (
+                "that ends for what is never evicted",
+                {"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5},
+                "only valid with effect NoExecute",
+            ),
+        )
+    ),
+    *(
+        InvalidSpecCase(f"GPUs {why}", {"spec.placement": placement}, "spec.placement", says)
+        for why, placement, says in (
+            ("of a claim that is not named", {"claimedGpus": 2}, "claimedGpus needs resourceClaimTemplateName"),
+            (
+                "asked for twice",
+                {"gpus": 2, "claimedGpus": 2, "resourceClaimTemplateName": "two"},
+                "set either gpus",
+            ),
+            ("that nobody counts", {"resourceClaimTemplateName": "some"}, "set claimedGpus to the number"),
+        )
+    ),
+    InvalidSpecCase(
+        "a model split over more GPUs than a claim gives",
+        {
+            "spec.engine.tensorParallelSize": 4,
+            "spec.placement": {"claimedGpus": 2, "resourceClaimTemplateName": "two"},
+        },
+        "spec",
+        "request as many GPUs",
+    ),
+    InvalidSpecCase("an engine on no node", {"spec.placement": {"nodes": 0}}, "spec.placement.nodes", "or equal to 1"),
+    InvalidSpecCase(
+        "a cache out of the volume",
+        {"spec.placement": {"modelCache": {"claimName": "a", "subPath": "x/../.."}}},
+        "spec.placement.modelCache",
+        "leaves the volume",
+    ),
+    InvalidSpecCase(
+        "a cache from the root",
+        {"spec.placement": {"modelCache": {"claimName": "a", "subPath": "/x"}}},
+        "spec.placement.modelCache.subPath",
+        "should match",
+    ),
+    InvalidSpecCase(
+        "a folder of models out of the volume",
+        {"spec.model.pvc": {"claimName": "a", "path": "x", "subPath": ".."}},
+        "spec.model.pvc",
+        "pvc.subPath leaves the volume",
+    ),
+    InvalidSpecCase(
+        "a key that no Secret has",
+        {"spec.model.tokenSecret": {"name": "hub", "key": "a b"}},
+        "spec.model.tokenSecret.key",
+        "should match",
+    ),
+    InvalidSpecCase(
+        "a token of no Secret",
+        {"spec.model.tokenSecret": {"key": "a"}},
+        "spec.model.tokenSecret.name",
+        "Required",
+        "field required",
+    ),
+    InvalidSpecCase(
+        "a node for good",
+        {"spec.placement": {"pinNode": "Always"}},
+        "spec.placement.pinNode",
+        '"Prefer", "Require"',
+        "'Require'",
+    ),
+    InvalidSpecCase(
+        "an affinity to nothing",
+        {"spec.placement": {"affinity": {"nodeAfinity": {}}}},
+        "spec.placement.affinity.nodeAfinity",
+        "unknown field",
+        "did you mean nodeAffinity",
+    ),
+    InvalidSpecCase(
+        "pods spread over nothing",
+        {"spec.placement": {"topologySpreadConstraints": [{"maxSkew": 1}]}},
+        "spec.placement.topologySpreadConstraints[0].topologyKey",
+        "Required value",
+        "field required",
+    ),
+    InvalidSpecCase(
+        "pods spread over a label with a space",
+        {"spec.placement": {"topologySpreadConstraints": [{"topologyKey": "a b"}]}},
+        "spec.placement.topologySpreadConstraints[0].topologyKey",
+        "should match",
+    ),
+    InvalidSpecCase(
+        "a short deadline", {"spec.activeDeadlineSeconds": 5}, "spec.activeDeadlineSeconds", "than or equal to 60"
+    ),
+    InvalidSpecCase(
+        "memory in words", {"spec.placement.engineResources": {"memory": "lots"}}, "memory", "should match", "match"
+    ),
+    InvalidSpecCase(
+        "a variable twice",
+        {"spec.engine.env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]},
+        "spec.engine.env",
+        "Duplicate value",
+        "used twice",
+    ),
+    InvalidSpecCase(
+        "two models in one", {"spec.model.path": "/m", "spec.model.uri": "s3://b/m"}, "spec.model", "at most one of"
+    ),
+    InvalidSpecCase(
+        "the baseline as a drafter",
+        {"spec.drafters[0]": {"name": "base", "method": "none"}},
+        "spec.drafters[0]",
+        "the baseline, which is added automatically",
+    ),
+    InvalidSpecCase("the baseline's name", {"spec.drafters[0].name": "none"}, "spec.drafters[0]", "choose another"),
+    InvalidSpecCase(
+        "a draft model without a model",
+        {"spec.drafters[0].method": "draft_model"},
+        "spec.drafters[0]",
+        "set model to its name or path",
+    ),
+    InvalidSpecCase(
+        "eagle without a model",
+        {"spec.drafters[0].method": "eagle3"},
+        "spec.drafters[0]",
+        "set model to its name or path",
+    ),
+    InvalidSpecCase("ngram with a model", {"spec.drafters[0].model": "acme/draft"}, "spec.drafters[0]", "remove model"),
+    InvalidSpecCase(
+        "lookup without ngram",
+        {"spec.drafters[0]": {**DRAFTER, "promptLookupMax": 4}},
+        "spec.drafters[0]",
+        "only valid with method ngram",
+    ),
+    InvalidSpecCase(
+        "lookup the wrong way round",
+        {"spec.drafters[0].promptLookupMin": 5, "spec.drafters[0].promptLookupMax": 4},
+        "spec.drafters[0]",
+        "promptLookupMin is larger than promptLookupMax",
+    ),
+    InvalidSpecCase(
+        "two drafters of one name",
+        {"spec.drafters[1]": {**DRAFTER, "name": "ngram"}},
+        "spec.drafters",
+        "Duplicate value",
+        "used twice",
+    ),
+    InvalidSpecCase(
+        "two workloads of one name", {"spec.workloads[1]": WORKLOAD}, "spec.workloads", "Duplicate value", "used twice"
+    ),
+    InvalidSpecCase(
+        "nothing to measure",
+        {"spec.baseline": "Skip", "spec.drafters": []},
+        "spec",
+        "nothing to measure, since baseline is Skip and drafters is empty",
+    ),
+    InvalidSpecCase(
+        "a model split over more GPUs than asked for",
+        {"spec.engine.tensorParallelSize": 4, "spec.placement.gpus": 2},
+        "spec",
+        "request as many GPUs as the model is split over",
+    ),
+    InvalidSpecCase("a name too long for its children", {"metadata.name": "n" * 41}, "metadata.name", "40 characters"),
+    InvalidSpecCase(
+        "a name that no Service may have", {"metadata.name": "1st"}, "metadata.name", "start with a letter", "match"
+    ),
+    InvalidSpecCase("a name with a dot", {"metadata.name": "a.b"}, "metadata.name", "start with a letter", "match"),
+    _pair("eagle", "use draft_model or ngram", model="acme/draft"),
+    _pair("pard", "use draft_model or ngram", model="acme/draft"),
+    _pair("lookahead", "use ngram"),
+    _pair("medusa", "use draft_model or ngram", model="acme/draft"),
+    _pair("suffix", "use ngram"),
+    InvalidSpecCase(
+        "a gate without a baseline",
+        {"spec.gate": {"baselineRef": {}}},
+        "spec.gate.baselineRef",
+        "set exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
+    ),
+    InvalidSpecCase(
+        "a gate with two baselines",
+        {"spec.gate": {"baselineRef": {"run": "main", "uri": "s3://bench/x"}}},
+        "spec.gate.baselineRef",
+        "set exactly one of baselineRef.run, baselineRef.campaign and baselineRef.uri",
+    ),
+    InvalidSpecCase(
+        "a percentile of what has none",
+        {"spec.gate": {"baselineRef": {"run": "main"}, "tolerances": [{"metric": "speedup", "percentile": "p95"}]}},
+        "spec.gate.tolerances[0]",
+        "tolerances[].percentile is only valid with metric tpot, ttft or e2e",
+    ),
+    InvalidSpecCase(
+        "a gate that tolerates nothing at all",
+        {"spec.gate": {"baselineRef": {"run": "main"}, "tolerances": [{"metric": "tpot", "maxRegressionPercent": 0}]}},
+        "spec.gate.tolerances[0].maxRegressionPercent",
+        "should be greater than 0",
+        "greater than 0",
+    ),
+    InvalidSpecCase(
+        "targets without a target",
+        {"spec.slo": {"percentile": 99}},
+        "spec.slo",
+        "set at least one of slo.ttftMs, slo.tpotMs and slo.e2eMs",
+    ),
+    InvalidSpecCase(
+        "a target that nothing meets",
+        {"spec.slo": {"tpotMs": 0}},
+        "spec.slo.tpotMs",
+        "should be greater than 0",
+        "greater than 0",
+    ),
+    InvalidSpecCase(
+        "a percentile that is not told",
+        {"spec.slo": {"tpotMs": 35, "percentile": 90}},
+        "spec.slo.percentile",
+        'supported values: "50", "95", "99"',
+        "50, 95 or 99",
+    ),
+)
+
+
+VALID_SPECS: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("the smallest run", {}),
+    ("the baseline alone", {"spec.drafters": []}),
+    ("targets", {"spec.slo": {"ttftMs": 500, "tpotMs": 35.5, "e2eMs": 60_000, "percentile": 99}}),
+    ("a drafter alone", {"spec.baseline": "Skip"}),
+    ("two arms, two workloads", {"spec.drafters[1]": DRAFTER, "spec.workloads[1]": {**WORKLOAD, "name": "code"}}),
+    (
+        "a file on a volume",
+        {"spec.workloads[0].dataset": {"source": "csv", "pvc": {"claimName": "data", "path": "a/x.csv"}}},
+    ),
+    ("a template by the engine", {"spec.workloads[0].chatTemplate": {"appliedBy": "Engine", "kwargs": {}}}),
+    (
+        "a template by the client",
+        {
+            "spec.workloads[0].chatTemplate": {
+                "appliedBy": "Client",
+                "tokenizer": "s3://bucket/tokenizer/",
+                "name": "rag",
+                "kwargs": {"enable_thinking": False, "stop": None},
+                "date": "2026-02-03",
+            }
+        },
+    ),
+    ("a mix", {"spec.workloads[0].dataset": {**MIX, "count": 40}}),
+    ("random words, knowingly", {"spec.workloads[0].dataset": {"source": "random", "count": 5, "allowRandom": True}}),
+    (
+        "a tier of a length, pinned and drawn",
+        {
+            "spec.workloads[0].dataset": {
+                "source": "speed-bench",
+                "config": "throughput_8k",
+                "revision": "0123abc",
+                "entropy": ["low", "high"],
+                "turns": 80,
+                "seed": 7,
+                "allowMissing": True,
+            }
+        },
+    ),
+    ("nulls are fields not given", {"spec.model.revision": None, "spec.engine.args": None, "spec.placement": None}),
+    ("a null label is no label", {"spec.placement": {"nodeSelector": {"pool": None}}}),
+    ("bounds are allowed", {"spec.load": {"concurrency": [1, 4096], "repeats": 32, "warmupRequests": 0}}),
+    ("an open loop, Poisson by default", {"spec.load": {"rate": [0.5, 2], "slots": 64, "durationSeconds": 60}}),
+    (
+        "as many conversations as are kept",
+        {"spec.load": {"rate": [1000], "slots": 64, "durationSeconds": 1000}},
+    ),
+    ("one conversation", {"spec.load": {"rate": [0.5], "slots": 1, "durationSeconds": 2}}),
+    ("a day of requests", {"spec.load": {"rate": [1], "slots": 1, "requests": 86_400}}),
+    (
+        "bursts",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 0.25, "seed": 7}}},
+    ),
+    (
+        "a gamma process that is Poisson",
+        {"spec.load": {"rate": [2], "slots": 8, "arrival": {"process": "Gamma", "burstiness": 1}}},
+    ),
+    (
+        "a trace at its own speed",
+        {"spec.load": {"slots": 8, "arrival": {"process": "Trace", "uri": "s3://b/trace.csv", "column": "at"}}},
+    ),
+    (
+        "a trace stretched to several rates",
+        {"spec.load": {"rate": [1, 2], "slots": 8, "arrival": {"process": "Trace", "uri": "trace.jsonl"}}},
+    ),
+    ("more slots than streams", {"spec.load": {"concurrency": [1, 8], "slots": 8, "durationSeconds": 60}}),
+    ("answers that are not streamed", {"spec.workloads[0].output": {"stream": False}}),
+    (
+        "an extra body of any shape",
+        {
+            "spec.workloads[0].extraBody": {
+                "top_k": 20,
+                "stop": ["###", "Question:"],
+                "chat_template_kwargs": {"enable_thinking": False, "deep": [{"a": 1.5}, "b", None]},
+            }
+        },
+    ),
+    ("a null in the extra body", {"spec.workloads[0].extraBody": {"top_k": None}}),
+    ("whole numbers are numbers", {"spec.workloads[0].sampling": {"temperature": 2, "topP": 1}}),
+    ("the longest name", {"metadata.name": "n" * 40}),
+    ("a model from a claim", {"spec.model.pvc": {"claimName": "models", "path": "tiny"}}),
+    ("llama.cpp with a draft model", {"spec.engine.kind": "llama-cpp", "spec.drafters[0]": DRAFTER}),
+    (
+        "everything about placement",
+        {
+            "spec.placement": {
+                "gpus": 4,
+                "gpuResourceName": "amd.com/gpu",
+                "nodeSelector": {"gpu.product": "X"},
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                "priorityClassName": "high",
+                "queueName": "team-a.gpus",
+                "queuePriorityClass": "nightly",
+                "preemptionBudget": 100,
+                "serviceAccountName": "bench",
+                "imagePullSecrets": ["registry"],
+                "engineResources": {"cpu": "8", "memory": "64Gi"},
+                "clientResources": {"cpu": "500m"},
+                "clientNodeSelector": {"pool": "cpu"},
+            },
+            "spec.engine.tensorParallelSize": 4,
+        },
+    ),
+    (
+        "GPUs of the device plugin and a claim of something else",
+        {"spec.placement": {"gpus": 4, "resourceClaimTemplateName": "imex-channel"}},
+    ),
+    *(
+        (f"{name} as a GPU", {"spec.placement": {"gpus": 1, "gpuResourceName": name}})
+        for name in (
+            "nvidia.com/mig-1g.10gb",
+            "nvidia.com/mig-3g.40gb.me",
+            "nvidia.com/gpu.shared",
+            "amd.com/gpu",
+            "habana.ai/gaudi",
+            "google.com/tpu",
+            "gpu.intel.com/i915",
+            "aws.amazon.com/neuron",
+        )
+    ),
+    (
+        "a model over the GPUs of two nodes",
+        {
+            "spec.engine": {"kind": "vllm", "tensorParallelSize": 16},
+            "spec.placement": {"gpus": 8, "nodes": 2},
+        },
+    ),
+    (
+        "everything about nodes, claims, caches and tokens",
+        {
+            "spec.model.tokenSecret": {"name": "hub"},
+            "spec.model.pvc": {"claimName": "models", "subPath": "a/b..c", "path": "tiny"},
+            "spec.engine.tensorParallelSize": 2,
+            "spec.placement": {
+                "claimedGpus": 2,
+                "resourceClaimTemplateName": "two-gpus",
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}},
+                    "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]},
+                },
+                "topologySpreadConstraints": [
+                    {"topologyKey": "topology.kubernetes.io/zone"},
+                    {"topologyKey": "rack", "maxSkew": 2, "labelSelector": {"matchLabels": {"team": "a"}}},
+                ],
+                "pinNode": "Require",
+                "runtimeClassName": "nvidia",
+                "schedulerName": "bin-packing",
+                "engineServiceAccountName": "bench-engine",
+                "sharedMemory": "16Gi",
+                "modelCache": {"claimName": "hub-cache", "subPath": "team"},
+            },
+        },
+    ),
+    (
+        "tolerations of every kind",
+        {
+            "spec.placement": {
+                "tolerations": [
+                    {"operator": "Exists"},
+                    {"key": "example.com/gpu", "value": ""},
+                    {"key": "gpu", "value": "yes", "effect": "PreferNoSchedule"},
+                    {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0},
+                ]
+            }
+        },
+    ),
+    (
+        "names with dots, labels with domains",
+        {
+            "spec.placement": {
+                "gpuResourceName": "gpu.example.com/Big_1.x",
+                "nodeSelector": {"node.kubernetes.io/instance-type": "p5.48xlarge", "spare": ""},
+                "priorityClassName": "team-a.high",
+            },
+            "spec.engine.image": "Registry.example.com:5000/a_b/c:v1.0-x@sha256:0123",
+            "spec.results.s3": {"bucket": "a.b-c", "prefix": "...a/.b", "endpoint": "https://s3.example.com/x"},
+        },
+    ),
+    (
+        "S3 in full",
+        {
+            "spec.results.s3": {
+                "bucket": "results",
+                "prefix": "team/a",
+                "endpoint": "http://s3:9000",
+                "region": "eu-1",
+                "credentialsSecret": "bench-s3",
+            },
+            "spec.results.adopt": "7d0f6bd8-4c4b-4d53-9d53-000000000001",
+        },
+    ),
+    (
+        "a gate in full",
+        {
+            "spec.gate": {
+                "baselineRef": {"campaign": "nightly"},
+                "tolerances": [
+                    {"metric": "speedup", "maxRegressionPercent": 3},
+                    {"metric": "ttft", "percentile": "p95", "arms": ["none", "ngram"], "workloads": ["chat"]},
+                ],
+                "confidence": 0.9,
+                "minRepeats": 5,
+                "onMissing": "Pass",
+                "onInconclusive": "Pass",
+                "requireTrustworthy": False,
+            }
+        },
+    ),
+)

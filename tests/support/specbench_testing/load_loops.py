@@ -1,0 +1,90 @@
+"""Runs one worker's load loops in the test process, with the table and the counter that workers share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_client.load.answer_reader import AnswerReader
+from specbench_client.load.closed_loop import ClosedLoop
+from specbench_client.load.conversation_runner import ConversationRunner, TurnClient, prepare_conversations
+from specbench_client.load.conversations import FillerPlan, PromptLike
+from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
+from specbench_client.load.open_loop import OpenLoop, PreciseTimer
+from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
+from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer
+from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
+from specbench_client.workload.chat_template.template import AppliedTemplate
+
+
+def shared(workers: int = 1) -> SharedState:
+    """As a pool has it."""
+    return create_shared_state(get_context("spawn"), workers)
+
+
+@dataclass
+class LoopDriver:
+    """Drives loads with what is given. `records` and `timeline` are those of the last one, also of one that failed."""
+
+    turn_client: TurnClient
+    clock: Callable[[], int] = time.monotonic_ns
+    phase: RecordPhase | None = None
+    shared: SharedState = field(default_factory=shared)
+    template: AppliedTemplate | None = None
+    records: list[Record] = field(default_factory=list)
+    timeline: LoadTimeline | None = None
+
+    @property
+    def worker_table(self) -> WorkerTable:
+        return self.shared.worker_table(1)
+
+    async def closed(
+        self,
+        prompts: Sequence[PromptLike],
+        streams: int,
+        count: int | None = None,
+        duration_s: float | None = None,
+        *,
+        filled: bool = False,
+    ) -> LoadTimeline:
+        """One worker's closed loop over `count` conversations (None: each prompt once)."""
+        self.worker_table.wipe()
+        wanted = len(prompts) if count is None else count
+        self.shared.conversation_counter.open(wanted)
+        begin_ns = self.clock()
+        recorder = InFlightRecorder(ClosedLoopPhases(self.worker_table, 0, streams))
+        async with AnswerReader() as reader:
+            runner = ConversationRunner(
+                self.turn_client, reader, recorder, self.records.append, self.phase, self.clock, self.template
+            )
+            buffer = RequestBuffer(
+                prepare_conversations(self.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
+            )
+            fill = FillerPlan(tuple(prompts), streams, wanted) if filled else None
+            loop = ClosedLoop(range(streams), runner, buffer, recorder.phases, duration_s, fill)
+            await loop.run(begin_ns)
+            await reader.drained()
+        self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table))
+        return self.timeline
+
+    async def open(self, prompts: Sequence[PromptLike], offsets_ns: Sequence[int]) -> LoadTimeline:
+        """One worker's open loop: a conversation at each time."""
+        self.worker_table.wipe()
+        recorder = InFlightRecorder(OpenLoopPhases(self.worker_table, 0, offsets_ns[-1]))
+        async with AnswerReader() as reader, PreciseTimer() as timer:
+            runner = ConversationRunner(
+                self.turn_client, reader, recorder, self.records.append, self.phase, self.clock, self.template
+            )
+            buffer = RequestBuffer(
+                prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD
+            )
+            begin_ns = self.clock()
+            await OpenLoop(offsets_ns, runner, buffer, recorder.phases, timer).run(begin_ns)
+            await reader.drained()
+        self.timeline = LoadTimeline(
+            [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])
+        )
+        return self.timeline

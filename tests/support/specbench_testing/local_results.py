@@ -1,0 +1,47 @@
+"""A measured world as it lies in a results folder: plan, records, summaries and manifests, without any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from specbench_api.outcome.layout import PLAN, run_root
+from specbench_api.outcome.manifest import PointProvenance
+from specbench_api.outcome.record import Record
+from specbench_api.plan.plan import Plan, Point
+from specbench_client.store.folder import FolderStore
+from specbench_client.store.points import MeasurementSpan, PointStore
+from specbench_testing.synthetic_records import SyntheticRun, point_of
+
+OBSERVED = PointProvenance(dataset_fingerprint="f", prompts=1, client_version="0", launch="0-a")
+Edit = Callable[[Point, pd.DataFrame], pd.DataFrame]
+SPAN = MeasurementSpan(0, "2030-01-02T03:04:05Z", "2030-01-02T03:05:05Z")
+
+
+def store_results(
+    world: SyntheticRun,
+    results: Path,
+    uid: str,
+    points: int | None = None,
+    *,
+    edit: Edit = lambda _, frame: frame,
+    observed: PointProvenance = OBSERVED,
+) -> Plan:
+    """Store the first so many points of the world's plan (None: all) as the run `uid`; return its plan.
+
+    `edit`: of the records as they are stored; the points' summaries are of those before.
+    """
+    plan = world.plan.model_copy(update={"namespace": "local", "uid": uid})
+    store = FolderStore(results / run_root(plan.namespace, plan.name, uid))
+    store.put(PLAN, plan.to_json().encode())
+    kept = PointStore(store, results.parent / "spool")
+    for point in plan.points[:points]:
+        summary, frame = point_of(world, point)
+        writer = kept.open(point.hash, "a")
+        for row in edit(point, frame).to_dict("records"):
+            writer.add(Record(**{str(name): value for name, value in row.items()}))
+        kept.commit(summary, "a", writer.flush(), SPAN, observed)
+        writer.discard_spool()
+    return plan

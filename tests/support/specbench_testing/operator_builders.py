@@ -1,0 +1,68 @@
+"""Builders for the operator's tests: a run as stored by the API server, its summary, and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from specbench_api.outcome.figure import Figure, FigureInterval
+from specbench_api.outcome.finding import Finding
+from specbench_api.outcome.summary import ArrivalPattern, Cell, RequestCounts, RunSummary
+from specbench_api.plan.plan import Plan
+from specbench_api.spec.load import Level
+from specbench_operator.settings import OperatorSettings
+from specbench_operator.state.objects import ContainerWaiting
+from specbench_testing.resources import resource
+
+UID = "7d0f6bd8-1111-4c4b-9d53-000000000001"
+OLDER_UID = "7d0f6bd8-0000-4c4b-9d53-000000000000"
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+SETTINGS = OperatorSettings(client_image="registry.example/specbench:0.1.0")
+
+
+def operator_run(edits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A run as the API server holds it: two arms, one repeat, so two groups of one point each."""
+    run = resource({"spec.load": {"concurrency": [1], "repeats": 1}, "spec.placement": {"gpus": 2}, **(edits or {})})
+    run["metadata"] |= {"uid": UID, "generation": 1, "resourceVersion": "1"}
+    return run
+
+
+def figure(value: float | None, low: float | None = None, high: float | None = None) -> Figure:
+    """A figure, with an interval where its bounds are given."""
+    interval = None if low is None or high is None else FigureInterval(low=low, high=high, method="bootstrap")
+    return Figure(value=value, unit="ratio", definition="what it is", n=10, interval=interval, source="client")
+
+
+def summary_of(
+    plan: Plan, measured: int, *, speedup: Figure | None = None, finding: Finding | None = None
+) -> RunSummary:
+    """A run's summary: one cell an arm."""
+    cells = [
+        Cell(
+            arm=arm.name,
+            workload=plan.workloads[0].name,
+            level=Level(concurrency=1),
+            arrivals=ArrivalPattern(process="ClosedLoop"),
+            points=[],
+            counts=RequestCounts(requests=40, failed_requests=1, output_tokens=900),
+            figures={
+                "ttft_ms_p50": figure(12.5),
+                "acceptance_length_emitted_pooled": figure(2.4),
+                "output_tps": figure(None),
+            },
+            speedup=None if arm.is_baseline else speedup or figure(1.83, 1.76, 1.90),
+            findings=[finding.check] if finding else [],
+        )
+        for arm in plan.arms
+    ]
+    return RunSummary(
+        namespace=plan.namespace, name=plan.name, uid=plan.uid, simulated=True, created="2026-01-02T12:00:00Z",
+        points_total=len(plan.points), points_measured=measured, points_invalid=0, cells=cells,
+        findings=[finding] if finding else [], trustworthy=finding is None, headline="ngram is 1.83 times as fast",
+    )  # fmt: skip
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    """Fields of a pod whose container waits."""
+    return {"phase": "Pending", "waiting": ContainerWaiting(reason, message)}

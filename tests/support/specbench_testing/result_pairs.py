@@ -1,0 +1,90 @@
+"""Builds pairs of results with a known difference: an arm with its baseline, or whole simulated runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.manifest import PointProvenance
+from specbench_client.analysis.compare.figures import MeasuredArm
+from specbench_client.analysis.compare.stored_result import StoredResult
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+from specbench_testing.synthetic_records import UNCORRUPTED, Corruptions, SyntheticRun, point_of, run_of_world
+
+TOKENS = 50
+BASE_MS, ARM_MS = 10.0, 6.0
+
+
+@dataclass(frozen=True)
+class TwoResults:
+    """Prompts have a character of their own that is alike on both sides; runs are faster or slower as a whole."""
+
+    prompts: int = 20
+    repeats: int = 3
+    run_noise: float = 0.01
+    jitter: float = 0.03
+    spread: float = 0.3
+    slower: float = 1.0
+    """By so much the arm is slower after: 1.15 is 15 % more time."""
+    own: float = 0.0
+    """How much a change differs from prompt to prompt."""
+
+    def measured(self, seed: int) -> tuple[MeasuredArm, MeasuredArm]:
+        """Before and after."""
+        rng = np.random.default_rng(seed)
+        character = np.exp(rng.normal(0, self.spread, self.prompts))
+        own = np.exp(rng.normal(0, self.own, self.prompts))
+        return self._side(rng, character), self._side(rng, character * own * self.slower)
+
+    def _side(self, rng: np.random.Generator, pace: np.ndarray) -> MeasuredArm:
+        prompt, repeat = (
+            np.tile(np.arange(self.prompts), self.repeats),
+            np.repeat(np.arange(self.repeats), self.prompts),
+        )
+        runs = np.exp(rng.normal(0, self.run_noise, (2, self.repeats)))
+        noise = np.exp(rng.normal(0, self.jitter, (2, prompt.size)))
+        base = BASE_MS * runs[0][repeat] * noise[0]
+        return measured_of(prompt, repeat, {BASELINE: base, ARM: ARM_MS * pace[prompt] * runs[1][repeat] * noise[1]})
+
+
+def measured_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> MeasuredArm:
+    """Pairs of one turn each; pace in ms a token."""
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
+    columns |= {"pass": 0, "turn": 0.0}
+    for side, ms in pace_ms.items():
+        told = {
+            "category": "c",
+            "input_tokens": 100.0,
+            "tokens": float(TOKENS),
+            "steps": float(TOKENS - 1),
+            "intended_ns": 0.0,
+            "first_token_ns": ms * 1e6,
+        }
+        told |= {"last_token_ns": ms * 1e6 * TOKENS, "finish_reason": "stop", "output_sha256": "x", "history": ""}
+        columns |= {f"{name}{side}": value for name, value in told.items()}
+    rows = pd.DataFrame(columns)
+    return MeasuredArm(rows, Pairs(rows, len(rows), 0))
+
+
+def result_of(world: SyntheticRun, lies: Corruptions = UNCORRUPTED, **observed: Any) -> StoredResult:
+    """A world's run as it was measured; `observed`: what its manifests saw instead of the usual."""
+    plan = world.plan
+    measured = {point.hash: point_of(world, point, lies) for point in plan.points if lies.measured(point)}
+    seen = {"dataset_fingerprint": "f", "prompts": world.prompts, "client_version": "0", "launch": "0-a", **observed}
+    return StoredResult(
+        uri="results/run",
+        plan=plan,
+        summary=run_of_world(world, lies),
+        points={point: summary for point, (summary, _) in measured.items()},
+        observed=dict.fromkeys(measured, PointProvenance(**seen)),
+        records={point: [frame] for point, (_, frame) in measured.items()},
+        launches=lies.launches,
+    )
+
+
+def without_records(result: StoredResult) -> StoredResult:
+    """The same result of which somebody kept the summary alone."""
+    return replace(result, points={}, observed={}, records={}, launches=())

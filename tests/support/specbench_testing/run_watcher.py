@@ -1,0 +1,101 @@
+"""Watches a run from its beginning to its end, and keeps what must never be seen: two engines at once, a manifest
+that changes.
+
+By the API server's watch and not by looking now and then: two engines may stand beside each other for a moment only.
+Each watch is asked for a few seconds, so that its events come as one plain answer; the next goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
+from specbench_testing.cluster import ApiError
+from specbench_testing.cluster_run import ClusterRun, is_living
+from specbench_testing.resources import Resource
+from specbench_testing.s3_results import StoredRun
+
+WATCH_S = 2
+_AGAIN_S = 0.3
+
+
+class RunWatcher:
+    """A thread, for the time of a `with`."""
+
+    def __init__(self, run: ClusterRun, stored: StoredRun) -> None:
+        self._run, self._stored = run, stored
+        self._engines: dict[str, Resource] = {}
+        self._manifests: dict[str, str] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"witness of {run.name}", daemon=True)
+        self.offences: list[str] = []
+        self.launches: set[str] = set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join(timeout=60)
+        assert not self._thread.is_alive(), "the witness does not come to an end"
+
+    def _watch(self) -> None:
+        version = ""
+        while not self._over.is_set():
+            try:
+                version = self._follow(version) if version else self._list()
+            except (HTTPError, ApiError):
+                self._over.wait(_AGAIN_S)  # the API server is away; events are kept, so nothing is missed
+            try:
+                self._see_manifests(self._stored.manifests())
+            except (BotoCoreError, ClientError):
+                self._over.wait(_AGAIN_S)  # so is S3
+
+    def _ask(self, **query: str) -> str:
+        labels = f"specbench.io/run-uid={self._run.uid},specbench.io/role=engine"
+        path = f"/api/v1/namespaces/{self._run.namespace}/pods"
+        return self._run.cluster.text(f"{path}?{urlencode({'labelSelector': labels, **query})}")
+
+    def _list(self) -> str:
+        found = json.loads(self._ask())
+        self._engines = {pod["metadata"]["uid"]: pod for pod in found["items"]}
+        self._see_engines()
+        return str(found["metadata"]["resourceVersion"])
+
+    def _follow(self, version: str) -> str:
+        said = self._ask(watch="1", timeoutSeconds=str(WATCH_S), resourceVersion=version)
+        for event in map(json.loads, said.splitlines()):
+            if event["type"] == "ERROR":
+                return ""  # too old: listed anew
+            version = self._note(event["type"], event["object"])
+        return version
+
+    def _note(self, kind: str, pod: dict[str, Any]) -> str:
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self._engines.pop(uid, None)
+        else:
+            self._engines[uid] = pod
+        self._see_engines()
+        return str(pod["metadata"]["resourceVersion"])
+
+    def _see_engines(self) -> None:
+        living = sorted(pod["metadata"]["name"] for pod in self._engines.values() if is_living(pod))
+        self.launches.update(living)
+        if len(living) > 1:
+            self.offences.append(f"engines at once: {living}")
+
+    def _see_manifests(self, seen: dict[str, str]) -> None:
+        for key, version in self._manifests.items():
+            if seen.get(key) != version:
+                self.offences.append(f"{key} was {version} and is {seen.get(key)}")
+        self._manifests = {**seen, **self._manifests}

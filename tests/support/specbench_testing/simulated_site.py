@@ -1,0 +1,163 @@
+"""Where many runs are played at once: a real control plane and S3, kwok's GPU nodes, stand-in clients, the operator.
+
+    with played_site(cluster, tmp_path) as site:
+        run = site.create("one", {"spec.engine.args": ["--fault=oom"]})     # or any object with site.spec() in it
+        with OperatorKills(site.operator, 5, drawn_seed()):
+            run.ends("Failed")
+        assert site.wrongs() == []
+
+What is real: API server, scheduler, controllers, the operator and its rights, the store, every object in it, the run's
+answer. What is played: kubelets and engines (`peers.kwok.stages`), and the work of clients (`stand_in_work`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specbench_cluster import Cluster as Ground
+from specbench_testing.cluster import Cluster
+from specbench_testing.cluster_run import ClusterRun, gpus_of, is_living
+from specbench_testing.kwok_nodes import KwokNodes, placement
+from specbench_testing.operator_process import OperatorProcess, OperatorSite, eventually
+from specbench_testing.resources import Resource, resource
+from specbench_testing.s3 import S3Access
+from specbench_testing.s3_results import StoredRun
+from specbench_testing.stand_in_client import stand_in_client
+from specbench_testing.work_log import (
+    WorkLog,
+    WorkLogEntry,
+    measured,
+    measured_concurrently,
+    measured_twice,
+    started_twice,
+    two_engines,
+)
+
+NO_IMAGE = "registry.invalid/specbench:none"
+"""Nobody pulls it."""
+QUICK = {"SPECBENCH_RELIST_S": "5", "SPECBENCH_ENGINE_LOST_SETTLE_S": "1"}
+ENDED = ("Succeeded", "Failed", "Invalid")
+POINTS = 4
+"""Of a run as `create` makes it: two arms, two loads."""
+
+
+@dataclass(frozen=True)
+class SimulatedSite:
+    """One namespace. Its operator lives until the end, and may be killed and started meanwhile."""
+
+    site: OperatorSite
+    ground: Ground
+    nodes: KwokNodes
+    operator: OperatorProcess
+    log: WorkLog
+
+    def spec(self, edits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A run's spec whose pods are played: a baseline and one drafter at two loads, one GPU, results in S3."""
+        given = resource({**_RUN, "spec.results.s3": self._s3, "spec.placement": placement(), **(edits or {})})
+        return dict(given["spec"])
+
+    def create(self, name: str, edits: Mapping[str, Any] | None = None) -> ClusterRun:
+        """Create a run."""
+        return self.run(self.site.runs.create({**resource(name=name), "spec": self.spec(edits)}))
+
+    def run(self, created: Resource) -> ClusterRun:
+        """A run that somebody created here."""
+        return ClusterRun.of(self.site.cluster, created)
+
+    def stored(self, run: ClusterRun) -> StoredRun:
+        """What S3 holds of a run."""
+        return StoredRun(self.ground.s3, self.site.runs.get(run.name))
+
+    def wrongs(self, cut_off: Iterable[str] = ()) -> list[str]:
+        """What contradicts that everything was measured once, by one engine of a run at a time; empty if nothing does.
+
+        `cut_off`: UIDs of runs that were suspended, or lost an engine: a point under way then is begun again.
+        """
+        entries, excused = self.log.entries(), set(cut_off)
+        wasted = started_twice(entry for entry in entries if entry.run not in excused)
+        return [
+            *(f"measured twice: {row}" for row in measured_twice(entries)),
+            *(f"two engines at once: {row}" for row in two_engines(entries)),
+            *(f"two clients at once: {row}" for row in measured_concurrently(entries)),
+            *(f"begun again without a reason: {row}" for row in wasted),
+        ]
+
+    def measured(self, run: ClusterRun) -> list[str]:
+        """Points of a run that became results."""
+        return measured(self.entries(), run.uid)
+
+    def entries(self) -> list[WorkLogEntry]:
+        """What the clients did."""
+        return self.log.entries()
+
+    def left(self) -> list[str]:
+        """What could still run, be reached, or hold GPUs: living pods, Jobs that have not ended, Services."""
+        jobs = [row for row in self.site.items("jobs") if not _has_ended(row)]
+        pods = [pod for pod in self.site.items("pods") if is_living(pod)]
+        rows = [*jobs, *pods, *self.site.items("services")]
+        return [row["metadata"]["name"] for row in rows]
+
+    def gpus(self) -> int:
+        """GPUs that living pods on fake nodes were given."""
+        return sum(gpus_of(pod) for pod in self.nodes.pods() if is_living(pod))
+
+    @property
+    def _s3(self) -> dict[str, str]:
+        s3 = self.ground.s3
+        return {"bucket": s3.bucket, "prefix": "played", "endpoint": s3.endpoint, "credentialsSecret": "bench-s3"}
+
+
+_RUN: Mapping[str, Any] = {
+    "spec.load": {"concurrency": [1, 2], "repeats": 1, "warmupRequests": 1, "order": "Sequential"},
+    "spec.workloads[0].output": {"maxTokens": 16},
+}
+
+
+@contextmanager
+def simulated_site(
+    cluster: Cluster, folder: Path, *, nodes: int = 8, gpus: int = 8, settings: Mapping[str, str] | None = None
+) -> Iterator[SimulatedSite]:
+    """All of it, for the time of a `with`. The definitions must be installed. Fails for a bug of anybody in it."""
+    ground = cluster.ground
+    assert ground is not None, "it needs the S3 server of hack/cluster"
+    with ExitStack() as stack:
+        fake = stack.enter_context(KwokNodes(cluster, nodes, gpus))
+        namespace = stack.enter_context(cluster.namespace("played"))
+        site = OperatorSite(cluster, namespace)
+        access = S3Access(ground.s3.endpoint, ground.s3.access_key, ground.s3.secret_key, ground.s3.bucket)
+        site.secret("bench-s3", AWS_ACCESS_KEY_ID=access.key, AWS_SECRET_ACCESS_KEY=access.secret)
+        log = stack.enter_context(stand_in_client(cluster, namespace, access, folder))
+        operator = OperatorProcess(site, folder, NO_IMAGE, {**QUICK, **(settings or {})}).start()
+        stack.callback(_end, operator)
+        yield SimulatedSite(site, ground, fake, operator, log)
+        assert operator.bugs() == []
+
+
+def all_end(runs: Iterable[ClusterRun], within_s: float) -> dict[str, dict[str, Any]]:
+    """Wait until each has its completionTime, GPUs included; the statuses by name."""
+    ended: dict[str, dict[str, Any]] = {}
+    waited = list(runs)
+
+    def over() -> bool:
+        for run in waited:
+            if run.name not in ended and (status := run.status()).get("completionTime"):
+                ended[run.name] = status
+        return len(ended) == len(waited)
+
+    eventually(over, f"{[run.name for run in waited if run.name not in ended]} do not end", within_s)
+    return ended
+
+
+def _end(operator: OperatorProcess) -> None:
+    if operator.process:
+        operator.end(signal.SIGKILL)
+
+
+def _has_ended(job: Resource) -> bool:
+    rows = job["status"].get("conditions") or []
+    return any(row["type"] in ("Complete", "Failed") and row["status"] == "True" for row in rows)

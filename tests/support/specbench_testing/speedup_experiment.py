@@ -1,0 +1,69 @@
+"""A speed-up over load whose truth is known: its log is straight between the loads, and so is where it is 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from specbench_client.analysis.curves.measured_curve import MeasuredPlace
+from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
+from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
+
+TOKENS = 50
+BASE_MS = 10.0
+
+
+@dataclass(frozen=True)
+class SpeedupExperiment:
+    """Prompts keep their character at every load; a launch is fast or slow at all the loads that it serves.
+
+    `speedups`: the truth by load, of the prompts' population. `spread`: of the prompts' log speed-ups. `launch_noise`:
+    what a repeat has at all loads alike; `run_noise`: what it has at each load by itself.
+    """
+
+    speedups: dict[float, float]
+    prompts: int = 20
+    repeats: int = 3
+    spread: float = 0.1
+    launch_noise: float = 0.0
+    run_noise: float = 0.01
+    jitter: float = 0.02
+
+    def measured_places(self, seed: int) -> list[MeasuredPlace]:
+        """One experiment, the prompts drawn anew."""
+        rng = np.random.default_rng(seed)
+        character = rng.normal(0, self.spread, self.prompts)
+        launches = rng.normal(0, self.launch_noise, self.repeats) if self.launch_noise else np.zeros(self.repeats)
+        return [
+            MeasuredPlace(load, self._ratio(rng, np.log(true), character, launches))
+            for load, true in self.speedups.items()
+        ]
+
+    def _ratio(self, rng: np.random.Generator, true: float, character: np.ndarray, launches: np.ndarray) -> LogRatio:
+        """Times are divided by the speed-up: their mean over prompts is divided by the population's own."""
+        prompt = np.tile(np.arange(self.prompts), self.repeats)
+        repeat = np.repeat(np.arange(self.repeats), self.prompts)
+        runs = launches + rng.normal(0, self.run_noise, self.repeats)
+        noise = rng.normal(0, self.jitter, (2, prompt.size))
+        middle = self.spread**2 / 2  # of exp(−character): the population's mean of times is the truth's
+        base = BASE_MS * np.exp(noise[0])
+        arm = BASE_MS * np.exp(noise[1] - true - character[prompt] - middle + runs[repeat])
+        found = paired_speedup(SPEEDUP, pairs_of(prompt, repeat, {BASELINE: base, ARM: arm}), seed=0).ratio
+        assert found is not None
+        return found
+
+
+def pairs_of(prompt: np.ndarray, repeat: np.ndarray, pace_ms: dict[str, np.ndarray]) -> Pairs:
+    """Pairs of one turn each; pace in ms a token."""
+    columns: dict[str, object] = {"repeat": repeat.astype(float), "prompt_id": [f"p{each}" for each in prompt]}
+    columns |= {"pass": 0, "turn": 0.0}
+    for side, ms in pace_ms.items():
+        told = {"category": "c", "input_tokens": 100.0, "tokens": float(TOKENS), "steps": float(TOKENS - 1)}
+        told |= {"intended_ns": 0.0, "first_token_ns": ms * 1e6, "last_token_ns": ms * 1e6 * TOKENS}
+        told |= {"finish_reason": "stop", "output_sha256": "x", "history": ""}
+        columns |= {f"{name}{side}": value for name, value in told.items()}
+    rows = pd.DataFrame(columns)
+    return Pairs(rows, len(rows), 0)

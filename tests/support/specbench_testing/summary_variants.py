@@ -1,0 +1,115 @@
+"""Summaries of a size, or with a want, that no small world has: made out of one that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specbench_api.outcome.figure import Figure
+from specbench_api.outcome.summary import Cell, RunSummary
+from specbench_api.spec.drafter import BASELINE_NAME
+from specbench_api.spec.load import Level
+from specbench_client.analysis.breakdown.acceptance_map import build_acceptance_map
+from specbench_testing.synthetic_records import SyntheticRun
+
+OF_ONE_CLASS = "Acceptance length by context, at the lightest load"
+"""The plot that worlds of short prompts have not: all their steps are of one class of context."""
+UNFITTED = "Time of a decode step, split by the fitted step costs"
+"""The plot that worlds of one or two loads have not: no model of the step costs is fitted to so few cells."""
+STORED = "Acceptance along each answer, a line a request, at the lightest load"
+"""The plot that is made from stored records, of which a world that was never stored has none."""
+SMALL_WORLDS_LACK = frozenset({OF_ONE_CLASS, UNFITTED, STORED})
+"""Plots of which worlds of short prompts at one or two loads, never stored, have nothing to draw."""
+
+
+def many_cells(
+    summary: RunSummary, arms: int, loads: int, name: Callable[[int], str] = "drafter-{}".format
+) -> RunSummary:
+    """So many arms at so many loads (1, 2, 4, …), their values spread, out of the first of each in the summary."""
+    baseline = next(cell for cell in summary.cells if cell.arm == BASELINE_NAME)
+    drafter = next(cell for cell in summary.cells if cell.arm != BASELINE_NAME)
+    cells = []
+    for load in range(loads):
+        level = Level(concurrency=2**load)
+        cells.append(scaled(baseline, level=level, factor=1 + load))
+        for arm in range(arms):
+            factor = (1 + load) * (1 + 0.04 * arm) / (1 + 0.08 * load)
+            cells.append(scaled(drafter, level=level, factor=factor).model_copy(update={"arm": name(arm)}))
+    return with_cells(summary, cells)
+
+
+def mapped(world: SyntheticRun, summary: RunSummary) -> RunSummary:
+    """With a line a request at the lightest load, as an answer that is made of stored records has it."""
+    points, lightest = {point.hash: point for point in world.plan.points}, world.plan.load.levels[0]
+    cells = []
+    for cell in summary.cells:
+        slices = cell.breakdown
+        if slices is not None and slices.by_position and cell.level == lightest:
+            lines = build_acceptance_map([world.records(points[cell.points[0]])], 0)
+            slices = slices.model_copy(update={"accepted_map": lines})
+        cells.append(cell.model_copy(update={"breakdown": slices}))
+    return with_cells(summary, cells)
+
+
+def with_cells(summary: RunSummary, cells: list[Cell]) -> RunSummary:
+    """The summary with other cells."""
+    return summary.model_copy(update={"cells": cells})
+
+
+def scaled(cell: Cell, *, level: Level, factor: float) -> Cell:
+    """The cell at another load, its throughput and speed-ups times a factor."""
+    figures = {name: _times(each, factor) if name == "output_tps" else each for name, each in cell.figures.items()}
+    speedup = cell.speedup and _times(cell.speedup, factor / (1 + level.order / 10))
+    return cell.model_copy(update={"level": level, "figures": figures, "speedup": speedup})
+
+
+def without(summary: RunSummary, *names: str) -> RunSummary:
+    """Without figures of these names, as from an engine that does not tell them."""
+    cells = [
+        cell.model_copy(update={"figures": {name: each for name, each in cell.figures.items() if name not in names}})
+        for cell in summary.cells
+    ]
+    return with_cells(summary, cells)
+
+
+def invalid(summary: RunSummary) -> RunSummary:
+    """Every cell broken by a check."""
+    return with_cells(summary, [cell.model_copy(update={"valid": False}) for cell in summary.cells])
+
+
+def with_long_recommendation(summary: RunSummary) -> RunSummary:
+    """With a recommendation whose reasons are long, as of many arms that each have several findings."""
+    told = summary.recommendation
+    assert told is not None
+    reason = "; ".join(
+        f"drafter-{arm} cannot be chosen: invalid (ClientSaturated, ChunksCoalesced)" for arm in range(6)
+    )
+    choices = [choice.model_copy(update={"reason": reason}) for choice in told.choices]
+    return summary.model_copy(update={"recommendation": told.model_copy(update={"choices": choices})})
+
+
+def without_baseline(summary: RunSummary) -> RunSummary:
+    """As a run that skipped its baseline has it."""
+    nothing = {"speedup": None, "tpot_speedup": None}
+    cells = [cell.model_copy(update=nothing) for cell in summary.cells if cell.arm != BASELINE_NAME]
+    dropped = ("speedup", "tpot_speedup")
+    return with_cells(
+        summary,
+        [
+            cell.model_copy(
+                update={
+                    "by_category": {
+                        category: {name: each for name, each in figures.items() if name not in dropped}
+                        for category, figures in cell.by_category.items()
+                    }
+                }
+            )
+            for cell in cells
+        ],
+    )
+
+
+def _times(figure: Figure, factor: float) -> Figure:
+    held = figure.interval
+    interval = held and held.model_copy(update={"low": held.low * factor, "high": held.high * factor})
+    value = None if figure.value is None else figure.value * factor
+    return figure.model_copy(update={"value": value, "interval": interval})

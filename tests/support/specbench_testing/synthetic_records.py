@@ -1,0 +1,402 @@
+"""Records out of a small world whose truth is known: acceptance, step times, and how noisy runs are.
+
+A world answers a plan's points in a closed or an open loop, in virtual time and from a seed, and knows no lie; tests
+edit its records, counters or watch to put one in. Its engine is as fast under any load. What a world makes of a point,
+what is honestly found of it, and how honest cells are judged, is made once for a few equal worlds in a row: most tests
+lie about one arm of a world that others tell of too. A test that a summary comes out the same asks `summarise_run`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from specbench_api.outcome.prompt_coverage import PromptCoverage
+from specbench_api.outcome.provenance import LaunchRecord
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.outcome.summary import ClientHealth, CounterDeltas, PointSummary, RunSummary
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.plan import Plan, Point
+from specbench_api.spec.slo import Slo
+from specbench_client.analysis.statistics import bootstrap
+from specbench_client.analysis.summary.cell import EvaluatedCell
+from specbench_client.analysis.summary.point import summarise_point
+from specbench_client.analysis.summary.run import evaluate_cells, summarise_cells
+from specbench_client.load.conversations import is_filler
+from specbench_client.trust.checks import single_stream_only as one_stream_check
+from specbench_testing.resources import run_of
+
+NS_PER_MS = 1_000_000
+TURNAROUND_NS = 200_000
+CREATED = "2026-01-01T00:00:00Z"
+WORLDS_KEPT = 16
+ONE = ("code",)
+"""Categories of a world of which nothing is asked by category: to tell them apart takes a sixth of a summary's time."""
+
+
+@dataclass(frozen=True)
+class SyntheticRun:
+    """What is true. Step times and acceptances by the arm's name; an arm that is not named has the defaults."""
+
+    prompts: int = 24
+    turns: int = 1
+    categories: tuple[str | None, ...] = ("code", "chat")
+    tokens: tuple[int, int] = (40, 80)
+    drafters: tuple[str, ...] = ("ngram",)
+    drafts: int = 3
+    alpha: Mapping[str, float] = field(default_factory=dict, hash=False)
+    alpha_spread: float = 0.15
+    step_ms: Mapping[str, float] = field(default_factory=dict, hash=False)
+    prefill_ms: float = 30.0
+    run_noise: float = 0.005
+    step_noise: float = 0.02
+    concurrency: tuple[int, ...] = (1,)
+    rate: tuple[float, ...] = ()
+    """Open loops instead: Poisson arrivals at these rates."""
+    repeats: int = 3
+    warmup: int = 2
+    temperature: float = 0.0
+    seeded: bool = False
+    """Whether sampled answers come back in every repeat too, as where one seed serves them all."""
+    seed: int = 1
+    slo: Slo | None = None
+    """Targets by which goodput is judged."""
+    edits: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @cached_property
+    def plan(self) -> Plan:
+        drafters = [{"name": name, "method": "ngram", "numSpeculativeTokens": self.drafts} for name in self.drafters]
+        for index, drafter in enumerate(drafters):
+            drafter["promptLookupMax"] = index + 2
+        load = {"rate": list(self.rate), "slots": 64} if self.rate else {"concurrency": list(self.concurrency)}
+        told = {
+            "spec.drafters": drafters,
+            "spec.load": {**load, "repeats": self.repeats},
+            "spec.workloads[0].sampling": {"temperature": self.temperature, "seed": self.seed},
+            "spec.workloads[0].output": {"maxTokens": self.tokens[1]},
+        }
+        return expand(run_of({**told, **self.edits}))
+
+    def acceptance(self, arm: str, prompt: int) -> float:
+        """Chance that one more draft is accepted: each prompt has its own."""
+        middle = self.alpha.get(arm, 0.6)
+        shift = _rng(self.seed, "alpha", prompt).uniform(-1, 1) * self.alpha_spread
+        return float(np.clip(middle + shift, 0.0, 0.98))
+
+    def length(self, prompt: int, turn: int) -> int:
+        """Tokens of an answer: the prompt's own, whatever the arm (greedy)."""
+        low, high = self.tokens
+        return int(_rng(self.seed, "length", prompt, turn).integers(low, high + 1))
+
+    def category(self, prompt: int) -> str | None:
+        return self.categories[prompt % len(self.categories)]
+
+    def step_of(self, arm: str) -> float:
+        return self.step_ms.get(arm, 10.0 if arm == "none" else 12.0)
+
+    def records(self, point: Point) -> pd.DataFrame:
+        """All records of one point, warm-up first. The frame is the caller's own, the lists in it are not."""
+        if point.hash not in self._made:
+            self._made[point.hash] = frame_of(_Loop(self, point).records())
+        return self._made[point.hash].copy()
+
+    def honest(self, point: Point) -> PointSummary:
+        """What is found of the point where nobody lies."""
+        if point.hash not in self._found:
+            frame = self.records(point)
+            told = self.plan, point, [frame], watch_of(point), counters_of(frame)
+            self._found[point.hash] = summarise_point(*told, simulated=False)
+        return self._found[point.hash]
+
+    def untrue(
+        self, point: Point, watch: ClientHealth, counters: CounterDeltas | None, *, simulated: bool
+    ) -> PointSummary:
+        """What is found of the point's own records where somebody lies beside them."""
+        told = (point.hash, repr(watch), repr(counters), simulated)
+        if told not in self._told:
+            frame = self.records(point)
+            self._told[told] = summarise_point(self.plan, point, [frame], watch, counters, simulated=simulated)
+        return self._told[told]
+
+    def found_honest(self, summary: PointSummary) -> bool:
+        """Whether it is what was found of its point without any lie."""
+        return self._found.get(summary.hash) is summary
+
+    @cached_property
+    def _made(self) -> dict[str, pd.DataFrame]:
+        return {}
+
+    @cached_property
+    def _found(self) -> dict[str, PointSummary]:
+        return {}
+
+    @cached_property
+    def _told(self) -> dict[tuple[object, ...], PointSummary]:
+        return {}
+
+
+@dataclass
+class _Loop:
+    """One point in virtual time: C streams, each taking the next conversation when it is free, or an open loop."""
+
+    world: SyntheticRun
+    point: Point
+
+    def __post_init__(self) -> None:
+        self.streams = self.point.level.concurrency or 1
+        level = self.point.level.label
+        names = (self.world.seed, "run", self.point.arm, self.point.workload, level, self.point.repeat)
+        self.rng = _rng(*names)
+        self.pace = float(np.exp(self.rng.normal(0, self.world.run_noise)))
+
+    def records(self) -> list[Record]:
+        found = [self._turn(prompt, 0, 0, -(self.world.warmup - prompt) * 10**9) for prompt in range(self.world.warmup)]
+        warm = [_with(record, phase=RecordPhase.WARMUP.value, conversation_id="w") for record in found]
+        return [*warm, *(self._closed() if self.point.level.rate is None else self._open(self.point.level.rate))]
+
+    def _closed(self) -> list[Record]:
+        free = [0] * self.streams
+        measured: list[Record] = []
+        for prompt in range(self.world.prompts):
+            stream = int(np.argmin(free))
+            talk = self._talk(prompt, stream, free[stream])
+            free[stream] = _end(talk[-1]) + TURNAROUND_NS
+            measured += talk
+        return self._phased(measured, free)
+
+    def _open(self, rate: float) -> list[Record]:
+        """Ramp until as many requests have ended as are in flight, drain what ends after the last beginning."""
+        rng = _rng(self.world.seed, "arrivals", rate, self.point.repeat)
+        begun = (np.cumsum(rng.exponential(1e9 / rate, self.world.prompts))).astype(int).tolist()
+        records = [each for prompt, at in enumerate(begun) for each in self._talk(prompt, prompt, at)]
+        starts, ends = np.array([each.intended_ns for each in records]), np.array([_end(each) for each in records])
+        turned = [at for at in begun if (starts <= at).sum() <= 2 * (ends <= at).sum()]
+        ramp_until = turned[0] if turned else begun[-1]
+        phases = np.where(starts < ramp_until, "ramp", np.where(ends > begun[-1], "drain", "steady"))
+        return [_with(record, phase=str(phase)) for record, phase in zip(records, phases, strict=True)]
+
+    @property
+    def sample(self) -> str:
+        """Greedy answers come back in every repeat, sampled ones do not."""
+        same = self.world.temperature == 0 or self.world.seeded
+        return "" if same else f"-{self.point.repeat}"
+
+    def _talk(self, prompt: int, stream: int, free_ns: int) -> list[Record]:
+        """All turns of one conversation."""
+        found: list[Record] = []
+        for turn in range(self.world.turns):
+            found.append(self._turn(prompt, turn, stream, free_ns))
+            free_ns = _end(found[-1]) + TURNAROUND_NS
+        return found
+
+    def _phased(self, records: list[Record], free: list[int]) -> list[Record]:
+        """Ramp until all streams are busy, drain as soon as one of them has nothing left."""
+        last = min(free)
+        full = self.streams - 1
+        phases = [
+            RecordPhase.RAMP if index < full else RecordPhase.DRAIN if _end(record) > last else RecordPhase.STEADY
+            for index, record in enumerate(records)
+        ]
+        return [_with(record, phase=phase.value) for record, phase in zip(records, phases, strict=True)]
+
+    def _turn(self, prompt: int, turn: int, stream: int, free_ns: int) -> Record:
+        world, arm = self.world, self.point.arm
+        tokens, drafting = world.length(prompt, turn), arm != "none"
+        accepted = self._steps(tokens - 1, world.acceptance(arm, prompt)) if drafting else [0] * (tokens - 1)
+        step_ns = world.step_of(arm) * NS_PER_MS * self.pace
+        steps = step_ns * np.exp(self.rng.normal(0, world.step_noise, len(accepted)))
+        sent = free_ns + 100_000
+        first = sent + int(world.prefill_ms * NS_PER_MS * self.pace)
+        at = [first, *(first + np.cumsum(steps).astype(int)).tolist()]
+        return Record(
+            request_id=f"{self.point.hash[:8]}-{prompt}-{turn}-{free_ns}",
+            prompt_id=f"p{prompt}",
+            category=world.category(prompt),
+            conversation_id=f"c{prompt}-{self.point.repeat}",
+            turn=turn,
+            repeat=self.point.repeat,
+            phase=RecordPhase.STEADY.value,
+            stream_index=stream,
+            intended_ns=free_ns,
+            connect_ns=sent,
+            sent_ns=sent,
+            first_byte_ns=first,
+            first_token_ns=first,
+            last_token_ns=at[-1],
+            chunk_ns=at,
+            chunk_tokens=[1, *(count + 1 for count in accepted)],
+            chunk_coalesced=[False] * len(at),
+            timestamp_source="kernel",
+            input_tokens=100,
+            output_tokens=tokens,
+            output_tokens_client=tokens,
+            steps=len(accepted),
+            draft_steps=len(accepted) if drafting else None,
+            drafted_tokens=world.drafts * len(accepted) if drafting else None,
+            accepted_tokens=sum(accepted) if drafting else None,
+            step_accepted=accepted if drafting else None,
+            acceptance_source="per_step" if drafting else None,
+            cached_tokens=0,
+            finish_reason="length" if tokens == world.tokens[1] else "stop",
+            error_class=None,
+            error=None,
+            output_sha256=sha(f"{world.seed}-{prompt}-{turn}{self.sample}"),
+        )
+
+    def _steps(self, tokens: int, chance: float) -> list[int]:
+        """Accepted drafts of each step, cut where the answer ends."""
+        accepted: list[int] = []
+        while tokens > 0:
+            drawn = int(np.argmin([*(self.rng.random(self.world.drafts) < chance), False]))
+            accepted.append(min(drawn, tokens - 1))
+            tokens -= accepted[-1] + 1
+        return accepted
+
+
+@dataclass(frozen=True)
+class Corruptions:
+    """What a test puts in. Each is given the point; records are edited as a frame of their own."""
+
+    records: Callable[[Point, pd.DataFrame], pd.DataFrame] = lambda _, frame: frame
+    counters: Callable[[Point, CounterDeltas], CounterDeltas | None] = lambda _, counters: counters
+    watch: Callable[[Point, ClientHealth], ClientHealth] = lambda _, watch: watch
+    measured: Callable[[Point], bool] = lambda _: True
+    simulated: bool = False
+    launches: tuple[LaunchRecord, ...] = ()
+    """What was seen of the launches."""
+    coverage: Mapping[str, PromptCoverage] = field(default_factory=dict)
+    """By workload."""
+
+
+UNCORRUPTED = Corruptions()
+
+
+def point_of(world: SyntheticRun, point: Point, lies: Corruptions = UNCORRUPTED) -> tuple[PointSummary, pd.DataFrame]:
+    """Measure one point of the world."""
+    world = _known(world)
+    honest = world.records(point)
+    frame = lies.records(point, honest)
+    watch, honestly_counted = lies.watch(point, watch_of(point)), counters_of(honest)
+    counters = lies.counters(point, honestly_counted)
+    if frame is not honest:
+        return summarise_point(world.plan, point, [frame], watch, counters, simulated=lies.simulated), frame
+    if watch != watch_of(point) or counters != honestly_counted or lies.simulated:
+        return world.untrue(point, watch, counters, simulated=lies.simulated), frame
+    return world.honest(point), frame
+
+
+def watch_of(point: Point) -> ClientHealth:
+    """What an honest client sees of itself at a point."""
+    seen = ClientHealth(loop_lag_p99_ms=0.4, cpu_share=0.2, send_lateness_p99_ms=0.1, kernel_clock_share=1.0)
+    if point.level.rate is None:
+        return seen
+    return seen.model_copy(update={"reached_rate": point.level.rate, "in_flight_growth": 1.0})
+
+
+def run_of_world(world: SyntheticRun, lies: Corruptions = UNCORRUPTED, *, one_stream: bool = False) -> RunSummary:
+    """Measure and summarise the whole plan.
+
+    `one_stream`: whether to keep the note SingleStreamOnly. Most worlds have one stream for plain times, and each
+    of them would be noted for it.
+    """
+    world = _known(world)
+    points = [point for point in world.plan.points if lies.measured(point)]
+    measured = {point.hash: point_of(world, point, lies) for point in points}
+    records = {key: [frame] for key, (_, frame) in measured.items()}
+    summaries = [summary for summary, _ in measured.values()]
+    honest = all(world.found_honest(summary) for summary in summaries)
+    judged = (
+        _judged(world, tuple(records), bootstrap.RESAMPLES)
+        if honest
+        else evaluate_cells(world.plan, summaries, records, world.slo)
+    )
+    summary = summarise_cells(
+        world.plan, summaries, judged, CREATED, lies.launches, coverage=lies.coverage, slo=world.slo
+    )
+    kept = [finding for finding in summary.findings if one_stream or finding.check != one_stream_check.CHECK.name]
+    return summary.model_copy(update={"findings": kept})
+
+
+@lru_cache(maxsize=WORLDS_KEPT)
+def _known(world: SyntheticRun) -> SyntheticRun:
+    """The first of equal worlds, so that what it made serves them all."""
+    return world
+
+
+@lru_cache(maxsize=WORLDS_KEPT)
+def _judged(world: SyntheticRun, points: tuple[str, ...], resamples: int) -> list[EvaluatedCell]:
+    """The cells of these points, of which nobody lies. `resamples`: of the intervals in them, as it is set now."""
+    measured = [point for point in world.plan.points if point.hash in points]
+    records = {point.hash: [world.records(point)] for point in measured}
+    return evaluate_cells(world.plan, [world.honest(point) for point in measured], records, world.slo)
+
+
+def counters_of(frame: pd.DataFrame) -> CounterDeltas:
+    """What an honest engine would count for these records, warm-up left out."""
+    rows = frame[frame["phase"] != "warmup"]
+    return CounterDeltas(
+        output_tokens=_sum(rows, "output_tokens"),
+        prompt_tokens=_sum(rows, "input_tokens"),
+        cached_tokens=_sum(rows, "cached_tokens"),
+        draft_steps=_sum(rows, "draft_steps"),
+        drafted_tokens=_sum(rows, "drafted_tokens"),
+        accepted_tokens=_sum(rows, "accepted_tokens"),
+    )
+
+
+def frame_of(records: list[Record]) -> pd.DataFrame:
+    """Records as a frame of objects: None stays None."""
+    names = list(Record.__dataclass_fields__)
+    return pd.DataFrame([[getattr(record, name) for name in names] for record in records], columns=names, dtype=object)
+
+
+def record(**changes: Any) -> Record:
+    """One plain steady record: 11 tokens in 10 steps of 10 ms, changed as asked."""
+    steps = 10
+    at = [50 * NS_PER_MS + index * 10 * NS_PER_MS for index in range(steps + 1)]
+    told: dict[str, Any] = dict.fromkeys(Record.__dataclass_fields__)
+    told |= {"request_id": "r", "prompt_id": "p", "conversation_id": "c", "turn": 0, "repeat": 0, "phase": "steady"}
+    told |= {"stream_index": 0, "intended_ns": 0, "first_byte_ns": at[0], "first_token_ns": at[0]}
+    told |= {"connect_ns": NS_PER_MS, "sent_ns": NS_PER_MS}
+    told |= {"last_token_ns": at[-1], "chunk_ns": at, "chunk_tokens": [1] * len(at), "timestamp_source": "kernel"}
+    told |= {"chunk_coalesced": [False] * len(at)}
+    told |= {"input_tokens": 20, "output_tokens": steps + 1, "output_tokens_client": steps + 1, "steps": steps}
+    return Record(**{**told, **changes})
+
+
+def sha(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _with(record: Record, **changes: Any) -> Record:
+    return Record(**{**{name: getattr(record, name) for name in Record.__dataclass_fields__}, **changes})
+
+
+def _end(record: Record) -> int:
+    assert record.last_token_ns is not None
+    return record.last_token_ns
+
+
+def _sum(rows: pd.DataFrame, name: str) -> int | None:
+    known = rows[name].dropna()
+    return int(known.sum()) if len(known) else None
+
+
+def _rng(*names: object) -> np.random.Generator:
+    digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "little"))
+
+
+# Which of a point's records are the measured ones.
+
+
+def measured_rows(records: pd.DataFrame) -> pd.DataFrame:
+    """Without warm-up and without the fillers that held the load."""
+    return records[(records.phase != "warmup") & ~records.prompt_id.map(is_filler)]

@@ -1,0 +1,299 @@
+"""Expanding a spec into a plan: every point exactly once, in an order that balances drift over the arms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generators.structural_schema import structural
+from specbench_api.errors import InvalidSpec
+from specbench_api.plan.estimate import PlanEstimate, estimate
+from specbench_api.plan.expansion import arms_of, expand, launch_order, lay_out
+from specbench_api.plan.plan import Plan
+from specbench_api.plan.validation import CELLS_MAX, GROUPS_MAX
+from specbench_api.spec.drafter import Method
+from specbench_api.spec.load import Level
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.run import SpecBenchRun
+from specbench_api.spec.status import RunStatus
+from specbench_testing.resources import Resource, resource, run_of
+
+METHODS = [Method.NGRAM, Method.SUFFIX, Method.MTP]
+
+
+LEVELS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.builds(dict, concurrency=st.lists(st.integers(1, 64), min_size=1, max_size=4, unique=True)),
+    st.builds(dict, rate=st.lists(st.floats(0.01, 1000), min_size=1, max_size=4, unique=True), slots=st.just(64)),
+    st.just({"slots": 64, "arrival": {"process": "Trace", "uri": "trace.jsonl"}}),
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> SpecBenchRun:
+    """Any run that can be planned: 0 to 3 drafters, 1 to 3 workloads, closed and open loops, repeats, both orders."""
+    drafters = [{"name": f"d{method}", "method": str(method)} for method in METHODS[: draw(st.integers(0, 3))]]
+    spec: Resource = resource()["spec"]
+    spec["drafters"] = drafters
+    spec["baseline"] = draw(st.sampled_from(["Measure", "Skip"])) if drafters else "Measure"
+    spec["workloads"] = [
+        {"name": f"w{index}", "dataset": {"source": "jsonl", "uri": f"{index}.jsonl"}}
+        for index in range(draw(st.integers(1, 3)))
+    ]
+    spec["load"] = {
+        **draw(LEVELS),
+        "repeats": draw(st.integers(1, 6)),
+        "order": draw(st.sampled_from(["Sequential", "Interleaved"])),
+    }
+    return parse_run({**resource(), "spec": spec})
+
+
+def arms_by_repeat(plan: Plan, repeat: int) -> list[str]:
+    """The arms in the order in which they are visited in one repeat."""
+    return list(dict.fromkeys(point.arm for point in plan.points if point.repeat == repeat))
+
+
+@given(runs())
+def test_every_point_is_planned_exactly_once(run: SpecBenchRun) -> None:
+    spec, plan = run.spec, expand(run)
+    wanted = product(
+        [arm.name for arm in arms_of(spec)],
+        [workload.name for workload in spec.workloads],
+        spec.load.levels,
+        range(spec.load.repeats),
+    )
+    assert Counter((p.arm, p.workload, p.level, p.repeat) for p in plan.points) == Counter(wanted)
+    assert len({level.label for level in spec.load.levels}) == len(spec.load.levels)
+    assert len({point.hash for point in plan.points}) == len(plan.points)
+
+
+@given(runs())
+def test_a_group_is_one_arm_and_no_two_neighbours_are_the_same(run: SpecBenchRun) -> None:
+    plan = expand(run)
+    assert [group.index for group in plan.groups] == list(range(len(plan.groups)))
+    assert all({point.arm for point in group.points} == {group.arm} for group in plan.groups)
+    assert all(before.arm != after.arm for before, after in pairwise(plan.groups))
+
+
+@given(runs())
+def test_a_launch_orders_repeats_and_loads_ascending(run: SpecBenchRun) -> None:
+    names = [workload.name for workload in run.spec.workloads]
+    for group in expand(run).groups:
+        walked = [(point.repeat, names.index(point.workload), point.level.order) for point in group.points]
+        assert walked == sorted(walked)
+
+
+@given(runs())
+def test_sequential_launches_each_arm_once_and_interleaved_alternates(run: SpecBenchRun) -> None:
+    plan = expand(run)
+    arms, repeats = [arm.name for arm in plan.arms], run.spec.load.repeats
+    if run.spec.load.order == "Sequential" or len(arms) == 1:
+        assert [group.arm for group in plan.groups] == arms
+        return
+    assert len(plan.groups) == repeats * (len(arms) - 1) + 1
+    for repeat in range(repeats):
+        assert arms_by_repeat(plan, repeat) == (arms[::-1] if repeat % 2 else arms)
+
+
+@given(runs())
+def test_planning_is_a_function_of_the_spec(run: SpecBenchRun) -> None:
+    plan = expand(run)
+    assert expand(parse_run(run.to_dict())) == plan
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_three_repeats_of_three_arms_are_seven_launches() -> None:
+    run = run_of({"spec.drafters[1]": {"name": "suffix", "method": "suffix"}})
+    assert [group.arm for group in expand(run).groups] == [
+        "none", "ngram", "suffix", "ngram", "none", "ngram", "suffix",
+    ]  # fmt: skip
+
+
+def test_the_baseline_comes_first_and_can_be_skipped() -> None:
+    with_baseline, without = expand(run_of()), expand(run_of({"spec.baseline": "Skip"}))
+    assert [(arm.name, arm.is_baseline) for arm in with_baseline.arms] == [("none", True), ("ngram", False)]
+    assert [arm.name for arm in without.arms] == ["ngram"]
+
+
+def test_every_arm_is_started_for_the_highest_concurrency() -> None:
+    plan = expand(run_of({"spec.load.concurrency": [2, 16, 4], "spec.placement": {"gpus": 2}}))
+    orders = [launch_order(plan, arm) for arm in plan.arms]
+    assert [(order.slots, order.gpus) for order in orders] == [(16, 2), (16, 2)]
+    assert expand(run_of({"spec.load": {"concurrency": [2, 16], "slots": 32}})).slots == 32
+    assert expand(run_of({"spec.load": {"rate": [2], "slots": 32}})).slots == 32
+    assert [order.drafter.name if order.drafter else None for order in orders] == [None, "ngram"]
+
+
+def test_the_plan_finds_its_arms_and_workloads_by_name() -> None:
+    plan = expand(run_of())
+    assert plan.arm("none").drafter is None
+    assert plan.workload("chat").dataset.uri == "prompts.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("edits", "path", "says"),
+    [
+        (
+            {"spec.workloads[0].extraBody": {"top_k": 5, "temperature": 1}},
+            "spec.workloads[0].extraBody.temperature",
+            "is set by specbench itself (set sampling.temperature)",
+        ),
+        (
+            {"spec.workloads[0].chatTemplate": {"appliedBy": "Client", "kwargs": {"add_generation_prompt": False}}},
+            "spec.workloads[0].chatTemplate.kwargs.add_generation_prompt",
+            "is set by specbench itself (it is always true",
+        ),
+        (
+            {
+                "spec.workloads[0].chatTemplate": {"appliedBy": "Client"},
+                "spec.workloads[0].extraBody": {"chat_template_kwargs": {"enable_thinking": False}},
+            },
+            "spec.workloads[0].extraBody.chat_template_kwargs",
+            "has no effect on prompts sent as token ids (set chatTemplate.kwargs)",
+        ),
+        (
+            {"spec.drafters[1]": {"name": "again", "method": "ngram"}},
+            "spec.drafters[1]",
+            "'again' differs from 'ngram' only in its name",
+        ),
+        (
+            {"spec.workloads[1]": {"name": "again", "dataset": {"source": "jsonl", "uri": "prompts.jsonl"}}},
+            "spec.workloads[1]",
+            "'again' differs from 'chat' only in its name",
+        ),
+        (
+            {"spec.engine": {"kind": "simulator", "args": ["--port=1"]}},
+            "spec.engine.args[0]",
+            "contradicts a flag that specbench manages",
+        ),
+    ],
+)
+def test_problems_beyond_the_schema_are_rejected_in_planning(edits: dict[str, Any], path: str, says: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        expand(run_of(edits))
+    assert [problem.path for problem in refused.value.problems] == [path]
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["nodeSelector", "clientNodeSelector"])
+@pytest.mark.parametrize("key", ["", "not a key!", "a/b/c", "/a", "a/", "A.b/c", "k" * 64, "d" * 254 + "/k"])
+def test_an_invalid_label_key_is_rejected_in_planning(field: str, key: str) -> None:
+    run = run_of()
+    placement = run.spec.placement.model_validate({field: {key: "v"}})
+    spec = run.spec.model_copy(update={"placement": placement})
+    with pytest.raises(InvalidSpec, match=rf"^spec\.placement\.{field}: '.*' is not a label key"):
+        expand(run.model_copy(update={"spec": spec}))
+
+
+def test_a_plan_too_large_for_a_config_map_is_rejected() -> None:
+    long = [{**row, "extraBody": {"stop": "x" * 60_000}} for row in workloads(16)]
+    with pytest.raises(
+        InvalidSpec, match=r"its plan has 9\d{5} bytes, more than the 900000 that fit into a ConfigMap \(split"
+    ):
+        expand(run_of({"spec.workloads": long, "spec.drafters": []}))
+    assert expand(run_of({"spec.workloads": long[:14], "spec.drafters": []})).points
+
+
+def test_an_external_endpoint_can_be_laid_out_but_not_expanded() -> None:
+    engine = {"kind": "external", "endpoint": "http://127.0.0.1:8000"}
+    edits: dict[str, Any] = {"spec.engine": engine, "spec.drafters": []}
+    assert [arm.name for arm in lay_out(run_of(edits)).arms] == ["endpoint"]
+    with pytest.raises(InvalidSpec, match="a SpecBenchRun, which launches its engines itself"):
+        expand(run_of(edits))
+    with pytest.raises(InvalidSpec, match=r"extraBody\.seed: is set by specbench itself"):
+        lay_out(run_of({**edits, "spec.workloads[0].extraBody": {"seed": 1}}))
+
+
+def drafters(count: int) -> list[dict[str, Any]]:
+    """So many drafters that differ."""
+    return [{"name": f"d{k}", "method": "ngram", "numSpeculativeTokens": k + 1} for k in range(count)]
+
+
+def workloads(count: int) -> list[dict[str, Any]]:
+    """So many workloads that differ."""
+    return [{"name": f"w{k}", "dataset": {"source": "jsonl", "uri": f"{k}.jsonl"}} for k in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("edits", "says"),
+    [
+        (
+            {"spec.workloads": workloads(8), "spec.load": {"concurrency": list(range(1, 17)), "repeats": 17}},
+            "4352 points exceed the maximum of one run (4096)",
+        ),
+        (
+            {"spec.drafters": drafters(4), "spec.workloads": workloads(13)}
+            | {"spec.load": {"concurrency": list(range(1, 17)), "repeats": 1}},
+            "1040 combinations of arm, workload and load exceed the maximum of one run (1024)",
+        ),
+        (
+            {"spec.drafters": drafters(16), "spec.load.repeats": 32},
+            "513 engine launches exceed the maximum of one run (512) (use fewer repeats, or load.order: Sequential)",
+        ),
+    ],
+)
+def test_a_run_too_large_for_its_status_is_rejected_with_the_count(edits: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        expand(run_of(edits))
+    assert says in str(refused.value)
+
+
+def test_a_run_of_the_maximum_size_fits_its_status() -> None:
+    fields = {name: structural(RunStatus)["properties"][name]["maxItems"] for name in ("groups", "arms")}
+    assert fields == {"groups": GROUPS_MAX, "arms": CELLS_MAX}
+    assert len(expand(run_of({"spec.drafters": drafters(16), "spec.load.repeats": 31})).groups) == 31 * 16 + 1
+
+
+TURNS = {"chat": [1, 1, 2]}
+
+
+def estimated(load: dict[str, Any]) -> PlanEstimate:
+    """What is known of two arms measured twice, with three prompts of four turns together."""
+    return estimate(expand(run_of({"spec.load": {"repeats": 2, **load}})), TURNS)
+
+
+def test_the_estimate_counts_only_what_is_known() -> None:
+    plan = expand(run_of({"spec.load": {"concurrency": [1, 2], "repeats": 2}}))
+    assert estimate(plan) == PlanEstimate(3, 8, requests=None, output_tokens_at_most=None, load_seconds=None)
+    assert estimate(plan, TURNS) == PlanEstimate(3, 8, requests=32, output_tokens_at_most=32 * 256, load_seconds=None)
+
+
+@pytest.mark.parametrize(
+    ("load", "requests", "seconds"),
+    [
+        ({"concurrency": [1], "requests": 4}, 4 * 5, None),
+        ({"concurrency": [1], "durationSeconds": 60}, None, 4 * 60),
+        ({"rate": [0.5], "slots": 8, "durationSeconds": 60}, 4 * 40, 4 * 60),
+        ({"rate": [0.5], "slots": 8, "requests": 6}, 4 * 8, 4 * 12),
+        ({"rate": [0.5], "slots": 8}, 4 * 4, 4 * 6),
+        ({"arrival": {"process": "Trace", "uri": "t.csv"}, "slots": 8}, None, None),
+    ],
+)
+def test_durations_that_depend_on_the_engine_are_not_estimated(
+    load: dict[str, Any], requests: int | None, seconds: float | None
+) -> None:
+    found = estimated(load)
+    assert (found.requests, found.load_seconds) == (requests, seconds)
+
+
+@pytest.mark.parametrize(
+    ("level", "label", "words"),
+    [
+        (Level(concurrency=8), "8", "concurrency 8"),
+        (Level(rate=2.5), "2.5/s", "2.5/s"),
+        (Level(rate=100_000), "100000/s", "100000/s"),
+        (Level(rate=1234.56789), "1234.56789/s", "1234.56789/s"),
+        (Level(), "trace", "the trace's own speed"),
+    ],
+)
+def test_a_level_has_a_label_and_a_text_for_sentences(level: Level, label: str, words: str) -> None:
+    assert (level.label, level.words) == (label, words)
+
+
+def test_a_level_has_either_concurrency_or_rate() -> None:
+    with pytest.raises(ValueError, match="either concurrency or rate"):
+        Level(concurrency=1, rate=1)

@@ -1,0 +1,171 @@
+"""`specbench analyze ngram` and `oracle --with replay` over a stored run: prompts, texts and tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.recommendation import RuleVerdict
+from specbench_api.outcome.termination import Exit
+from specbench_api.plan.plan import Point
+from specbench_api.spec.dataset import Dataset, Source
+from specbench_client.analysis.what_if.prompt_overlap import NOT_BOTH_DRAFTERS
+from specbench_client.cli import exit_code
+from specbench_client.documents.ngram import NgramReport
+from specbench_client.documents.oracle import OracleReport
+from specbench_client.workload.prompts import load_prompts
+from specbench_testing.local_results import OBSERVED, Edit, store_results
+from specbench_testing.synthetic_records import SyntheticRun
+
+UID = "0190a000-0000-7000-8000-000000000000"
+WORLD = SyntheticRun(prompts=4, turns=2, repeats=2, drafts=6, drafters=("long",))
+PROMPT = " ".join(f"{number}" for number in range(100))
+
+
+class Words:
+    """One token a word, in the place of a tokenizer."""
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return [int(word) for word in text.split()]
+
+
+@pytest.fixture(autouse=True)
+def _words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specbench_client.dataset.tokenizers.cached_encoding", Words)
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    file = tmp_path / "prompts.jsonl"
+    rows = [{"id": f"p{number}", "prompt": PROMPT} for number in range(WORLD.prompts)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def with_texts(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    """Answers that copy their prompt, one of them without the word that ends it."""
+    sizes = frame["output_tokens"] - (frame["prompt_id"] == "p1")
+    return frame.assign(output_text=[" ".join(PROMPT.split()[:size]) for size in sizes])
+
+
+def with_ids(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    ids = [np.arange(size) for size in frame["output_tokens"]]
+    return frame.assign(output_token_ids=pd.Series(ids, dtype=object))
+
+
+def as_they_are(_: Point, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+def kept(tmp_path: Path, prompts: Path, edit: Edit) -> str:
+    fingerprint = load_prompts(Dataset(source=Source.JSONL, uri=str(prompts)), Path()).fingerprint
+    observed = OBSERVED.model_copy(update={"dataset_fingerprint": fingerprint})
+    store_results(WORLD, tmp_path / "out", UID, edit=edit, observed=observed)
+    return str(tmp_path / "out")
+
+
+def test_the_texts_of_a_run_are_replayed_over_the_prompts_that_were_measured(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = kept(tmp_path, prompts, with_texts)
+    arguments = [
+        "analyze",
+        "ngram",
+        where,
+        "--prompts",
+        str(prompts),
+        "--tokenizer",
+        "o200k_base",
+        "-o",
+        "json",
+        "-k",
+        "3",
+    ]
+    assert exit_code(arguments) == Exit.OK
+    report = NgramReport.from_json(capsys.readouterr().out)
+    assert report.answers == 8
+    assert report.left_out == {"a later turn: its prompt contains earlier answers": 8}
+    assert "8 of 8 answers have as many as the engine counted" in report.token_ids
+    assert report.source.endswith("arm none")
+    assert (report.settings[0].overall.acceptance_length.value or 0) > 2.5
+
+
+def test_arms_are_measured_in_each_range_of_overlap_and_drawn(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, plot = kept(tmp_path, prompts, with_texts), tmp_path / "overlap.html"
+    arguments = ["analyze", "ngram", where, "--prompts", str(prompts), "--tokenizer", "o200k_base", "-k", "3"]
+    assert exit_code([*arguments, "-o", "json", "--plot", str(plot)]) == Exit.OK
+    report = NgramReport.from_json(capsys.readouterr().out)
+    copied = [each for each in report.by_overlap if each.by == "copied_share"]
+    assert [(each.low, each.high, each.answers) for each in copied] == [(0.8, 1.0, 8)], "every answer is a copy"
+    assert list(copied[0].acceptance_lengths) == ["k=3 n=3-7"]
+    assert copied[0].acceptance_lengths["k=3 n=3-7"].value == report.settings[0].overall.acceptance_length.value
+    measured = copied[0].speedups["long"]
+    assert (measured.value or 0) > 0
+    assert measured.interval is None, "two repeats are too few to tell"
+    assert sum(each.answers for each in report.by_overlap if each.by == "bleu4") == 8
+    assert report.rule is not None
+    assert (report.rule.verdict, report.rule.reason) == (RuleVerdict.NOT_APPLICABLE, NOT_BOTH_DRAFTERS)
+    assert b"Measured speed-up by overlap" in plot.read_bytes()
+    assert exit_code(arguments) == Exit.OK
+    assert "By overlap: n-gram replayed; speed-ups as measured" in capsys.readouterr().out
+
+
+def test_token_ids_from_the_engine_need_no_tokenizer(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = kept(tmp_path, prompts, with_ids)
+    rows = [{"id": f"p{number}", "token_ids": list(range(100))} for number in range(WORLD.prompts)]
+    prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert exit_code(["analyze", "ngram", where, "--prompts", str(prompts)]) == Exit.BAD_INPUT
+    assert "these are not the prompts that were measured" in capsys.readouterr().err
+    keep_again = kept(tmp_path / "again", prompts, with_ids)
+    assert exit_code(["analyze", "ngram", keep_again, "--prompts", str(prompts), "-o", "json"]) == Exit.OK
+    assert NgramReport.from_json(capsys.readouterr().out).token_ids.startswith("the engine's own")
+
+
+def test_an_arm_is_combined_with_a_replay_over_its_own_answers(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = kept(tmp_path, prompts, with_texts)
+    arguments = ["--with", "replay", "--prompts", str(prompts), "--tokenizer", "o200k_base", "-o", "json"]
+    assert exit_code(["analyze", "oracle", where, *arguments]) == Exit.OK
+    report = OracleReport.from_json(capsys.readouterr().out)
+    single, ngram, combined = report.rows[-4], report.rows[-3], report.rows[-2]
+    assert (combined.acceptance_length.value or 0) >= (ngram.acceptance_length.value or 0) > 10
+    assert (combined.acceptance_length.value or 0) > (single.acceptance_length.value or 0)
+    assert report.covered is not None
+    assert 0.3 < (report.covered.value or 0) < 0.7
+    assert report.covered_by == "token ids, up to the first that differs"
+
+
+@pytest.mark.parametrize(
+    ("edit", "arguments", "says"),
+    [
+        (as_they_are, ["--tokenizer", "o200k_base"], "neither token ids nor text in the record"),
+        (as_they_are, ["--tokenizer", "o200k_base"], "measure again with --keep-text"),
+        (with_texts, [], "add --tokenizer"),
+        (with_texts, ["--arm", "ngram"], "--arm ngram: the run has none, long"),
+    ],
+)
+def test_a_run_without_texts_is_rejected_with_a_remedy(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str], *, edit: Edit, arguments: list[str], says: str
+) -> None:
+    where = kept(tmp_path, prompts, edit)
+    assert exit_code(["analyze", "ngram", where, "--prompts", str(prompts), *arguments]) == Exit.BAD_INPUT
+    assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_missing_prompts_are_requested(
+    tmp_path: Path, prompts: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = kept(tmp_path, prompts, with_texts)
+    prompts.unlink()
+    monkeypatch.chdir(tmp_path)
+    assert exit_code(["analyze", "ngram", where, "--tokenizer", "o200k_base"]) == Exit.BAD_INPUT
+    assert "give their file with --prompts" in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Output on terminals without color, without Unicode, and with few columns."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from specbench_client.cli import cli
+from specbench_client.cli.output import ResultConsole, result_console
+from specbench_client.cli.streams import ascii_text
+from specbench_client.report.text.text_table import TextTable
+
+CALL = [sys.executable, "-c", "from specbench_client.cli import main; main()"]
+ESCAPES = re.compile("\x1b\\[[0-9;]*m")
+TABLE = TextTable(
+    "Speed × load…",
+    ["Arm", "Speed-up [95 %]", "AL", "TTFT ms\np50/p99", "tok/s", "Findings"],
+    [
+        ["none", "baseline", "–", "12/20", "1,234.5", ""],
+        ["eagle3", "1.83 [1.76, 1.90]", "2.50", "12/20", "2,345.6", "≥ 1"],
+    ],
+    words=["Arm", "Findings"],
+)
+
+
+def console(width: int, encoding: str = "utf-8") -> tuple[ResultConsole, io.BytesIO]:
+    """A terminal of this width, and what it shows."""
+    shown = io.BytesIO()
+    file = io.TextIOWrapper(shown, encoding=encoding, write_through=True)
+    return ResultConsole(file=file, width=width, force_terminal=True, highlight=False, markup=False), shown
+
+
+def test_the_version_is_the_one_of_the_package() -> None:
+    assert CliRunner().invoke(cli, ["--version"]).output == f"specbench, version {version('specbench')}\n"
+
+
+def test_an_ascii_terminal_gets_a_table_in_ascii() -> None:
+    terminal, shown = console(120, "ascii")
+    terminal.print_table(TABLE)
+    text = ESCAPES.sub("", shown.getvalue().decode("ascii"))
+    assert "Speed x load..." in text
+    assert "| eagle3 | 1.83 [1.76, 1.90] |" in text
+    assert ">= 1" in text
+    rows = [line for line in text.splitlines() if line.startswith(("|", "+"))]
+    assert len({len(row) for row in rows}) == 1, "columns are aligned"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [["dataset", "list"], ["--help"], ["analyze", "oracle", "--help"]])
+def test_an_ascii_stdout_gets_no_traceback(arguments: list[str]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C"}
+    done = subprocess.run([*CALL, *arguments], capture_output=True, env=environment, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+
+
+@pytest.mark.process
+def test_json_on_an_ascii_stdout_loses_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    arguments = ["validate", "größe-𝄞.yaml", "--output", "json"]
+    (tmp_path / arguments[1]).write_text("[")
+    done = subprocess.run(
+        [*CALL, *arguments], capture_output=True, cwd=tmp_path, env=environment, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert done.stdout.isascii()
+    assert "größe-𝄞.yaml" in json.loads(done.stdout)["error"]["messages"][0]
+
+
+def test_known_symbols_are_spelled_out_and_others_are_replaced() -> None:
+    assert ascii_text("2 × 3 … ≥ é 漢") == "2 x 3 ... >= e ?"
+
+
+def test_no_colour_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    made = result_console()
+    assert made.is_terminal
+    assert made.no_color
+
+
+def test_a_narrow_terminal_drops_columns_of_numbers_from_the_right() -> None:
+    terminal, shown = console(54)
+    terminal.print_table(TABLE)
+    text = shown.getvalue().decode()
+    assert "1.83 [1.76, 1.90]" in text
+    assert "Findings" in text
+    assert "2,345.6" not in text
+    assert "Not shown in 54 columns: tok/s, TTFT ms p50/p99." in " ".join(text.split())
+    assert max(map(len, ESCAPES.sub("", text).splitlines())) <= 54
+
+
+def test_a_terminal_that_is_wide_enough_shows_every_column() -> None:
+    terminal, shown = console(120)
+    terminal.print_table(TABLE)
+    assert "2,345.6" in shown.getvalue().decode()
+    assert "Not shown" not in shown.getvalue().decode()
+
+
+def test_columns_of_words_are_never_dropped() -> None:
+    terminal, shown = console(20)
+    terminal.print_table(TextTable("", ["A", "B"], [["x" * 50, "y" * 50]], words=["A", "B"]))
+    text = ESCAPES.sub("", shown.getvalue().decode())
+    assert (text.count("x"), text.count("y")) == (50, 50)
+
+
+def test_a_pipe_gets_every_column() -> None:
+    shown = io.StringIO()
+    ResultConsole(file=shown, width=60, highlight=False, markup=False).print_table(TABLE)
+    assert "tok/s" in shown.getvalue()

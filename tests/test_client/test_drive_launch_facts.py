@@ -1,0 +1,149 @@
+"""What is seen of a launch: asked for over real HTTP, stored before the first point, and held against later ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specbench_api.outcome.layout import launch_key, manifest_key
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.provenance import FACTS, Fact, FactName, HostFacts, LaunchRecord
+from specbench_api.plan.plan import Plan
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
+from specbench_client.errors import BadInput
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.simulator.speculation import SimulatedMethod, make_drafter
+from specbench_client.store.folder import FolderStore
+from specbench_testing.simulated_groups import plan_of, simulator, write_prompts
+
+pytestmark = pytest.mark.process
+ROOM = 256 * 32768
+"""Tokens that the simulator pretends to have room for."""
+SEEN: dict[str, dict[str, object]] = {
+    "vllm": {
+        "engine_version": "simulated-0.1.0",
+        "model": "simulated",
+        "max_model_len": 32768,
+        "kv_cache_tokens": ROOM,
+        "kv_cache_dtype": "auto",
+        "prefix_cache": False,
+        "drafter_at_work": True,
+    },
+    "sglang": {
+        "engine_version": "simulated-0.1.0",
+        "model": "simulated",
+        "max_model_len": 32768,
+        "max_running_requests": 256,
+        "kv_cache_tokens": ROOM,
+        "prefix_cache": False,
+        "drafter_at_work": True,
+    },
+    "tensorrt-llm": {"engine_version": "simulated-0.1.0", "model": "simulated"},
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "results")
+
+
+def on(node: str, digest: str) -> HostFacts:
+    facts = {FactName.NODE: Fact.observed(node, "a test"), FactName.IMAGE_DIGEST: Fact.observed(digest, "a test")}
+    return HostFacts(facts=facts, unknown_reason="a test tells no more")
+
+
+async def drive(tmp_path: Path, plan: Plan, store: FolderStore, group: int = 0, place: HostFacts | None = None) -> None:
+    """One group, with the engine that it asks for, at this place."""
+    wanted = plan.arm(plan.groups[group].arm).drafter
+    config = SimulatorConfig(
+        time_scale=0,
+        drafter=make_drafter(SimulatedMethod.NGRAM, 3) if wanted else make_drafter(SimulatedMethod.NONE, 0),
+    )
+    options = DriveOptions(attempt=f"{group}-a", spool=tmp_path / "spool", place=place or HostFacts())
+    async with simulator(tmp_path / f"truth-{group}", config, plan.engine.dialect or "vllm") as engine:
+        await drive_group(plan, plan.groups[group], engine.url, store, options)
+
+
+def seen_of(store: FolderStore, group: int = 0) -> LaunchRecord:
+    return LaunchRecord.from_json(store.get(launch_key(f"{group}-{group}-a")) or b"")
+
+
+@pytest.mark.parametrize("dialect", SEEN)
+async def test_every_dialect_of_the_simulator_tells_what_its_engine_would(
+    dialect: str, tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"), {"spec.engine.dialect": dialect})
+
+    await drive(tmp_path, plan, store, group=1)
+
+    seen = seen_of(store, 1)
+    told = {name.value: fact.value for name, fact in seen.facts.items() if fact.value is not None}
+    arguments = told.pop("arguments", None)
+    assert told == SEEN[dialect]
+    assert (arguments is not None) == (dialect == "sglang")
+    assert (seen.arm, seen.group, seen.simulated) == ("ngram", 1, True)
+    assert set(seen.facts) == set(FACTS)
+
+
+async def test_a_fact_that_nobody_told_says_why(tmp_path: Path, store: FolderStore) -> None:
+    await drive(tmp_path, plan_of(write_prompts(tmp_path / "p.jsonl")), store)
+
+    facts = seen_of(store).facts
+    assert facts[FactName.TORCH] == Fact.unknown("simulator does not report it over HTTP")
+    assert facts[FactName.GPU] == Fact.unknown("it was not reported where the engine runs")
+    assert facts[FactName.DRAFTER_AT_WORK] == Fact.observed(value=False, source="GET /metrics")
+
+
+async def test_a_launch_lies_in_the_store_before_its_first_point(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    kept: list[bool] = []
+
+    def look(progress: Progress) -> None:
+        if progress.point:
+            kept.append(store.get(launch_key("0-1")) is not None)
+
+    options = DriveOptions(attempt="1", spool=tmp_path / "spool", on_progress=look, show_every_s=0.001)
+    async with simulator(tmp_path / "truth") as engine:
+        await drive_group(plan, plan.groups[0], engine.url, store, options)
+
+    assert kept
+    assert all(kept)
+
+
+async def test_the_place_is_kept_with_the_launch_and_the_image_in_the_manifests(
+    tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+
+    await drive(tmp_path, plan, store, place=on("gpu-1", "sha256:a"))
+
+    assert seen_of(store).value(FactName.NODE) == "gpu-1"
+    assert seen_of(store).facts[FactName.DRIVER] == Fact.unknown("a test tells no more")
+    manifest = Manifest.from_json(store.get(manifest_key(plan.groups[0].points[0].hash)) or b"")
+    assert manifest.observed.image_digest == "sha256:a"
+
+
+async def test_another_image_than_the_one_that_was_measured_is_refused(tmp_path: Path, store: FolderStore) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    await drive(tmp_path, plan, store, place=on("gpu-1", "sha256:a"))
+
+    with pytest.raises(BadInput, match=r"the engine's image changed from 'sha256:a' to 'sha256:b'") as refused:
+        await drive(tmp_path, plan, store, group=1, place=on("gpu-1", "sha256:b"))
+
+    assert refused.value.reason == "ObservedChanged"
+    assert store.get(launch_key("1-1-a")) is None, "a launch that measures nothing leaves nothing"
+
+
+@pytest.mark.parametrize("later", [on("gpu-2", "sha256:a"), HostFacts()], ids=["another node", "nothing seen"])
+async def test_another_node_is_not_refused_and_neither_is_a_place_that_nobody_saw(
+    later: HostFacts, tmp_path: Path, store: FolderStore
+) -> None:
+    plan = plan_of(write_prompts(tmp_path / "p.jsonl"))
+    await drive(tmp_path, plan, store, place=on("gpu-1", "sha256:a"))
+
+    await drive(tmp_path, plan, store, group=1, place=later)
+
+    assert seen_of(store, 1).value(FactName.NODE) == later.value(FactName.NODE)

@@ -1,0 +1,256 @@
+"""Loads of every sort, driven into a store: what is kept of them, and what the client says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.layout import manifest_key, schedule_key, summary_key
+from specbench_api.outcome.manifest import Manifest
+from specbench_api.outcome.summary import ClientHealth, PointSummary
+from specbench_api.plan.plan import Plan
+from specbench_client.drive import group as driving
+from specbench_client.drive.group import drive_group
+from specbench_client.drive.options import DriveOptions
+from specbench_client.drive.progress import Progress
+from specbench_client.errors import BadInput
+from specbench_client.load import arrival_schedule as schedule_module
+from specbench_client.load.worker_pool import WorkerLost, WorkerPool
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.store.folder import FolderStore
+from specbench_testing.simulated_groups import plan_of, records_of, simulator, write_prompts
+from specbench_testing.synthetic_records import measured_rows
+
+pytestmark = pytest.mark.process
+
+SLOW = SimulatorConfig(time_scale=1)
+PATIENT_S = 60.0
+"""So long may a load take to become steady where it must: the machine may be busy with other things."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "results")
+
+
+def planned(tmp_path: Path, **load: Any) -> Plan:
+    prompts = tmp_path / "p.jsonl"
+    if not prompts.exists():
+        write_prompts(prompts)
+    return plan_of(prompts, {"spec.load": {"repeats": 1, "warmupRequests": 0, **load}})
+
+
+def options_in(tmp_path: Path, **given: Any) -> DriveOptions:
+    return replace(DriveOptions(attempt="1-a", spool=tmp_path / "spool", base_dir=tmp_path), **given)
+
+
+async def drive(plan: Plan, store: FolderStore, options: DriveOptions, group: int = 0, scale: float = 0) -> None:
+    config = SimulatorConfig(time_scale=scale)
+    async with simulator(options.base_dir / f"truth-{group}.jsonl", config) as engine:
+        await drive_group(plan, plan.groups[group], engine.url, store, options)
+
+
+def manifest_of(plan: Plan, store: FolderStore, group: int = 0, point: int = 0) -> Manifest:
+    return Manifest.from_json(store.get(manifest_key(plan.groups[group].points[point].hash)) or b"")
+
+
+def watch_of(plan: Plan, store: FolderStore, point: int = 0) -> ClientHealth:
+    return PointSummary.from_json(store.get(summary_key(plan.groups[0].points[point].hash)) or b"").client_health
+
+
+def schedule_of(plan: Plan, store: FolderStore, group: int = 0, attempt: str = "1-a") -> pd.DataFrame:
+    data = store.get(schedule_key(plan.groups[group].points[0].hash, attempt))
+    return pd.read_parquet(io.BytesIO(data or b""))
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open loop is not measured before it is steady, also on a machine that is busy with other things."""
+    monkeypatch.setattr(schedule_module, "LEAD_LEAST_S", PATIENT_S)
+
+
+async def test_an_open_loop_sends_by_a_schedule_that_lies_in_the_store(tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, rate=[50], slots=4, requests=20)
+
+    await drive(plan, store, options_in(tmp_path, workers=2))
+
+    schedule, manifest = schedule_of(plan, store), manifest_of(plan, store)
+    assert schedule.conversation.tolist() == list(range(20))
+    assert schedule.worker.tolist() == [0, 1] * 10
+    assert schedule_key(manifest.hash, "1-a") in [file.key for file in manifest.files]
+    records = measured_rows(records_of(plan, store, [manifest.hash])).sort_values("stream_index")
+    assert manifest.load_started_ns is not None
+    assert records.intended_ns.tolist() == (schedule.intended_ns + manifest.load_started_ns).tolist()
+    assert (records.sent_ns >= records.intended_ns).all()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_open_loop_is_steady_before_its_first_prompt_and_until_its_last_one_has_ended(
+    workers: int, tmp_path: Path, store: FolderStore
+) -> None:
+    plan = planned(tmp_path, rate=[20], slots=64, requests=24, arrival={"process": "Poisson", "seed": 3})
+
+    await drive(plan, store, options_in(tmp_path, workers=workers), scale=1)
+
+    records = records_of(plan, store, [plan.groups[0].points[0].hash])
+    measured = measured_rows(records)
+    fillers = records.drop(measured.index)
+    before, after = (fillers[fillers.phase == phase] for phase in ("ramp", "drain"))
+    assert len(measured) == 24
+    assert set(measured.phase) == {"steady"}
+    assert before.request_id.is_unique
+    assert before.intended_ns.max() < measured.intended_ns.min() < measured.intended_ns.max() < after.intended_ns.min()
+    assert after.intended_ns.max() - measured.last_token_ns.max() < schedule_module.MAX_TAIL_S * 1e9 / 10, "no longer"
+    assert watch_of(plan, store).steady_share
+
+
+async def test_an_engine_that_never_becomes_steady_is_not_waited_for_for_ever(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule_module, "LEAD_LEAST_S", 0.5)
+    monkeypatch.setattr(schedule_module, "LEAD_MOST_S", 0.5)
+    plan = planned(tmp_path, rate=[40], slots=64, requests=24)
+
+    await drive(plan, store, options_in(tmp_path), scale=2)
+
+    manifest = manifest_of(plan, store)
+    records = measured_rows(records_of(plan, store, [manifest.hash]))
+    assert manifest.load_started_ns is not None
+    assert len(records) == 24
+    assert records.intended_ns.min() >= manifest.load_started_ns
+
+
+async def test_all_arms_of_a_repeat_see_the_same_arrivals(tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, rate=[20], slots=4, arrival={"process": "Gamma", "burstiness": 0.3, "seed": 5})
+
+    for group in (0, 1):
+        await drive(plan, store, options_in(tmp_path), group)
+
+    assert plan.groups[0].arm != plan.groups[1].arm
+    assert schedule_of(plan, store, 0).equals(schedule_of(plan, store, 1))
+
+
+async def test_a_trace_is_replayed_at_its_own_speed(tmp_path: Path, store: FolderStore) -> None:
+    (tmp_path / "t.csv").write_text("at,n\n10.00,1\n10.02,1\n10.03,1\n10.09,1\n")
+    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv", "column": "at"}, requests=4)
+
+    await drive(plan, store, options_in(tmp_path))
+
+    assert (schedule_of(plan, store).intended_ns / 1e6).round().tolist() == [0, 20, 30, 90]
+    assert manifest_of(plan, store).observed.trace_fingerprint
+
+
+async def test_another_trace_under_the_same_name_is_refused(tmp_path: Path, store: FolderStore) -> None:
+    (tmp_path / "t.csv").write_text("timestamp\n1\n1.01\n")
+    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "t.csv"}, requests=2)
+    await drive(plan, store, options_in(tmp_path))
+    (tmp_path / "t.csv").write_text("timestamp\n1\n1.02\n")
+
+    with pytest.raises(BadInput, match="the trace of arrivals changed") as refused:
+        await drive(plan, store, options_in(tmp_path, attempt="2-a"), 1)
+
+    assert refused.value.reason == "ObservedChanged"
+
+
+async def test_a_trace_that_is_not_there_is_told_before_an_engine_is_asked(tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, slots=4, arrival={"process": "Trace", "uri": "no.csv"})
+
+    with pytest.raises(BadInput, match=r"no\.csv: No such file"):
+        await drive_group(plan, plan.groups[0], "http://127.0.0.1:9", store, options_in(tmp_path))
+
+    assert store.keys() == []
+
+
+@pytest.mark.parametrize("load", [{"concurrency": [2]}, {"rate": [40], "slots": 4}], ids=["closed", "open"])
+async def test_a_point_may_end_by_time(load: dict[str, Any], tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, durationSeconds=1, **load)
+    looks: list[Progress] = []
+
+    await drive(plan, store, options_in(tmp_path, on_progress=looks.append), scale=0.1)
+
+    records = measured_rows(records_of(plan, store, [plan.groups[0].points[0].hash]))
+    assert len(records) > 6  # every prompt once would be six
+    assert records.error_class.isna().all()
+    total = looks[-1].requests_total
+    assert total is None if "concurrency" in load else total == len(records)
+
+
+async def test_a_closed_loop_over_two_workers_is_one_loop(tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, concurrency=[4], requests=24)
+
+    await drive(plan, store, options_in(tmp_path, workers=2), scale=1)
+
+    records, watch = records_of(plan, store, [plan.groups[0].points[0].hash]), watch_of(plan, store)
+    assert sorted(records.stream_index.unique()) == [0, 1, 2, 3]
+    assert records.request_id.is_unique
+    assert watch.workers == 2
+    assert watch.reached_concurrency == pytest.approx(4, rel=0.2)
+    assert (watch.reached_rate, watch.in_flight_growth) == (None, None)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_the_client_says_of_itself_what_it_saw(tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, rate=[20, 25], slots=4, requests=24, warmupRequests=2)
+
+    await drive(plan, store, options_in(tmp_path), scale=0.1)
+
+    first, second = watch_of(plan, store, 0), watch_of(plan, store, 1)
+    assert first.workers == 1
+    for figure in ("cpu_share", "loop_lag_p99_ms", "send_lateness_p99_ms",
+                   "coalesced_chunk_share", "coalesced_end_share",
+                   "answers_in_one_read", "kernel_clock_share", "reached_rate",
+                   "in_flight_growth", "reached_concurrency", "steady_share", "duration_s"):  # fmt: skip
+        assert getattr(first, figure) is not None, figure
+    records = records_of(plan, store, [plan.groups[0].points[0].hash])
+    assert first.warmup_requests == (records.phase == "warmup").sum()
+    assert 2 <= (first.warmup_requests or 0) <= 16
+    assert first.warmup_steady is not None
+    assert (second.warmup_requests, second.warmup_steady) == (None, None)
+
+
+async def test_a_worker_that_dies_leaves_no_result_and_no_hang(
+    tmp_path: Path, store: FolderStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crews: list[WorkerPool] = []
+
+    class Known(WorkerPool):
+        def __init__(self, workers: int) -> None:
+            super().__init__(workers)
+            crews.append(self)
+
+    monkeypatch.setattr(driving, "WorkerPool", Known)
+    plan = planned(tmp_path, concurrency=[2], requests=1000)
+    begun = asyncio.Event()
+
+    def look(progress: Progress) -> None:
+        if progress.requests_done:
+            begun.set()
+
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        options = options_in(tmp_path, on_progress=look, show_every_s=0.02)
+        measuring = asyncio.create_task(drive_group(plan, plan.groups[0], engine.url, store, options))
+        await begun.wait()
+        os.kill(crews[0].pids[0], signal.SIGKILL)
+        with pytest.raises(WorkerLost, match="SIGKILL"):
+            await measuring
+
+    assert store.get(manifest_key(plan.groups[0].points[0].hash)) is None
+
+
+async def test_headers_are_kept_nowhere(tmp_path: Path, store: FolderStore) -> None:
+    plan = planned(tmp_path, concurrency=[1])
+
+    await drive(plan, store, options_in(tmp_path, headers={"Authorization": "Bearer open-sesame"}))
+
+    assert not [key for key in store.keys("") if b"open-sesame" in (store.get(key) or b"")]
+    assert json.loads(store.get("progress.json") or b"")["pointsDone"] == 1

@@ -1,0 +1,238 @@
+"""Traffic mixes: sums over categories stay exact, and unmeasured categories are rejected."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.outcome.termination import Exit
+from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
+from specbench_client.analysis.explanation.traffic_mix import (
+    MixEstimate,
+    normalized_shares,
+    project_mix,
+    request_shares,
+)
+from specbench_client.cli import exit_code
+from specbench_client.metrics.pairing import ARM, BASELINE, STEPS, Pairs
+from specbench_testing.local_results import store_results
+from specbench_testing.synthetic_records import SyntheticRun
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+UID = "0190a000-0000-7000-8000-000000000000"
+TRUTH = {"code": (40, 10, 400.0, 100.0), "chat": (200, 160, 3000.0, 2500.0)}
+"""Category → tokens, steps, and stream time in ms of the baseline and of the arm."""
+
+
+def pairs_of(truth: dict[str, tuple[int, int, float, float]], prompts: int = 12, noise: float = 0.0) -> Pairs:
+    rng, rows = np.random.default_rng(1), list[dict[str, object]]()
+    for name, (tokens, steps, baseline, arm) in truth.items():
+        for number in range(prompts):
+            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
+            for side, ms in ((BASELINE, baseline), (ARM, arm)):
+                took = ms * 1e6 * float(np.exp(rng.normal(0, noise)))
+                told = {"category": name, "input_tokens": 9.0, "tokens": float(tokens), "intended_ns": 0.0}
+                told |= {
+                    "first_token_ns": took / 10,
+                    "last_token_ns": took,
+                    "finish_reason": "stop",
+                    "output_sha256": "x",
+                    STEPS: float(steps),
+                }
+                row |= {f"{column}{side}": each for column, each in told.items()}
+            rows.append(row)
+    return Pairs(pd.DataFrame(rows), len(rows), 0)
+
+
+def found(pairs: Pairs, given: dict[str, float]) -> MixEstimate:
+    told = project_mix(pairs, given, seed=1)
+    assert told is not None
+    return told
+
+
+@pytest.mark.parametrize(("column", "broken"), [("last_token_ns", -1e15), ("tokens", 0.0)])
+def test_a_pair_without_any_duration_or_token_is_no_part_of_a_mix(column: str, broken: float) -> None:
+    """Such records make their cell invalid; its figures stand beside that, and NaN is none."""
+    pairs = pairs_of(TRUTH)
+    pairs.table.loc[0, column + ARM] = broken
+    told = found(pairs, {"code": 0.5, "chat": 0.5})
+    assert {each.category: each.speedup for each in told.categories} == pytest.approx({"code": 4.0, "chat": 1.2})
+    pairs.table[column + ARM] = broken
+    assert project_mix(pairs, {"code": 0.5, "chat": 0.5}, seed=1) is None
+
+
+@pytest.mark.parametrize("code", [0.1, 0.5, 0.9])
+def test_the_speedup_of_a_mix_is_harmonic_in_shares_of_the_baseline_s_time(code: float) -> None:
+    told = found(pairs_of(TRUTH), {"code": code, "chat": 1 - code})
+    time = {"code": code * 400, "chat": (1 - code) * 3000}
+    whole = sum(time.values())
+    harmonic = 1 / (time["code"] / whole / 4.0 + time["chat"] / whole / 1.2)
+    assert told.speedup.value == pytest.approx(harmonic)
+    steps, later = code * 10 + (1 - code) * 160, code * 39 + (1 - code) * 199
+    assert told.acceptance_length.value == pytest.approx(later / steps)
+    assert harmonic < code * 4.0 + (1 - code) * 1.2, "the mean by requests is too large"
+    assert [round(each.time_share, 9) for each in told.categories] == [round(time[name] / whole, 9) for name in time]
+
+
+def test_one_category_alone_is_what_was_measured_of_it() -> None:
+    told = found(pairs_of(TRUTH), {"code": 1.0})
+    assert told.speedup.value == pytest.approx(4.0)
+    assert told.acceptance_length.value == pytest.approx(3.9)
+    assert [each.category for each in told.categories] == ["code"]
+
+
+@settings(max_examples=15)
+@given(st.integers(6, 20), st.floats(0.01, 0.5))
+def test_the_measured_mix_predicts_the_measured_speedup(prompts: int, noise: float) -> None:
+    pairs = pairs_of(TRUTH, prompts, noise)
+    told, measured = found(pairs, {"code": 0.5, "chat": 0.5}), paired_speedup(SPEEDUP, pairs, 1).figure
+    assert told.speedup.value == pytest.approx(measured.value)
+    assert told.speedup.interval is not None
+    assert told.speedup.interval.low <= (told.speedup.value or 0) <= told.speedup.interval.high
+
+
+def experiment(seed: int) -> Pairs:
+    """Prompts differ in how much drafting helps them; on the mean it is 2x in one category and 1.25x in the other."""
+    rng, rows = np.random.default_rng(seed), list[dict[str, object]]()
+    for name, baseline, arm in (("code", 400.0, 200.0), ("chat", 3000.0, 2400.0)):
+        for number in range(15):
+            row: dict[str, object] = {"repeat": 0.0, "prompt_id": f"{name}-{number}", "pass": 0, "turn": 0.0}
+            for side, ms in ((BASELINE, baseline), (ARM, arm)):
+                took = ms * 1e6 * float(rng.gamma(20, 1 / 20))
+                told = {"category": name, "input_tokens": 9.0, "tokens": 100.0, "intended_ns": 0.0}
+                told |= {
+                    "first_token_ns": took / 10,
+                    "last_token_ns": took,
+                    "finish_reason": "stop",
+                    "output_sha256": "x",
+                    STEPS: 40.0,
+                }
+                row |= {f"{column}{side}": each for column, each in told.items()}
+            rows.append(row)
+    return Pairs(pd.DataFrame(rows), len(rows), 0)
+
+
+@pytest.mark.draws
+def test_the_interval_of_a_mix_holds_the_truth_about_as_often_as_it_says() -> None:
+    truth, draws, held = (0.8 * 400 + 0.2 * 3000) / (0.8 * 200 + 0.2 * 2400), 300, 0
+    for seed in range(draws):
+        bounds = found(experiment(seed), {"code": 0.8, "chat": 0.2}).speedup.interval
+        assert bounds is not None
+        held += bounds.low <= truth <= bounds.high
+    assert 0.91 <= held / draws <= 0.98, held / draws
+
+
+def test_shares_of_tokens_become_shares_of_requests() -> None:
+    pairs = pairs_of(TRUTH)
+    given = request_shares(normalized_shares({"code": 1, "chat": 1}), pairs)
+    assert given is not None
+    assert given == pytest.approx({"code": 5 / 6, "chat": 1 / 6})
+    assert [each.tokens_share for each in found(pairs, given).categories] == pytest.approx([0.5, 0.5])
+
+
+def test_missing_parts_give_no_prediction_and_missing_steps_no_acceptance_length() -> None:
+    pairs = pairs_of(TRUTH)
+    assert project_mix(pairs, {"code": 0.5, "poetry": 0.5}, 1) is None
+    untold = Pairs(pairs.table.assign(**{STEPS + ARM: np.nan}), 1, 0)
+    told = found(untold, {"code": 0.5, "chat": 0.5})
+    assert told.acceptance_length.value is None
+    assert told.speedup.value is not None
+    assert [each.acceptance_length for each in told.categories] == [None, None]
+
+
+@pytest.mark.parametrize("tokens", [0.0, np.nan])
+def test_shares_of_tokens_that_nobody_counted_are_no_shares_of_requests(tokens: float) -> None:
+    pairs = pairs_of(TRUTH)
+    code = pairs.table["category" + BASELINE] == "code"
+    counted = pairs.table["tokens" + BASELINE].mask(code, tokens)
+    uncounted = Pairs(pairs.table.assign(**{"tokens" + BASELINE: counted}), 1, 0)
+    assert request_shares({"code": 0.5, "chat": 0.5}, uncounted) is None
+    assert request_shares({"code": 0.5, "chat": 0.5}, pairs) is not None
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mix") / "out"
+    store_results(SyntheticRun(prompts=12, concurrency=(1, 2), repeats=1), folder, UID)
+    assert exit_code(["report", str(folder), "--output", "csv", "--to", str(folder.parent / "table.csv")]) == Exit.OK
+    return folder
+
+
+def test_the_command_predicts_for_shares_and_for_a_file_of_prompts(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    rows = [
+        {"id": f"{at}", "prompt": f"word {at}", "category": name} for at, name in enumerate(["code"] * 3 + ["chat"])
+    ]
+    file.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    documents = []
+    for mix in ("code=3,chat=1", str(file)):
+        assert exit_code(["analyze", "explain", str(results), "--mix", mix, "--output", "json"]) == Exit.OK
+        documents.append(json.loads(capsys.readouterr().out))
+    assert documents[0] == documents[1]
+    assert [each["load"] for each in documents[0]["mixes"]] == ["1", "2"]
+    assert documents[0]["mixes"][0]["categories"][0]["requestsShare"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("mix", "told"),
+    [
+        ("code=0.5,poetry=0.2,verse=0.3", "poetry, verse of the mix was not measured on workload chat"),
+        ("code=0.5,code=0.5", "repeats a category"),
+        ("code=-1", "is not CATEGORY=SHARE"),
+        ("code=nan", "is not CATEGORY=SHARE"),
+        ("code=1e308,chat=1e308", "is not CATEGORY=SHARE"),
+        ("", "--mix: is empty"),
+        ("code=0", "every share is 0"),
+        ("nowhere.jsonl", "No such file"),
+    ],
+)
+def test_an_impossible_mix_is_rejected_with_a_remedy(
+    results: Path, mix: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(["analyze", "explain", str(results), "--mix", mix]) == Exit.BAD_INPUT
+    assert told in capsys.readouterr().err
+
+
+def test_a_mix_given_in_parts_is_one_mix_and_its_sum_is_printed(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    for mix in (["code=0.5,chat=0.3"], ["code=0.5", "chat=0.3"]):
+        options = [word for part in mix for word in ("--mix", part)]
+        assert exit_code(["analyze", "explain", str(results), *options, "--output", "json"]) == Exit.OK
+        told.append(capsys.readouterr())
+    assert told[0].out == told[1].out
+    assert "sum to 0.8; they are scaled to: code 62.5%, chat 37.5%" in told[0].err
+    for whole in ("code=0.5,chat=0.5", "code=50,chat=50"):
+        assert exit_code(["analyze", "explain", str(results), "--mix", whole]) == Exit.OK
+        assert "sum to" not in capsys.readouterr().err
+
+
+def test_prompts_without_a_category_are_no_mix(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bare.jsonl"
+    file.write_text('{"id": "a", "prompt": "one"}\n{"id": "b", "prompt": "two", "category": "code"}\n')
+    assert exit_code(["analyze", "explain", str(results), "--mix", str(file)]) == Exit.BAD_INPUT
+    assert "1 of 2 prompts have no category" in capsys.readouterr().err
+
+
+def test_without_a_mix_the_factors_are_printed(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["analyze", "explain", str(results)]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "Predicted" in told
+    assert "measured = predicted × prefill × length" in told
+    assert "ngram on chat at 1: alpha" in told
+    assert exit_code(["analyze", "explain", str(results), "--output", "yaml", "--workload", "chat"]) == Exit.OK
+    assert capsys.readouterr().out.startswith("simulated: false\ncells:\n- arm: ngram\n")
+    assert exit_code(["analyze", "explain", str(results), "--workload", "other"]) == Exit.BAD_INPUT
+    assert "this run has chat" in capsys.readouterr().err

@@ -1,0 +1,84 @@
+"""Records on their way to the main process."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import threading
+from dataclasses import replace
+
+import pytest
+
+from specbench_client.load import worker_messages as room
+from specbench_client.load.worker_messages import (
+    BATCH_RECORDS,
+    PipeSender,
+    RecordBatch,
+    RecordSender,
+    WorkerReady,
+    unpickle_record,
+)
+from specbench_testing.conversation_turns import blank_record
+
+
+def ids(batch: RecordBatch) -> list[str]:
+    records = [unpickle_record(one) for one in batch.pickled]
+    return [record.request_id for record in records]
+
+
+async def test_records_leave_in_batches_and_the_rest_at_the_end() -> None:
+    sent: list[RecordBatch] = []
+    async with RecordSender(sent.append) as outbox:
+        for number in range(BATCH_RECORDS + 2):
+            outbox.add(replace(blank_record(), request_id=str(number)))
+        assert len(sent) == 1
+    assert [len(batch.pickled) for batch in sent] == [BATCH_RECORDS, 2]
+    assert [name for batch in sent for name in ids(batch)] == [str(number) for number in range(BATCH_RECORDS + 2)]
+
+
+async def test_a_failed_request_leaves_at_once_with_all_before_it() -> None:
+    sent: list[RecordBatch] = []
+    async with RecordSender(sent.append) as outbox:
+        outbox.add(replace(blank_record(), request_id="good"))
+        outbox.add(replace(blank_record(), request_id="bad", error_class="reset"))
+        assert [ids(batch) for batch in sent] == [["good", "bad"]]
+
+
+async def test_few_records_do_not_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "FLUSH_INTERVAL_S", 0)
+    sent: asyncio.Queue[RecordBatch] = asyncio.Queue()
+    async with RecordSender(sent.put_nowait) as outbox:
+        outbox.add(replace(blank_record(), request_id="one"))
+        assert ids(await sent.get()) == ["one"]
+
+
+def test_who_sends_never_waits_for_the_pipe() -> None:
+    free, got = threading.Event(), []
+    arrived = threading.Semaphore(0)
+
+    class Full:
+        def send_bytes(self, buf: bytes, /) -> None:
+            free.wait()
+            got.append(pickle.loads(buf))
+            arrived.release()
+
+    sender = PipeSender(Full())
+    for _ in range(3):
+        sender.send(WorkerReady())
+    assert got == []
+    free.set()
+    for _ in range(3):
+        arrived.acquire()
+    assert got == [WorkerReady()] * 3
+
+
+def test_a_pipe_that_is_closed_ends_the_sending_quietly() -> None:
+    tried = threading.Event()
+
+    class Closed:
+        def send_bytes(self, buf: bytes, /) -> None:
+            tried.set()
+            raise BrokenPipeError
+
+    PipeSender(Closed()).send(WorkerReady())
+    assert tried.wait(60)

@@ -1,0 +1,265 @@
+"""Workers as real processes, against the simulator in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specbench_api.outcome.record import Record, RecordPhase
+from specbench_api.spec.engine import Engine, EngineKind
+from specbench_api.spec.workload import Output, Sampling
+from specbench_client.errors import BadInput
+from specbench_client.load.conversations import PromptLike
+from specbench_client.load.load_shares import WorkerLoad, closed_loop_load, open_loop_load
+from specbench_client.load.turns import RequestConfig
+from specbench_client.load.worker_pool import WorkerLost, WorkerPool
+from specbench_client.simulator.config import SimulatorConfig
+from specbench_client.workload.row_parsing import Prompt as Row
+from specbench_testing.conversation_turns import row
+from specbench_testing.simulated_groups import RunningSimulator, simulator
+
+pytestmark = pytest.mark.process
+
+MS = 1_000_000
+SLOW = SimulatorConfig(time_scale=1)  # a request takes a sixteenth of a second: there is a middle to look into
+
+
+def prompts(count: int, turns: int = 1) -> list[Row]:
+    made = (row(f"p{number}", *(f"Tell me about {number}, {turn}" for turn in range(turns))) for number in range(count))
+    return [Row(one.id, one.category, one.turns) for one in made]
+
+
+def request_config(engine: RunningSimulator, **changed: object) -> RequestConfig:
+    given = {
+        "endpoint": engine.url,
+        "engine": Engine(kind=EngineKind.SIMULATOR),
+        "model": "simulated",
+        "sampling": Sampling(),
+        "output": Output(max_tokens=12),
+        "repeat": 0,
+        "started_ns": 0,
+        "drafting": False,
+        "request_prefix": "r",
+    }
+    return RequestConfig(**{**given, **changed})  # type: ignore[arg-type]
+
+
+class Log:
+    """Takes records; `until` so many."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._news = asyncio.Condition()
+
+    async def take(self, records: Sequence[Record]) -> None:
+        async with self._news:
+            self.records += records
+            self._news.notify_all()
+
+    async def until(self, number: int) -> None:
+        async with asyncio.timeout(60), self._news:
+            await self._news.wait_for(lambda: len(self.records) >= number)
+
+
+async def drive(
+    pool: WorkerPool,
+    engine: RunningSimulator,
+    load: WorkerLoad,
+    rows: Sequence[PromptLike],
+    phase: RecordPhase | None = None,
+) -> list[Record]:
+    log = Log()
+    await pool.prepare(load, request_config(engine), rows, phase)
+    await pool.run(load, log.take)
+    return log.records
+
+
+async def gone(pid: int) -> None:
+    """Wait until the process has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    with os.fdopen(handle, "rb"):
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        assert await asyncio.to_thread(poll.poll, 120_000), f"process {pid} still runs"
+
+
+async def test_two_workers_ask_everything_once_and_their_records_come_home(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
+        log, load = Log(), closed_loop_load(streams=5, workers=2, conversations=24)
+        await pool.prepare(load, request_config(engine), prompts(10, turns=2), None)
+        worked = await pool.run(load, log.take)
+        received = engine.received()
+    asked = Counter((record.conversation_id, record.turn) for record in log.records)
+    assert asked == {(f"p{number % 10}#{number // 10}", turn): 1 for number in range(24) for turn in range(2)}
+    assert {record.error for record in log.records} == {None}
+    assert {record.stream_index for record in log.records} == set(range(5))
+    assert sorted(received) == sorted(record.request_id for record in log.records)
+    assert [len(one.log.opened) > 0 for one in worked.ended] == [True, True]
+    assert sum(len(one.log.ended) for one in worked.ended) == 48
+    assert all(one.cpu_share is not None and one.cpu_share > 0 for one in worked.ended)
+    assert "steady" in {record.phase for record in log.records}
+    assert worked.timeline.steady is not None
+
+
+async def test_phases_are_those_of_all_workers_together(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
+        log, load = Log(), closed_loop_load(streams=4, workers=2, conversations=20)
+        await pool.prepare(load, request_config(engine), prompts(20), None)
+        worked = await pool.run(load, log.take)
+    steady_start_ns, steady_end_ns, _ = worked.timeline.steady_bounds
+    assert steady_start_ns is not None
+    assert steady_end_ns is not None
+    for record in log.records:
+        assert record.sent_ns is not None
+        assert record.last_token_ns is not None
+        if record.phase == "steady":
+            assert record.sent_ns >= steady_start_ns
+            assert record.last_token_ns <= steady_end_ns
+    others, laid_out = 3, 2
+    assert sum(record.phase == "drain" for record in log.records) <= others + laid_out
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_an_open_loop_intends_what_the_schedule_says_whoever_sends(workers: int, tmp_path: Path) -> None:
+    times = np.array([0, 5, 5, 12, 20, 33, 34, 60, 80, 81], dtype=np.int64) * MS
+    async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(2) as pool:
+        log, load = Log(), open_loop_load(times, workers)
+        await pool.prepare(load, request_config(engine), prompts(4), None)
+        worked = await pool.run(load, log.take)
+    told = sorted(log.records, key=lambda record: record.stream_index)
+    assert [record.intended_ns - worked.timeline.started_ns for record in told] == times.tolist()
+    assert [record.prompt_id for record in told] == [f"p{number % 4}" for number in range(10)]
+    assert all((record.sent_ns or 0) >= record.intended_ns for record in told)
+    assert len(worked.ended) == workers
+
+
+async def test_a_crew_does_one_load_after_another_with_as_many_workers_as_each_needs(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(2) as pool:
+        warm = await drive(pool, engine, closed_loop_load(1, 2, 3), prompts(3), RecordPhase.WARMUP)
+        wide = await drive(pool, engine, closed_loop_load(6, 2, 12), prompts(3))
+        late = await drive(pool, engine, open_loop_load(np.array([0, MS]), 1), prompts(3))
+    assert {record.phase for record in warm} == {"warmup"}
+    assert [len(records) for records in (warm, wide, late)] == [3, 12, 2]
+
+
+async def test_a_loop_without_end_is_ended_by_the_main_process(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
+        log, load = Log(), closed_loop_load(4, 2, None)
+        await pool.prepare(load, request_config(engine), prompts(3), RecordPhase.WARMUP)
+        working = asyncio.create_task(pool.run(load, log.take))
+        await log.until(5)
+        pool.no_more_conversations()
+        await working
+        assert sorted(engine.received()) == sorted(record.request_id for record in log.records)
+
+
+async def test_by_duration_no_conversation_begins_later_and_all_are_ended(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(1) as pool:
+        log, load = Log(), closed_loop_load(2, 1, None, duration_s=0.3)
+        await pool.prepare(load, request_config(engine), prompts(3), None)
+        worked = await pool.run(load, log.take)
+    assert len(log.records) == len(worked.timeline.logs[0].began) > 0
+    assert worked.timeline.steady_bounds.steady_end_ns is not None
+    assert worked.timeline.steady_bounds.steady_end_ns >= worked.timeline.started_ns + 300 * MS
+
+
+async def test_a_worker_that_is_killed_ends_the_load_and_no_worker_is_left(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine, WorkerPool(2) as pool:
+        pids = pool.pids
+        log, load = Log(), closed_loop_load(4, 2, None)
+        await pool.prepare(load, request_config(engine), prompts(3), None)
+        working = asyncio.create_task(pool.run(load, log.take))
+        await log.until(1)
+        os.kill(pids[1], signal.SIGKILL)
+        with pytest.raises(WorkerLost, match=r"worker 1 .* signal SIGKILL") as lost:
+            await working
+    assert lost.value.exit == 1
+    for pid in pids:
+        await gone(pid)
+
+
+async def test_a_main_process_that_is_killed_takes_its_workers_along() -> None:
+    script = (
+        "import asyncio\nfrom specbench_client.load.worker_pool import WorkerPool\n"
+        "async def main():\n    async with WorkerPool(2) as pool:\n        print(*pool.pids, flush=True)\n"
+        "        await asyncio.Event().wait()\nasyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    pids = [int(word) for word in (await process.stdout.readline()).split()]
+    assert len(pids) == 2
+    process.kill()
+    await process.wait()
+    for pid in pids:
+        await gone(pid)
+
+
+async def test_a_worker_does_not_import_the_program_that_started_it(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import asyncio\nfrom specbench_client.load.worker_pool import WorkerPool\nprint('imported', flush=True)\n"
+        "async def main():\n    async with WorkerPool(2) as pool:\n        pass\nasyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, program, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    assert (process.returncode, said.decode().split()) == (0, ["imported"])
+
+
+async def test_a_terminals_interrupt_is_not_for_the_workers(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(2) as pool:
+        for pid in pool.pids:
+            os.kill(pid, signal.SIGINT)
+        assert len(await drive(pool, engine, closed_loop_load(2, 2, 4), prompts(4))) == 4
+
+
+async def test_leaving_in_the_middle_of_a_load_leaves_no_worker_behind(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl", SLOW) as engine:
+        async with WorkerPool(2) as pool:
+            pids = pool.pids
+            load = closed_loop_load(4, 2, None)
+            await pool.prepare(load, request_config(engine), prompts(3), None)
+            with pytest.raises(ZeroDivisionError):
+                await pool.run(load, broken)
+        for pid in pids:
+            await gone(pid)
+
+
+async def broken(_: Sequence[Record]) -> None:
+    raise ZeroDivisionError
+
+
+async def test_bad_input_that_only_a_worker_sees_is_bad_input_here(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(1) as pool:
+        load = closed_loop_load(1, 1, 1)
+        await pool.prepare(load, request_config(engine, headers={"X-Key": "a\nb"}), prompts(1), None)
+        with pytest.raises(BadInput, match="'X-Key' contains a line break"):
+            await pool.run(load, Log().take)
+
+
+async def test_a_bug_in_a_worker_is_told_with_its_trace(tmp_path: Path) -> None:
+    async with simulator(tmp_path / "truth.jsonl") as engine, WorkerPool(1) as pool:
+        with pytest.raises(WorkerLost, match=r"a worker failed: ZeroDivisionError[\s\S]*conversation_at"):
+            await pool.prepare(closed_loop_load(1, 1, 1), request_config(engine), [], None)
+
+
+def test_a_worker_loads_no_library_that_only_the_main_process_needs() -> None:
+    script = (
+        "import sys, specbench_client.load.worker\n"
+        "heavy = {'pandas', 'pyarrow', 'boto3', 'kopf', 'scipy', 'matplotlib', 'rich', 'aiohttp'}\n"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    seen = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert seen.stdout.split() == []

@@ -1,0 +1,83 @@
+"""Records in every input format are converted to the same tidy rows."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from specbench_api.outcome.record import Record
+from specbench_client.metrics.tidy_frame import arrays, known_sum, numbers, sent_rows, steady_rows, tally, tidy
+from specbench_testing.synthetic_records import frame_of, record
+
+MIXED = [
+    record(request_id="full", category="code", step_accepted=[2, 0], chunk_tokens=[1, 3, 1]),
+    record(request_id="bare", steps=None, chunk_ns=None, chunk_tokens=None, output_tokens=None, input_tokens=None),
+    record(request_id="failed", error_class="timeout", sent_ns=None, last_token_ns=None, first_token_ns=None),
+]
+
+
+def through_parquet(records: list[Record]) -> pd.DataFrame:
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist([asdict(each) for each in records]), buffer)
+    frame: pd.DataFrame = pq.read_table(io.BytesIO(buffer.getvalue())).to_pandas()
+    return frame
+
+
+def with_nan(records: list[Record]) -> pd.DataFrame:
+    return pd.DataFrame([asdict(each) for each in records])
+
+
+@pytest.mark.parametrize("read", [frame_of, through_parquet, with_nan])
+def test_all_input_formats_give_the_same_rows(read: Any) -> None:
+    rows, reference = tidy([read(MIXED)], "h"), tidy([frame_of(MIXED)], "h")
+    arrayed = ["edge_ns", "edge_tokens"]
+    pd.testing.assert_frame_equal(rows.drop(columns=arrayed), reference.drop(columns=arrayed))
+    for name in arrayed:
+        for mine, theirs in zip(arrays(rows, name), arrays(reference, name), strict=True):
+            assert (mine is None) == (theirs is None)
+            assert mine is None or theirs is None or mine.tolist() == theirs.tolist()
+
+
+def test_missing_values_stay_missing() -> None:
+    rows = tidy([frame_of(MIXED)])
+    assert np.isnan(numbers(rows, "steps")).tolist() == [False, True, False]
+    assert tally(rows, "tokens_of_chunks").arrays()[1] is None
+    assert np.isnan(numbers(rows, "chunks")).tolist() == [False, True, False]
+    assert rows["category"].tolist() == ["code", None, None]
+    assert known_sum(numbers(rows, "drafted_tokens")) is None
+
+
+def test_unknown_tokens_of_a_chunk_are_missing() -> None:
+    rows = tidy([frame_of([record(chunk_tokens=[1, None, 2])])])
+    found = tally(rows, "tokens_of_chunks").arrays()[0]
+    assert found is not None
+    assert found.tolist() == [[1, 2], [1, 1]]
+
+
+def test_tokens_are_the_engines_count_else_the_clients() -> None:
+    rows = tidy([frame_of([record(output_tokens=9, output_tokens_client=8), record(output_tokens=None)])])
+    assert numbers(rows, "tokens").tolist() == [9, 11]
+
+
+def test_warm_up_is_removed_and_failed_or_draining_rows_are_not_steady() -> None:
+    phases = [record(phase=phase) for phase in ("warmup", "ramp", "steady", "drain")]
+    rows = tidy([frame_of([*phases, record(error_class="reset")])])
+    assert rows["phase"].tolist() == ["ramp", "steady", "drain", "steady"]
+    assert len(steady_rows(rows)) == 1
+
+
+def test_a_turn_that_was_skipped_was_never_sent() -> None:
+    rows = tidy([frame_of([record(), record(error_class="skipped_after_error"), record(error_class="reset")])])
+    assert sent_rows(rows)["error_class"].tolist() == [None, "reset"]
+
+
+def test_empty_records_give_empty_rows() -> None:
+    assert len(tidy([frame_of([])])) == 0
+    assert len(tidy([frame_of([record(phase="warmup")])])) == 0

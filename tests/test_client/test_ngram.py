@@ -1,0 +1,148 @@
+"""N-gram replay, against a literal implementation of its definition and on texts with known matches."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specbench_client.analysis.what_if.cost_models import PUBLISHED_H100
+from specbench_client.analysis.what_if.ngram import AnswerLog, LoggedAnswer, NgramGrid, ngram_report
+from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
+from specbench_client.analysis.what_if.pricing import Pricing
+from specbench_client.analysis.what_if.prompt_overlap import prompt_overlap
+
+ids = st.lists(st.integers(0, 2), max_size=30)
+
+
+def literally(context: list[int], lookup: NgramLookup) -> list[int]:
+    """The drafts that the definition gives: longest suffix first, earliest occurrence, what follows it."""
+    for size in range(min(lookup.longest, len(context) - 1), lookup.shortest - 1, -1):
+        suffix = context[len(context) - size :]
+        for start in range(len(context) - size):
+            if context[start : start + size] == suffix:
+                return context[start + size : start + size + lookup.drafts]
+    return []
+
+
+@given(
+    ids, st.lists(st.integers(0, 2), min_size=1, max_size=30), st.integers(1, 4), st.integers(0, 4), st.integers(1, 6)
+)
+def test_every_position_has_the_drafts_that_the_definition_gives(
+    prompt: list[int], output: list[int], shortest: int, more: int, drafts: int
+) -> None:
+    lookup = NgramLookup(shortest, shortest + more, drafts)
+    found = replay_lookup(prompt, output, lookup)
+    for position in range(1, len(output)):
+        wanted = literally(prompt + output[:position], lookup)
+        assert found.proposed is not None
+        assert found.proposed[position] == len(wanted)
+        rest = output[position:]
+        same = [draft == token for draft, token in zip(wanted, rest, strict=False)]
+        accepted = same.index(False) if False in same else len(same)
+        assert found.accepted[position] == accepted
+    assert found.accepted[0] == 0
+
+
+def test_of_several_matches_the_longest_suffix_and_then_the_earliest_counts() -> None:
+    """After … 1 2 3: behind the first 2 3 stands 9, behind the only 1 2 3 stands 8, 7."""
+    prompt = [2, 3, 9, 9, 1, 2, 3, 8, 7, 5]
+    output = [1, 2, 3, 8, 7, 6]
+    found = replay_lookup(prompt, output, NgramLookup(2, 3, 5))
+    assert found.proposed is not None
+    assert found.proposed.tolist() == [0, 0, 5, 5, 5, 5]
+    assert found.accepted.tolist() == [0, 0, 3, 2, 1, 0]
+    assert replay_lookup(prompt, output, NgramLookup(2, 2, 5)).accepted.tolist()[3] == 0
+
+
+def test_drafts_end_where_the_context_ends() -> None:
+    found = replay_lookup([1, 2], [1, 2, 1, 2, 1, 2], NgramLookup(2, 2, 20))
+    assert found.proposed is not None
+    assert found.proposed.tolist() == [0, 0, 2, 2, 4, 4]
+    assert found.accepted.tolist() == [0, 0, 2, 2, 2, 1]
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), ids)
+def test_fewer_drafts_are_the_same_lookup_cut(output: list[int], prompt: list[int]) -> None:
+    many, few = (replay_lookup(prompt, output, NgramLookup(1, 3, drafts)) for drafts in (9, 2))
+    assert (np.minimum(many.accepted, 2) == few.accepted).all()
+    assert (many.drafts(2) == few.drafts(2)).all()
+
+
+def log_of(*answers: tuple[str, str | None, list[int], list[int]]) -> AnswerLog:
+    rows = [
+        LoggedAnswer(name, category, np.array(prompt), np.array(output)) for name, category, prompt, output in answers
+    ]
+    return AnswerLog("made", "the file's own", rows, {})
+
+
+def test_a_copy_of_the_prompt_is_drafted_as_fast_as_k_allows_and_noise_not_at_all() -> None:
+    """31 copied tokens: one from the prefill, two steps until three tokens can be looked up, then 4 a step."""
+    text = list(range(100, 131))
+    answers = [(f"copy{number}", "copy", text, text) for number in range(4)]
+    answers += [(f"noise{number}", "noise", text, list(range(1000, 1031))) for number in range(4)]
+    report = ngram_report(log_of(*answers), NgramGrid((3,), (7,), (3,)), Pricing((1,), PUBLISHED_H100))
+    (setting,) = report.settings
+    copy, noise = setting.categories["copy"], setting.categories["noise"]
+    assert copy.acceptance_length.value == pytest.approx(30 / 9)
+    assert copy.drafted_steps.value == pytest.approx(7 / 9)
+    assert copy.acceptance_rate.value == pytest.approx(1.0)
+    assert (noise.acceptance_length.value, noise.drafted_steps.value) == (1.0, 0.0)
+    assert noise.acceptance_rate.value is None
+    assert noise.speedups["1"].value == pytest.approx(1.0)
+    assert (copy.speedups["1"].value or 0) > 2
+    assert report.overlap_by_category["copy"].copied_share.value == 1.0
+    assert report.overlap_by_category["noise"].bleu4.value == 0.0
+    assert setting.overall.acceptance_length.value == pytest.approx(60 / 39)
+    assert setting.overall.acceptance_length_mean.value == pytest.approx((30 / 9 + 1) / 2)
+
+
+def test_every_pair_of_suffix_lengths_that_makes_sense_is_tried_with_every_draft_length() -> None:
+    report = ngram_report(log_of(("a", None, [1, 2], [1, 2, 1, 2])), NgramGrid((2, 5), (3, 7), (1, 4)), Pricing())
+    tried = [(each.lookup_min, each.lookup_max, each.drafts) for each in report.settings]
+    assert tried == [(2, 3, 1), (2, 3, 4), (2, 7, 1), (2, 7, 4), (5, 7, 1), (5, 7, 4)]
+    assert report.settings[0].overall.speedups == {}
+    assert any("--step-cost" in each for each in report.limits)
+
+
+def test_answers_without_a_step_are_left_out_and_counted() -> None:
+    report = ngram_report(
+        log_of(("a", None, [1], [1]), ("b", None, [1], [1, 2, 3])), NgramGrid((2,), (3,), (3,)), Pricing()
+    )
+    assert (report.answers, report.left_out) == (1, {"fewer than two output tokens": 1})
+
+
+def overlaps(prompt: list[int], output: list[int]) -> list[float | None]:
+    """Copied share, and BLEU-4."""
+    found = prompt_overlap(np.array(prompt, dtype=np.int64), np.array(output, dtype=np.int64))
+    return [found.copied_share, found.bleu_4]
+
+
+def test_overlap_has_the_values_that_arithmetic_gives() -> None:
+    product = 4 / 5 * 3 / 4 * 2 / 3 * 1 / 2
+    assert overlaps([1, 2, 3, 4, 5], [1, 2, 3, 4, 9]) == pytest.approx([1 / 2, product**0.25])
+    assert overlaps([1, 2, 3, 4, 5, 6, 7, 8], [1, 2, 3, 4]) == pytest.approx([1.0, np.exp(1 - 8 / 4)])
+    assert overlaps([1] * 4, [1] * 8) == pytest.approx([1.0, (4 / 8 * 3 / 7 * 2 / 6 * 1 / 5) ** 0.25])
+    assert overlaps([1, 2, 3, 4], [1, 2, 3]) == [None, None]
+    assert overlaps([1, 2, 3], [6, 7, 8, 9]) == [0.0, 0.0]
+    assert overlaps([], [1, 2, 3, 4]) == [0.0, 0.0]
+
+
+@given(ids, ids)
+def test_overlap_is_what_counting_n_grams_one_by_one_gives(prompt: list[int], output: list[int]) -> None:
+    def grams(tokens: list[int], size: int) -> Counter[tuple[int, ...]]:
+        return Counter(tuple(tokens[at : at + size]) for at in range(len(tokens) - size + 1))
+
+    if len(output) < 4:
+        assert overlaps(prompt, output) == [None, None]
+        return
+    sizes = (1, 2, 3, 4)
+    shared = [(grams(output, size) & grams(prompt, size)).total() for size in sizes]
+    precisions = [count / (len(output) - size + 1) for count, size in zip(shared, sizes, strict=True)]
+    held = grams(prompt, 4)
+    copied = sum(count for gram, count in grams(output, 4).items() if held[gram]) / (len(output) - 3)
+    brevity = min(1.0, np.exp(1 - len(prompt) / len(output)))
+    assert overlaps(prompt, output) == pytest.approx([copied, brevity * np.prod(precisions) ** 0.25])

@@ -1,0 +1,141 @@
+"""Temperatures that were not applied, duplicate prompts, and drafters that remember answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from specbench_api.outcome.finding import Finding, Severity
+from specbench_api.plan.plan import Point
+from specbench_testing.corrupted_records import check_names, findings_of, replace_columns
+from specbench_testing.synthetic_records import ONE, Corruptions, SyntheticRun, run_of_world, sha
+
+pytestmark = pytest.mark.usefixtures("few_resamples")
+
+WARNING = Severity.WARNING
+GREEDY = SyntheticRun(prompts=24, categories=ONE)
+SAMPLED = SyntheticRun(prompts=24, categories=ONE, temperature=0.8)
+
+
+def of_check(name: str, world: SyntheticRun, corruptions: Corruptions) -> list[Finding]:
+    return [finding for finding in run_of_world(world, corruptions).findings if finding.check == name]
+
+
+def texts(make: Callable[[Point, Any], str]) -> Corruptions:
+    """Every answer's hash is the result of `make`."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame.assign(output_sha256=[sha(make(point, row)) for _, row in frame.iterrows()])
+
+    return Corruptions(records=edit)
+
+
+def own(point: Point, row: Any) -> str:
+    return f"{point.arm}-{point.repeat}-{row['prompt_id']}"
+
+
+def common(_: Point, row: Any) -> str:
+    return str(row["prompt_id"])
+
+
+def test_answers_that_differ_between_repeats_at_temperature_0_are_found() -> None:
+    seen = of_check("TemperatureNotApplied", GREEDY, texts(own))
+    assert {finding.arm for finding in seen} == {"none", "ngram"}
+    assert all((finding.severity, finding.value) == (WARNING, 1.0) for finding in seen)
+    assert "they were sampled" in seen[0].message
+
+
+def test_sampled_answers_that_are_equal_between_repeats_are_found() -> None:
+    seen = of_check("TemperatureNotApplied", SAMPLED, texts(common))
+    assert [finding.value for finding in seen] == [1.0, 1.0]
+    assert "temperature 0.8 with another seed" in seen[0].message
+
+
+@pytest.mark.parametrize(("world", "make"), [(GREEDY, common), (SAMPLED, own)], ids=["greedy", "sampled"])
+def test_answers_with_the_requested_temperature_are_not_reported(
+    world: SyntheticRun, make: Callable[[Point, Any], str]
+) -> None:
+    assert of_check("TemperatureNotApplied", world, texts(make)) == []
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        SyntheticRun(prompts=24, categories=ONE, tokens=(4, 20)),
+        SyntheticRun(prompts=24, categories=ONE, tokens=(200, 300)),
+        SyntheticRun(prompts=6, categories=ONE),
+        SyntheticRun(prompts=24, categories=ONE, repeats=1),
+    ],
+    ids=["short answers", "long answers", "few prompts", "one repeat"],
+)
+def test_too_few_repeats_or_prompts_are_not_checked(world: SyntheticRun) -> None:
+    assert of_check("TemperatureNotApplied", world, texts(own)) == []
+
+
+def test_a_low_temperature_may_repeat_answers() -> None:
+    assert (
+        of_check("TemperatureNotApplied", SyntheticRun(prompts=24, categories=ONE, temperature=0.2), texts(common))
+        == []
+    )
+
+
+def pairwise(share: float) -> Callable[[int, Any], str]:
+    """This share of the 24 prompts has another prompt's answer."""
+    return lambda _, row: sha(f"{max(int(str(row['prompt_id'])[1:]), int(share * 24))}")
+
+
+def test_duplicate_prompts_are_a_warning() -> None:
+    seen = findings_of(replace_columns(output_sha256=pairwise(0.4), output_tokens=60, output_tokens_client=60))
+    assert ("DuplicatePrompts", WARNING) in check_names(seen)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output_sha256": pairwise(0.1)},
+        {"output_sha256": pairwise(0.4), "output_tokens": 10, "output_tokens_client": 10},
+        {"output_sha256": pairwise(0.4), "input_tokens": lambda index, _: 100 + index},
+        {"output_sha256": None},
+    ],
+    ids=["a few", "labels", "other lengths of prompts", "texts untold"],
+)
+def test_few_equal_answers_labels_and_other_lengths_are_not_duplicates(changes: dict[str, Any]) -> None:
+    assert "DuplicatePrompts" not in {finding.check for finding in findings_of(replace_columns(**changes))}
+
+
+def remembered(arm: str, share: float) -> Corruptions:
+    """At concurrency 2 and more, this arm needs fewer steps for the same answers."""
+
+    def edit(point: Point, frame: pd.DataFrame) -> pd.DataFrame:
+        if point.arm != arm or point.level.concurrency == 1:
+            return frame
+        return frame.assign(steps=(frame["steps"] * (1 - share)).astype(int), step_accepted=None)
+
+    return Corruptions(records=edit, counters=lambda _, __: None)
+
+
+LOADS = SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2))
+
+
+def test_an_acceptance_length_that_rises_within_a_launch_is_reported_once() -> None:
+    (seen,) = of_check("DrafterCarryover", LOADS, remembered("ngram", 0.5))
+    assert (seen.severity, seen.arm, seen.workload, seen.threshold) == (WARNING, "ngram", "chat", 0.15)
+    assert seen.value is not None
+    assert 0.9 < seen.value < 1.2
+    assert "at 2, repeat 0" in seen.message
+
+
+@pytest.mark.parametrize(
+    ("world", "corruptions"),
+    [
+        (LOADS, remembered("ngram", 0.1)),
+        (SyntheticRun(prompts=24, categories=ONE, concurrency=(1, 2), temperature=0.8), remembered("ngram", 0.5)),
+        (SyntheticRun(prompts=24, categories=ONE, concurrency=(2,)), remembered("ngram", 0.5)),
+    ],
+    ids=["a little", "sampled", "one load a launch"],
+)
+def test_without_a_rise_within_a_launch_there_is_no_carryover(world: SyntheticRun, corruptions: Corruptions) -> None:
+    assert of_check("DrafterCarryover", world, corruptions) == []

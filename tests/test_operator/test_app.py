@@ -1,0 +1,26 @@
+"""The operator's entry point when only the client is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kopf":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from specbench_operator.__main__ import main
+main()
+"""
+
+
+@pytest.mark.process
+def test_without_its_extra_the_operator_says_in_one_line_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "specbench-operator: kopf is not installed: pip install 'specbench[operator]'\n"

@@ -1,0 +1,111 @@
+"""Parsing of runs for campaigns, whether complete or not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from specbench_api.spec.placement import Placement
+from specbench_operator.cluster.campaigns import CampaignObserver, parse_observed_run
+from specbench_operator.state.objects import ObjectRef
+from specbench_testing.fake_api_store import FakeApiStore, Raw
+
+META = {"name": "nightly-abcdefgh", "uid": "u", "creationTimestamp": "2026-01-02T12:00:00Z"}
+
+
+def raw(**parts: object) -> Raw:
+    return {"metadata": {**META, **parts.pop("metadata", {})}, **parts}  # type: ignore[dict-item]
+
+
+def test_a_run_that_was_created_a_moment_ago_is_neither_over_nor_anything_else() -> None:
+    seen = parse_observed_run(raw(spec={}))
+    assert seen.ref == ObjectRef("SpecBenchRun", "nightly-abcdefgh", "u")
+    assert [seen.over, seen.ended, seen.queued, seen.suspended, seen.deleting] == [False] * 5
+    assert (seen.number, seen.speedup, seen.gpu_seconds) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("placement", "gpus"),
+    [
+        ({}, 0),
+        ({"gpus": 8, "nodes": 4}, 32),
+        ({"gpus": 0, "claimedGpus": 4, "resourceClaimTemplateName": "four", "nodes": 2}, 8),
+    ],
+)
+def test_the_gpus_of_a_launch_are_those_of_all_its_nodes_however_they_are_given(placement: Raw, gpus: int) -> None:
+    assert parse_observed_run(raw(spec={"placement": placement})).gpus == gpus
+    assert Placement.model_validate(placement).engine_devices == gpus
+
+
+def test_everything_that_a_campaign_asks_for_is_read() -> None:
+    seen = parse_observed_run(
+        raw(
+            metadata={
+                "labels": {"specbench.io/round": "3"},
+                "annotations": {
+                    "specbench.io/suspended-by-campaign": "Suspended",
+                    "specbench.io/rerun": "token",
+                    "specbench.io/fire-time": "2026-01-02T03:00:00Z",
+                },
+                "deletionTimestamp": "2026-01-02T13:00:00Z",
+            },
+            spec={"suspend": True, "placement": {"claimedGpus": 2, "nodes": 2}},
+            status={
+                "phase": "Suspended",
+                "gpuSecondsHeld": 12,
+                "gpuSecondsUntil": "2026-01-02T12:30:00Z",
+                "conditions": [{"type": "Queued", "status": "True", "reason": "WaitingForQuota"}],
+            },
+        )
+    )
+    assert (seen.number, seen.rerun, seen.fire_time, seen.suspend_reason) == (
+        3,
+        "token",
+        "2026-01-02T03:00:00Z",
+        "Suspended",
+    )
+    assert (seen.gpus, seen.gpu_seconds) == (4, 12)
+    assert seen.gpu_seconds_until == datetime(2026, 1, 2, 12, 30, tzinfo=UTC)
+    assert seen.queued
+    assert seen.resumable
+    assert seen.deleting
+
+
+@pytest.mark.parametrize(
+    ("arms", "speedup"),
+    [
+        ([], None),
+        ([{"arm": "none"}], None),
+        ([{"speedup": {"value": 1.2, "low": 0.9, "high": 1.4}}], None),
+        ([{"speedup": {"value": 1.2, "low": 1.1, "high": 1.4}}, {"speedup": {"value": 2, "low": 1.5, "high": 3}}], 2),
+        ([{"speedup": {"value": 9, "low": 8, "high": 10}, "valid": False}], None),
+    ],
+)
+def test_the_largest_speedup_is_one_that_is_told_from_one_and_valid(arms: list[Raw], speedup: float | None) -> None:
+    assert parse_observed_run(raw(spec={}, status={"arms": arms})).speedup == speedup
+
+
+@pytest.mark.parametrize("label", ["", "three", "-1", "1.5"])
+def test_a_round_that_is_no_number_is_none(label: str) -> None:
+    assert parse_observed_run(raw(metadata={"labels": {"specbench.io/round": label}}, spec={})).number is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "succeeded", "failed"),
+    [
+        ({"type": "Ready", "status": "True"}, True, False),
+        ({"type": "Stalled", "status": "True"}, False, True),
+        ({"type": "Stalled", "status": "False"}, False, False),
+        ({"type": "Ready", "status": "Unknown"}, False, False),
+    ],
+)
+def test_how_a_run_stands_is_read_off_its_conditions(condition: Raw, succeeded: bool, failed: bool) -> None:
+    seen = parse_observed_run(raw(spec={}, status={"phase": "Running", "conditions": [condition]}))
+    assert (seen.succeeded, seen.failed, seen.over) == (succeeded, failed, succeeded or failed)
+
+
+def test_a_server_that_does_not_know_campaigns_has_none_to_list() -> None:
+    store: object = FakeApiStore(unknown={"SpecBenchCampaign"})
+    assert CampaignObserver(store).campaigns(None) is None  # type: ignore[arg-type]
+    assert CampaignObserver(FakeApiStore()).observe("default", "gone") is None  # type: ignore[arg-type]

@@ -1,0 +1,244 @@
+"""Scheduling of engines: GPUs of every vendor, resource claims, caches, tokens, and the node of the last launch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specbench_api.errors import InvalidSpec
+from specbench_api.outcome.provenance import HostFacts
+from specbench_api.plan.expansion import expand
+from specbench_api.plan.validation import PREFERRED, REQUIRED, TERMS, placement_problems
+from specbench_api.spec.parsing import parse_run
+from specbench_api.spec.placement import Affinity, PinNode, Placement
+from specbench_operator.reconcile.launches.children import serving_nodes
+from specbench_operator.render.client_jobs import client_job, report_job
+from specbench_operator.render.engine_job import engine_job
+from specbench_operator.render.engine_pod import affinity
+from specbench_operator.state.objects import ChildKey, ObjectRef, Pod
+from specbench_testing.cluster_world import ClusterWorld
+from specbench_testing.operator_builders import NOON, SETTINGS, UID, operator_run
+
+TOKEN = {"spec.model.tokenSecret": {"name": "hub", "key": "token"}}
+CACHE = {"spec.placement": {"modelCache": {"claimName": "cache"}}}
+
+
+def engine(edits: dict[str, Any]) -> Any:
+    run = parse_run(operator_run(edits))
+    plan = expand(run)
+    return engine_job(run, plan, plan.groups[0], 0, SETTINGS)["spec"]["template"]["spec"]
+
+
+def here(node: str) -> dict[str, Any]:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu",
+     "aws.amazon.com/neuron", "gpu.intel.com/i915"],
+)  # fmt: skip
+def test_any_vendors_device_is_asked_for_under_its_own_name(name: str) -> None:
+    resources = engine({"spec.placement": {"gpus": 3, "gpuResourceName": name}})["containers"][0]["resources"]
+    assert resources == {"requests": {name: "3"}, "limits": {name: "3"}}
+
+
+def test_a_claim_gives_devices_in_place_of_the_device_plugin() -> None:
+    pod = engine({"spec.placement": {"claimedGpus": 2, "resourceClaimTemplateName": "two-gpus"}})
+    assert pod["resourceClaims"] == [{"name": "devices", "resourceClaimTemplateName": "two-gpus"}]
+    assert pod["containers"][0]["resources"] == {"claims": [{"name": "devices"}]}
+
+
+def test_a_claim_of_something_else_stands_beside_gpus_of_the_device_plugin() -> None:
+    resources = engine({"spec.placement": {"gpus": 4, "resourceClaimTemplateName": "imex"}})["containers"][0]
+    gpus = {"nvidia.com/gpu": "4"}
+    assert resources["resources"] == {"requests": gpus, "limits": gpus, "claims": [{"name": "devices"}]}
+
+
+@pytest.mark.parametrize(
+    ("placement", "gpus"),
+    [
+        ({"gpus": 2}, 2),
+        ({"gpus": 7, "gpuResourceName": "nvidia.com/mig-1g.10gb"}, 7),
+        ({"claimedGpus": 3, "resourceClaimTemplateName": "three"}, 3),
+        ({"gpus": 4, "resourceClaimTemplateName": "imex"}, 4),
+    ],
+)
+def test_gpu_seconds_count_devices_however_they_were_given(placement: dict[str, Any], gpus: int) -> None:
+    world = ClusterWorld(operator_run({"spec.placement": placement}))
+    world.settle()
+    world.serve()
+    world.pass_time(100)
+    world.look()
+    assert world.status.gpu_seconds_held == pytest.approx(gpus * 100, abs=gpus)
+
+
+def test_a_token_is_named_and_its_name_alone_goes_to_engine_and_client_and_nowhere_else() -> None:
+    run = parse_run(operator_run(TOKEN))
+    plan = expand(run)
+    (row,) = [row for row in engine(TOKEN)["containers"][0]["env"] if row["name"] == "HF_TOKEN"]
+    assert row == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    assert "hub" not in plan.to_json()
+    assert "tokenSecret" not in plan.to_json()
+    client = client_job(
+        run, plan, plan.groups[0], 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
+    )
+    assert row in client["spec"]["template"]["spec"]["containers"][0]["env"], "prompts and tokenizers may be gated too"
+    assert "HF_TOKEN" not in json.dumps(report_job(run, SETTINGS)), "it fetches nothing from a hub"
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_TOKEN"])
+def test_a_token_in_plain_text_is_refused_because_it_would_lie_with_the_results(name: str) -> None:
+    with pytest.raises(InvalidSpec, match=r"spec\.model\.tokenSecret") as refused:
+        expand(parse_run(operator_run({"spec.engine.env": [{"name": name, "value": "hf_secret"}]})))
+    assert "hf_secret" not in str(refused.value)
+
+
+def test_the_hubs_cache_is_one_volume_for_all_launches() -> None:
+    pod = engine(CACHE)
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "cache"]
+    (home,) = [row["value"] for row in pod["containers"][0]["env"] if row["name"] == "HF_HOME"]
+    assert home == mount["mountPath"]
+    assert "readOnly" not in mount
+    assert {"name": "cache", "persistentVolumeClaim": {"claimName": "cache"}} in pod["volumes"]
+
+
+def test_a_cache_that_is_set_twice_is_refused() -> None:
+    twice = {**CACHE, "spec.engine.env": [{"name": "HF_HOME", "value": "/x"}]}
+    with pytest.raises(InvalidSpec, match=r"spec.engine.env\[0\]: HF_HOME is also set by spec.placement.modelCache"):
+        expand(parse_run(operator_run(twice)))
+
+
+def test_llama_cpp_keeps_what_it_fetches_in_the_same_cache() -> None:
+    pod = engine({**CACHE, "spec.engine": {"kind": "llama-cpp", "version": "b6000"}})
+    names = {row["name"]: row["value"] for row in pod["containers"][0]["env"]}
+    assert names["LLAMA_CACHE"].startswith(names["HF_HOME"])
+
+
+def test_every_pod_of_a_run_pulls_its_image_with_the_same_secrets() -> None:
+    run = parse_run(operator_run({"spec.placement": {"imagePullSecrets": ["registry", "other"]}}))
+    plan = expand(run)
+    group = plan.groups[0]
+    engines = engine_job(run, plan, group, 0, SETTINGS)
+    clients = client_job(
+        run, plan, group, 0, SETTINGS, engine=HostFacts(unknown_reason="it was not seen"), engine_pod="pod"
+    )
+    for job in (engines, clients, report_job(run, SETTINGS)):
+        assert job["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
+
+
+# nodes
+
+
+def test_the_second_arm_is_drawn_to_the_node_of_the_first() -> None:
+    world = ClusterWorld()
+    world.settle()
+    assert "affinity" not in _last_engine(world)
+    world.serve()
+    world.change_pod(world.engine(), node="gpu-7")
+    world.look()
+    assert world.status.engine_nodes == ["gpu-7"]
+    world.finish_client()
+    applied = []
+    for _ in range(5):
+        applied += [manifest for manifest in world.look().apply if manifest["kind"] == "Job"]
+        world.reap()
+    assert world.engine(1) in [manifest["metadata"]["name"] for manifest in applied]
+    pod = applied[-1]["spec"]["template"]["spec"]
+    preferred = pod["affinity"]["nodeAffinity"][PREFERRED]
+    assert preferred == [{"weight": 100, "preference": here("gpu-7")}]
+
+
+def _last_engine(world: ClusterWorld) -> Any:
+    run = parse_run(world.run)
+    return engine_job(run, world.plan, world.plan.groups[0], 0, SETTINGS, tuple(world.status.engine_nodes))["spec"][
+        "template"
+    ]["spec"]
+
+
+def pod(name: str, group: int, node: str, *, ready: bool, age_s: float = 0) -> Pod:
+    created = NOON - timedelta(seconds=age_s)
+    place = ChildKey("engine", group, 0)
+    return Pod(ObjectRef("Pod", name, name), UID, place, "j", "j", "Running", created, ready=ready, node=node)
+
+
+def test_a_node_on_which_an_engine_never_got_ready_draws_nobody() -> None:
+    assert serving_nodes([pod("a", 1, "bad", ready=False)], ["good"]) == ("good",)
+    assert serving_nodes([pod("a", 1, "bad", ready=False), pod("b", 0, "good", ready=True, age_s=9)], []) == ("good",)
+    assert serving_nodes([pod("a", 1, "new", ready=True), pod("b", 0, "old", ready=True, age_s=9)], ["x"]) == ("new",)
+    client = replace(pod("c", 1, "cpu", ready=True), key=ChildKey("client", 1, 0))
+    assert serving_nodes([client], []) == ()
+
+
+def placement(pin: PinNode, asked: dict[str, Any] | None = None) -> Placement:
+    return Placement(pin_node=pin, affinity=Affinity(node_affinity=asked) if asked else None)
+
+
+def test_no_node_is_pinned_where_the_run_says_so_or_none_is_known() -> None:
+    assert affinity(placement(PinNode.NONE), ("a",)) == {}
+    assert affinity(placement(PinNode.REQUIRE), ()) == {}
+
+
+def test_required_means_the_runs_own_terms_and_the_node() -> None:
+    zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]}
+    asked = {REQUIRED: {TERMS: [zone]}}
+    assert affinity(placement(PinNode.REQUIRE, asked), ("a",)) == {
+        "nodeAffinity": {REQUIRED: {TERMS: [{**zone, **here("a")}]}}
+    }
+    assert affinity(placement(PinNode.REQUIRE), ("a", "b")) == {
+        "nodeAffinity": {REQUIRED: {TERMS: [here("a"), here("b")]}}
+    }
+
+
+TERM = st.fixed_dictionaries({}, optional={"matchExpressions": st.just([{"key": "k", "operator": "Exists"}])})
+
+
+@settings(max_examples=50)
+@given(
+    terms=st.lists(TERM, max_size=3),
+    preferred=st.lists(st.just({"weight": 1}), max_size=3),
+    near=st.lists(st.sampled_from(["a", "b", "c"]), unique=True),
+    pin=st.sampled_from(PinNode),
+)
+def test_pinning_takes_nothing_away_from_what_the_run_asks(
+    terms: list[dict[str, Any]], preferred: list[dict[str, Any]], near: list[str], pin: PinNode
+) -> None:
+    asked: dict[str, Any] = {REQUIRED: {TERMS: terms}} if terms else {}
+    asked |= {PREFERRED: preferred} if preferred else {}
+    found = affinity(placement(pin, asked), near).get("nodeAffinity", {})
+    assert found.get(PREFERRED, [])[: len(preferred)] == preferred
+    for term in found.get(REQUIRED, {}).get(TERMS, []):
+        assert {key: value for key, value in term.items() if key != "matchFields"} in (terms or [{}])
+    if pin is PinNode.NONE or not near:
+        assert found == asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "path"),
+    [
+        ({"nodeAffinity": {"required": {}}}, "nodeAffinity.required"),
+        ({"nodeAffinity": {REQUIRED: [{}]}}, f"nodeAffinity.{REQUIRED}"),
+        ({"nodeAffinity": {REQUIRED: {TERMS: "x"}}}, f"nodeAffinity.{REQUIRED}"),
+        ({"nodeAffinity": {PREFERRED: {}}}, f"nodeAffinity.{PREFERRED}"),
+        ({"podAffinity": {REQUIRED: {}}}, f"podAffinity.{REQUIRED}"),
+        ({"podAntiAffinity": {REQUIRED: [None]}}, f"podAntiAffinity.{REQUIRED}"),
+        ({"podAntiAffinity": {PREFERRED: [{"x": "y" * 20_000}]}}, "spec.placement.affinity"),
+    ],
+)
+def test_an_affinity_of_another_shape_is_refused_with_its_path(asked: dict[str, Any], path: str) -> None:
+    (problem,) = placement_problems(parse_run(operator_run({"spec.placement": {"affinity": asked}})).spec)
+    assert path in problem.path
+    assert problem.remedy
+
+
+def test_a_label_that_is_none_is_refused_where_pods_are_counted() -> None:
+    rows = [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a b": "x"}}}]
+    run = parse_run(operator_run({"spec.placement": {"topologySpreadConstraints": rows}}))
+    (problem,) = placement_problems(run.spec)
+    assert problem.path == "spec.placement.topologySpreadConstraints[0].labelSelector.matchLabels"

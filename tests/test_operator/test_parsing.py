@@ -1,0 +1,262 @@
+"""Conversion of raw Kubernetes objects to the operator's values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from specbench_operator.cluster.parsing import (
+    leader_worker_set_owners,
+    parse_child_object,
+    parse_job,
+    parse_node,
+    parse_pod,
+)
+from specbench_operator.render.annotations import (
+    ANNOTATION_ENGINE_NODES,
+    ANNOTATION_PRIOR_LAUNCHES,
+    ANNOTATION_RELAUNCH,
+    ANNOTATION_VERDICT,
+    format_relaunch,
+    format_verdict,
+    with_engine_nodes,
+    with_prior_launches,
+)
+from specbench_operator.state.objects import (
+    ChildKey,
+    ContainerTerminated,
+    ContainerWaiting,
+    FailureScope,
+    LaunchVerdict,
+    Node,
+    PriorLaunches,
+    Relaunch,
+)
+
+AT = "2026-01-02T12:00:00Z"
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+LABELS = {
+    "specbench.io/role": "engine",
+    "specbench.io/group": "3",
+    "specbench.io/attempt": "1",
+    "specbench.io/run-uid": "u",
+}
+
+
+def meta(**more: Any) -> dict[str, Any]:
+    return {
+        "name": "demo-g3-1",
+        "namespace": "default",
+        "uid": "child",
+        "creationTimestamp": AT,
+        "labels": LABELS,
+        "ownerReferences": [{"uid": "other"}, {"uid": "u", "name": "demo", "controller": True}],
+        **more,
+    }
+
+
+def condition(kind: str, status: str = "True", **more: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "lastTransitionTime": AT, **more}
+
+
+def raw_job(*conditions: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {"metadata": meta(**more), "status": {"conditions": list(conditions), "startTime": AT}}
+
+
+def raw_pod(*conditions: dict[str, str], state: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    statuses = [{"name": "sidecar", "state": {"running": {}}}, {"name": "engine", "state": state or {}}]
+    return {
+        "metadata": meta(ownerReferences=[{"uid": "j", "name": "demo-g3-1", "controller": True}]),
+        "spec": {"containers": [{"name": "engine"}, {"name": "sidecar"}]},
+        "status": {"phase": "Pending", "conditions": list(conditions), "containerStatuses": statuses, **more},
+    }
+
+
+def test_a_fresh_job() -> None:
+    job = parse_job({"metadata": meta()}, "exceeded quota")
+    assert (job.owner, job.key, job.created_at) == ("u", ChildKey("engine", 3, 1), NOON)
+    assert (job.ended, job.suspended, job.deleting, job.warning) == (False, False, False, "exceeded quota")
+    assert job.started_at is None
+
+
+@pytest.mark.parametrize("kind", ["Complete", "SuccessCriteriaMet"])
+def test_a_complete_job(kind: str) -> None:
+    assert parse_job(raw_job(condition(kind))).complete
+
+
+@pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
+def test_a_failed_job(kind: str) -> None:
+    job = parse_job(raw_job(condition(kind, reason="BackoffLimitExceeded", message="no")))
+    assert job.ended
+    assert job.failure is not None
+    assert (job.failure.reason, job.failure.message, job.failure.at) == ("BackoffLimitExceeded", "no", NOON)
+
+
+def test_a_condition_that_is_false_says_nothing() -> None:
+    assert not parse_job(raw_job(condition("Complete", "False"), condition("Failed", "False"))).ended
+
+
+def test_a_suspended_job_that_is_being_deleted() -> None:
+    job = parse_job({**raw_job(deletionTimestamp=AT), "spec": {"suspend": True}})
+    assert job.suspended
+    assert job.deleting
+
+
+def test_a_verdict_is_read_as_it_was_written() -> None:
+    verdict = LaunchVerdict(FailureScope.LAUNCH, "EngineLost", "gone", NOON)
+    assert parse_job(raw_job(annotations={ANNOTATION_VERDICT: format_verdict(verdict)})).verdict == verdict
+
+
+@pytest.mark.parametrize("text", ["by hand", "{}", '{"scope": "World"}', "[]"])
+def test_a_verdict_that_cannot_be_read_ends_the_launch_all_the_same(text: str) -> None:
+    verdict = parse_job(raw_job(annotations={ANNOTATION_VERDICT: text})).verdict
+    assert verdict == LaunchVerdict(FailureScope.GROUP, "Stopped", text, NOON)
+
+
+def test_which_launch_a_job_serves_is_read_as_it_was_written() -> None:
+    relaunch = Relaunch(launch=4, preemptions=2, previous_pod="pod-uid")
+    job = parse_job(raw_job(annotations={ANNOTATION_RELAUNCH: format_relaunch(relaunch)}))
+    assert (job.relaunch, job.launch, job.key.attempt) == (relaunch, 4, 1)
+
+
+def test_what_a_job_was_told_of_the_launches_before_it_is_read_back() -> None:
+    bare: dict[str, Any] = {"metadata": {"name": "demo-g3-1"}}
+    engine, client = with_prior_launches(bare, PriorLaunches(2, 1)), with_engine_nodes(bare, ["gpu-1", "gpu-2"])
+    assert parse_job(raw_job(annotations=engine["metadata"]["annotations"])).prior_launches == PriorLaunches(2, 1)
+    assert parse_job(raw_job(annotations=client["metadata"]["annotations"])).engine_nodes == ("gpu-1", "gpu-2")
+    assert (with_prior_launches(bare, PriorLaunches()), with_engine_nodes(bare, [])) == (bare, bare), "nothing to tell"
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "yes", '{"suspensions": null, "preemptions": 1}'])
+def test_what_cannot_be_read_of_the_launches_before_tells_nothing(text: str) -> None:
+    job = parse_job(raw_job(annotations={ANNOTATION_PRIOR_LAUNCHES: text, ANNOTATION_ENGINE_NODES: text and ","}))
+    assert (job.prior_launches, job.engine_nodes) == (PriorLaunches(), ())
+
+
+@pytest.mark.parametrize("text", ["", "by hand", "{}", "[]", '{"launch": "x", "preemptions": 1, "pastPod": ""}'])
+def test_a_relaunch_that_cannot_be_read_says_nothing(text: str) -> None:
+    job = parse_job(raw_job(annotations={ANNOTATION_RELAUNCH: text}))
+    assert (job.relaunch, job.launch) == (None, 1)
+
+
+def test_a_job_tells_its_queue_and_a_client_the_pod_that_it_measures() -> None:
+    labels = {**LABELS, "kueue.x-k8s.io/queue-name": "bench"}
+    job = parse_job(raw_job(labels=labels, annotations={"specbench.io/engine-pod": "pod-uid"}))
+    assert (job.queue, job.engine_pod) == ("bench", "pod-uid")
+    assert (parse_job(raw_job()).queue, parse_job(raw_job()).engine_pod) == ("", "")
+
+
+def test_a_job_without_labels_or_owner_is_nobodys() -> None:
+    job = parse_job({"metadata": meta(labels={}, ownerReferences=[])})
+    assert (job.owner, job.key) == (None, ChildKey(""))
+
+
+def test_a_pod_that_finds_no_node() -> None:
+    pod = parse_pod(raw_pod(condition("PodScheduled", "False", reason="Unschedulable", message="0/1 nodes")))
+    assert (pod.unschedulable, pod.scheduled_at, pod.ready, pod.alive) == ("0/1 nodes", None, False, True)
+    assert (pod.run_uid, pod.job) == ("u", "demo-g3-1")
+
+
+def test_a_pod_that_is_ready_and_only_its_own_container_counts() -> None:
+    pod = parse_pod(raw_pod(condition("PodScheduled"), condition("Ready"), state={"running": {}}, phase="Running"))
+    assert (pod.scheduled_at, pod.ready, pod.waiting, pod.terminated) == (NOON, True, None, None)
+
+
+def test_a_pod_that_runs_tells_where_and_what() -> None:
+    raw = raw_pod(condition("Ready"), state={"running": {"startedAt": AT}}, phase="Running")
+    raw["spec"]["nodeName"] = "gpu-1"
+    raw["spec"]["containers"][0] |= {"image": "acme/engine:1", "command": ["serve"], "args": ["--port", "1"]}
+    raw["status"]["containerStatuses"][1] |= {"image": "acme/twin:1", "imageID": "acme/engine@sha256:ab"}
+    pod = parse_pod(raw)
+    assert (pod.node, pod.image, pod.image_id) == ("gpu-1", "acme/engine:1", "acme/engine@sha256:ab")
+    assert (pod.command, pod.started_at, pod.probe) == (("serve", "--port", "1"), NOON, None)
+
+
+def test_a_probe_that_ended_is_told_apart_from_the_engine() -> None:
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed", "message": "== gpus"}}
+    statuses = [{"name": "other", "state": {}}, {"name": "probe", "state": ended}]
+    pod = parse_pod(raw_pod(state={"running": {}}, phase="Running", initContainerStatuses=statuses))
+    assert (pod.probe, pod.terminated) == (ContainerTerminated(0, "Completed", "== gpus"), None)
+
+
+def test_a_node() -> None:
+    status = {
+        "nodeInfo": {"kernelVersion": "6.8.0", "kubeletVersion": "v1.34.1"},
+        "capacity": {"cpu": "96", "memory": "1056Ki", "nvidia.com/gpu": "8"},
+    }
+    raw = {"metadata": {"name": "gpu-1", "labels": {"a": "b"}}, "status": status}
+    assert parse_node(raw) == Node("gpu-1", {"a": "b"}, "6.8.0", "v1.34.1", 96, 1056 * 1024)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "wanted"), [("7", 7), ("2Mi", 2 << 20), ("3Gi", 3 << 30), ("1e3", None), ("", None)]
+)
+def test_a_nodes_memory_is_read_where_it_can_be(quantity: str, wanted: int | None) -> None:
+    node = parse_node({"metadata": {"name": "n"}, "status": {"capacity": {"memory": quantity}}})
+    assert (node.memory_bytes, node.cores, node.labels) == (wanted, None, {})
+
+
+def test_a_pod_whose_container_waits() -> None:
+    pod = parse_pod(raw_pod(state={"waiting": {"reason": "ErrImagePull", "message": "not found"}}))
+    assert pod.waiting == ContainerWaiting("ErrImagePull", "not found")
+
+
+def test_a_pod_that_ended() -> None:
+    state = {"exitCode": 137, "reason": "OOMKilled", "message": "m", "startedAt": AT, "finishedAt": AT}
+    pod = parse_pod(raw_pod(state={"terminated": state}, phase="Failed"))
+    assert pod.terminated == ContainerTerminated(137, "OOMKilled", "m", NOON, NOON)
+    assert not pod.alive
+
+
+DISRUPTIONS = [({"message": "preempted"}, "preempted"), ({"reason": "TaintManager"}, "TaintManager"), ({}, "disrupted")]
+
+
+@pytest.mark.parametrize(("more", "said"), DISRUPTIONS)
+def test_a_pod_that_was_disrupted(more: dict[str, str], said: str) -> None:
+    assert parse_pod(raw_pod(condition("DisruptionTarget", **more))).disrupted == said
+    assert parse_pod(raw_pod(condition("DisruptionTarget", "False"))).disrupted is None
+
+
+def test_a_pod_that_nobody_has_looked_at_yet() -> None:
+    pod = parse_pod({"metadata": meta(ownerReferences=[])})
+    assert (pod.phase, pod.job, pod.ready, pod.scheduled_at) == ("Pending", "", False, None)
+
+
+def test_a_service() -> None:
+    thing = parse_child_object("Service", {"metadata": meta()})
+    assert (thing.ref.kind, thing.owner, thing.key, thing.deleting) == ("Service", "u", ChildKey("engine", 3, 1), False)
+
+
+def grouped(worker: str, **status: Any) -> dict[str, Any]:
+    raw = raw_pod(state={"running": {"startedAt": AT}})
+    raw["metadata"]["labels"] = {
+        **LABELS,
+        "leaderworkerset.sigs.k8s.io/name": "demo-g3-1-n",
+        "leaderworkerset.sigs.k8s.io/worker-index": worker,
+    }
+    raw["status"]["containerStatuses"][1] |= status
+    return raw
+
+
+def test_a_pod_of_a_group_belongs_to_the_job_that_owns_its_set() -> None:
+    owner = {"uid": "the-job", "name": "demo-g3-1", "controller": True}
+    sets = leader_worker_set_owners([{"metadata": {**meta(name="demo-g3-1-n"), "ownerReferences": [owner]}}])
+    pod = parse_pod(grouped("1"), sets)
+    assert (pod.job, pod.job_uid, pod.worker, pod.restarts) == ("demo-g3-1", "the-job", 1, 0)
+    assert parse_pod(grouped("0")).job_uid == "j", "of a set that is gone: its own controller"
+    assert parse_pod(raw_pod(), sets).worker is None
+
+
+def test_a_container_that_was_started_again_tells_how_it_ended_before() -> None:
+    last = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": AT}}
+    pod = parse_pod(grouped("0", restartCount=2, lastState=last))
+    assert pod.restarts == 2
+    assert pod.terminated is not None
+    assert (pod.terminated.exit_code, pod.terminated.reason) == (137, "OOMKilled")
+    assert parse_pod(grouped("0", restartCount=0)).terminated is None
+
+
+def test_a_set_without_an_owner_gives_nobody_its_pods() -> None:
+    assert leader_worker_set_owners([{"metadata": {"name": "x", "uid": "y"}}]) == {}

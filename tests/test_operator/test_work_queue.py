@@ -1,0 +1,159 @@
+"""The work queue: no key is lost or processed twice at once, and errors back off."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from specbench_operator.handlers.work_queue import Backoff, ResourceKey, WorkQueue
+
+A, B = ResourceKey("SpecBenchRun", "default", "a"), ResourceKey("SpecBenchRun", "default", "b")
+
+
+class Clock:
+    """A clock that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue:
+    return WorkQueue(clock, Backoff(first_s=1, cap_s=30))
+
+
+async def test_a_name_that_is_added_thrice_is_worked_on_once(queue: WorkQueue) -> None:
+    for _ in range(3):
+        queue.add(A)
+    assert queue.depth == 1
+    assert await queue.get() == A
+    assert queue.depth == 0
+
+
+async def test_names_come_in_the_order_in_which_they_were_added(queue: WorkQueue) -> None:
+    for key in (B, A, B):
+        queue.add(key)
+    assert [await queue.get(), await queue.get()] == [B, A]
+
+
+async def test_a_name_is_never_with_two_workers_and_what_happens_meanwhile_is_looked_at_afterwards(
+    queue: WorkQueue,
+) -> None:
+    queue.add(A)
+    await queue.get()
+    queue.add(A)
+    queue.add(A)
+    assert queue.depth == 0
+    queue.done(A)
+    assert queue.depth == 1
+    await queue.get()
+    queue.done(A)
+    assert queue.depth == 0
+
+
+async def test_a_worker_that_waits_is_woken(queue: WorkQueue) -> None:
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add(A)
+    assert await waiting == A
+
+
+async def test_look_again_comes_when_it_is_due_and_not_before(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    await queue.get()
+    queue.done(A, requeue_after_s=10)
+    queue.add(B)
+    assert await queue.get() == B
+    clock.now += 10
+    assert await queue.get() == A
+
+
+async def test_the_earliest_of_two_appointments_counts(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 100)
+    queue.add_after(A, 10)
+    queue.add_after(A, 50)
+    clock.now += 10
+    assert await queue.get() == A
+
+
+async def test_an_appointment_is_void_when_the_run_was_looked_at_before(queue: WorkQueue, clock: Clock) -> None:
+    queue.add_after(A, 10)
+    queue.add(A)
+    await queue.get()
+    queue.done(A)
+    clock.now += 100
+    queue.add(B)
+    assert await queue.get() == B
+    assert queue.depth == 0
+
+
+async def test_an_appointment_that_comes_due_while_it_is_worked_on_is_kept(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    await queue.get()
+    queue.add_after(A, 5)
+    clock.now += 5
+    queue.add(B)
+    assert await queue.get() == B
+    queue.done(A)
+    assert await queue.get() == A
+
+
+async def test_an_appointment_wakes_a_worker_by_itself() -> None:
+    queue = WorkQueue()
+    queue.add_after(A, 0.01)
+    assert await queue.get() == A
+
+
+async def test_errors_wait_twice_as_long_each_time_up_to_a_cap(queue: WorkQueue, clock: Clock) -> None:
+    waits = []
+    for _ in range(7):
+        queue.add(A)
+        clock.now += 100
+        await queue.get()
+        waits.append(queue.failed(A))
+    assert waits == [1, 2, 4, 8, 16, 30, 30]
+
+
+async def test_what_is_heard_does_not_shorten_the_wait_after_an_error(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    await queue.get()
+    queue.add(A)
+    queue.failed(A)
+    queue.add(A)
+    assert queue.depth == 0
+    clock.now += 1
+    assert await queue.get() == A
+
+
+async def test_success_forgets_the_errors_before_it(queue: WorkQueue, clock: Clock) -> None:
+    queue.add(A)
+    await queue.get()
+    queue.failed(A)
+    clock.now += 1
+    await queue.get()
+    queue.done(A)
+    queue.add(A)
+    await queue.get()
+    assert queue.failed(A) == 1
+
+
+async def test_the_oldest_work_under_way_is_known(queue: WorkQueue, clock: Clock) -> None:
+    assert queue.longest_s() == 0
+    queue.add(A)
+    queue.add(B)
+    await queue.get()
+    clock.now += 7
+    await queue.get()
+    clock.now += 3
+    assert queue.longest_s() == 10
+    queue.done(A)
+    assert queue.longest_s() == 3
