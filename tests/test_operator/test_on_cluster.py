@@ -310,6 +310,8 @@ def test_a_queue_where_there_is_no_kueue_is_told_and_holds_nothing(
 def test_suspending_gives_the_gpus_back(site: OperatorSite, operator: OperatorProcess, make: Make) -> None:
     make({"spec.placement": {"gpus": 8}})
     eventually(lambda: site.names("pods", "engine"), "no engine was launched")
+    # A launch that is not in the status yet leaves its stopped Job behind, as the record of its number.
+    eventually(lambda: first_group(site).get("state") == "Starting", "the launch is not in the status")
     path = f"/apis/specbench.io/v1alpha1/namespaces/{site.namespace}/specbenchruns/demo"
     site.cluster.call("PATCH", path, {"spec": {"suspend": True}}, kind=MERGE)
     site.reaches("demo", "Suspended")
