@@ -94,7 +94,7 @@ VERIFIED_POOLED = RatioMetric(
     "acceptance_length_verified_pooled",
     "tokens/step",
     "Acceptance length, verified, pooled over steps: 1 + Σ accepted / Σ steps",
-    f"{_NO_STEPS} or what it accepted",
+    f"{_NO_STEPS} or the accepted tokens",
     FigureOrigin.ACCEPTANCE,
     _verified,
     lowest=1.0,
@@ -103,7 +103,7 @@ VERIFIED_MEAN = RatioMetric(
     "acceptance_length_verified_mean",
     "tokens/step",
     "Acceptance length, verified, mean over requests of 1 + accepted / steps",
-    f"{_NO_STEPS} or what it accepted",
+    f"{_NO_STEPS} or the accepted tokens",
     FigureOrigin.ACCEPTANCE,
     _verified_each,
     lowest=1.0,
@@ -120,9 +120,9 @@ ACCEPTANCE_RATE = RatioMetric(
 ACCEPTED_PER_STEP = RatioMetric(
     "accepted_per_step",
     "tokens/step",
-    "Accepted tokens per step, pooled, without the bonus token: Σ accepted / Σ steps; some papers call it the mean"
-    " accepted length; it is one less than the acceptance length",
-    f"{_NO_STEPS} or what it accepted",
+    "Accepted tokens per step, pooled, without the bonus token: Σ accepted / Σ steps; one less than the verified"
+    " acceptance length; some papers call it the mean accepted length",
+    f"{_NO_STEPS} or the accepted tokens",
     FigureOrigin.ACCEPTANCE,
     _accepted_per_step,
 )
@@ -150,7 +150,7 @@ WASTED_VERIFICATION = RatioMetric(
     "ratio",
     "Share of the verified positions that were discarded: Σ(drafted − accepted) / Σ(drafted + steps); includes drafts"
     " that were accepted and then cut off at the end of the answer",
-    f"{_NO_STEPS} or what it drafted",
+    f"{_NO_STEPS} or the draft tokens",
     FigureOrigin.ACCEPTANCE,
     _wasted,
     highest=1.0,

@@ -26,7 +26,7 @@ def position_acceptance(position: int) -> RatioMetric:
     return RatioMetric(
         f"position_acceptance_rate_{position}",
         "ratio",
-        f"Share of draft steps that accepted at least {position} drafts",
+        f"Share of draft steps that accepted {position} or more drafts",
         _MISSING,
         FigureOrigin.ACCEPTANCE,
         lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, 0)),
@@ -39,7 +39,7 @@ def conditional_acceptance(position: int) -> RatioMetric:
     return RatioMetric(
         f"conditional_position_acceptance_rate_{position}",
         "ratio",
-        f"Share of the draft steps with at least {position - 1} accepted drafts that also accepted draft {position}",
+        f"Share of draft steps with {position - 1} or more accepted drafts that also accepted draft {position}",
         _MISSING,
         FigureOrigin.ACCEPTANCE,
         lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position - 1)),
@@ -76,7 +76,7 @@ def accepted_exactly(count: int) -> RatioMetric:
     return RatioMetric(
         f"accepted_exactly_{count}",
         "ratio",
-        f"Share of draft steps that accepted exactly {count} drafts",
+        f"Share of draft steps that accepted exactly {count} draft{'' if count == 1 else 's'}",
         _MISSING,
         FigureOrigin.ACCEPTANCE,
         parts,

@@ -15,8 +15,7 @@ WATTS_DEFINITION = (
     " lengths, over all devices in the samples"
 )
 JOULES_MISSING = WATTS_MISSING = (
-    "the power samples do not cover the steady window of each point; without power samples (`specbench report --power"
-    " FILE`) there is no such figure"
+    "there are no power samples (`specbench report --power FILE`), or they do not cover the steady window of each point"
 )
 SOURCE = "power samples"
 GAP_SHARE = 0.1
