@@ -11,8 +11,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from specbench_client.research.errors import ResearchBadRequest, ResearchUnknownModel
-from specbench_client.research.runtime import GenerationRequest, GenerationRuntime, TokenIds
+from specbench_client.research.runtime import (
+    GenerationRequest,
+    GenerationRuntime,
+    ResearchBadRequest,
+    ResearchUnknownModel,
+    TokenIds,
+)
 
 COMPLETION_MAX_TOKENS = 16
 """Default for completions, as in vLLM and OpenAI's API; a chat fills the context."""
