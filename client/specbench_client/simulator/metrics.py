@@ -178,6 +178,11 @@ class PrometheusExposition:
         yield from self.family(f"{name}_total", "counter", meaning, samples)
         yield from self._created(name, meaning, [labels for labels, _ in samples])
 
+    def histograms(self, named: Mapping[str, tuple[str, Histogram]]) -> Iterator[str]:
+        """Yield the lines of histograms, given as name → (what they measure, histogram)."""
+        for name, (meaning, histogram) in named.items():
+            yield from self.histogram(name, f"Histogram of {meaning}.", histogram)
+
     def histogram(self, name: str, meaning: str, histogram: Histogram) -> Iterator[str]:
         yield f"# HELP {self.prefix}{name} {meaning}"
         yield f"# TYPE {self.prefix}{name} histogram"
