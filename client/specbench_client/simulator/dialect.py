@@ -6,7 +6,6 @@ rejects what it cannot imitate, because a client calibrated with an almost corre
 
 from __future__ import annotations
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from specbench_client.openai_serving import compact_json
 from specbench_client.simulator.config import MODEL_NAME, SimulatorConfig
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorRequestError
@@ -134,17 +134,9 @@ class ServerDialect(Protocol):
 
 def json_page(document: Any) -> HttpPage:
     """Return a JSON page."""
-    return HttpPage(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(), "application/json")
+    return HttpPage(compact_json(document).encode(), "application/json")
 
 
 def health_page(_engine: SimulatedEngine) -> HttpPage:
     """Return an empty page with status 200."""
     return HttpPage()
-
-
-DONE = b"data: [DONE]\n\n"
-
-
-def sse_event(data: dict[str, Any]) -> bytes:
-    """Return one server-sent event."""
-    return b"data: " + json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"

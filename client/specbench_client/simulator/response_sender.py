@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from aiohttp import web
 
+from specbench_client.openai_serving import compact_json
 from specbench_client.simulator.config import MODEL_NAME
 from specbench_client.simulator.dialect import ResponseFormat
 from specbench_client.simulator.engine import SimulatedEngine, StepOutput, TokenStream
@@ -84,7 +85,7 @@ class ResponseSender:
         self.sent = pieces
         self.sent_ns.append(self.engine.clock())
         self._finish()
-        response = web.json_response(self.wire.whole(self._result()), dumps=_compact)
+        response = web.json_response(self.wire.whole(self._result()), dumps=compact_json)
         await response.prepare(self.request)
         await response.write_eof()
         return response
@@ -127,10 +128,6 @@ class ResponseSender:
             cached_tokens=self.stream.cached_tokens,
             timing=self.stream.timing,
         )
-
-
-def _compact(data: object) -> str:
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
 def truth_record(stream: TokenStream, sent: list[StepOutput], sent_ns: list[int], *, complete: bool) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from specbench_client.openai_serving import DONE, StreamOptionsBody, sse_event
 from specbench_client.simulator.config import VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    DONE,
     OPENAI_PATHS,
     PROMETHEUS,
     HttpPage,
@@ -25,7 +25,6 @@ from specbench_client.simulator.dialect import (
     PageRenderer,
     health_page,
     json_page,
-    sse_event,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import InvalidRequestBody, SimulatorBadRequest, SimulatorRequestError
@@ -37,7 +36,6 @@ from specbench_client.simulator.requests import (
     ResponseOptions,
     SimulatedRequest,
     SimulatedResponse,
-    StreamOptionsBody,
     build_request,
     output_token_limit,
     parse_json_body,

@@ -6,9 +6,16 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from specbench_client.openai_serving import (
+    DONE,
+    StreamOptionsBody,
+    error_object,
+    speculation_metrics,
+    sse_event,
+    timing_metrics,
+)
 from specbench_client.simulator.config import MODEL_NAME, VERSION, SimulatorConfig
 from specbench_client.simulator.dialect import (
-    DONE,
     OPENAI_PATHS,
     PROMETHEUS,
     HttpPage,
@@ -16,7 +23,6 @@ from specbench_client.simulator.dialect import (
     PageRenderer,
     health_page,
     json_page,
-    sse_event,
 )
 from specbench_client.simulator.engine import SimulatedEngine
 from specbench_client.simulator.errors import SimulatorBadRequest, SimulatorRequestError, SimulatorUnknownModel
@@ -28,13 +34,11 @@ from specbench_client.simulator.requests import (
     ResponseOptions,
     SimulatedRequest,
     SimulatedResponse,
-    StreamOptionsBody,
     build_request,
     output_token_limit,
     parse_json_body,
     validate_body,
 )
-from specbench_client.simulator.speculation import StepOutcome
 
 
 def read_body(config: SimulatorConfig, arrival: ReceivedRequest) -> SimulatedRequest:
@@ -159,31 +163,6 @@ def _histograms(page: PrometheusExposition, counters: SimulatorCounters) -> Iter
 # which is sent only on request. ``prompt_token_ids`` is always null, because the simulator's prompt tokens are words.
 
 
-def speculation_block(outcomes: tuple[StepOutcome, ...], depth: int, *, per_step: bool) -> dict[str, Any]:
-    """Return ``metrics.speculative_decoding``: only steps with drafts, with accepted tokens before the last step's cut.
-
-    The ratios are null if no step had drafts; what vLLM returns in that case has not been recorded.
-    """
-    steps = [one for one in outcomes if one.drafted]
-    accepted, drafted = sum(one.accepted for one in steps), sum(one.drafted for one in steps)
-    histogram = [0] * (depth + 1)
-    for one in steps:
-        histogram[one.accepted] += 1
-    block: dict[str, Any] = {
-        "mean_acceptance_length": 1 + accepted / len(steps) if steps else None,
-        "draft_acceptance_rate": accepted / drafted if drafted else None,
-        "acceptance_histogram": histogram,
-        "num_spec_steps": len(steps),
-        "num_accepted_draft_tokens": accepted,
-        "num_draft_tokens": drafted,
-        "num_spec_tokens": depth,
-    }
-    if per_step:
-        block["per_step_accepted"] = [one.accepted for one in steps]
-        block["per_step_drafted"] = [one.drafted for one in steps]
-    return block
-
-
 class VllmResponseFormat(OpenAiResponseFormat):
     """The parts that chat and completions share."""
 
@@ -221,24 +200,22 @@ class VllmResponseFormat(OpenAiResponseFormat):
         return {"system_fingerprint": self._config.fingerprint}
 
     def _metrics(self, result: SimulatedResponse) -> dict[str, Any]:
-        """Return the request's timing, and its speculation statistics if they are enabled."""
+        """Return the request's timing, and its speculation statistics if they are enabled.
+
+        Accepted tokens are counted before the last step is cut.
+        """
         timing, tokens = result.timing, len(result.words)
         scheduled = timing.scheduled_ns or timing.received_ns
         first = timing.first_ns or scheduled
-        generation_ms = ((timing.last_ns or first) - first) / 1e6
-        first_ms = (first - scheduled) / 1e6
-        total_ms = first_ms + generation_ms
-        metrics: dict[str, Any] = {
-            "time_to_first_token_ms": first_ms,
-            "generation_time_ms": generation_ms,
-            "queue_time_ms": (scheduled - timing.received_ns) / 1e6,
-            "mean_itl_ms": generation_ms / (tokens - 1) if tokens > 1 else None,
-            "tokens_per_second": tokens / total_ms * 1000 if total_ms else None,
-        }
+        metrics = timing_metrics(timing.received_ns, scheduled, first, timing.last_ns or first, tokens)
         drafter, detail = self._config.drafter, self._config.spec_detail
         if drafter.speculates and detail != "none":
             depth = drafter.num_speculative_tokens
-            metrics["speculative_decoding"] = speculation_block(result.outcomes, depth, per_step=detail == "detailed")
+            drafted, accepted = [one.drafted for one in result.outcomes], [one.accepted for one in result.outcomes]
+            block = speculation_metrics(drafted, accepted, depth)
+            if detail != "detailed":
+                del block["per_step_accepted"], block["per_step_drafted"]
+            metrics["speculative_decoding"] = block
         return metrics
 
 
@@ -339,14 +316,10 @@ class VllmServerDialect:
         return (VllmChatFormat if ask.kind is OpenAIRoute.CHAT else VllmCompletionFormat)(self._config, ask)
 
     def error(self, refused: SimulatorRequestError) -> dict[str, Any]:
-        return _error(refused.status, refused.kind, refused.message, refused.param)
+        return error_object(refused.message, refused.kind, refused.status, refused.param)
 
     def lost(self, status: int, reason: str) -> dict[str, Any]:
-        return _error(status, reason, reason, None)
-
-
-def _error(status: int, kind: str, message: str, param: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+        return error_object(reason, reason, status)
 
 
 def _models(engine: SimulatedEngine) -> HttpPage:
