@@ -39,7 +39,7 @@ from specbench_client.analysis.what_if.pricing import (
     published_ratio,
     walk_seconds,
 )
-from specbench_client.dataset.engine_traces import read_traces, trace_subject
+from specbench_client.dataset.recorded_answers import read_traces, trace_subject
 from specbench_client.documents.cost_model import CostModel
 from specbench_client.documents.oracle import DraftCharge, DraftPolicy, OracleRow
 from specbench_testing.engine_traces import Trace, accepted_at, trace

@@ -100,7 +100,7 @@ def ngram(
     from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
     from specbench_client.analysis.what_if.pricing import Pricing  # noqa: PLC0415
     from specbench_client.analysis.what_if.prompt_overlap import RuleCell, overlap_rule  # noqa: PLC0415
-    from specbench_client.dataset.output_logs import read_log  # noqa: PLC0415
+    from specbench_client.dataset.recorded_answers import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.ngram import replay_lines, replay_tables  # noqa: PLC0415
     from specbench_client.stored_runs.ngram_inputs import TextEncoding, read_ngram_log  # noqa: PLC0415

@@ -91,7 +91,7 @@ def oracle(
     from specbench_client.analysis.what_if.oracle import oracle_report  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.what_if.policies import OUR_RULES, PUBLISHED_RULES  # noqa: PLC0415
     from specbench_client.analysis.what_if.pricing import Pricing  # noqa: PLC0415
-    from specbench_client.dataset.engine_traces import read_traces, trace_subject  # noqa: PLC0415
+    from specbench_client.dataset.recorded_answers import read_traces, trace_subject  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.oracle import oracle_lines, oracle_tables  # noqa: PLC0415
     from specbench_client.stored_runs.ngram_inputs import TextEncoding  # noqa: PLC0415
