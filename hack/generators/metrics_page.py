@@ -12,7 +12,7 @@ from typing import Any
 
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.breakdown import breakdown, steps
+from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.metrics import acceptance, energy, goodput, steady_window, step_positions
@@ -90,7 +90,7 @@ def slices_section() -> str:
         "The same figures by where requests and steps stand, in `cells[].breakdown` of `summary.json`, with the",
         "steps, requests and prompts of each class: [breakdown](../research/breakdown.md). Of steps there is one",
         f"figure, `{acceptance.EMITTED_POOLED.name}`; records hold delivered drafts, of which the emitted and the",
-        f"verified length are one: {steps.DEFINITION}. Of requests there are {of_requests}.\n",
+        f"verified length are one: {breakdown.DEFINITION}. Of requests there are {of_requests}.\n",
         "| dimension | of | classes | missing when |",
         "|---|---|---|---|",
         *("| " + " | ".join(row) + " |" for row in _rows()),

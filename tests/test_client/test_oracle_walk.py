@@ -24,14 +24,16 @@ from specbench_client.analysis.what_if.policies import (
     FirstStep,
     PolicyWalk,
     PricedDrafter,
+    Pricing,
+    acceptance_lengths,
+    baseline_seconds,
     walk,
     walk_combined,
     walk_fixed,
     walk_oracle,
+    walk_seconds,
 )
-from specbench_client.analysis.what_if.pricing import Pricing, acceptance_lengths, baseline_seconds, walk_seconds
-from specbench_client.documents.cost_model import CostModel, DraftCost, TargetCost
-from specbench_client.documents.oracle import DraftCharge, DraftPolicy
+from specbench_client.documents.what_if import CostModel, DraftCharge, DraftCost, DraftPolicy, TargetCost
 
 CHEAP, DEAR = DraftCost(fixed_s=0.5), DraftCost(fixed_s=1.0, per_draft_s=0.25)
 COST = CostModel(

@@ -21,7 +21,7 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     overlap_bins,
     overlap_rule,
 )
-from specbench_client.documents.ngram import NgramReport, OverlapBin, OverlapFigures
+from specbench_client.documents.what_if import NgramReport, OverlapBin, OverlapFigures
 from specbench_client.report.plots.ngram import overlap_plots
 from specbench_testing.decision_summaries import figure
 

@@ -159,8 +159,8 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
     That no drafter pays, or that the evidence does not suffice, is also an answer, with exit code 0. No prices are
     built in.
     """
-    from specbench_client.analysis.decision.options import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415
+    from specbench_client.analysis.decision.request import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.stored_runs.results import read_plan_and_summary  # noqa: PLC0415
 
     plan, summary = read_plan_and_summary(select_run(open_results(where), where, latest=latest))

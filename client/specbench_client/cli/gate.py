@@ -16,9 +16,8 @@ from specbench_api.plan.canonical import digest_of_gate
 from specbench_api.spec.campaign import SpecBenchCampaign
 from specbench_api.spec.gate import BaselineRef, Gate, GateMetric
 from specbench_api.spec.parsing import problems_in
-from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN
+from specbench_client.cli.options import LATEST, OUTPUT_MARKDOWN, read_spec_file
 from specbench_client.cli.output import ResultConsole, print_output, write_output_file
-from specbench_client.cli.spec_file import read_spec_file
 from specbench_client.cli.stored_runs import select_run
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import open_results

@@ -28,7 +28,7 @@ from specbench_client.analysis.what_if.ngram_lookup import NGRAM_REPLAY, PUBLISH
 from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
 from specbench_client.dataset.output_logs import OUTPUT_IDS, PROMPT_IDS, category_of, first_of, id_of, whole_numbers
 from specbench_client.dataset.prompt_entries import read_prompt_rows
-from specbench_client.documents.cost_model import CostModel
+from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 

@@ -27,7 +27,7 @@ from specbench_client.analysis.decision.costs import (
     requests_per_hour,
     saved,
 )
-from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
 from specbench_client.analysis.statistics.bootstrap import LEVEL
 from specbench_client.analysis.statistics.holm import holm_rejections

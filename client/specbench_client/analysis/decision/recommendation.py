@@ -27,9 +27,8 @@ from specbench_client.analysis.decision.candidates import (
     sustained_load,
 )
 from specbench_client.analysis.decision.choice import ArmChoice, ArmEntrant, choose, simplest_first
-from specbench_client.analysis.decision.constraints import not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.costs import engine_costs
-from specbench_client.analysis.decision.options import RecommendationRequest
+from specbench_client.analysis.decision.request import RecommendationRequest, not_known, ruled_out, upkeep, words_of
 from specbench_client.analysis.decision.rules_of_thumb import read_rules
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 from specbench_client.metrics.energy import JOULES

@@ -12,7 +12,7 @@ from specbench_api.outcome.recommendation import RuleCase, RuleReading, RuleVerd
 from specbench_api.outcome.summary import ArmEnvironment, Cell, RunSummary
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.drafter import Drafter, Method
-from specbench_client.analysis.decision.options import Constraints
+from specbench_client.analysis.decision.request import Constraints
 from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 
 NO_CELL = "no valid cell of this run falls under its condition"

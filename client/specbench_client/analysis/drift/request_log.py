@@ -18,7 +18,7 @@ from scipy import special
 
 from specbench_api.outcome.figure import Figure
 from specbench_client.analysis.statistics.bootstrap import LEVEL, PROMPTS_MIN
-from specbench_client.analysis.statistics.figure_intervals import symmetric_interval
+from specbench_client.analysis.statistics.intervals import symmetric_interval
 from specbench_client.documents.drift import DriftWindow
 from specbench_client.metrics.tidy_frame import Values
 

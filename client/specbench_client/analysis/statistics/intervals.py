@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
+from specbench_api.outcome.figure import FigureInterval
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.analysis.statistics.bootstrap import (
@@ -227,3 +228,17 @@ def _ratio_and_error(moments: Values, sizes: Values) -> tuple[Values, Values]:
         squares = over_over - 2 * rate * over_under + rate**2 * under_under
         spread = (sizes / (sizes - 1) * (squares - residuals**2 / sizes)).sum(axis=1)
         return ratio, np.sqrt(np.maximum(spread, 0.0)) / total
+
+
+# Intervals of figures, from samples or from a half-width.
+
+
+def percentile_interval(samples: Values, method: str) -> FigureInterval:
+    """Return the central LEVEL of the samples. `samples`: shape (resamples,), all finite."""
+    low, high = np.quantile(samples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return FigureInterval(low=float(low), high=float(high), level=LEVEL, method=method)
+
+
+def symmetric_interval(value: float, half_width: float, method: str, least: float = -np.inf) -> FigureInterval:
+    """Return value ± half-width. `least`: what the lower bound is cut at, for quantities that are never below it."""
+    return FigureInterval(low=max(least, value - half_width), high=value + half_width, level=LEVEL, method=method)

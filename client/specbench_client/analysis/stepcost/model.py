@@ -22,7 +22,7 @@ from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_api.outcome.step_cost import Coefficient, StepCost, StepCostBasis, StepObservation, StepSplit
 from specbench_api.plan.plan import Arm
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.figure_intervals import symmetric_interval
+from specbench_client.analysis.statistics.intervals import symmetric_interval
 
 # The terms that the observations can identify. A grid with one batch size or one draft length identifies none. Optional
 # terms are included only if their column is not a linear combination of the columns before it. Columns are compared on

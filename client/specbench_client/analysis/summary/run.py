@@ -18,17 +18,15 @@ from specbench_api.spec.load import Level
 from specbench_api.spec.slo import Slo
 from specbench_api.spec.workload import Workload
 from specbench_client.analysis.curves.axes import CONCURRENCY, RATE
-from specbench_client.analysis.curves.crossover import find_crossover
-from specbench_client.analysis.curves.measured_curve import MeasuredPlace
-from specbench_client.analysis.decision.options import RecommendationRequest, targets_of
+from specbench_client.analysis.curves.crossover import MeasuredPlace, find_crossover
 from specbench_client.analysis.decision.recommendation import recommend
+from specbench_client.analysis.decision.request import RecommendationRequest, targets_of
 from specbench_client.analysis.estimates.energy import PowerTrace, with_energy
 from specbench_client.analysis.estimates.point_rows import RecordParts, load_stored_rows
 from specbench_client.analysis.explanation.factors import with_batch_occupancy
 from specbench_client.analysis.lossless.losslessness import losslessness
 from specbench_client.analysis.stepcost.model import step_costs
-from specbench_client.analysis.summary.cell import EvaluatedCell, MeasuredCell, evaluate_cell
-from specbench_client.analysis.summary.claims import with_claims
+from specbench_client.analysis.summary.cells import EvaluatedCell, MeasuredCell, evaluate_cell, with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
 from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence

@@ -21,12 +21,13 @@ from specbench_client.analysis.what_if.answers import (
     join_answers,
 )
 from specbench_client.analysis.what_if.ngram_lookup import NgramLookup, replay_lookup
-from specbench_client.analysis.what_if.policies import PolicyWalk, PricedDrafter, walk_fixed
-from specbench_client.analysis.what_if.pricing import (
+from specbench_client.analysis.what_if.policies import (
     AL,
     AL_MEAN,
     SPEEDUP,
     FigureDescription,
+    PolicyWalk,
+    PricedDrafter,
     Pricing,
     SummedRatio,
     acceptance_lengths,
@@ -34,6 +35,7 @@ from specbench_client.analysis.what_if.pricing import (
     cost_limit,
     figure_of,
     resample,
+    walk_fixed,
     walk_seconds,
 )
 from specbench_client.analysis.what_if.prompt_overlap import (
@@ -42,8 +44,15 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     prompt_overlap,
     with_arm_speedups,
 )
-from specbench_client.documents.cost_model import CostModel, DraftCost
-from specbench_client.documents.ngram import NgramFigures, NgramReport, NgramSetting, OverlapBin, OverlapFigures
+from specbench_client.documents.what_if import (
+    CostModel,
+    DraftCost,
+    NgramFigures,
+    NgramReport,
+    NgramSetting,
+    OverlapBin,
+    OverlapFigures,
+)
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import Mask, Values
 

@@ -22,7 +22,7 @@ from specbench_client.analysis.estimates.figure_ratios import figure_ratio
 from specbench_client.analysis.estimates.speedups import SPEEDUP, paired_speedup
 from specbench_client.analysis.what_if.answers import Tokens
 from specbench_client.analysis.what_if.ngram_lookup import numbered_ngrams
-from specbench_client.documents.ngram import OverlapBin
+from specbench_client.documents.what_if import OverlapBin
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.tidy_frame import Mask, Values
 
