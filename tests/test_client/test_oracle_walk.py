@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.what_if.answers import (
     AnswerSet,
     DraftedAnswer,
     DrafterAnswers,
     PositionAcceptance,
-    common_prefix_length,
     join_answers,
     shared_answers,
     span_split,
@@ -207,7 +207,7 @@ def test_incomplete_steps_do_not_cover_an_answer() -> None:
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12))
 def test_what_two_answers_share_ends_before_the_first_token_that_differs(left: list[int], right: list[int]) -> None:
-    shared = common_prefix_length(left, right)
+    shared = shared_prefix(np.array(left, dtype=np.int64), np.array(right, dtype=np.int64))
     assert left[:shared] == right[:shared]
     assert shared == min(len(left), len(right)) or left[shared] != right[shared]
 

@@ -34,9 +34,9 @@ from specbench_client.analysis.estimates.speedups import (
     paired_speedup,
 )
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import holm_rejections
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio, log_ratio
+from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.documents.curves import (
     CurveAnswerBasis,
     CurveExclusion,
@@ -165,9 +165,8 @@ def build_curves(
     found.sort(key=lambda each: -len(each[1]))
     p_values = [each.compared.p_value for _, points in found for each in points]
     clear = iter(holm_rejections(p_values, 1 - LEVEL))
-    drawing = _CurveBuilder(kind, at)
     drawn = [
-        drawing.curve(group, points, [next(clear) for _ in points], group_differences(found[0][0], group))
+        _curve(kind, group, points, [next(clear) for _ in points], group_differences(found[0][0], group), at=at)
         for group, points in found
     ]
     return Curves(
@@ -197,28 +196,28 @@ def _pairs(groups: Sequence[CellGroup]) -> dict[int, Pairs]:
     return found
 
 
-@dataclass(frozen=True)
-class _CurveBuilder:
-    """Builds one curve after the other. `at`: places to predict."""
-
-    kind: AxisKind
-    at: Sequence[float]
-
-    def curve(
-        self, group: CellGroup, points: Sequence[MeasuredSample], clear: Sequence[bool], differs: Sequence[str]
-    ) -> SpeedupCurve:
-        words = [
-            conclusion(each.compared.figure, each.compared.p_value, clear=is_clear)
-            for each, is_clear in zip(points, clear, strict=True)
-        ]
-        return SpeedupCurve(
-            title=_title(self.kind, group.cells),
-            same={name: value for name, value in group.same.items() if value != NOT_KNOWN},
-            differs=list(differs),
-            points=[_point(each, word) for each, word in zip(points, words, strict=True)],
-            crossover=_crossover(self.kind, points, words),
-            predictions=[predict_at(self.kind.axis, points, place) for place in self.at],
-        )
+def _curve(
+    kind: AxisKind,
+    group: CellGroup,
+    points: Sequence[MeasuredSample],
+    clear: Sequence[bool],
+    differs: Sequence[str],
+    *,
+    at: Sequence[float],
+) -> SpeedupCurve:
+    """Return one curve. `clear`: whether each speed-up is significant after correction; `at`: places to predict."""
+    words = [
+        conclusion(each.compared.figure, each.compared.p_value, clear=is_clear)
+        for each, is_clear in zip(points, clear, strict=True)
+    ]
+    return SpeedupCurve(
+        title=_title(kind, group.cells),
+        same={name: value for name, value in group.same.items() if value != NOT_KNOWN},
+        differs=list(differs),
+        points=[_point(each, word) for each, word in zip(points, words, strict=True)],
+        crossover=_crossover(kind, points, words),
+        predictions=[predict_at(kind.axis, points, place) for place in at],
+    )
 
 
 def _point(found: MeasuredSample, word: SpeedupConclusion) -> CurvePoint:

@@ -23,7 +23,7 @@ from specbench_api.outcome.crossover import Crossing, Crossover, CrossoverInterv
 from specbench_api.outcome.figure import Figure, FigureInterval
 from specbench_client.analysis.curves.axes import CurveAxis
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.analysis.statistics.bootstrap import LEVEL
+from specbench_client.analysis.statistics.bootstrap import LEVEL, TAIL
 from specbench_client.analysis.statistics.intervals import percentile_interval
 from specbench_client.analysis.statistics.log_ratio import LogRatio
 from specbench_client.metrics.tidy_frame import Values
@@ -360,7 +360,6 @@ class MeasuredCurve:
         """Return the crossing, with percentiles of the replicates' crossings as its interval."""
         curves = np.concatenate([self.y[np.newaxis], self.samples]) * (-1.0 if self.rises else 1.0)
         found = first_fall_to_zero(self.x, nearest_falling(curves, self.weights) if self.falls else curves)
-        tail = (1 - LEVEL) / 2
-        low = np.quantile(found[1:], tail, method="lower")
-        high = np.quantile(found[1:], 1 - tail, method="higher")
+        low = np.quantile(found[1:], TAIL, method="lower")
+        high = np.quantile(found[1:], 1 - TAIL, method="higher")
         return CrossingPlace(float(found[0]), float(low), float(high))

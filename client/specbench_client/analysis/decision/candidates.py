@@ -30,7 +30,7 @@ from specbench_client.analysis.decision.costs import (
 from specbench_client.analysis.decision.request import RecommendationRequest
 from specbench_client.analysis.estimates.figure_ratios import degrees_of_freedom, figure_ratio, ratio_p_value
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import holm_rejections
+from specbench_client.analysis.statistics.p_values import holm_rejections
 
 # Each latency target is judged by its own percentile over requests, and by the interval of that figure.
 

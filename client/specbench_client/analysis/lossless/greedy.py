@@ -17,12 +17,15 @@ from specbench_client.analysis.lossless.answer_texts import (
     TextUnits,
     answer_keys,
     read_answer_texts,
+    shared_prefix,
     stored_form,
 )
 from specbench_client.analysis.statistics.bootstrap import (
     LEVEL,
     PROMPTS_MIN,
+    TAIL,
     IntervalBounds,
+    Z,
     expanded_percentiles,
     layout_of,
     resampled_sums,
@@ -34,7 +37,6 @@ from specbench_client.metrics.rows import Columns, Rows
 from specbench_client.metrics.tidy_frame import any_known
 
 POWER = 0.8
-_TAIL = (1 - LEVEL) / 2
 _SOURCE = "client"
 RATE = (
     "Share of comparisons of the arm's answers with the baseline's to the same input that differ; mean over repeats and"
@@ -104,15 +106,14 @@ def _interval_without_differences(prompts: int) -> FigureInterval | None:
     """Return the exact bound for 0 of n prompts: if nothing differs anywhere, resampling shows no uncertainty."""
     if prompts < PROMPTS_MIN:
         return None
-    most = 1 - _TAIL ** (1 / prompts)
+    most = 1 - TAIL ** (1 / prompts)
     method = f"no answer differed: Clopper-Pearson's bound for 0 of {prompts} prompts, on either side"
     return _interval(IntervalBounds(-most, most), method)
 
 
 def _detectable(bounds: FigureInterval, prompts: int) -> Figure:
     """(z(1 − α/2) + z(power)) × standard error, which is the interval's half-width / z(1 − α/2)."""
-    half, quantile = (bounds.high - bounds.low) / 2, float(special.ndtri(1 - _TAIL))
-    value = half * (quantile + float(special.ndtri(POWER))) / quantile
+    value = (bounds.high - bounds.low) / 2 * (Z + float(special.ndtri(POWER))) / Z
     return _figure(min(value, 1.0), DETECTABLE, prompts)
 
 
@@ -161,13 +162,6 @@ _WHO = (
     "the arm's answers and the baseline's in the same repeat",
     "the baseline's answers in later repeats and in its first",
 )
-
-
-def shared_prefix(one: TextUnits, other: TextUnits) -> int:
-    """Return how many leading units two answers share; if one is a prefix of the other, its length."""
-    shorter = min(one.size, other.size)
-    apart = np.flatnonzero(one[:shorter] != other[:shorter])
-    return int(apart[0]) if apart.size else shorter
 
 
 def _pairs(mine: pd.DataFrame, base: pd.DataFrame, also: list[str]) -> list[AnswerPair]:

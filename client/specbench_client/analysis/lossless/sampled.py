@@ -17,7 +17,7 @@ from scipy import special
 from specbench_api.outcome.figure import Figure
 from specbench_api.outcome.lossless import ComparedBy, DistributionTest, LosslessVerdict
 from specbench_client.analysis.lossless.answer_texts import AnswerKey, read_answer_texts, stored_form, with_answer_key
-from specbench_client.analysis.statistics.holm import holm_rejections
+from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.metrics.divergence import comparable_answers, divergence
 from specbench_client.metrics.rows import Columns, Rows, select_rows
 from specbench_client.metrics.tidy_frame import Values

@@ -33,8 +33,8 @@ from specbench_client.analysis.estimates.speedups import (
 from specbench_client.analysis.explanation.constant_acceptance import constant_acceptance
 from specbench_client.analysis.explanation.factors import explain_speedup
 from specbench_client.analysis.statistics.bootstrap import LEVEL
-from specbench_client.analysis.statistics.holm import holm_rejections
 from specbench_client.analysis.statistics.log_ratio import LogRatio
+from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.analysis.stepcost.observations import ObservedCell, observe_cell
 from specbench_client.metrics.acceptance import limit_to_drafts
 from specbench_client.metrics.catalog import CATEGORY_RATIOS

@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.record import RecordPhase
+from specbench_client.analysis.lossless.answer_texts import shared_prefix
 from specbench_client.analysis.statistics.bootstrap import ResamplingLayout, layout_of
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.pairing import with_pass_number
@@ -124,14 +125,6 @@ def span_split(step_accepted: Sequence[int] | Tokens) -> Tokens:
     return np.concatenate([[0], remaining]).astype(np.int64)
 
 
-def common_prefix_length(left: Sequence[int] | Tokens, right: Sequence[int] | Tokens) -> int:
-    """Return how many tokens two answers have in common before the first that differs."""
-    shorter = min(len(left), len(right))
-    one, other = np.asarray(left[:shorter], dtype=np.int64), np.asarray(right[:shorter], dtype=np.int64)
-    differing = np.flatnonzero(one != other)
-    return int(differing[0]) if differing.size else shorter
-
-
 STEPPED_MIN = 2
 """Fewest output tokens of an answer that has a decode step: its first token comes from the prefill."""
 
@@ -210,7 +203,7 @@ def shared_answers(
 
 def _shared_length(first: DraftedAnswer, second: DraftedAnswer, *, unchecked: bool) -> int:
     if first.ids is not None and second.ids is not None:
-        return common_prefix_length(first.ids, second.ids)
+        return shared_prefix(first.ids, second.ids)
     if first.sha256 is not None and second.sha256 is not None:
         return second.tokens if first.sha256 == second.sha256 and first.tokens == second.tokens else 0
     return min(first.tokens, second.tokens) if unchecked else 0
