@@ -16,7 +16,7 @@ from specbench_api.outcome.lossless import ComparedBy, Losslessness, LosslessVer
 from specbench_api.outcome.summary import RunSummary
 from specbench_api.plan.plan import Point
 from specbench_client.analysis.lossless.answer_texts import shared_prefix
-from specbench_client.analysis.lossless.greedy import judge_greedy
+from specbench_client.analysis.lossless.losslessness import judge_greedy
 from specbench_client.analysis.lossless.sampled import length_test, opening_test
 from specbench_client.metrics.divergence import Divergence, divergence
 from specbench_client.metrics.text_hashes import text_digests

@@ -28,7 +28,6 @@ from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.documents.what_if import EngineDraftSchedule
 from specbench_client.errors import BadInput
-from specbench_client.local.local_runs import open_results
 from specbench_client.report.text.step_costs import profile_line, split_table, terms_table
 from specbench_client.report.text.text_table import SIMULATED
 from specbench_client.report.text.what_if import UNVERIFIED, engine_lines, schedule_tables
@@ -106,7 +105,7 @@ def draft_lengths(
 
 
 def _source(where: str, *, latest: bool) -> RunSource:
-    result = read_result(select_run(open_results(where), where, latest=latest))
+    result = read_result(select_run(where, latest=latest))
     if not result.summary.step_costs and result.points:
         raise BadInput(f"{where}: {missing_step_times(result.plan, result.summary, where)}", "NoStepTimes")
     return RunSource(result.plan, result.summary)

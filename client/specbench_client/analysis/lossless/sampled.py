@@ -7,7 +7,7 @@ would be certain of a meaningless result: such runs are reported as not independ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ import pandas as pd
 from scipy import special
 
 from specbench_api.outcome.figure import Figure
-from specbench_api.outcome.lossless import ComparedBy, DistributionTest, LosslessVerdict
+from specbench_api.outcome.lossless import ComparedBy, DistributionTest, Losslessness, LosslessVerdict
+from specbench_api.spec.workload import Sampling
 from specbench_client.analysis.lossless.answer_texts import AnswerKey, read_answer_texts, stored_form, with_answer_key
 from specbench_client.analysis.statistics.p_values import holm_rejections
 from specbench_client.metrics.divergence import comparable_answers, divergence
@@ -169,53 +170,54 @@ DistributionTester = Callable[[pd.DataFrame, pd.DataFrame, int], PermutationTest
 _TESTS: Mapping[str, DistributionTester] = {"opening": opening_test, "length": length_test}
 
 
-@dataclass(frozen=True)
-class SampledResult:
-    """The tests and the conclusion from them."""
-
-    verdict: LosslessVerdict
-    message: str
-    by: ComparedBy
-    tests: tuple[DistributionTest, ...] = ()
-
-
 def judge_sampled(
-    arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, records: Mapping[str, Iterable[pd.DataFrame]], seed: int
-) -> SampledResult:
-    """Return the conclusion from the tidy rows of one cell, its records by point, and the permutations' seed."""
+    arm: pd.DataFrame | Rows,
+    baseline: pd.DataFrame | Rows,
+    records: Mapping[str, Iterable[pd.DataFrame]],
+    sampling: Sampling,
+) -> Losslessness:
+    """Return the conclusion from the tidy rows of one cell, its records by point, and its sampling parameters."""
     mine, base = (_first_turns(rows) for rows in (arm, baseline))
     by, (mine, base) = _with_openings(mine, base, records)
-    names = [name for name in _TESTS if name != "opening" or by is not ComparedBy.DIGEST]
     if _copies(baseline):
         why = (
             "the baseline's repeats give the same long answers word for word: use another sampling seed for each repeat"
         )
-        return SampledResult(LosslessVerdict.NOT_INDEPENDENT, why, by)
-    tested = {name: result for name in names if (result := _TESTS[name](mine, base, seed))}
+        return _result(LosslessVerdict.NOT_INDEPENDENT, why, sampling, by)
+    names = [name for name in _TESTS if name != "opening" or by is not ComparedBy.DIGEST]
+    tested = {name: result for name in names if (result := _TESTS[name](mine, base, sampling.seed))}
     if not tested:
-        return SampledResult(LosslessVerdict.TOO_FEW, "no prompt has enough answers on both sides for a test", by)
+        why = "no prompt has enough answers on both sides for a test"
+        return _result(LosslessVerdict.TOO_FEW, why, sampling, by)
     halves = _halves(base)
-    controls = {name: _TESTS[name](*halves, seed) if halves else None for name in tested}
-    tests = tuple(_test(name, result, controls[name], by) for name, result in tested.items())
-    return _verdict(tests, by)
+    controls = {name: _TESTS[name](*halves, sampling.seed) if halves else None for name in tested}
+    tests = [_test(name, result, controls[name], by) for name, result in tested.items()]
+    return _result(*_conclusion(tests), sampling, by, tests)
 
 
-def _verdict(tests: tuple[DistributionTest, ...], by: ComparedBy) -> SampledResult:
+def _result(
+    verdict: LosslessVerdict, message: str, sampling: Sampling, by: ComparedBy, tests: Sequence[DistributionTest] = ()
+) -> Losslessness:
+    return Losslessness(
+        verdict=verdict, message=message, temperature=sampling.temperature, compared_by=by, tests=list(tests)
+    )
+
+
+def _conclusion(tests: Sequence[DistributionTest]) -> tuple[LosslessVerdict, str]:
+    """Return the verdict of the tests, and the sentence that explains it."""
     results = "; ".join(f"{each.name}: {each.difference.value:.3f}, p = {each.p_value:.3f}" for each in tests)
     controls = [each.control_p_value for each in tests]
     if all(each is None for each in controls):
         why = "the baseline was measured only once, so there are no two halves to compare as a control"
-        return SampledResult(LosslessVerdict.NO_CONTROL, f"{results}; {why}", by, tests)
+        return LosslessVerdict.NO_CONTROL, f"{results}; {why}"
     if any(each is not None and each < CONTROL_LEVEL for each in controls):
         why = "the baseline's own repeats differ in distribution too, so the drafter is not shown to be the cause"
-        return SampledResult(LosslessVerdict.NO_CONTROL, f"{results}; {why}", by, tests)
+        return LosslessVerdict.NO_CONTROL, f"{results}; {why}"
     if any(holm_rejections([each.p_value for each in tests], LEVEL)):
-        return SampledResult(LosslessVerdict.DIVERGES, f"answers have a different distribution: {results}", by, tests)
+        return LosslessVerdict.DIVERGES, f"answers have a different distribution: {results}"
     found = ", ".join(f"{each.name} {each.detectable.value:.3f}" for each in tests)
     tail = f"would have been detected in four runs of five: {found}"
-    return SampledResult(
-        LosslessVerdict.LOSSLESS, f"no difference of distributions was found: {results}; {tail}", by, tests
-    )
+    return LosslessVerdict.LOSSLESS, f"no difference of distributions was found: {results}; {tail}"
 
 
 def _first_turns(rows: Columns) -> pd.DataFrame:

@@ -130,6 +130,7 @@ def evaluate_cell(
         findings=list(dict.fromkeys(finding.check for finding in (*on_points, *found))),
     )
     prompts = int(steady_rows(measured.rows)["prompt_id"].nunique())
+    observed = ObservedCell(measured.plan.name, measured.arm, measured.workload.name, measured.level)
     return EvaluatedCell(
         cell=cell,
         findings=tuple(found),
@@ -139,12 +140,8 @@ def evaluate_cell(
         category_prompts={name: each.prompts for name, each in by_category.items()},
         ratio=compared.ratio if compared else None,
         break_even=break_even(cell, pairs, measured.arm.most_drafts, measured.seed) if pairs else None,
-        observation=observe_cell(_place(measured), measured.rows) if valid else None,
+        observation=observe_cell(observed, measured.rows) if valid else None,
     )
-
-
-def _place(measured: MeasuredCell) -> ObservedCell:
-    return ObservedCell(measured.plan.name, measured.arm, measured.workload.name, measured.level)
 
 
 def _evidence(

@@ -31,12 +31,11 @@ from specbench_client.analysis.what_if.policies import (
     Pricing,
     SummedRatio,
     acceptance_lengths,
-    baseline_seconds,
     cost_limit,
     figure_of,
     resample,
     walk_fixed,
-    walk_seconds,
+    walk_speedup,
 )
 from specbench_client.analysis.what_if.prompt_overlap import (
     AnswerOverlaps,
@@ -45,8 +44,6 @@ from specbench_client.analysis.what_if.prompt_overlap import (
     with_arm_speedups,
 )
 from specbench_client.documents.what_if import (
-    CostModel,
-    DraftCost,
     NgramFigures,
     NgramReport,
     NgramSetting,
@@ -182,7 +179,9 @@ def _setting(
     answers: AnswerSet, acceptance: PositionAcceptance, lookup: NgramLookup, drafts: int, pricing: Pricing
 ) -> NgramSetting:
     def of(some: AnswerSet, places: Tokens) -> NgramFigures:
-        drafter = PricedDrafter(NGRAM, acceptance.at(places), _cost(pricing.cost))
+        drafter = PricedDrafter(
+            NGRAM, acceptance.at(places), pricing.cost.drafters.get(NGRAM) if pricing.cost else None
+        )
         return _figures(some, walk_fixed(some, drafter, drafts), drafter.acceptance, pricing)
 
     everywhere = np.arange(answers.positions)
@@ -211,7 +210,7 @@ def _figures(
         *acceptance_lengths(answers, policy_walk),
         SummedRatio(sums(answers, (drafted > 0).astype(np.float64)), sums(answers)),
         SummedRatio(sums(answers, accepted), sums(answers, drafted)),
-        *(_speedup(answers, policy_walk, pricing.cost, batch) for batch in pricing.priced if pricing.cost),
+        *(walk_speedup(answers, policy_walk, pricing.cost, batch) for batch in pricing.priced if pricing.cost),
     ]
     descriptions = [AL, AL_MEAN, DRAFTED, RATE, *[SPEEDUP] * len(pricing.priced)]
     shown = [
@@ -225,14 +224,6 @@ def _figures(
         acceptance_rate=shown[3],
         speedups={str(batch): each for batch, each in zip(pricing.priced, shown[4:], strict=True)},
     )
-
-
-def _speedup(answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int) -> SummedRatio:
-    return SummedRatio(baseline_seconds(answers, cost, batch), walk_seconds(answers, policy_walk, cost, batch))
-
-
-def _cost(cost: CostModel | None) -> DraftCost | None:
-    return cost.drafters.get(NGRAM) if cost else None
 
 
 def _without_drafts(logged: LoggedAnswer) -> DraftedAnswer:

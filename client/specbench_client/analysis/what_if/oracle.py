@@ -130,8 +130,9 @@ def oracle_report(subject: OracleSubject, drafts: Sequence[int], pricing: Pricin
     own = [] if main.run_drafts is None else [main.run_drafts]
     alone = _alone(main, sorted({*drafts, *own}), pricing)
     pair = _pair(subject, pricing)
-    further = _second(subject.second, pricing) if subject.second else []
-    two = [main, subject.second] if subject.second else [main]
+    second = subject.second
+    further = price_policies([_oracle(second, pricing)], pricing) if second else []
+    two = [main, second] if second else [main]
     censored = {each.name: _censored(each) for each in two if each.run_drafts is not None}
     return OracleReport(
         source=subject.source,
@@ -171,15 +172,12 @@ def _alone(main: NamedDrafter, drafts: Sequence[int], pricing: Pricing) -> list[
         PolicyLine(DraftPolicy.FIXED, main.name, answers, walk_fixed(answers, drafter, each, pricing.rules), each)
         for each in drafts
     ]
-    return price_policies([*lines, _oracle(main.name, main.single, drafter, pricing)], pricing)
+    return price_policies([*lines, _oracle(main, pricing)], pricing)
 
 
-def _second(second: NamedDrafter, pricing: Pricing) -> list[PricedPolicy]:
-    return price_policies([_oracle(second.name, second.single, _drafter(second), pricing)], pricing)
-
-
-def _oracle(name: str, single: DrafterAnswers, drafter: PricedDrafter, pricing: Pricing) -> PolicyLine:
-    return PolicyLine(DraftPolicy.ORACLE, name, single.answers, walk_oracle(single.answers, drafter, pricing.rules))
+def _oracle(named: NamedDrafter, pricing: Pricing) -> PolicyLine:
+    answers = named.single.answers
+    return PolicyLine(DraftPolicy.ORACLE, named.name, answers, walk_oracle(answers, _drafter(named), pricing.rules))
 
 
 def _pair(subject: OracleSubject, pricing: Pricing) -> _Pair:

@@ -377,14 +377,19 @@ def acceptance_lengths(answers: AnswerSet, policy_walk: PolicyWalk) -> tuple[Sum
 
 def _ratios(line: PolicyLine, pricing: Pricing) -> list[SummedRatio]:
     cost = pricing.cost
-    speedups = [_speedup(line, cost, batch, pricing.rules) for batch in pricing.priced] if cost else []
+    speedups = [
+        walk_speedup(line.answers, line.policy_walk, cost, batch, pricing.rules) for batch in pricing.priced if cost
+    ]
     return [*acceptance_lengths(line.answers, line.policy_walk), *speedups]
 
 
-def _speedup(line: PolicyLine, cost: CostModel, batch: int, rules: WalkRules) -> SummedRatio:
-    plain = baseline_seconds(line.answers, cost, batch)
-    taken = walk_seconds(line.answers, line.policy_walk, cost, batch)
-    return published_ratio(line.answers, plain, taken) if rules == PUBLISHED_RULES else SummedRatio(plain, taken)
+def walk_speedup(
+    answers: AnswerSet, policy_walk: PolicyWalk, cost: CostModel, batch: int, rules: WalkRules = OUR_RULES
+) -> SummedRatio:
+    """Return the speed-up of a walk over decoding without a drafter at this batch size."""
+    plain = baseline_seconds(answers, cost, batch)
+    taken = walk_seconds(answers, policy_walk, cost, batch)
+    return published_ratio(answers, plain, taken) if rules == PUBLISHED_RULES else SummedRatio(plain, taken)
 
 
 def published_ratio(answers: AnswerSet, plain: Values, taken: Values) -> SummedRatio:
