@@ -96,10 +96,11 @@ def ngram(
 
     What the replay shows, and what it does not: docs/research/ngram.md.
     """
+    from specbench_client.analysis.decision.rules_of_thumb import RuleCell  # noqa: PLC0415
     from specbench_client.analysis.what_if.answers import STEPPED_MIN  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.what_if.ngram import NGRAM, NgramGrid, ngram_report  # noqa: PLC0415
     from specbench_client.analysis.what_if.policies import Pricing  # noqa: PLC0415
-    from specbench_client.analysis.what_if.prompt_overlap import RuleCell, overlap_rule  # noqa: PLC0415
+    from specbench_client.analysis.what_if.prompt_overlap import overlap_rule  # noqa: PLC0415
     from specbench_client.dataset.output_logs import read_log  # noqa: PLC0415
     from specbench_client.dataset.tokenizers import load_encoder  # noqa: PLC0415
     from specbench_client.report.text.what_if import replay_lines, replay_tables  # noqa: PLC0415

@@ -83,10 +83,7 @@ class LoggedAnswers:
 
 def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> LoggedAnswers:
     """Read the first turns of an arm. Raises BadInput if there are none."""
-    rows = run.records(arm)
-    if not len(rows):
-        message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
-        raise BadInput(f"{run.words}: {message}")
+    rows = _measured_rows(run, arm)
     logged, left_out, alike = dict[QuestionKey, LoggedAnswer](), Counter[str](), 0
     prompts: dict[str, Prompt] | None = None  # read only once an answer needs them
     for row in rows.to_dict("records"):
@@ -101,9 +98,21 @@ def read_logged_answers(run: StoredRun, arm: str, texts: TextEncoding) -> Logged
         category = None if pd.isna(row["category"]) else str(row["category"])
         logged[key_of(row)] = LoggedAnswer(str(row["prompt_id"]), category, prompt, output, int(row["repeat"]))
     if not logged:
-        reasons = "; ".join(f"{count} x {why}" for why, count in left_out.items())
+        reasons = _reasons(left_out)
         raise BadInput(f"{run.words}, arm {arm}: no answer can be replayed ({reasons}): {_KEEP_TEXT_HINT}")
     return LoggedAnswers(logged, dict(left_out), alike)
+
+
+def _measured_rows(run: StoredRun, arm: str) -> pd.DataFrame:
+    rows = run.records(arm)
+    if not len(rows):
+        message = f"the arm {arm!r} has no measured point yet: wait for the run, or choose another arm"
+        raise BadInput(f"{run.words}: {message}")
+    return rows
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    return "; ".join(f"{count} x {why}" for why, count in left_out.items())
 
 
 def _arm_name(run: StoredRun, requested: str | None) -> str:
@@ -269,16 +278,11 @@ def _drafting_arms(run: StoredRun) -> list[Arm]:
 
 
 def _recorded_steps(run: StoredRun, arm: Arm) -> RecordedAnswers:
-    rows = run.records(arm.name)
-    if not len(rows):
-        message = f"the arm {arm.name!r} has no measured point yet: wait for the run, or choose another arm"
-        raise BadInput(f"{run.words}: {message}")
-    found = recorded_answers(rows)
+    found = recorded_answers(_measured_rows(run, arm.name))
     if not found.answers:
-        reasons = "; ".join(f"{count} x {why}" for why, count in found.left_out.items())
         remedies = "; ".join(_REMEDY[why] for why in found.left_out if why in _REMEDY)
         what = f"{run.words}, arm {arm.name}: no answer has all its steps recorded"
-        raise BadInput(f"{what} ({reasons}): {remedies or _ERRORS_HINT}")
+        raise BadInput(f"{what} ({_reasons(found.left_out)}): {remedies or _ERRORS_HINT}")
     return found
 
 
