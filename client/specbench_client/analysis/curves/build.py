@@ -49,93 +49,6 @@ from specbench_client.metrics.decode_speed import later_tokens
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs, pair_requests
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers
 
-# A requested place is answered from a measurement, by interpolation between its neighbours, or not at all. Between two
-# places the log of the figure is assumed to be straight over the axis's scale. The interval is that of the neighbours'
-# joint replicates on this line: it contains their noise, but no deviation of the curve from the line.
-
-SAME = 1e-9
-"""Relative distance below which two places are one."""
-
-
-def predict_at(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) -> CurvePrediction:
-    """Predict speed-up and acceptance length at one place. `points`: at least one, the smallest first."""
-    here = next((each for each in points if abs(each.sample.place - place) <= SAME * max(1.0, abs(place))), None)
-    if here is not None:
-        length = length_figure(here.length, LENGTH_DEFINITION, here.sample.drafts)
-        return _of(axis, place, CurveAnswerBasis.MEASURED, [here], (here.compared.figure, length))
-    below = [each for each in points if each.sample.place < place]
-    above = [each for each in points if each.sample.place > place]
-    if not below or not above:
-        return _refused(axis, points, place)
-    ends = (below[-1], above[0])
-    return _of(axis, place, CurveAnswerBasis.INTERPOLATED, ends, _between(axis, ends, place))
-
-
-def _between(
-    axis: CurveAxis, ends: tuple[MeasuredSample, MeasuredSample], place: float
-) -> tuple[Figure | None, Figure | None]:
-    low, high, here = (
-        float(axis.scaled(np.array([each]))[0]) for each in (ends[0].sample.place, ends[1].sample.place, place)
-    )
-    share = (here - low) / (high - low)
-    seed = ends[0].seed
-    speedups, lengths = [each.compared.ratio for each in ends], [each.length for each in ends]
-    return (
-        _interpolated(speedups, share, seed, ("ratio", "Speed-up")),
-        _interpolated(lengths, share, seed, ("tokens/step", "Acceptance length, emitted and pooled")),
-    )
-
-
-def _interpolated(ends: Sequence[LogRatio | None], share: float, seed: int, what: tuple[str, str]) -> Figure | None:
-    known = [each for each in ends if each is not None]
-    if len(known) < len(ends):
-        return None
-    weights = np.array([1 - share, share])
-    value = float(np.dot(weights, [each.value for each in known]))
-    interval = None
-    if all(each.supports_claim for each in known):
-        samples = joint_replicates(known, seed) @ weights
-        method = "interpolated: percentiles of both neighbours' joint replicates on the straight line between them"
-        logs = percentile_interval(samples[np.isfinite(samples)], method)
-        interval = logs.model_copy(update={"low": float(np.exp(logs.low)), "high": float(np.exp(logs.high))})
-    unit, words = what
-    return Figure(
-        value=float(np.exp(value)),
-        unit=unit,
-        definition=f"{words}, interpolated: its log on the straight line between the two measured neighbours",
-        n=min(each.prompts for each in known),
-        interval=interval,
-        source="both",
-    )
-
-
-def _of(
-    axis: CurveAxis,
-    place: float,
-    basis: CurveAnswerBasis,
-    ends: Sequence[MeasuredSample],
-    figures: tuple[Figure | None, Figure | None],
-) -> CurvePrediction:
-    between = [each.sample.place for each in ends]
-    speedup, length = figures
-    where = f"between {axis.words(between[0])} and {axis.words(between[-1])}" if len(between) > 1 else "there"
-    return CurvePrediction(
-        place=place,
-        basis=basis,
-        between=between,
-        speedup=speedup,
-        acceptance_length=length if length is not None and length.value is not None else None,
-        message=f"{axis.words(place)}: {basis} {where}",
-    )
-
-
-def _refused(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) -> CurvePrediction:
-    first, last = (axis.words(points[end].sample.place) for end in (0, -1))
-    measured = f"{first} alone" if len(points) == 1 else f"{first} to {last}"
-    message = f"{axis.words(place)}: no prediction, it is outside the measured range ({measured}): measure it there"
-    return CurvePrediction(place=place, basis=CurveAnswerBasis.REFUSED, message=message)
-
-
 LIMITS = (
     "Each speed-up is over the baseline of its own run; the runs of one curve were measured at different times.",
     "Between two measured places the curve is assumed to be straight: that is not a measurement.",
@@ -250,6 +163,93 @@ def _title(kind: AxisKind, cells: Sequence[CurveCell]) -> str:
     workloads = ", ".join(dict.fromkeys(cell.workload.name for cell in cells))
     load = "" if "load" in kind.free else f" at {cells[0].level.words}"
     return f"{arms} on {workloads}{load}"
+
+
+# A requested place is answered from a measurement, by interpolation between its neighbours, or not at all. Between two
+# places the log of the figure is assumed to be straight over the axis's scale. The interval is that of the neighbours'
+# joint replicates on this line: it contains their noise, but no deviation of the curve from the line.
+
+SAME = 1e-9
+"""Relative distance below which two places are one."""
+
+
+def predict_at(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) -> CurvePrediction:
+    """Predict speed-up and acceptance length at one place. `points`: at least one, the smallest first."""
+    here = next((each for each in points if abs(each.sample.place - place) <= SAME * max(1.0, abs(place))), None)
+    if here is not None:
+        length = length_figure(here.length, LENGTH_DEFINITION, here.sample.drafts)
+        return _of(axis, place, CurveAnswerBasis.MEASURED, [here], (here.compared.figure, length))
+    below = [each for each in points if each.sample.place < place]
+    above = [each for each in points if each.sample.place > place]
+    if not below or not above:
+        return _refused(axis, points, place)
+    ends = (below[-1], above[0])
+    return _of(axis, place, CurveAnswerBasis.INTERPOLATED, ends, _between(axis, ends, place))
+
+
+def _between(
+    axis: CurveAxis, ends: tuple[MeasuredSample, MeasuredSample], place: float
+) -> tuple[Figure | None, Figure | None]:
+    low, high, here = (
+        float(axis.scaled(np.array([each]))[0]) for each in (ends[0].sample.place, ends[1].sample.place, place)
+    )
+    share = (here - low) / (high - low)
+    seed = ends[0].seed
+    speedups, lengths = [each.compared.ratio for each in ends], [each.length for each in ends]
+    return (
+        _interpolated(speedups, share, seed, ("ratio", "Speed-up")),
+        _interpolated(lengths, share, seed, ("tokens/step", "Acceptance length, emitted and pooled")),
+    )
+
+
+def _interpolated(ends: Sequence[LogRatio | None], share: float, seed: int, what: tuple[str, str]) -> Figure | None:
+    known = [each for each in ends if each is not None]
+    if len(known) < len(ends):
+        return None
+    weights = np.array([1 - share, share])
+    value = float(np.dot(weights, [each.value for each in known]))
+    interval = None
+    if all(each.supports_claim for each in known):
+        samples = joint_replicates(known, seed) @ weights
+        method = "interpolated: percentiles of both neighbours' joint replicates on the straight line between them"
+        logs = percentile_interval(samples[np.isfinite(samples)], method)
+        interval = logs.model_copy(update={"low": float(np.exp(logs.low)), "high": float(np.exp(logs.high))})
+    unit, words = what
+    return Figure(
+        value=float(np.exp(value)),
+        unit=unit,
+        definition=f"{words}, interpolated: its log on the straight line between the two measured neighbours",
+        n=min(each.prompts for each in known),
+        interval=interval,
+        source="both",
+    )
+
+
+def _of(
+    axis: CurveAxis,
+    place: float,
+    basis: CurveAnswerBasis,
+    ends: Sequence[MeasuredSample],
+    figures: tuple[Figure | None, Figure | None],
+) -> CurvePrediction:
+    between = [each.sample.place for each in ends]
+    speedup, length = figures
+    where = f"between {axis.words(between[0])} and {axis.words(between[-1])}" if len(between) > 1 else "there"
+    return CurvePrediction(
+        place=place,
+        basis=basis,
+        between=between,
+        speedup=speedup,
+        acceptance_length=length if length is not None and length.value is not None else None,
+        message=f"{axis.words(place)}: {basis} {where}",
+    )
+
+
+def _refused(axis: CurveAxis, points: Sequence[MeasuredSample], place: float) -> CurvePrediction:
+    first, last = (axis.words(points[end].sample.place) for end in (0, -1))
+    measured = f"{first} alone" if len(points) == 1 else f"{first} to {last}"
+    message = f"{axis.words(place)}: no prediction, it is outside the measured range ({measured}): measure it there"
+    return CurvePrediction(place=place, basis=CurveAnswerBasis.REFUSED, message=message)
 
 
 # The pairs with the baseline at each place of a curve. On a declared axis (temperature, draft length, load) the place

@@ -244,14 +244,14 @@ def with_claims(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
     compared = [each for each in judged if each.cell.arm != BASELINE_NAME]
     p_values = [each.p_value if each.cell.valid else None for each in compared]
     clear = holm_rejections(p_values, 1 - LEVEL)
-    by_category = _of_categories(compared)
+    by_category = _category_claims(compared)
     count = sum(value is not None for value in p_values)
     category_count = sum(
         each.category_p_values[name] is not None for each in compared for name in _compared_categories(each)
     )
     found = (
         Claims(
-            overall=_of_cell(each.cell, each.cell.speedup, p_values[index], clear=clear[index]),
+            overall=_claim(each.cell, each.cell.speedup, p_values[index], clear=clear[index]),
             comparisons=count,
             by_category=by_category[index],
             category_comparisons=category_count,
@@ -261,14 +261,14 @@ def with_claims(judged: Sequence[EvaluatedCell]) -> list[EvaluatedCell]:
     return [each if each.cell.arm == BASELINE_NAME else _claiming(each, next(found)) for each in judged]
 
 
-def _of_cell(cell: Cell, figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
+def _claim(cell: Cell, figure: Figure | None, p_value: float | None, *, clear: bool) -> SpeedupConclusion:
     """Return the conclusion about a cell, or about one of its categories."""
     if not cell.valid or figure is None or figure.value is None:
         return SpeedupConclusion.NOT_COMPARABLE
     return SpeedupConclusion.TOO_FEW_REPEATS if cell.too_few_repeats else conclusion(figure, p_value, clear=clear)
 
 
-def _of_categories(compared: Sequence[EvaluatedCell]) -> list[dict[str, SpeedupConclusion]]:
+def _category_claims(compared: Sequence[EvaluatedCell]) -> list[dict[str, SpeedupConclusion]]:
     """Return the conclusions of every cell by category, corrected over the categories of all cells."""
     places = [(index, name) for index, each in enumerate(compared) for name in each.category_p_values]
     p_values = [
@@ -278,7 +278,7 @@ def _of_categories(compared: Sequence[EvaluatedCell]) -> list[dict[str, SpeedupC
     found: list[dict[str, SpeedupConclusion]] = [{} for _ in compared]
     for (index, name), p_value, is_clear in zip(places, p_values, clear, strict=True):
         cell = compared[index].cell
-        found[index][name] = _of_cell(cell, cell.by_category[name][SPEEDUP], p_value, clear=is_clear)
+        found[index][name] = _claim(cell, cell.by_category[name][SPEEDUP], p_value, clear=is_clear)
     return found
 
 
