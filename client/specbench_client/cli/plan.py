@@ -23,8 +23,7 @@ from specbench_api.plan.expansion import expand, launch_order
 from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget, SpecBenchCampaign
 from specbench_api.spec.workload import Workload
-from specbench_client.cli.options import FILE, OUTPUT, SET
-from specbench_client.cli.spec_file import read_spec_file
+from specbench_client.cli.options import FILE, OUTPUT, SET, read_spec_file
 from specbench_client.cli.streams import echo_json
 from specbench_client.cli.validate import campaign_warnings, is_local, local_template, missing_files, print_warnings
 from specbench_client.drive.context_length import slots_too_small

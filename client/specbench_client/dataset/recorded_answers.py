@@ -30,7 +30,7 @@ from specbench_client.analysis.what_if.ngram_lookup import NGRAM_REPLAY, PUBLISH
 from specbench_client.analysis.what_if.oracle import NamedDrafter, OracleSubject
 from specbench_client.dataset.inspection import OUTPUT_COLUMNS, output_of
 from specbench_client.dataset.prompt_entries import MESSAGE_SEPARATOR, read_prompt_rows
-from specbench_client.documents.cost_model import CostModel
+from specbench_client.documents.what_if import CostModel
 from specbench_client.errors import BadInput
 from specbench_client.workload.prompt_files import PromptRow
 from specbench_client.workload.prompt_lengths import TokenEncoder

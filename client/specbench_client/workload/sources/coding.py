@@ -65,7 +65,9 @@ def _hub_edit(config: str | None) -> HubDataset:
 HUMANEVAL = SourceLoader(
     what="HumanEval: 164 Python functions to complete",
     columns=("task_id", "prompt"),
-    template=f"config chat: ````` {_COMPLETE} `````; config raw: `prompt` alone as the user's message".replace("\n", "⏎"),
+    template=f"config chat: ````` {_COMPLETE} `````; config raw: `prompt` alone as the user's message".replace(
+        "\n", "⏎"
+    ),
     licence="MIT",
     convert=_humaneval,
     hub=single_hub(HubDataset("openai/openai_humaneval", "test")),
