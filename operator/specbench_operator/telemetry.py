@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import prometheus_client
@@ -60,9 +61,9 @@ class Telemetry:
         """Serve /metrics on this port, in a separate thread."""
         prometheus_client.start_http_server(port, registry=self.registry)
 
-    def reconciled(self, seconds: float) -> None:
-        """Record the duration of a reconciliation, whether it succeeded or not."""
-        self._reconcile.observe(seconds)
+    def timed(self) -> AbstractContextManager[object]:
+        """Return a context that records the duration of a reconciliation, whether it succeeds or not."""
+        return self._reconcile.time()
 
     def failed(self, kind: str) -> None:
         """Count a reconciliation that ended in an error of this kind: Retry, Stop or Bug."""
