@@ -11,6 +11,7 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
+from specbench_operator.cluster.api import NotFound
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.list_watch import Relist
 from specbench_operator.handlers.liveness import Liveness
@@ -198,7 +199,12 @@ async def test_a_conflict_while_acting_writes_no_status(room: Room) -> None:
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(Retry("Forbidden", "no"), "Retry"), (Stop("BadRequest", "no"), "Stop"), (KeyError("a bug"), "Bug")],
+    [
+        (Retry("Forbidden", "no"), "Retry"),
+        (NotFound("Missing", "no"), "Retry"),
+        (Stop("BadRequest", "no"), "Stop"),
+        (KeyError("a bug"), "Bug"),
+    ],
 )
 async def test_every_error_is_counted_and_tried_again(room: Room, error: Exception, kind: str) -> None:
     room.stage.refuse = raising(error)

@@ -215,7 +215,7 @@ class Workers:
         except Changed:
             self._queue.done(key, CONFLICT_RETRY_S)
         except OperatorError as error:
-            self._failed(key, type(error).__name__, error)
+            self._failed(key, error.kind, error)
         except Exception as error:  # noqa: BLE001 - a bug must not end the operator: it is logged, counted and retried
             self._failed(key, "Bug", error)
         else:
