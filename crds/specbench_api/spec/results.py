@@ -38,6 +38,15 @@ class S3(ApiModel):
             raise ValueError(self.rules[0].message)
         return self
 
+    def key(self, path: str) -> str:
+        """Return the object key of a path below the prefix."""
+        return f"{self.prefix}/{path}" if self.prefix else path
+
+    @property
+    def uri(self) -> str:
+        """URI of the root of all results: `s3://bucket/prefix`."""
+        return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
+
 
 LATEST = "Latest"
 """Value of `adopt` instead of a UID: the newest results of this namespace and name with the same measurement."""
