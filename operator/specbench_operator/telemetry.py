@@ -70,7 +70,13 @@ class Telemetry:
         self._errors.labels(kind).inc()
 
     def wrote(self, before: RunStatus, after: RunStatus) -> None:
-        """Count what a written status adds to the previous one, so that a restart counts nothing twice."""
+        """Count what a written status adds to the previous one, so that nothing is counted twice.
+
+        The first status of a run adds nothing. It contains something only if an earlier status was lost, or if the run
+        adopts results, and then that was counted before.
+        """
+        if before.observed_generation < 0:
+            return
         self._gpu_seconds.inc(max(after.gpu_seconds_held - before.gpu_seconds_held, 0))
         self._points.inc(max(after.points.measured - before.points.measured, 0))
 

@@ -277,6 +277,23 @@ def test_what_a_status_adds_is_counted_once(room: Room) -> None:
     assert room.metric("specbench_gpu_seconds_held_total") == pytest.approx(world.status.gpu_seconds_held)
 
 
+def test_nothing_is_counted_twice_when_status_is_lost(room: Room) -> None:
+    world = room.stage.world
+    world.now = NOON
+    room.reconciler.reconcile(KEY)
+    world.start_pod("demo-g0-0", ready=True)
+    world.pass_time(90)
+    room.reconciler.reconcile(KEY)
+    held = world.status.gpu_seconds_held
+    world.lose_status()
+    room.reconciler.reconcile(KEY)
+    assert world.status.gpu_seconds_held == held > 0, "status counts again from the pods that are left"
+    assert room.metric("specbench_gpu_seconds_held_total") == held
+    world.pass_time(90)
+    room.reconciler.reconcile(KEY)
+    assert room.metric("specbench_gpu_seconds_held_total") == world.status.gpu_seconds_held > held
+
+
 async def test_the_relist_queues_campaigns_beside_runs(room: Room) -> None:
     meta = {"namespace": "default", "name": "nightly", "resourceVersion": "1"}
     room.stage.listed = [{"metadata": meta, "spec": {}, "status": {"phase": "Running"}}]
