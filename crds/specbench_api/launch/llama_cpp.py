@@ -105,7 +105,7 @@ class LlamaCppLauncher:
                 *_split(order.drafter.args if order.drafter else ()),
             ),
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,

@@ -113,7 +113,7 @@ class SglangLauncher:
             args=args,
             worker_args=args if order.nodes > 1 else None,
             port=PORT,
-            env=QUIET_HEALTH | {variable.name: variable.value for variable in engine.env},
+            env=QUIET_HEALTH | engine.environment,
             served_model=order.target.name,
             configs={ADAPTIVE: _schedule(drafter.draft_lengths)} if drafter and drafter.draft_lengths else {},
             files=files,

@@ -44,7 +44,7 @@ class SimulatorLauncher:
             args=("simulate", *_dialect(order.engine), *drafting, *order.engine.args),
             port=PORT,
             worker_args=("simulate", "--follow", f"http://{LEADER}:{PORT}") if order.nodes > 1 else None,
-            env={variable.name: variable.value for variable in order.engine.env},
+            env=order.engine.environment,
             served_model="simulated",
         )
 

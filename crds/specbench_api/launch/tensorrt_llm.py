@@ -91,7 +91,7 @@ class TensorrtLlmLauncher:
             local_programs=(("trtllm-serve",),),
             args=(*_alike(order), *engine.args, *(drafter.args if drafter else ())),
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=_served(order.target),
             configs={CONFIG: yaml.safe_dump(_config(order), sort_keys=True, allow_unicode=True)},
             files=files,

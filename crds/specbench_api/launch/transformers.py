@@ -61,7 +61,7 @@ class TransformersLauncher:
             local_programs=(PROGRAM,),
             args=(*_target(order.target), *_drafting(drafter), *engine.args, *(drafter.args if drafter else ())),
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,

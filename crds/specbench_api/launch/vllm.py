@@ -234,7 +234,7 @@ class VllmLauncher:
             args=args,
             worker_args=(*args, "--headless") if order.nodes > 1 else None,
             port=PORT,
-            env={variable.name: variable.value for variable in engine.env},
+            env=engine.environment,
             served_model=order.target.name,
             files=files,
             hub=hub,

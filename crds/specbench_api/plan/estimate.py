@@ -23,6 +23,8 @@ from specbench_api.plan.plan import Plan
 from specbench_api.spec.campaign import Budget
 from specbench_api.spec.load import Arrival, ArrivalProcess, Level, Load
 
+SECONDS_AN_HOUR = 3600
+
 
 @dataclass(frozen=True)
 class PlanEstimate:
@@ -91,9 +93,6 @@ def point_seconds(load: Load, level: Level, turns: Sequence[int] | None) -> floa
 
 def _traced(load: Load) -> bool:
     return (load.arrival or Arrival()).process is ArrivalProcess.TRACE
-
-
-SECONDS_AN_HOUR = 3600
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,11 @@ class Engine(RuledModel):
     env: Annotated[list[EnvVar], Field(max_length=64), KeyedBy("name")] = []
     """Environment variables of the engine, on every arm."""
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables: name → value."""
+        return {variable.name: variable.value for variable in self.env}
+
     @field_validator("endpoint", mode="before")
     @classmethod
     def _address(cls, given: Any) -> Any:
