@@ -11,6 +11,7 @@ import pytest
 
 from specbench_api.spec.conditions import ConditionStatus, ConditionType, GroupState
 from specbench_api.spec.status import RunStatus
+from specbench_operator.cluster.api import NotFound
 from specbench_operator.errors import Changed, OperatorError, Retry, Stop
 from specbench_operator.handlers.list_watch import Relist
 from specbench_operator.handlers.liveness import Liveness
@@ -198,7 +199,12 @@ async def test_a_conflict_while_acting_writes_no_status(room: Room) -> None:
 
 @pytest.mark.parametrize(
     ("error", "kind"),
-    [(Retry("Forbidden", "no"), "Retry"), (Stop("BadRequest", "no"), "Stop"), (KeyError("a bug"), "Bug")],
+    [
+        (Retry("Forbidden", "no"), "Retry"),
+        (NotFound("Missing", "no"), "Retry"),
+        (Stop("BadRequest", "no"), "Stop"),
+        (KeyError("a bug"), "Bug"),
+    ],
 )
 async def test_every_error_is_counted_and_tried_again(room: Room, error: Exception, kind: str) -> None:
     room.stage.refuse = raising(error)
@@ -269,6 +275,23 @@ def test_what_a_status_adds_is_counted_once(room: Room) -> None:
         room.reconciler.reconcile(KEY)
     assert room.metric("specbench_points_measured_total") == 1
     assert room.metric("specbench_gpu_seconds_held_total") == pytest.approx(world.status.gpu_seconds_held)
+
+
+def test_nothing_is_counted_twice_when_status_is_lost(room: Room) -> None:
+    world = room.stage.world
+    world.now = NOON
+    room.reconciler.reconcile(KEY)
+    world.start_pod("demo-g0-0", ready=True)
+    world.pass_time(90)
+    room.reconciler.reconcile(KEY)
+    held = world.status.gpu_seconds_held
+    world.lose_status()
+    room.reconciler.reconcile(KEY)
+    assert world.status.gpu_seconds_held == held > 0, "status counts again from the pods that are left"
+    assert room.metric("specbench_gpu_seconds_held_total") == held
+    world.pass_time(90)
+    room.reconciler.reconcile(KEY)
+    assert room.metric("specbench_gpu_seconds_held_total") == world.status.gpu_seconds_held > held
 
 
 async def test_the_relist_queues_campaigns_beside_runs(room: Room) -> None:

@@ -18,6 +18,7 @@ from specbench_api.outcome.provenance import Fact, FactName, HostFacts, LaunchRe
 from specbench_api.plan.expansion import expand
 from specbench_api.spec.parsing import parse_run
 from specbench_api.spec.run import SpecBenchRun
+from specbench_operator.cluster.api import Forbidden
 from specbench_operator.cluster.results import ResultsReader, last_launch_numbers, last_stored_launch
 from specbench_operator.cluster.s3 import Listing
 from specbench_operator.errors import Retry
@@ -332,7 +333,7 @@ def test_a_secret_that_does_not_serve_is_named_with_what_it_lacks(bench: Bench, 
 
 
 def test_a_secret_that_may_not_be_read_is_named_with_the_right_that_lacks(bench: Bench) -> None:
-    bench.refusal = Retry("Forbidden", "secrets is forbidden")
+    bench.refusal = Forbidden("Forbidden", "secrets is forbidden")
     assert bench.trouble().reason == "SecretForbidden"
 
 
