@@ -79,7 +79,7 @@ def compare_with_truth(truth: Sequence[TrueRequest], told: Sequence[ObservedRequ
     """Compare. A client's own requests before its run (a look at the server) are in no client's results."""
     pairs = list(_pairs(truth, told))
     if not pairs:
-        raise NothingFound(f"{len(told)} requests told, {len(truth)} requests served, none in common")
+        raise NothingFound(f"{len(told)} requests observed, {len(truth)} requests served, none in common")
     ttft_ns = [seen.ttft_ns - true.ttft_ns for true, seen in pairs]
     counted = [(true, seen.chunk_ns) for true, seen in pairs if seen.chunk_ns is not None]
     equal = [(true, chunk_ns) for true, chunk_ns in counted if len(chunk_ns) == len(true.chunk_ns)]
