@@ -173,13 +173,12 @@ def test_the_readme_lists_every_program_and_the_makefile_uses_existing_ones() ->
 
 
 def test_only_the_readme_contains_the_required_go_version_and_it_is_correct() -> None:
-    asked = [Version(asked_by(file)) for file in (ROOT / "hack").rglob("go.mod")]
-    newest = max(asked)
+    newest = max(Version(asked_by(file)) for file in (ROOT / "hack").rglob("go.mod"))
     pages = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "hack").rglob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
     ]
-    told = {page: re.findall(r"Go (1\.\d+)", page.read_text(encoding="utf-8")) for page in pages}
-    assert {page: found for page, found in told.items() if found} == {pages[0]: [f"{newest.major}.{newest.minor}"]}
+    mentioned = {page: re.findall(r"Go (1\.\d+)", page.read_text(encoding="utf-8")) for page in pages}
+    assert {page: found for page, found in mentioned.items() if found} == {pages[0]: [f"{newest.major}.{newest.minor}"]}
