@@ -121,7 +121,7 @@ class _Launch:
         """Return the facts that the engine reports about itself."""
         pages = {page: self._page(page) for page in pages_of(self.reads.readings)}
         observed = read_facts(self.reads.readings, {page: self._document(page, text) for page, text in pages.items()})
-        facts = merge_facts(observed, HostFacts(), "the simulator does not tell it")
+        facts = merge_facts(observed, HostFacts(), "the simulator does not report it")
         name = f"{self.group.index}"
         return LaunchRecord(
             launch=name, group=self.group.index, arm=self.arm.name, simulated=True, queried_at=CREATED, facts=facts

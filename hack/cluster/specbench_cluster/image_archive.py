@@ -1,4 +1,4 @@
-"""Writes the pause image as an archive; one static program needs no image builder."""
+"""Writes the pause image as an archive; a single static program needs no image builder."""
 
 import hashlib
 import io
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_pause(program: Path, reference: str, archive: Path) -> None:
-    """Write a Docker archive of one layer that holds one program; the same bytes for the same program."""
+    """Write a Docker archive with one layer and one program; the same program gives the same bytes."""
     layer = _tar({"pause": (program.read_bytes(), 0o755)})
     config = {
         "architecture": "amd64",

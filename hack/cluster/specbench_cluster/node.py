@@ -1,9 +1,9 @@
-"""The node's own mount namespace, in which containerd and kubelet live.
+"""The node's own mount namespace, in which containerd and kubelet run.
 
 Some paths are fixed in kubelet, containerd and the CNI library (/var/lib/cni, shim
-sockets, device plugins). In a namespace of their own those paths lie in our state
-folder, and every mount a pod makes goes with the last process: a host whose cluster
-was killed outright has no mount of it left, and a containerd of its own is not met.
+sockets, device plugins). In this namespace those paths are mounts of the state folder.
+All mounts of pods disappear with the last process, so a killed cluster leaves no mounts
+on the host, and there is no conflict with a containerd of the host.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ HOLDER = "node-namespace"
 
 
 def holder_call(settings: Settings) -> list[str]:
-    """The process that holds the namespace while containerd is restarted: mounts, then waits.
+    """The command that keeps the namespace while containerd restarts: it mounts folders, then waits.
 
-    `slave`: what the host mounts later is seen inside, what pods mount is not seen outside.
+    `slave` propagation: later mounts of the host are visible inside, mounts of pods are not visible outside.
     """
     private = settings.state / "fixed"
     binds = []
@@ -31,7 +31,7 @@ def holder_call(settings: Settings) -> list[str]:
 
 
 def is_held(settings: Settings, holder: Process) -> bool:
-    """Whether the mounts are made: only then the shell has become the holder."""
+    """Whether the mounts are complete: only then does the shell exec the holder."""
     if not holder.alive:
         return False
     called = Path(f"/proc/{holder.pid}/cmdline").read_bytes().split(b"\0")[0]
@@ -39,5 +39,5 @@ def is_held(settings: Settings, holder: Process) -> bool:
 
 
 def inside(holder: Process) -> list[str]:
-    """What precedes a call so that it runs within the node's namespace."""
+    """The command prefix that runs a command in the node's namespace."""
     return ["nsenter", f"--mount=/proc/{holder.pid}/ns/mnt", "--"]

@@ -1,7 +1,7 @@
-"""How this machine's pip reaches its packages, made available to builds but not left in images.
+"""Makes this machine's pip settings available to builds without leaving them in images.
 
-A machine behind its own index or certificate authority needs settings that a Dockerfile
-must not know. They are merged into one pip.conf and mounted for the time of the build.
+A machine with its own package index or certificate authority needs settings that must not
+be in a Dockerfile. They are merged into one pip.conf, which is mounted during the build.
 """
 
 import configparser
@@ -9,23 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Where Debian's images look for pip's settings and for authorities.
+#: Paths of pip's settings and of certificate authorities in Debian's images.
 PIP_CONF = "/etc/pip.conf"
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
-#: pip's options that say where packages come from; all else of a machine's pip is its own business.
+#: pip's options that select package sources; other settings of the machine's pip are ignored.
 _OPTIONS = ("index-url", "extra-index-url", "find-links", "trusted-host", "timeout", "no-index")
 
 
 @dataclass(frozen=True, slots=True)
 class PipAccess:
-    """The text of a pip.conf, and what to mount besides it: (file or folder here, path in the build)."""
+    """The text of a pip.conf, and additional mounts: (file or folder on this machine, path in the build)."""
 
     text: str
     mounts: tuple[tuple[str, str], ...]
 
 
 def pip_access(environment: Mapping[str, str], files: tuple[Path, ...]) -> PipAccess:
-    """Merge pip's files and environment as pip does: later files win, the environment wins over all."""
+    """Merge pip's files and environment as pip does: later files override earlier ones, the environment all files."""
     parser = configparser.RawConfigParser()
     parser.read(files)
     options = {k: v for k, v in (parser.items("global") if parser.has_section("global") else []) if k in _OPTIONS}
@@ -43,7 +43,7 @@ def pip_access(environment: Mapping[str, str], files: tuple[Path, ...]) -> PipAc
 
 
 def machine_files(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Settings files of pip on this machine, weakest first."""
+    """Settings files of pip on this machine, lowest precedence first."""
     home = Path(environment.get("HOME") or Path.home())
     found = [Path(PIP_CONF), home / ".pip" / "pip.conf", home / ".config" / "pip" / "pip.conf"]
     return (*found, Path(environment["PIP_CONFIG_FILE"])) if environment.get("PIP_CONFIG_FILE") else tuple(found)
