@@ -100,7 +100,7 @@ def test_the_status_accepts_at_most_256_runs(campaigns: Runs) -> None:
         campaigns.set_status("large", {"observedGeneration": 1, "runs": [*rows, {"name": "one-more"}]})
 
 
-def test_kubectl_get_prints_progress_best_trust_and_the_ready_condition_of_a_campaign(campaigns: Runs) -> None:
+def test_kubectl_get_prints_the_defined_columns_of_a_campaign(campaigns: Runs) -> None:
     campaigns.create(campaign(name="shown"))
     timestamp = "2026-01-01T00:00:00Z"
     ready = {"type": "Ready", "status": "False", "reason": "RunsFailed", "message": "2 of 64 runs failed"}

@@ -85,9 +85,9 @@ def test_the_ratio_exceeds_the_claim_when_a_launch_measures_one_short_point() ->
 def test_gpu_time_sums_every_launch_times_its_gpus() -> None:
     run_plans = plans("Sequential", 1)
     launches = sum(len(plan.groups) for plan in run_plans)
-    whole = gpu_time(run_plans, lambda _plan, _group: LaunchTimes(60, 5, [30, 30, 30], 1, 4))
-    assert whole == GpuTime(used=launches * 4 * 150, held=launches * 4 * (150 + 5 + 2 + 4))
-    assert whole.ratio == pytest.approx(161 / 150)
+    total = gpu_time(run_plans, lambda _plan, _group: LaunchTimes(60, 5, [30, 30, 30], 1, 4))
+    assert total == GpuTime(used=launches * 4 * 150, held=launches * 4 * (150 + 5 + 2 + 4))
+    assert total.ratio == pytest.approx(161 / 150)
 
 
 def test_the_ratio_is_none_without_gpus() -> None:

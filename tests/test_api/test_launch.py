@@ -204,7 +204,7 @@ SLOTS = "it is spec.load.slots, or else the highest of spec.load.concurrency"
 
 
 @pytest.mark.parametrize(
-    ("args", "ours", "remedy"),
+    ("args", "managed", "remedy"),
     [
         (["--parallel=9"], "'--parallel 1', which specbench sets", SLOTS),
         (["-np", "9"], "'--parallel 1', which specbench sets", SLOTS),
@@ -220,23 +220,23 @@ SLOTS = "it is spec.load.slots, or else the highest of spec.load.concurrency"
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_rejects_an_argument_that_contradicts_a_managed_flag_with_both_values_and_the_field(
-    args: list[str], ours: str, remedy: str
+def test_rejects_an_argument_that_contradicts_a_managed_flag_with_both_values(
+    args: list[str], managed: str, remedy: str
 ) -> None:
     found = problems({**LLAMA, "spec.engine": {"kind": "llama-cpp", "args": ["--ctx-size=512", *args]}})
-    assert found == [f"spec.engine.args[1]: {' '.join(args)!r} contradicts {ours} ({remedy})"]
+    assert found == [f"spec.engine.args[1]: {' '.join(args)!r} contradicts {managed} ({remedy})"]
 
 
 @pytest.mark.parametrize("kind", [EngineKind.SIMULATOR, EngineKind.LLAMA_CPP, EngineKind.VLLM])
 def test_rejects_a_drafter_argument_that_contradicts_the_drafter_with_both_values(kind: EngineKind) -> None:
-    mine = {
+    flags = {
         EngineKind.SIMULATOR: ("-k 9", "--num-speculative-tokens 6"),
         EngineKind.LLAMA_CPP: ("--spec-type ngram-mod", "--spec-type ngram-simple"),
         EngineKind.VLLM: ("--spec-tokens 9", '--speculative-config {"method":"ngram","num_speculative_tokens":6}'),
     }[kind]
-    edits = {**LLAMA, "spec.engine": {"kind": str(kind)}, "spec.drafters[0].args": mine[0].split()}
+    edits = {**LLAMA, "spec.engine": {"kind": str(kind)}, "spec.drafters[0].args": flags[0].split()}
     (problem,) = problems(edits)
-    assert problem.startswith(f"spec.drafters[0].args[0]: {mine[0]!r} contradicts {mine[1]!r}, which specbench sets")
+    assert problem.startswith(f"spec.drafters[0].args[0]: {flags[0]!r} contradicts {flags[1]!r}, which specbench sets")
 
 
 def test_llama_cpp_arguments_have_flags_and_values_separated() -> None:

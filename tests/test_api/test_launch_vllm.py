@@ -224,7 +224,7 @@ NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
 
 
 @pytest.mark.parametrize(
-    ("args", "ours", "expected"),
+    ("args", "managed", "expected"),
     [
         (["--no-enable_prefix_caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
         (["--disable-prefix-caching"], "--no-enable-prefix-caching", NOT_EQUALIZED),
@@ -244,10 +244,12 @@ NOT_EQUALIZED = "or set spec.engine.equalizeArms: Off"
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(args: list[str], ours: str, expected: str) -> None:
+def test_a_managed_flag_in_any_spelling_is_rejected_with_both_values(
+    args: list[str], managed: str, expected: str
+) -> None:
     found = problems({"spec.engine": {"kind": "vllm", "args": ["--max-model-len=512", *args]}})
     given_args = " ".join(args)
-    assert found == [f"spec.engine.args[1]: {given_args!r} contradicts {ours!r}, which specbench sets ({expected})"]
+    assert found == [f"spec.engine.args[1]: {given_args!r} contradicts {managed!r}, which specbench sets ({expected})"]
 
 
 @pytest.mark.parametrize(

@@ -128,13 +128,13 @@ def test_an_upgrade_replaces_the_single_operator_pod(release: Release) -> None:
 
 def finished(runs: Runs, name: str) -> dict[str, Any]:
     """The status of the run once it is Ready. Fails with the status if the run stalls or does not finish."""
-    seen: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
     def ready() -> bool:
-        seen.update(runs.get(name)["status"])
-        conditions = {row["type"]: row["status"] for row in seen.get("conditions", [])}
-        assert conditions.get("Stalled") != "True", f"the run stalls: {json.dumps(seen, indent=1)}"
+        status.update(runs.get(name)["status"])
+        conditions = {row["type"]: row["status"] for row in status.get("conditions", [])}
+        assert conditions.get("Stalled") != "True", f"the run stalls: {json.dumps(status, indent=1)}"
         return conditions.get("Ready") == "True"
 
     eventually(ready, "the run does not end", RUN_ENDS_WITHIN_S)
-    return seen
+    return status

@@ -360,12 +360,12 @@ def called(folder: Path) -> list[processes.Process]:
 
 def test_a_process_with_a_reused_pid_is_never_ended() -> None:
     """A process with the same pid and another start time is a different process and is never killed."""
-    mine = processes.identify(os.getpid())
-    assert mine is not None
-    other = replace(mine, started_ticks=mine.started_ticks - 1)
+    this_process = processes.identify(os.getpid())
+    assert this_process is not None
+    other = replace(this_process, started_ticks=this_process.started_ticks - 1)
     assert not other.alive
     processes.end([other])
-    assert mine.alive
+    assert this_process.alive
 
 
 def test_a_truncated_record_is_ignored(tmp_path: Path) -> None:

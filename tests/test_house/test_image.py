@@ -41,9 +41,9 @@ def test_every_target_installs_the_requirements_of_its_extra(extra: str) -> None
 
 @pytest.mark.parametrize("extra", TARGETS)
 def test_requirements_of_a_target_contain_the_clients_versions_and_the_extra(extra: str) -> None:
-    mine, clients = pinned(FILES[extra]), pinned(FIRST)
-    assert {name: mine.get(name) for name in clients} == clients
-    assert direct_dependencies(extra) <= set(mine)
+    installed, clients = pinned(FILES[extra]), pinned(FIRST)
+    assert {name: installed.get(name) for name in clients} == clients
+    assert direct_dependencies(extra) <= set(installed)
 
 
 @pytest.mark.parametrize("file", [*EXTRAS, "build"])

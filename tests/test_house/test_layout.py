@@ -18,7 +18,7 @@ _LIST = ["git", "ls-files", "-co", "--exclude-standard"]
 TRACKED = subprocess.run(_LIST, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_no_top_level_folder_is_a_package_so_operator_cannot_shadow_the_standard_library() -> None:
+def test_no_top_level_folder_is_a_package_that_could_shadow_the_standard_library() -> None:
     assert [folder for folder in FOLDERS if (ROOT / folder / "__init__.py").exists()] == []
 
 

@@ -41,10 +41,10 @@ def _run(argv: Sequence[str], stdin: str | None, env: Mapping[str, str], cwd: Pa
         if done.returncode:
             raise CommandFailed(argv, done.returncode, tail(log))
         return ""
-    done = subprocess.run(argv, input=stdin or "", capture_output=True, text=True, env=env, cwd=cwd, check=False)
-    if done.returncode:
-        raise CommandFailed(argv, done.returncode, done.stdout[-1000:] + done.stderr)
-    return done.stdout
+    completed = subprocess.run(argv, input=stdin or "", capture_output=True, text=True, env=env, cwd=cwd, check=False)
+    if completed.returncode:
+        raise CommandFailed(argv, completed.returncode, completed.stdout[-1000:] + completed.stderr)
+    return completed.stdout
 
 
 def tail(log: Path, lines: int = 15) -> str:
