@@ -15,14 +15,27 @@ from specbench_api.spec.slo import Slo
 from specbench_client.analysis.breakdown import breakdown, steps
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap
-from specbench_client.metrics import acceptance, energy, goodput, steady_window, step_positions
-from specbench_client.metrics.acceptance_by_position import (
+from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
+from specbench_client.metrics.acceptance import (
     accepted_exactly,
     conditional_acceptance,
     position_acceptance,
 )
 from specbench_client.metrics.catalog import MEASURES, RATIOS
 from specbench_client.metrics.metric import RatioMetric, RequestMetric
+from specbench_client.metrics.steady_window import (
+    JOULES,
+    JOULES_DEFINITION,
+    JOULES_MISSING,
+    JOULES_UNIT,
+    POWER_GAP_MIN_S,
+    POWER_GAP_SHARE,
+    POWER_SOURCE,
+    WATTS,
+    WATTS_DEFINITION,
+    WATTS_MISSING,
+    WATTS_UNIT,
+)
 from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HERE, AGAIN_ON_A_CLUSTER
 from specbench_client.trust.check import Check
 from specbench_client.trust.registry import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
@@ -49,8 +62,8 @@ the engine and no others**: all of them are added up, idle ones too. With `--rec
 `power.csv` beside the results and are read again whenever the answer is made anew; without it they are used once.
 
 A figure has no value where samples leave out any part of the steady window of any point of its cell: before the first
-or after the last of a device, or with a gap of more than {energy.GAP_SHARE:.0%} of the window and more than
-{energy.GAP_MIN_S:g} s. Why stands at the end of the figure's definition, and is said on stderr. What is left open: the
+or after the last of a device, or with a gap of more than {POWER_GAP_SHARE:.0%} of the window and more than
+{POWER_GAP_MIN_S:g} s. Why stands at the end of the figure's definition, and is said on stderr. What is left open: the
 node's clock and the client's must agree far better than a window is long; power is the device's own sensor's (an
 average over some time on most GPUs; CPU, memory and fans are not in it); and joules are held against the output tokens
 of the window, so what prompts cost is in them.
@@ -60,8 +73,8 @@ of the window, so what prompts cost is in them.
 def energy_rows() -> list[tuple[str, str, str, str, str]]:
     """Its figures, as the tables of the page have them."""
     return [
-        (f"`{energy.JOULES}`", energy.JOULES_UNIT, energy.JOULES_DEFINITION, energy.JOULES_MISSING, energy.SOURCE),
-        (f"`{energy.WATTS}`", energy.WATTS_UNIT, energy.WATTS_DEFINITION, energy.WATTS_MISSING, energy.SOURCE),
+        (f"`{JOULES}`", JOULES_UNIT, JOULES_DEFINITION, JOULES_MISSING, POWER_SOURCE),
+        (f"`{WATTS}`", WATTS_UNIT, WATTS_DEFINITION, WATTS_MISSING, POWER_SOURCE),
     ]
 
 
@@ -100,7 +113,7 @@ def slices_section() -> str:
 
 def _rows() -> list[tuple[str, str, str, str]]:
     positions, contexts = (
-        ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (step_positions.POSITIONS, step_positions.CONTEXTS)
+        ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (record_lists.POSITIONS, record_lists.CONTEXTS)
     )
     by_length = (
         f"{breakdown.BY_LITERATURE}, where two of these hold {breakdown.CLASS_PROMPTS_MIN} prompts or more; else the"

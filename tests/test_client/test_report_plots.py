@@ -16,9 +16,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from specbench_api.outcome.figure import Figure, FigureInterval
-from specbench_client.report.plots.axes import NAME_MAX, SLANT_IN, shortened, slanted_height_in
 from specbench_client.report.plots.bars import Bar, Bars, Part, draw_bars
-from specbench_client.report.plots.canvas import Panel, svg
+from specbench_client.report.plots.canvas import NAME_MAX, SLANT_IN, Panel, shortened, slanted_height_in, svg
 from specbench_client.report.plots.heatmap import (
     CELLS_MAX,
     HeatMap,
@@ -27,19 +26,21 @@ from specbench_client.report.plots.heatmap import (
     draw_heatmap,
     ink_on,
 )
-from specbench_client.report.plots.lines import (
+from specbench_client.report.plots.sections.acceptance import Dots, draw_dots
+from specbench_client.report.plots.sections.breakdown import Box, Boxes, draw_boxes
+from specbench_client.report.plots.sections.throughput import Pareto, Path, Spot, draw_pareto, frontier, labelled
+from specbench_client.report.plots.series import (
     CrossingMark,
     LoadLines,
     NumberLines,
+    PlotValue,
+    Series,
+    describe_series,
     draw_load_lines,
     draw_number_lines,
     load_position,
+    plot_value,
 )
-from specbench_client.report.plots.oracle import oracle_against_fixed
-from specbench_client.report.plots.sections.acceptance import Dots, draw_dots
-from specbench_client.report.plots.sections.breakdown import Box, Boxes, draw_boxes
-from specbench_client.report.plots.sections.pareto import Pareto, Path, Spot, draw_pareto, frontier, labelled
-from specbench_client.report.plots.series import PlotValue, Series, describe_series, plot_value
 from specbench_client.report.plots.styles import (
     DARK,
     GREY_DARK,
@@ -51,6 +52,7 @@ from specbench_client.report.plots.styles import (
     series_style,
     split_into_panels,
 )
+from specbench_client.report.plots.what_if import oracle_against_fixed
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 

@@ -19,7 +19,7 @@ from specbench_client.cli.stored_runs import select_run
 from specbench_client.cli.streams import echo_json
 from specbench_client.errors import BadInput
 from specbench_client.local.local_runs import open_results
-from specbench_client.metrics.energy import JOULES
+from specbench_client.metrics.steady_window import JOULES
 from specbench_client.report.text.applicability import applicability_line
 from specbench_client.report.text.cells import cells_table, csv, markdown
 from specbench_client.report.text.curves import crossover_lines

@@ -14,11 +14,15 @@ from itertools import count
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.cooperative import first_failure
-from specbench_client.load.conversation_runner import ConversationRunner, StreamSlot
+from specbench_client.load.conversation_runner import (
+    ConversationRunner,
+    PreparedConversation,
+    RequestBuffer,
+    StreamSlot,
+)
 from specbench_client.load.conversations import FillerPlan, filler_conversation
 from specbench_client.load.in_flight import NS_PER_S
 from specbench_client.load.phases import PhaseTracker
-from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
 
 RECONNECT_PAUSE_S = 0.1
 

@@ -22,11 +22,15 @@ from typing import Any, Self
 
 from specbench_api.outcome.record import RecordPhase
 from specbench_client.cooperative import first_failure
-from specbench_client.load.conversation_runner import ConversationRunner, StreamSlot
+from specbench_client.load.conversation_runner import (
+    ConversationRunner,
+    PreparedConversation,
+    RequestBuffer,
+    StreamSlot,
+)
 from specbench_client.load.conversations import filler_conversation
 from specbench_client.load.load_shares import FillerShare
 from specbench_client.load.phases import SCHEDULE_NOTICE_NS, PhaseTracker, schedule_start
-from specbench_client.load.request_buffer import PreparedConversation, RequestBuffer
 from specbench_client.load.shared_state import WorkerTable
 
 # asyncio's timers round up to a millisecond. A Linux timerfd is exact: the event loop waits for it as for a socket. The

@@ -20,12 +20,18 @@ from specbench_client.errors import ClientError
 from specbench_client.load.answer_reader import MAX_UNREAD, AnswerReader
 from specbench_client.load.client_monitor import EventLoopMonitor
 from specbench_client.load.closed_loop import ClosedLoop
-from specbench_client.load.conversation_runner import ConversationRunner, HttpTurnClient, prepare_conversations
+from specbench_client.load.conversation_runner import (
+    REQUESTS_AHEAD,
+    ConversationRunner,
+    HttpTurnClient,
+    RequestBuffer,
+    prepare_conversations,
+    shared_requests_ahead,
+)
 from specbench_client.load.in_flight import InFlightRecorder
 from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
-from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer, shared_requests_ahead
 from specbench_client.load.shared_state import SharedState
 from specbench_client.load.turns import TurnContext
 from specbench_client.load.worker_messages import (

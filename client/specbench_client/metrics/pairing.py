@@ -16,8 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_client.metrics.rows import Columns, Rows, read_columns, rows_at
-from specbench_client.metrics.text_hashes import chain_history
-from specbench_client.metrics.tidy_frame import Mask, Values, flags, numbers
+from specbench_client.metrics.tidy_frame import Mask, Values, chain_history, flags, numbers
 
 BUCKET_ROWS = 50_000
 """Rows processed together to bound memory, over all sides; the rows of one prompt are never split."""
@@ -239,8 +238,8 @@ def with_pass_number(rows: pd.DataFrame) -> pd.DataFrame:
 def history_hashes(rows: pd.DataFrame) -> pd.Series:
     """Return the earlier replies of each row's conversation as one number; NaN if one of them is not known.
 
-    `rows` need the column `pass`, see `with_pass_number`. Equal numbers mean equal replies (`metrics.text_hashes`);
-    0 means that there are none.
+    `rows` need the column `pass`, see `with_pass_number`. Equal numbers mean equal replies
+    (`metrics.tidy_frame.text_digests`); 0 means that there are none.
     """
     conversation = rows.groupby(["repeat", "prompt_id", "pass"], sort=False, dropna=False).ngroup().to_numpy()
     order = np.lexsort((numbers(rows, "turn"), conversation))

@@ -10,12 +10,17 @@ from multiprocessing import get_context
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.load.answer_reader import AnswerReader
 from specbench_client.load.closed_loop import ClosedLoop
-from specbench_client.load.conversation_runner import ConversationRunner, TurnClient, prepare_conversations
+from specbench_client.load.conversation_runner import (
+    REQUESTS_AHEAD,
+    ConversationRunner,
+    RequestBuffer,
+    TurnClient,
+    prepare_conversations,
+)
 from specbench_client.load.conversations import FillerPlan, PromptLike
 from specbench_client.load.in_flight import InFlightRecorder, LoadTimeline
 from specbench_client.load.open_loop import OpenLoop, PreciseTimer
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases, closed_loop_bounds, open_loop_bounds
-from specbench_client.load.request_buffer import REQUESTS_AHEAD, RequestBuffer
 from specbench_client.load.shared_state import SharedState, WorkerTable, create_shared_state
 from specbench_client.workload.chat_template.template import AppliedTemplate
 

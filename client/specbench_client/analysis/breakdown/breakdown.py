@@ -15,8 +15,8 @@ from specbench_client.analysis.breakdown.steps import (
 )
 from specbench_client.analysis.estimates.figures import SampleRows, ratio_figures
 from specbench_client.metrics import acceptance, decode_speed
+from specbench_client.metrics.record_lists import ANSWER, CONTEXTS, POSITIONS, REASONING
 from specbench_client.metrics.rows import Columns, Rows, select_rows
-from specbench_client.metrics.step_positions import ANSWER, CONTEXTS, POSITIONS, REASONING
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, steady_rows
 
 RATIOS = (

@@ -27,8 +27,8 @@ from specbench_client.analysis.statistics.intervals import (
     two_level_interval,
 )
 from specbench_client.metrics.acceptance import EMITTED_POOLED, limit_to_drafts
+from specbench_client.metrics.record_lists import REASONING, expand_classes
 from specbench_client.metrics.rows import Columns, iter_pieces
-from specbench_client.metrics.step_positions import REASONING, expand_classes
 from specbench_client.metrics.tidy_frame import Mask, Values, numbers, step_walks
 
 # Steps are summed one piece of the rows at a time, to bound memory. The sums are integers, so they do not depend on how
@@ -40,7 +40,7 @@ Dimension = Literal["position", "context", "part"]
 
 @dataclass(frozen=True)
 class StepPlaces:
-    """Located steps, one entry per row and class, shape (entries,); see `metrics.step_positions`.
+    """Located steps, one entry per row and class, shape (entries,); see `metrics.record_lists`.
 
     `row` is the row's index in the cell.
     """

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, format_numbers, grid, label_rows
-from specbench_client.report.plots.canvas import WIDTH_IN
+from specbench_client.report.plots.canvas import SMALL_PT, WIDTH_IN, DrawArguments, format_numbers, grid, label_rows
 from specbench_client.report.plots.styles import Style, Theme
 
 ROW_IN = 0.27

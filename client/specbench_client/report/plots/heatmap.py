@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 
-from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, label_columns, label_rows
+from specbench_client.report.plots.canvas import SMALL_PT, DrawArguments, label_columns, label_rows
 from specbench_client.report.plots.styles import Theme
 
 BELOW = np.array([0.753, 0.373, 0.016])

@@ -14,9 +14,8 @@ from specbench_client.report.plots.canvas import PanelGroup, PlotSection
 from specbench_client.report.plots.sections import acceptance, acceptance_maps, breakdown, times
 from specbench_client.report.plots.sections.acceptance_maps import by_difference
 from specbench_client.report.plots.sections.cells import INVALID
-from specbench_client.report.plots.sections.pareto import pareto
 from specbench_client.report.plots.sections.speedup import speedup, speedup_by_category
-from specbench_client.report.plots.sections.throughput import throughput
+from specbench_client.report.plots.sections.throughput import pareto, throughput
 from specbench_client.report.plots.styles import PRINT
 
 _PLACE = "position in the output, tokens"

@@ -19,8 +19,7 @@ from specbench_client.trust.acceptance_counters import (
     contradictions,
     is_inferred,
 )
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 
 def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:

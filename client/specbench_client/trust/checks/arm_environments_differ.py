@@ -12,8 +12,7 @@ from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FACTS, FactComparability, FactName, LaunchRecord
 from specbench_client.dialects.dialect import Dialect
 from specbench_client.dialects.table import dialect_of
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 
 NAMED = 8
 """Maximum number of arguments listed in one finding."""

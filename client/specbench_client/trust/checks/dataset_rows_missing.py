@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import PromptCoverage
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 
 WARNING_FROM = 0.05
 _SHOWN = 5

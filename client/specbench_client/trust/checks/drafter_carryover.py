@@ -13,8 +13,7 @@ from itertools import groupby
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import PointSummary
 from specbench_client.metrics.acceptance import EMITTED_POOLED
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 
 GAIN = 0.15
 

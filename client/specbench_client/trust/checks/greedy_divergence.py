@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult
 
 INFO_EXCESS = 0.02
 WARNING_EXCESS = 0.2

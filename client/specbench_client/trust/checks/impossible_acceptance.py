@@ -12,8 +12,7 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Mask, numbers, tally
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 _COUNTS = ("steps", "draft_steps", "drafted_tokens", "accepted_tokens")
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.provenance import FactName
 from specbench_api.outcome.summary import ArmEnvironment, PointSummary
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 
 LOST_FROM = 0.10
 _LENGTHS = ("input_tokens_mean", "output_tokens_mean")

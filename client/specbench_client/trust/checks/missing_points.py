@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 
 NAMED = 6
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import flags, steady_rows
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 
 def _evaluate(evidence: PointEvidence) -> Sequence[CheckResult]:

@@ -8,8 +8,7 @@ import numpy as np
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult
 
 SPREADS = 2.0
 

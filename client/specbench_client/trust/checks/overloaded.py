@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.load import ArrivalProcess
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 GROWTH = 1.5
 IN_FLIGHT_MIN = 8

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from specbench_api.outcome.finding import Severity
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 LACKING = 0.05
 ERRORS = 3.0

@@ -14,8 +14,7 @@ import numpy as np
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.tidy_frame import Mask, numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CellEvidence, CheckResult
+from specbench_client.trust.check import CellEvidence, Check, CheckResult
 
 TOKENS_SHARE = 0.01
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from specbench_api.outcome.finding import Severity
 from specbench_api.outcome.prompt_coverage import RequestLogStats
 from specbench_api.spec.workload import Workload
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, RunEvidence
+from specbench_client.trust.check import Check, CheckResult, RunEvidence
 
 SHARE = 0.5
 

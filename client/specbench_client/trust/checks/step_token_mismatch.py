@@ -15,8 +15,7 @@ import pandas as pd
 
 from specbench_api.outcome.finding import Severity
 from specbench_client.metrics.tidy_frame import Values, numbers, tally
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 SHARE = 0.01
 PER_ANSWER = 1

@@ -14,8 +14,7 @@ import numpy as np
 from specbench_api.outcome.finding import Severity
 from specbench_api.spec.drafter import Method
 from specbench_client.metrics.tidy_frame import numbers
-from specbench_client.trust.check import Check
-from specbench_client.trust.evidence import CheckResult, PointEvidence
+from specbench_client.trust.check import Check, CheckResult, PointEvidence
 
 SHARE = 0.05
 LAST_STEP = 1

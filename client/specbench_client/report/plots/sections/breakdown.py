@@ -11,9 +11,16 @@ from matplotlib.axes import Axes
 from specbench_api.outcome.breakdown import BreakdownSlice, LengthClass, RequestDistribution
 from specbench_api.outcome.figure import Figure, StatusFigure
 from specbench_api.outcome.summary import Cell, RunSummary
-from specbench_client.report.plots.axes import SMALL_PT, DrawArguments, format_numbers, grid, label_rows, reference_line
-from specbench_client.report.plots.canvas import Panel, PanelGroup
-from specbench_client.report.plots.lines import LoadLines, draw_load_lines
+from specbench_client.report.plots.canvas import (
+    SMALL_PT,
+    DrawArguments,
+    Panel,
+    PanelGroup,
+    format_numbers,
+    grid,
+    label_rows,
+    reference_line,
+)
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arm_label,
@@ -25,7 +32,7 @@ from specbench_client.report.plots.sections.cells import (
     rests_on,
     series_of,
 )
-from specbench_client.report.plots.series import describe_series, plot_value
+from specbench_client.report.plots.series import LoadLines, describe_series, draw_load_lines, plot_value
 from specbench_client.report.plots.styles import (
     SERIES_PER_PANEL_MAX,
     Style,

@@ -12,7 +12,6 @@ from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.load import Level
 from specbench_client.report.plots.canvas import Panel, PanelGroup
 from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
-from specbench_client.report.plots.lines import CrossingMark, LoadLines, draw_load_lines
 from specbench_client.report.plots.sections.cells import (
     INVALID,
     arms,
@@ -25,7 +24,7 @@ from specbench_client.report.plots.sections.cells import (
     series_of,
     workloads,
 )
-from specbench_client.report.plots.series import PlotValue, describe_series
+from specbench_client.report.plots.series import CrossingMark, LoadLines, PlotValue, describe_series, draw_load_lines
 from specbench_client.report.plots.styles import Style, arm_styles, split_into_panels
 
 
