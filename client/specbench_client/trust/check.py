@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -23,7 +23,7 @@ from specbench_api.spec.workload import Workload
 from specbench_client.metrics.divergence import Divergence
 from specbench_client.metrics.pairing import Pairs
 from specbench_client.metrics.rows import Rows
-from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Values, numbers
+from specbench_client.metrics.tidy_frame import SKIPPED_AFTER_ERROR, Mask, Values, numbers
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,15 @@ class PointEvidence:
     @property
     def arm(self) -> Arm:
         return self.plan.arm(self.point.arm)
+
+    @property
+    def workload(self) -> Workload:
+        return self.plan.workload(self.point.workload)
+
+    @property
+    def monotonic_counters(self) -> CounterDeltas | None:
+        """The engine's counters; None if they are not known, or if the engine restarted and they decreased."""
+        return None if self.counters is None or self.counters.restarted else self.counters
 
     @property
     def closed(self) -> bool:
@@ -114,6 +123,12 @@ class CellEvidence:
     def greedy(self) -> bool:
         return self.workload.sampling.temperature == 0
 
+    @property
+    def is_speedup_claimed(self) -> bool:
+        """Whether the interval of the speed-up excludes 1."""
+        interval = self.speedup.interval if self.speedup else None
+        return interval is not None and not interval.low <= 1 <= interval.high
+
 
 @dataclass(frozen=True)
 class RunEvidence:
@@ -148,6 +163,9 @@ class CheckResult:
     workload: str | None = None
 
 
+CheckResults = Sequence[CheckResult]
+
+
 Evidence = TypeVar("Evidence")
 
 
@@ -167,7 +185,7 @@ class Check(Generic[Evidence]):
     """Why the threshold is where it is."""
     remedy: str
     """What the user should do about it."""
-    evaluate: Callable[[Evidence], Sequence[CheckResult]]
+    evaluate: Callable[[Evidence], CheckResults]
 
 
 def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -> Finding:
@@ -187,3 +205,21 @@ def finding_of(name: str, result: CheckResult, location: Mapping[str, object]) -
             **narrowed,
         }
     )
+
+
+def name_some(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return at most `most` of the names, and how many more there are."""
+    return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def report_impossible(kinds: Iterable[tuple[str, Mask]], what: str, consequence: str) -> CheckResults:
+    """Report how many of the rows meet each impossible condition, which is given in words with a mask, shape (rows,).
+
+    `what`: the number of rows and what they are.
+    """
+    broken = [(words, int(rows.sum())) for words, rows in kinds if rows.any()]
+    if not broken:
+        return []
+    counted = "; ".join(f"{count} of {what} {words}" for words, count in broken)
+    most = max(count for _, count in broken)
+    return [CheckResult(Severity.INVALID, f"{counted}: {consequence}", value=most, threshold=1)]
