@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 
-from specbench_client.report.plots.canvas import SMALL_PT, DrawArguments, label_columns, label_rows
+from specbench_client.report.plots.canvas import SMALL_PT, DrawArguments, Panel, label_columns, label_rows
 from specbench_client.report.plots.styles import Theme
 
 BELOW = np.array([0.753, 0.373, 0.016])
@@ -65,6 +66,28 @@ class HeatMap:
 def heatmap_height(rows: int, row_in: float = ROW_IN) -> float:
     """Return the height of a panel with so many rows in inches."""
     return FRAME_IN + row_in * max(2, rows)
+
+
+def heatmap_panel(data: HeatMap, title: str, words: str, *, names_in: float = 0.0) -> Panel:
+    """Return a panel of the map. `names_in`: extra height in inches for the names below its columns."""
+    return Panel(partial(draw_heatmap, data=data), title, words, heatmap_height(len(data.rows), data.row_in) + names_in)
+
+
+def describe_extremes(data: HeatMap, cell: str) -> str:
+    """Return the smallest and the largest value in words, for screen readers; empty where none is known.
+
+    `cell`: the words for a cell, with the fields `{row}` and `{column}`.
+    """
+    found = [
+        (value, cell.format(row=row, column=column))
+        for row, values in zip(data.rows, data.values, strict=True)
+        for value, column in zip(values, data.columns, strict=True)
+        if value is not None
+    ]
+    if not found:
+        return ""
+    (low, least), (high, most) = min(found), max(found)
+    return f"from {data.form.format(low)} ({least}) to {data.form.format(high)} ({most})"
 
 
 def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from specbench_api.outcome.figure import Figure
 from specbench_client.report.plots.canvas import (
     DrawArguments,
+    Panel,
     dodge,
     format_numbers,
     grid,
@@ -114,6 +116,11 @@ class LoadLines:
     crossings: tuple[CrossingMark, ...] = ()
     from_zero: bool = False
     """Whether the axis begins at 0, as it must where lengths are compared and not differences."""
+
+
+def lines_panel(data: LoadLines, title: str, words: str) -> Panel:
+    """Return a panel of lines over named places."""
+    return Panel(partial(draw_load_lines, data=data), title, words)
 
 
 def draw_load_lines(axes: Axes, *, data: LoadLines, theme: Theme) -> None:

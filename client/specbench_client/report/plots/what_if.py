@@ -15,7 +15,7 @@ from specbench_client.analysis.what_if.oracle import OracleSubject
 from specbench_client.documents.ngram import NgramReport, OverlapBin
 from specbench_client.documents.oracle import DraftCharge, DraftPolicy, OracleReport, OracleRow
 from specbench_client.report.plots.canvas import Panel, PanelGroup, slanted_height_in
-from specbench_client.report.plots.heatmap import HeatMap, draw_heatmap, heatmap_height
+from specbench_client.report.plots.heatmap import HeatMap, heatmap_panel
 from specbench_client.report.plots.page import PlotDocument
 from specbench_client.report.plots.sections.cells import known, sizes
 from specbench_client.report.plots.series import NumberLines, PlotValue, Series, describe_series, draw_number_lines
@@ -129,8 +129,7 @@ def _difference(subject: OracleSubject) -> PanelGroup | None:
         f" {main} has more; orange: {second}; empty: no answer is as long. Compared by: {subject.both.compared_by}."
         f" {subject.both.answers.count:,} answers."
     )
-    panel = Panel(partial(draw_heatmap, data=data), f"{main} − {second}", words, heatmap_height(len(data.rows)))
-    return PanelGroup((panel,), caption)
+    return PanelGroup((heatmap_panel(data, f"{main} − {second}", words),), caption)
 
 
 # The plot of `specbench analyze ngram`: the value of drafting by how much of the answer is in its prompt.
@@ -155,14 +154,7 @@ def _drawn(report: NgramReport, of: str) -> PanelGroup | None:
         values = tuple(tuple(_value(each, of, column) for column in columns) for each in bins)
         rows = tuple(f"{range_of(each)} ({each.answers:,})" for each in bins)
         data = HeatMap(rows, tuple(columns), values, "arm" if of == "speedups" else "n-gram's knobs", middle=1.0)
-        panels.append(
-            Panel(
-                partial(draw_heatmap, data=data),
-                name,
-                _words(data),
-                heatmap_height(len(rows)) + slanted_height_in(columns),
-            )
-        )
+        panels.append(heatmap_panel(data, name, _words(data), names_in=slanted_height_in(columns)))
         figures += known(figure for each in bins for figure in _figures(each, of).values())
     if not figures:
         return None

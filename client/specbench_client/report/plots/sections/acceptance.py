@@ -34,7 +34,7 @@ from specbench_client.report.plots.sections.cells import (
     series_of,
     sizes,
 )
-from specbench_client.report.plots.series import LoadLines, Series, describe_series, draw_load_lines, plot_value
+from specbench_client.report.plots.series import LoadLines, Series, describe_series, lines_panel, plot_value
 from specbench_client.report.plots.styles import Style, Theme, arm_styles, split_into_panels
 
 # Values by a name (category, position of the draft, …) as rows of marks with their bounds.
@@ -127,7 +127,7 @@ def by_position(summary: RunSummary) -> PanelGroup | None:
             for kind, meaning in KINDS.items():
                 data = _positions(kind, mine, looks)
                 words = describe_series(data.series, [f"position {each}" for each in data.labels])
-                panels.append(Panel(partial(draw_load_lines, data=data), f"{meaning}, {title}", words))
+                panels.append(lines_panel(data, f"{meaning}, {title}", words))
                 drawn += known(figure for cell in mine for figure in _by_position(cell, kind))
     if not panels:
         return None

@@ -32,7 +32,7 @@ from specbench_client.report.plots.sections.cells import (
     rests_on,
     series_of,
 )
-from specbench_client.report.plots.series import LoadLines, describe_series, draw_load_lines, plot_value
+from specbench_client.report.plots.series import LoadLines, describe_series, lines_panel, plot_value
 from specbench_client.report.plots.styles import (
     SERIES_PER_PANEL_MAX,
     Style,
@@ -189,4 +189,4 @@ def _panel(title: str, labels: Sequence[str], lines: Sequence[Line], x_label: st
         found = {each.label: plot_value(each.figures.get(name), valid=valid) for each in slices}
         drawn.append(series_of(named, looks, [found.get(label) for label in labels]))
     data = LoadLines(tuple(labels), tuple(drawn), x_label, "tokens a step", level=1.0)
-    return Panel(partial(draw_load_lines, data=data), title, describe_series(drawn, labels))
+    return lines_panel(data, title, describe_series(drawn, labels))

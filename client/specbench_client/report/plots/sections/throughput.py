@@ -12,7 +12,7 @@ from specbench_api.outcome.figure import StatusFigure
 from specbench_api.outcome.summary import Cell, RunSummary
 from specbench_api.spec.drafter import BASELINE_NAME
 from specbench_api.spec.load import Level
-from specbench_client.report.plots.bars import Bar, Bars, Part, bars_height, draw_bars
+from specbench_client.report.plots.bars import Bar, Bars, Part, bars_panel
 from specbench_client.report.plots.canvas import (
     SMALL_PT,
     DrawArguments,
@@ -54,9 +54,7 @@ def throughput(summary: RunSummary) -> PanelGroup | None:
         for level in loads(cells):
             rows = tuple(_bar(cells, arm, level, looks) for arm in names)
             if any(row.parts for row in rows):
-                data = Bars(rows, "output tokens a second")
-                words = ", ".join(f"{row.name} {row.text}" for row in rows)
-                panels.append(Panel(partial(draw_bars, data=data), at_load(level, workload), words, bars_height(rows)))
+                panels.append(bars_panel(Bars(rows, "output tokens a second"), at_load(level, workload)))
     figures = known(cell.figures.get(OUTPUT_TPS) for cell in summary.cells)
     caption = f"{rests_on(figures)} {NOTE} {INVALID}"
     return PanelGroup(tuple(panels), caption) if panels else None
