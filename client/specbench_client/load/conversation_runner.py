@@ -25,34 +25,18 @@ from specbench_client.cooperative import CooperativeTask
 from specbench_client.load.answer_reader import AnswerReader
 from specbench_client.load.conversations import Conversation, PromptLike, conversation_at
 from specbench_client.load.in_flight import InFlightRecorder
-from specbench_client.load.turns import Turn, TurnContext, TurnResult, build_request, read_result, skipped_after
+from specbench_client.load.turns import Turn, TurnResult, skipped_after
 from specbench_client.transport.exchange import ErrorClass, HttpRequest, UnparsedExchange
 from specbench_client.workload.chat_template.reasoning import split_channels
 from specbench_client.workload.chat_template.template import AppliedTemplate
 
 
 class TurnClient(Protocol):
-    """The three steps of a turn, see `turns`; tests replace it."""
+    """The three steps of a turn, see `HttpTurnClient`; tests replace it."""
 
     def build_request(self, turn: Turn) -> HttpRequest: ...
     async def exchange(self, request: HttpRequest) -> UnparsedExchange: ...
     def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]: ...
-
-
-@dataclass(frozen=True)
-class HttpTurnClient:
-    """Takes turns over HTTP."""
-
-    context: TurnContext
-
-    def build_request(self, turn: Turn) -> HttpRequest:
-        return build_request(self.context, turn)
-
-    async def exchange(self, request: HttpRequest) -> UnparsedExchange:
-        return await self.context.transport.exchange(request)
-
-    def read_result(self, turn: Turn, unread: UnparsedExchange) -> CooperativeTask[TurnResult]:
-        return read_result(self.context, turn, unread)
 
 
 @dataclass(frozen=True, slots=True)

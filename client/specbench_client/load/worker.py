@@ -23,7 +23,6 @@ from specbench_client.load.closed_loop import ClosedLoop
 from specbench_client.load.conversation_runner import (
     REQUESTS_AHEAD,
     ConversationRunner,
-    HttpTurnClient,
     RequestBuffer,
     prepare_conversations,
     shared_requests_ahead,
@@ -33,7 +32,7 @@ from specbench_client.load.load_shares import ClosedLoopShare, OpenLoopShare
 from specbench_client.load.open_loop import FillerSender, OpenLoop, PreciseTimer
 from specbench_client.load.phases import ClosedLoopPhases, OpenLoopPhases
 from specbench_client.load.shared_state import SharedState
-from specbench_client.load.turns import TurnContext
+from specbench_client.load.turns import HttpTurnClient
 from specbench_client.load.worker_messages import (
     BeginLoad,
     PipeSender,
@@ -94,8 +93,8 @@ class _Worker:
             RecordSender(self.sender.send) as record_sender,
             AnswerReader(_unread_limit(load)) as reader,
         ):
-            context = TurnContext(transport, dialect_of(load.request_config.engine), load.request_config)
-            turn_client, recorder = HttpTurnClient(context), InFlightRecorder(self._phases(load))
+            turn_client = HttpTurnClient(transport, dialect_of(load.request_config.engine), load.request_config)
+            recorder = InFlightRecorder(self._phases(load))
             runner = ConversationRunner(
                 turn_client, reader, recorder, record_sender.add, load.phase, template=load.request_config.template
             )
