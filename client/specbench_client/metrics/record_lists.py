@@ -58,7 +58,7 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
 
-    Tallies and walks are ragged columns (`specbench_client.columns`).
+    Tallies, walks and chunks are ragged columns (`specbench_client.columns`).
     """
     at, chunk_tokens, accepted = (_to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     arrivals = _FlatLists.of(at)
@@ -75,8 +75,10 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
-        "edge_ns": objects([one if edge else None for one, edge in zip(at, edges, strict=True)]),
-        "edge_tokens": objects([one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)]),
+        "edge_ns": to_ragged([one if edge else None for one, edge in zip(at, edges, strict=True)], np.float64),
+        "edge_tokens": to_ragged(
+            [one if edge else None for one, edge in zip(chunk_tokens, edges, strict=True)], np.float64
+        ),
     }
 
 
@@ -88,14 +90,6 @@ def _select_steps(
     columns = ("steps", "tokens", "input_tokens", "reasoning_tokens")
     steps, tokens, inputs, reasoning = (rows[name].to_numpy(np.float64) for name in columns)
     return StepLists(accepted, chunk_tokens, steps, tokens, inputs, reasoning, selected)
-
-
-def objects(values: Sequence[object]) -> pd.Series:
-    """Return an object column with one value per row; unlike pandas' and numpy's constructors it keeps None."""
-    column = np.empty(len(values), dtype=np.object_)
-    for index, value in enumerate(values):
-        column[index] = value
-    return pd.Series(column, dtype=object)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from specbench_client.metrics.decode_speed import NS_PER_S
-from specbench_client.metrics.rows import Rows, select_rows
-from specbench_client.metrics.tidy_frame import Values, flags, iter_points, numbers, steady_rows
+from specbench_client.metrics.rows import Rows, rows_at, select_rows
+from specbench_client.metrics.tidy_frame import Values, arrays, flags, iter_points, numbers, steady_rows
 
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
@@ -71,9 +71,11 @@ def window_tokens(rows: pd.DataFrame | Rows, window: WindowBounds) -> float:
     answered = select_rows(rows, flags(rows, "ok"))
     tokens, ends = numbers(answered, "tokens"), numbers(answered, "last_token_ns")
     shares = np.where((ends >= window.start_ns) & (ends <= window.end_ns), 1.0, 0.0)
-    at, weights = (answered[name].to_numpy(object) for name in ("edge_ns", "edge_tokens"))
-    for row in np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)):
-        shares[row] = _share_inside(at[row], weights[row], window, shares[row])
+    edges = np.flatnonzero(answered["edge_ns"].notna().to_numpy(np.bool_)).astype(np.int32)
+    stored = rows_at(answered, edges)
+    for row, at, weights in zip(edges, arrays(stored, "edge_ns"), arrays(stored, "edge_tokens"), strict=True):
+        assert at is not None, "the rows have stored chunks"
+        shares[row] = _share_inside(at, weights, window, shares[row])
     inside = shares > 0
     return float((shares[inside] * tokens[inside]).sum())
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from specbench_api.outcome.record import Record, RecordPhase
 from specbench_client.columns import RaggedColumn
 from specbench_client.load.conversations import is_filler
-from specbench_client.metrics.record_lists import COMPACT_FIELDS, TALLY_FIELDS, condense_lists, objects
+from specbench_client.metrics.record_lists import COMPACT_FIELDS, TALLY_FIELDS, condense_lists
 from specbench_client.metrics.rows import Columns, Rows, T, concat_frames, iter_pieces, read_columns, select_rows
 
 Values = NDArray[np.float64]
@@ -77,10 +77,10 @@ def _tidy(part: pd.DataFrame, point: str) -> pd.DataFrame:
     records = measured.reindex(columns=[*COLUMNS, "point"]).reset_index(drop=True)
     data: dict[str, object] = {}
     data |= {name: pd.to_numeric(records[name]).to_numpy(_kind(name), na_value=np.nan) for name in NUMBERS}
-    data |= {name: objects([_interned(value) for value in records[name]]) for name in TEXTS}
+    data |= {name: _objects([_interned(value) for value in records[name]]) for name in TEXTS}
     data[NAME] = text_hashes(_text(value) or "" for value in records[NAME])
     data[DIGEST] = text_digests(_text(value) for value in records[DIGEST])
-    data["point"] = objects([_interned(value) or point for value in records["point"]])
+    data["point"] = _objects([_interned(value) or point for value in records["point"]])
     data["text_bytes"] = np.array([_bytes(_text(value)) for value in records["output_text"]], dtype=np.float32)
     rows = pd.DataFrame(data, copy=False)
     rows["tokens"] = rows["output_tokens"].fillna(rows["output_tokens_client"])
@@ -102,8 +102,8 @@ def flags(rows: Columns, name: str) -> Mask:
 
 
 def arrays(rows: Columns, name: str) -> list[Values | None]:
-    """Return a column of arrays; missing values are None."""
-    return list(rows[name])
+    """Return a ragged column of one field as one array per row; missing values are None."""
+    return [None if each is None else each[0] for each in RaggedColumn.of(rows[name], 1).arrays()]
 
 
 def tally(rows: Columns, name: str) -> RaggedColumn:
@@ -156,6 +156,14 @@ def _kind(name: str) -> type[np.floating]:
 
 def _text(value: object) -> str | None:
     return None if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)) else str(value)
+
+
+def _objects(values: Sequence[object]) -> pd.Series:
+    """Return an object column with one value per row; unlike pandas' and numpy's constructors it keeps None."""
+    column = np.empty(len(values), dtype=np.object_)
+    for index, value in enumerate(values):
+        column[index] = value
+    return pd.Series(column, dtype=object)
 
 
 def _interned(value: object) -> str | None:
