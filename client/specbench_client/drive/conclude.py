@@ -138,9 +138,9 @@ def _build_report(
         failures=failures,
     )
     records.verify_unread()
-    summary = with_acceptance_maps(plan, summary, points, manifests)
+    summary = _with_acceptance_maps(plan, summary, points, manifests)
     files = {
-        PROVENANCE: provenance_json(plan, list(manifests.values()), launches, summary),
+        PROVENANCE: _provenance_json(plan, list(manifests.values()), launches, summary),
         TABLE: csv(summary),
         REPORT: render_html(plan, summary),
         SUMMARY: summary.to_json(),
@@ -162,7 +162,7 @@ def _coverage(plan: Plan, manifests: Mapping[str, Manifest]) -> dict[str, Prompt
 SCHEMA = "specbench.io/provenance/v2"
 
 
-def provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: StoredLaunches, summary: RunSummary) -> str:
+def _provenance_json(plan: Plan, manifests: Sequence[Manifest], launches: StoredLaunches, summary: RunSummary) -> str:
     """Return the content of provenance.json."""
     document: dict[str, Any] = {
         "schemaVersion": SCHEMA,
@@ -201,7 +201,7 @@ def _point_entry(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def with_acceptance_maps(
+def _with_acceptance_maps(
     plan: Plan, summary: RunSummary, points: PointStore, manifests: Mapping[str, Manifest]
 ) -> RunSummary:
     """Return the summary with a map in each cell at its workload's lowest load, if the positions of steps are known.

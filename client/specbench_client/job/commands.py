@@ -151,9 +151,11 @@ def drive(context: CommandContext, /, **given: Any) -> Termination:
       specbench-client drive --plan plan.json --group 0 --attempt 1 --endpoint http://127.0.0.1:8000 --results results
     """  # noqa: D301 -- \b is click's, and must be the real character
     call = _DriveArguments(**given)
-    plan, attempt = read_plan(call.plan_file), new_attempt(call.attempt)
-    group, store = engine_group_at(plan, call.group), open_run_store(plan, call.results)
-    endpoint, place = parse_endpoint(call.endpoint), parse_whereabouts(call.place)
+    plan, attempt = read_plan(call.plan_file), _new_attempt(call.attempt)
+    group, store = _engine_group_at(plan, call.group), _open_run_store(plan, call.results)
+    endpoint, place = _parse_endpoint(call.endpoint), HostFacts()
+    if call.place is not None:
+        place = _parse_document(HostFacts, call.place, "--place: not the place of an engine")
     context.point_count.follow(store, [point.hash for point in group.points])
     with ExitStack() as stack:
         spool = call.spool or stack.enter_context(scratch_folder())
@@ -186,8 +188,9 @@ def report(context: CommandContext, /, plan_file: Path, results: str, slo: str |
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.drive.conclude import conclude  # noqa: PLC0415 -- plots and statistics: seconds of imports
 
-    plan, targets = read_plan(plan_file), parse_slo(slo)
-    store = open_run_store(plan, results)
+    plan = read_plan(plan_file)
+    targets = None if slo is None else _parse_document(Slo, slo, "--slo: not targets")
+    store = _open_run_store(plan, results)
     context.point_count.follow(store, [point.hash for point in plan.points])
     summary = conclude(plan, store, slo=targets)
     message = f"{summary.points_measured} of {summary.points_total} points: {summary.headline}"
@@ -214,7 +217,7 @@ def gate(context: CommandContext, /, results: str, asked: str) -> Termination:  
     """  # noqa: D301 -- \b is click's, and must be the real character
     from specbench_client.stored_runs.results import gate_stores, write_gate_report  # noqa: PLC0415 -- as above
 
-    request, store = parse_gate(asked), open_store(results)
+    request, store = _parse_document(GateRequest, asked, "--asked: not a gate"), open_store(results)
     gate_report = gate_stores(request, open_store(request.baseline), store)
     write_gate_report(gate_report, store)
     return Termination(code=Exit.OK, reason=str(gate_report.reason), message=gate_report.message)
@@ -267,41 +270,26 @@ def read_plan(file: Path) -> Plan:
         raise BadInput(f"{file}: not a plan of this version: {error}: {_REMEDY}", "PlanUnreadable") from error
 
 
-def engine_group_at(plan: Plan, index: int) -> EngineGroup:
+def _engine_group_at(plan: Plan, index: int) -> EngineGroup:
     """Return the engine group with this index."""
     if not 0 <= index < len(plan.groups):
         raise BadInput(f"--group {index}: the plan has the groups 0 to {len(plan.groups) - 1}")
     return plan.groups[index]
 
 
-def open_run_store(plan: Plan, results: str) -> Store:
+def _open_run_store(plan: Plan, results: str) -> Store:
     """Return the store of the run below the root of all results."""
     return open_store(results).below(run_root(plan.namespace, plan.name, plan.uid))
 
 
-def new_attempt(given: str) -> str:
+def _new_attempt(given: str) -> str:
     """Return the launch's name with a random suffix, because a restarted container has the same arguments."""
     if not _ATTEMPT.fullmatch(given):
         raise BadInput(f"--attempt {given!r} is not valid in file names: give at most 64 letters, digits, dots, dashes")
     return f"{given}-{secrets.token_hex(3)}"
 
 
-def parse_gate(given: str) -> GateRequest:
-    """Parse the gate that the operator requests."""
-    return _parse_document(GateRequest, given, "--asked: not a gate")
-
-
-def parse_slo(given: str | None) -> Slo | None:
-    """Parse the run's SLO; None if there is none."""
-    return None if given is None else _parse_document(Slo, given, "--slo: not targets")
-
-
-def parse_whereabouts(given: str | None) -> HostFacts:
-    """Parse the facts of the engine's machine; empty if none are given."""
-    return HostFacts() if given is None else _parse_document(HostFacts, given, "--place: not the place of an engine")
-
-
-def parse_endpoint(endpoint: str) -> str:
+def _parse_endpoint(endpoint: str) -> str:
     """Return the endpoint if it is a valid URL."""
     try:
         parts = urlsplit(endpoint)

@@ -85,7 +85,7 @@ def schedule_arrivals(
     """
     if arrival.process is ArrivalProcess.TRACE:
         assert trace is not None, "a trace is replayed from its time stamps"
-        blocks = _trace_laps(start_at_zero(trace), rate)
+        blocks = _trace_laps(_start_at_zero(trace), rate)
     elif rate is None:
         raise BadInput(f"load.arrival.process {arrival.process} needs load.rate")
     elif arrival.process is ArrivalProcess.CONSTANT:
@@ -150,7 +150,7 @@ def share_of(count: int, workers: int, worker: int) -> range:
     return range(worker, count, workers)
 
 
-def start_at_zero(trace: Offsets) -> Offsets:
+def _start_at_zero(trace: Offsets) -> Offsets:
     """Return the trace sorted and shifted to start at 0: a log may list its requests in the order of their ends."""
     from_zero: Offsets = np.sort(trace) - np.min(trace)
     return from_zero

@@ -53,10 +53,10 @@ def prepare_conversations(
 ) -> Iterator[PreparedConversation]:
     """Yield the conversations of these indices, each with its first request."""
     for number in numbers:
-        yield prepare_conversation(turn_client, conversation_at(prompts, number))
+        yield _prepare_conversation(turn_client, conversation_at(prompts, number))
 
 
-def prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
+def _prepare_conversation(turn_client: TurnClient, conversation: Conversation) -> PreparedConversation:
     """Return a conversation with its first request."""
     turn = _unsent_turn(conversation, 0, conversation.turns[0])
     return PreparedConversation(conversation, turn, turn_client.build_request(turn))

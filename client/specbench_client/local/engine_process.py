@@ -216,12 +216,12 @@ class ExternalEngine:
 # engine minutes into a run. With `spec.engine.command`, it is unknown where the program looks for its files, so nothing
 # is checked.
 
-WHEEL_SERVER = "specbench_client.local.llama_server"
-LLAMA_WHEEL = "xllamacpp"
+_WHEEL_SERVER = "specbench_client.local.llama_server"
+_LLAMA_WHEEL = "xllamacpp"
 RESEARCH_RUNTIME = "specbench_client.research"
-TORCH_PACKAGES = ("torch", "transformers")
-SGLANG_SERVER = "sglang.launch_server"
-SGLANG_PACKAGE = "sglang"
+_TORCH_PACKAGES = ("torch", "transformers")
+_SGLANG_SERVER = "sglang.launch_server"
+_SGLANG_PACKAGE = "sglang"
 
 
 def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
@@ -235,23 +235,23 @@ def missing_prerequisites(launch: LaunchSpec, base_dir: Path) -> list[str]:
     if launch.command:
         return []
     missing = [line for field, path in launch.files.items() if (line := _missing_file(field, path, base_dir))]
-    if WHEEL_SERVER in command:
+    if _WHEEL_SERVER in command:
         missing += [
             f"{field}: the prebuilt llama.cpp server cannot download models from a hub ({name}):"
             f" set {_path_field(field)} to a GGUF file, or put llama.cpp's own llama-server on PATH"
             for field, name in launch.hub.items()
         ]
-        if importlib.util.find_spec(LLAMA_WHEEL) is None:
+        if importlib.util.find_spec(_LLAMA_WHEEL) is None:
             missing.append(f"spec.engine: no llama-server is on PATH: install one, or {install_hint('llama-cpp')}")
     lacking = [
-        name for name in TORCH_PACKAGES if RESEARCH_RUNTIME in command and importlib.util.find_spec(name) is None
+        name for name in _TORCH_PACKAGES if RESEARCH_RUNTIME in command and importlib.util.find_spec(name) is None
     ]
     if lacking:
         missing.append(f"spec.engine: {' and '.join(lacking)} are an extra: {install_hint('transformers')}")
-    if SGLANG_SERVER in command and importlib.util.find_spec(SGLANG_PACKAGE) is None:
+    if _SGLANG_SERVER in command and importlib.util.find_spec(_SGLANG_PACKAGE) is None:
         missing.append(
             f"spec.engine: sglang is not installed for {command[0]}: install it there, or give the Python that has"
-            f" it: spec.engine.command: [PYTHON, -m, {SGLANG_SERVER}]"
+            f" it: spec.engine.command: [PYTHON, -m, {_SGLANG_SERVER}]"
         )
     return missing
 

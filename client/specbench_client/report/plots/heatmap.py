@@ -63,14 +63,10 @@ class HeatMap:
         return max((abs(value - self.middle) for row in self.values for value in row if value is not None), default=0.0)
 
 
-def heatmap_height(rows: int, row_in: float = ROW_IN) -> float:
-    """Return the height of a panel with so many rows in inches."""
-    return FRAME_IN + row_in * max(2, rows)
-
-
 def heatmap_panel(data: HeatMap, title: str, words: str, *, names_in: float = 0.0) -> Panel:
     """Return a panel of the map. `names_in`: extra height in inches for the names below its columns."""
-    return Panel(partial(draw_heatmap, data=data), title, words, heatmap_height(len(data.rows), data.row_in) + names_in)
+    height = FRAME_IN + data.row_in * max(2, len(data.rows)) + names_in
+    return Panel(partial(draw_heatmap, data=data), title, words, height)
 
 
 def describe_extremes(data: HeatMap, cell: str) -> str:
