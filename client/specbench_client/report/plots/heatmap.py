@@ -50,8 +50,6 @@ class HeatMap:
     middle: float = 0.0
     """The value without colour: 0 for differences, 1 for ratios."""
     form: str = "{:.2f}"
-    counts: tuple[tuple[int, ...], ...] | None = None
-    """Sample size of each cell, shown behind its number."""
     farthest: float | None = None
     """The distance from the middle that has the full colour, where several maps share their colours."""
     row_in: float = ROW_IN
@@ -103,8 +101,6 @@ def draw_heatmap(axes: Axes, *, data: HeatMap, theme: Theme) -> None:
             looks: DrawArguments = {"facecolor": colour or "none", "edgecolor": theme.paper, "linewidth": 0.8}
             axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **looks))
             text = "–" if value is None else data.form.format(value)
-            if data.counts and value is not None:
-                text += f" ({data.counts[row][column]})"
             ink = theme.ink if colour is None else ink_on(colour)
             axes.text(column, row, text, ha="center", va="center", fontsize=SMALL_PT, color=ink)
     label_columns(axes, data.columns)

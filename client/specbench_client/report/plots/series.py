@@ -110,7 +110,6 @@ class LoadLines:
     y_label: str
     level: float | None = None
     """A dashed line: the baseline."""
-    level_name: str = "baseline"
     loads: tuple[float, ...] = ()
     """The places as numbers; only crossings need them."""
     crossings: tuple[CrossingMark, ...] = ()
@@ -130,7 +129,7 @@ def draw_load_lines(axes: Axes, *, data: LoadLines, theme: Theme) -> None:
         draw_line(axes, each, [place + aside for place in range(len(each.readings))], theme)
     if data.level is not None:
         reference_line(axes, data.level)
-        axes.plot([], [], color=GREY_LIGHT, linewidth=1.2, linestyle=(0, (4, 2)), label=data.level_name)
+        axes.plot([], [], color=GREY_LIGHT, linewidth=1.2, linestyle=(0, (4, 2)), label="baseline")
     for crossing in data.crossings:
         _cross(axes, crossing, data)
     grid(axes)
@@ -190,37 +189,31 @@ def load_position(load: float, loads: Sequence[float]) -> float:
     return float(len(loads) - 1) if load == loads[-1] else len(loads) - 0.5
 
 
-# Values along a number: position in the output, context length, temperature, batch size.
+# Values along a number, such as the batch size.
 
 
 @dataclass(frozen=True)
 class NumberLines:
-    """Series over numbers to scale; all series share the same numbers."""
+    """Series over numbers greater than 0 on a logarithmic axis (base 2); all series share the same numbers."""
 
     at: tuple[float, ...]
     series: tuple[Series, ...]
     x_label: str
     y_label: str
-    logarithmic: bool = False
-    """Whether the axis is logarithmic (base 2); all of `at` are greater than 0."""
     level: float | None = None
 
 
 def draw_number_lines(axes: Axes, *, data: NumberLines, theme: Theme) -> None:
     """Draw lines with bands; they break at missing values."""
-    if data.logarithmic:
-        axes.set_xscale("log", base=2)
+    axes.set_xscale("log", base=2)
     for each in data.series:
         draw_line(axes, each, data.at, theme)
     if data.level is not None:
         reference_line(axes, data.level)
     grid(axes)
     format_numbers(axes, "y")
-    if data.logarithmic:
-        axes.xaxis.set_major_locator(FixedLocator(data.at))
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(data.at, [f"{at:g}" for at in data.at])
-    else:
-        format_numbers(axes, "x")
+    axes.xaxis.set_major_locator(FixedLocator(data.at))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(data.at, [f"{at:g}" for at in data.at])
     axes.set_xlabel(data.x_label)
     axes.set_ylabel(data.y_label)

@@ -48,7 +48,7 @@ def oracle_against_fixed(
     if any(len(line.readings) != len(batches) for line in lines):
         raise ValueError(f"each line needs {len(batches)} values, one a batch size")
     axis = {"x_label": "batch size", "y_label": "speed-up (1 = baseline)"}
-    return NumberLines(tuple(map(float, batches)), tuple(lines), logarithmic=True, level=1.0, **axis)
+    return NumberLines(tuple(map(float, batches)), tuple(lines), level=1.0, **axis)
 
 
 def differences_map(found: DrafterDifferences, of: str, over: str) -> HeatMap:

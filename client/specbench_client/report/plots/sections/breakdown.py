@@ -60,7 +60,6 @@ class Box:
     three_quarters: float
     high: float
     n: int
-    mean: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def boxes_height(rows: int) -> float:
 
 
 def draw_boxes(axes: Axes, *, data: Boxes, theme: Theme) -> None:
-    """One row a box; the mean, where there is one, is a cross."""
+    """Draw one row per box."""
     for row, box in enumerate(data.rows):
         colour = box.style.colour
         inside: DrawArguments = {"facecolor": colour, "edgecolor": colour, "alpha": 0.35, "height": 0.56}
@@ -89,8 +88,6 @@ def draw_boxes(axes: Axes, *, data: Boxes, theme: Theme) -> None:
         for at in (box.low, box.high):
             axes.plot([at, at], [row - 0.16, row + 0.16], color=colour, linewidth=1.2)
         axes.plot([box.median] * 2, [row - 0.28, row + 0.28], color=theme.ink, linewidth=1.8)
-        if box.mean is not None:
-            axes.plot(box.mean, row, "x", color=theme.ink, markersize=5)
     if data.level is not None:
         reference_line(axes, data.level, upright=True)
     label_rows(axes, [box.name for box in data.rows])
