@@ -169,7 +169,7 @@ def _records(plan: Plan, store: Store) -> bytes:
 
 def _rendered(plan: Plan, summary: RunSummary, output: str) -> bytes:
     if output == "png":
-        from specbench_client.report.plots import png  # noqa: PLC0415  matplotlib takes seconds to import
+        from specbench_client.report.plots.page import png  # noqa: PLC0415  matplotlib takes seconds to import
 
         return png(summary)
     if output == "json":

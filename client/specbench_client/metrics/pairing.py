@@ -8,7 +8,7 @@ SHA-256); the others are counted but not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,14 +205,11 @@ def _match(arm: pd.DataFrame | Rows, baseline: pd.DataFrame | Rows, mine: RowInd
     known = merged[HISTORY + ARM].notna() & (merged[HISTORY + ARM] == merged[HISTORY + BASELINE])
     comparable = known.to_numpy(bool) | (numbers(merged, "turn") == 0)
     comparable_rows = merged[comparable]
-    rows = (comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass"))
+    arm_rows, baseline_rows, passes = (
+        comparable_rows[name].to_numpy(np.int32) for name in (_ROW + ARM, _ROW + BASELINE, "pass")
+    )
     history = comparable_rows[HISTORY + ARM].to_numpy(np.float64)
-    return _Matches(_stack_matches(rows), history, len(left), int((~comparable).sum()))
-
-
-def _stack_matches(each: Iterable[RowIndices]) -> tuple[RowIndices, RowIndices, RowIndices]:
-    first, second, third = each
-    return first, second, third
+    return _Matches((arm_rows, baseline_rows, passes), history, len(left), int((~comparable).sum()))
 
 
 def _keyed(rows: pd.DataFrame, row_indices: RowIndices) -> pd.DataFrame:

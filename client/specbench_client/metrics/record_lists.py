@@ -21,16 +21,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.columns import to_ragged
+from specbench_client.columns import ragged_of_entries, to_ragged
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 RowIndices = NDArray[np.intp]
-Tally = NDArray[np.float64]
-"""Array of shape (2, values): sorted values, and their counts."""
-_EMPTY: Tally = np.empty((2, 0))
 
 TALLY_FIELDS = 2
+"""Fields of an entry of a tally: a value, and its count. Entries are sorted by value."""
 POINT_ONLY_COLUMNS = (
     "tokens_of_chunks",
     "coalesced",
@@ -67,11 +65,11 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     return {
         "chunks": pd.Series([np.nan if one is None else float(one.size) for one in at], dtype=np.float32),
         "chunk_tokens_known": pd.Series([one is not None for one in chunk_tokens], dtype=np.bool_),
-        "tokens_of_chunks": to_ragged(_FlatLists.of(chunk_tokens).tallies(), np.float32),
-        "coalesced": to_ragged(arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(), np.float64),
+        "tokens_of_chunks": _FlatLists.of(chunk_tokens).tallies(),
+        "coalesced": arrivals.arrival_groups(weights, apart_ns=0.0).coalesced(),
         "burst_chunks": pd.Series(bursts[0]),
         "burst_tokens": pd.Series(bursts[1]),
-        "accepted_of_steps": to_ragged(_FlatLists.of(accepted).tallies(), np.float32),
+        "accepted_of_steps": _FlatLists.of(accepted).tallies(),
         "walk": to_ragged(
             [compact_walk(one) for one in locate_steps(_select_steps(accepted, chunk_tokens, rows))], np.int32
         ),
@@ -110,10 +108,11 @@ class _FlatLists:
         known = np.array([one is not None for one in lists], dtype=np.bool_)
         return cls(values, np.repeat(np.arange(len(lists)), sizes), known)
 
-    def tallies(self) -> list[Tally | None]:
+    def tallies(self) -> pd.Series:
         """Return the tally of each row's values; missing values within a list are ignored."""
         present = ~np.isnan(self.values)
-        return _tallies(self.owner[present], self.values[present], np.ones(int(present.sum())), self.known)
+        ones = np.ones(int(present.sum()))
+        return _tallies(self.owner[present], self.values[present], ones, self.known, np.float32)
 
     def arrival_groups(self, weights: Values, apart_ns: float) -> _ArrivalGroups:
         """Group each row's consecutive values that are at most `apart_ns` apart.
@@ -137,10 +136,10 @@ class _ArrivalGroups:
     tokens: Values
     known: Mask
 
-    def coalesced(self) -> list[Tally | None]:
+    def coalesced(self) -> pd.Series:
         """Return a tally per row of the tokens that arrived together, counted once per chunk but the last."""
         late = self.sizes > 1
-        return _tallies(self.owner[late], self.tokens[late], self.sizes[late] - 1, self.known)
+        return _tallies(self.owner[late], self.tokens[late], self.sizes[late] - 1, self.known, np.float64)
 
     def largest(self) -> tuple[Values, Values]:
         """Return the chunks and the tokens of each row's largest group (the first if tied), or NaN."""
@@ -151,23 +150,14 @@ class _ArrivalGroups:
         return sizes, tokens
 
 
-def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask) -> list[Tally | None]:
-    """One tally per row, None if the row has no list."""
+def _tallies(owner: RowIndices, values: Values, amounts: Values, known: Mask, kind: type[np.number]) -> pd.Series:
+    """Return one tally per row, stored as `kind`; missing if the row has no list."""
     order = np.lexsort((values, owner))
     owner, values, amounts = owner[order], values[order], amounts[order]
     new = (np.diff(owner, prepend=-1) > 0) | (np.diff(values, prepend=np.nan) != 0)
     starts = np.flatnonzero(new)
     sums = np.add.reduceat(amounts, starts) if starts.size else np.empty(0)
-    both = np.stack([values[starts], sums])
-    ends = np.searchsorted(owner[starts], np.arange(known.size), side="right")
-    begins = np.searchsorted(owner[starts], np.arange(known.size), side="left")
-    spans = zip(begins, ends, known, strict=True)
-    return [_piece(both, begin, end) if there else None for begin, end, there in spans]
-
-
-def _piece(both: Tally, begin: int, end: int) -> Tally:
-    """Return a copy, because a view would keep the arrays of all rows alive."""
-    return both[:, begin:end].copy() if end > begin else _EMPTY
+    return ragged_of_entries(np.stack([values[starts], sums]), owner[starts], known, kind)
 
 
 def _to_arrays(column: pd.Series) -> list[Values | None]:
