@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from specbench_api.outcome.finding import Severity
+from specbench_client.metrics.latency import NS_PER_MS
 from specbench_client.metrics.pairing import ARM, BASELINE
 from specbench_client.metrics.rows import Columns
 from specbench_client.metrics.tidy_frame import numbers
@@ -18,7 +19,6 @@ from specbench_client.trust.check import CellEvidence, Check, CheckResult, Check
 EARLIER = 0.1
 AT_LEAST_MS = 2.0
 PAIRS_MIN = 5
-NS_PER_MS = 1e6
 
 
 def _evaluate(evidence: CellEvidence) -> CheckResults:
