@@ -89,17 +89,16 @@ class VirtualWorker:
     def _loop(
         self, share: ClosedLoopShare | OpenLoopShare, runner: ConversationRunner, prompts: Sequence[PromptLike]
     ) -> ClosedLoop | OpenLoop:
-        phases = runner.recorder.phases
         if isinstance(share, ClosedLoopShare):
             buffer = RequestBuffer(
                 prepare_conversations(runner.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
             )
-            return ClosedLoop(share.streams, runner, buffer, phases, share.duration_s, share.fill)
+            return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
         buffer, timer = (
             RequestBuffer(prepare_conversations(runner.turn_client, prompts, share.conversations), REQUESTS_AHEAD),
             VirtualAlarm(self.clock),
         )
-        return OpenLoop(share.offsets_ns, runner, buffer, phases, timer, self._companions(share, runner))
+        return OpenLoop(share.offsets_ns, runner, buffer, timer, self._companions(share, runner))
 
     def _companions(self, share: OpenLoopShare, runner: ConversationRunner) -> FillerSender | None:
         if share.fillers is None:

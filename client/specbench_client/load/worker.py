@@ -118,21 +118,19 @@ class _Worker:
 
     def _loop(self, load: PrepareLoad, runner: ConversationRunner, timer: PreciseTimer) -> ClosedLoop | OpenLoop:
         """Return the loop, with its first conversations prepared."""
-        share, phases = load.share, runner.recorder.phases
+        share = load.share
         if isinstance(share, OpenLoopShare):
             buffer = RequestBuffer(
                 prepare_conversations(runner.turn_client, load.prompts, share.conversations), REQUESTS_AHEAD
             )
             buffer.fill(REQUESTS_AHEAD)
-            return OpenLoop(
-                share.offsets_ns, runner, buffer, phases, timer, self._filler_sender(load, share, runner, timer)
-            )
+            return OpenLoop(share.offsets_ns, runner, buffer, timer, self._filler_sender(load, share, runner, timer))
         ahead = REQUESTS_AHEAD if load.workers == 1 else shared_requests_ahead(len(share.streams))
         buffer = RequestBuffer(
             prepare_conversations(runner.turn_client, load.prompts, self.shared.conversation_counter), ahead
         )
         buffer.fill(len(share.streams))
-        return ClosedLoop(share.streams, runner, buffer, phases, share.duration_s, share.fill)
+        return ClosedLoop(share.streams, runner, buffer, share.duration_s, share.fill)
 
     def _filler_sender(
         self, load: PrepareLoad, share: OpenLoopShare, runner: ConversationRunner, timer: PreciseTimer

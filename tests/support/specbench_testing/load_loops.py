@@ -69,7 +69,7 @@ class LoopDriver:
                 prepare_conversations(self.turn_client, prompts, self.shared.conversation_counter), REQUESTS_AHEAD
             )
             fill = FillerPlan(tuple(prompts), streams, wanted) if filled else None
-            loop = ClosedLoop(range(streams), runner, buffer, recorder.phases, duration_s, fill)
+            loop = ClosedLoop(range(streams), runner, buffer, duration_s, fill)
             await loop.run(begin_ns)
             await reader.drained()
         self.timeline = LoadTimeline([recorder.log], begin_ns, closed_loop_bounds(self.worker_table))
@@ -87,7 +87,7 @@ class LoopDriver:
                 prepare_conversations(self.turn_client, prompts, range(len(offsets_ns))), REQUESTS_AHEAD
             )
             begin_ns = self.clock()
-            await OpenLoop(offsets_ns, runner, buffer, recorder.phases, timer).run(begin_ns)
+            await OpenLoop(offsets_ns, runner, buffer, timer).run(begin_ns)
             await reader.drained()
         self.timeline = LoadTimeline(
             [recorder.log], begin_ns, open_loop_bounds(self.worker_table, begin_ns + offsets_ns[-1])
