@@ -11,7 +11,7 @@ tokens after the first, each step emitted one token, so nothing was accepted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -73,41 +73,31 @@ def _rate(rows: Columns) -> tuple[Values, Values]:
     return numbers(rows, "accepted_tokens"), numbers(rows, "drafted_tokens")
 
 
-EMITTED_POOLED = RatioMetric(
-    "acceptance_length_emitted_pooled",
-    "tokens/step",
-    "Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps",
-    _NO_STEPS,
-    FigureOrigin.ACCEPTANCE,
-    _emitted,
-    lowest=1.0,
-)
-EMITTED_MEAN = RatioMetric(
-    "acceptance_length_emitted_mean",
-    "tokens/step",
-    "Acceptance length, emitted, mean over requests of (tokens − 1) / steps",
-    _NO_STEPS,
-    FigureOrigin.ACCEPTANCE,
-    _emitted_each,
-    lowest=1.0,
-)
-VERIFIED_POOLED = RatioMetric(
-    "acceptance_length_verified_pooled",
-    "tokens/step",
-    "Acceptance length, verified, pooled over steps: 1 + Σ accepted / Σ steps",
+def _length(name: str, definition: str, missing: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
+    return RatioMetric(
+        f"acceptance_length_{name}",
+        "tokens/step",
+        f"Acceptance length, {definition}",
+        missing,
+        FigureOrigin.ACCEPTANCE,
+        parts,
+        lowest=1.0,
+    )
+
+
+EMITTED_POOLED = _length("emitted_pooled", "emitted, pooled over steps: Σ(tokens − 1) / Σ steps", _NO_STEPS, _emitted)
+EMITTED_MEAN = _length("emitted_mean", "emitted, mean over requests of (tokens − 1) / steps", _NO_STEPS, _emitted_each)
+VERIFIED_POOLED = _length(
+    "verified_pooled",
+    "verified, pooled over steps: 1 + Σ accepted / Σ steps",
     f"{_NO_STEPS} or what it accepted",
-    FigureOrigin.ACCEPTANCE,
     _verified,
-    lowest=1.0,
 )
-VERIFIED_MEAN = RatioMetric(
-    "acceptance_length_verified_mean",
-    "tokens/step",
-    "Acceptance length, verified, mean over requests of 1 + accepted / steps",
+VERIFIED_MEAN = _length(
+    "verified_mean",
+    "verified, mean over requests of 1 + accepted / steps",
     f"{_NO_STEPS} or what it accepted",
-    FigureOrigin.ACCEPTANCE,
     _verified_each,
-    lowest=1.0,
 )
 ACCEPTANCE_RATE = RatioMetric(
     "acceptance_rate",
@@ -179,7 +169,10 @@ def limit_to_drafts(ratios: Sequence[RatioMetric], drafts: int) -> list[RatioMet
 # beyond its end: records do not contain the number drafted per step, so a drafter with variable k gets conditional
 # values that are too low.
 
-_MISSING = "the engine does not report the accepted drafts of each step"
+
+def _share_of_steps(name: str, definition: str, parts: Callable[[Columns], tuple[Values, Values]]) -> RatioMetric:
+    missing = "the engine does not report the accepted drafts of each step"
+    return RatioMetric(name, "ratio", definition, missing, FigureOrigin.ACCEPTANCE, parts, highest=1.0)
 
 
 def _steps_reaching(rows: Columns, position: int) -> Values:
@@ -191,27 +184,19 @@ def _steps_reaching(rows: Columns, position: int) -> Values:
 
 def position_acceptance(position: int) -> RatioMetric:
     """Return P(at least `position` drafts accepted) over draft steps; positions start at 1."""
-    return RatioMetric(
+    return _share_of_steps(
         f"position_acceptance_rate_{position}",
-        "ratio",
         f"Share of draft steps that accepted at least {position} drafts",
-        _MISSING,
-        FigureOrigin.ACCEPTANCE,
         lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, 0)),
-        highest=1.0,
     )
 
 
 def conditional_acceptance(position: int) -> RatioMetric:
     """Return P(at least `position` accepted | at least `position − 1` accepted) over draft steps."""
-    return RatioMetric(
+    return _share_of_steps(
         f"conditional_position_acceptance_rate_{position}",
-        "ratio",
         f"Share of the draft steps with at least {position - 1} accepted drafts that also accepted draft {position}",
-        _MISSING,
-        FigureOrigin.ACCEPTANCE,
         lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position - 1)),
-        highest=1.0,
     )
 
 
@@ -241,14 +226,8 @@ def accepted_exactly(count: int) -> RatioMetric:
         accepted, counts = steps.fields
         return steps.sums(counts * (accepted == count)), steps.sums(counts)
 
-    return RatioMetric(
-        f"accepted_exactly_{count}",
-        "ratio",
-        f"Share of draft steps that accepted exactly {count} drafts",
-        _MISSING,
-        FigureOrigin.ACCEPTANCE,
-        parts,
-        highest=1.0,
+    return _share_of_steps(
+        f"accepted_exactly_{count}", f"Share of draft steps that accepted exactly {count} drafts", parts
     )
 
 
