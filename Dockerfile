@@ -21,7 +21,9 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY crds /src/crds
 COPY client /src/client
 COPY operator /src/operator
-RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src \
+# The build context has no git history: docker build --build-arg VERSION="$(git describe --tags | sed 's/^v//')" .
+ARG VERSION=0.1.0.dev0
+RUN SETUPTOOLS_SCM_PRETEND_VERSION="$VERSION" /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels /src \
     && /opt/build/bin/pip --python /opt/specbench/bin/python install --no-deps --no-index /wheels/*.whl
 
 FROM build AS build-llama-cpp

@@ -34,11 +34,11 @@ def _map() -> str:
 def _contract_section(contract: dict[str, Any]) -> str:
     package = contract["containers"][0]
     rows = "".join(
-        f"| {_room(package, room.strip())} |\n"
-        for layer in contract["layers"]
-        for room in layer.replace(":", "|").split("|")
+        f"| {number} | {_row(package, name.strip())} |\n"
+        for number, layer in enumerate(contract["layers"], start=1)
+        for name in layer.replace(":", "|").split("|")
     )
-    return f"`{_folder(package)}`, top to bottom:\n\n| package | contents |\n|---|---|\n{rows}"
+    return f"`{_folder(package)}`:\n\n| layer | package | contents |\n|---:|---|---|\n{rows}"
 
 
 def _folder(package: str) -> str:
@@ -46,9 +46,10 @@ def _folder(package: str) -> str:
     return "/".join((FOLDERS[package.partition(".")[0]], *package.split(".")))
 
 
-def _room(package: str, room: str) -> str:
+def _row(package: str, name: str) -> str:
+    """Return the cells of a module: its name and the first paragraph of its docstring."""
     base = ROOT / _folder(package)
-    path = base / room / "__init__.py" if (base / room).is_dir() else base / f"{room}.py"
+    path = base / name / "__init__.py" if (base / name).is_dir() else base / f"{name}.py"
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     first = " ".join(docstring.split("\n\n")[0].split())
-    return f"`{room}` | {first}"
+    return f"`{name}` | {first}"

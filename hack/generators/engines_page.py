@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from generators.engine_notes import NOTES
 from generators.related_methods import RELATED_METHODS
@@ -19,6 +19,9 @@ unsupported combination is rejected by the API server and by `specbench validate
 Evidence, from the strongest to the weakest: `run`, a real engine was started with these arguments and drafted;
 `parser`, the engine's own argument parser accepts them (see `hack/engine-parsers`); `source`, read in the engine's
 source code; `docs`, according to documentation or to another release.
+
+In the overview, `–` means not supported: the engine's own table has the reason and an alternative. `<0.33` means only
+in these releases.
 """
 _RELATED = """
 ## Related methods
@@ -27,6 +30,18 @@ Methods from the literature that are not in the table, and the closest alternati
 
 | name | description | how, or why not | source |
 |---|---|---|---|"""
+
+_UNIFORM: Mapping[EngineKind, tuple[str, ...]] = {
+    EngineKind.SIMULATOR: (
+        "\n## simulator\n",
+        "Simulates every drafter, with `--drafter METHOD`: [`specbench simulate`](cli/simulate.md).",
+    ),
+    EngineKind.EXTERNAL: (
+        "\n## external\n",
+        "An endpoint uses the drafter that it was started with. Measure it with [`specbench measure`](cli/measure.md).",
+    ),
+}
+"""Sections of engines that treat all drafters alike."""
 
 
 def render() -> str:
@@ -38,7 +53,7 @@ def render() -> str:
     overview = [
         f"| `{method}` | " + " | ".join(_summary(kind, method) for kind in EngineKind) + " |" for method in Method
     ]
-    sections = [line for kind in EngineKind for line in _section(kind)]
+    sections = [line for kind in EngineKind for line in (_UNIFORM.get(kind) or _section(kind))]
     related = [f"| {row.name} | {row.description} | {row.how} | {row.source} |" for row in RELATED_METHODS]
     return "\n".join([_INTRODUCTION, *head, *overview, *sections, _RELATED, *related]) + "\n"
 

@@ -1,18 +1,14 @@
-"""docs/reference/metrics.md, printed from the code: what every figure is, and what every check looks for.
-
-`python -m generators.metrics_page > docs/reference/metrics.md` writes it anew; a test compares.
-"""
+"""Renders docs/reference/metrics.md: the definition of every figure, and the threshold of every check."""
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from specbench_api.outcome.summary import MIN_REPEATS_TO_COMPARE
 from specbench_api.spec.slo import Slo
-from specbench_client.analysis.breakdown import breakdown, steps
+from specbench_client.analysis.breakdown import breakdown
 from specbench_client.analysis.estimates import speedups
 from specbench_client.analysis.statistics import bootstrap
 from specbench_client.metrics import acceptance, goodput, record_lists, steady_window
@@ -40,70 +36,77 @@ from specbench_client.report.text.findings import AGAIN_AT_AN_ENDPOINT, AGAIN_HE
 from specbench_client.trust.check import Check
 from specbench_client.trust.registry import BASELINE_INVALID, CELL_CHECKS, POINT_CHECKS, REMEDIES, RUN_CHECKS
 
-# The section of docs/reference/metrics.md on energy: its figures, and what a file of power samples must hold.
-
 ENERGY = f"""## Energy
 
-Engines tell no power, and the client sees no GPU: samples come from beside the run, as a file.
+Neither the engine nor the client measures power. Record it during the run, and pass the file to the report:
 
 ```console
 $ TZ=UTC nvidia-smi --query-gpu=timestamp,uuid,power.draw --format=csv -lms 500 --id=0,1 > power.csv    # on the node
 $ specbench report specbench-results --latest --recompute --power power.csv
 ```
 
-| form | what counts |
+| format | columns |
 |---|---|
 | nvidia-smi's CSV | `timestamp`, `power.draw [W]` (or `.average`, `.instant`), and `uuid`, `index` or `pci.bus_id` |
-| any CSV with a first line of names | `time` or `timestamp`, `watts`, and `device` or `gpu` where there are several |
-| Prometheus' JSON of a range query, as of DCGM's `DCGM_FI_DEV_POWER_USAGE` | each series a device |
+| any CSV with a header | `time` or `timestamp`, `watts`, and `device` or `gpu` if there are several devices |
+| JSON of a Prometheus range query, such as DCGM's `DCGM_FI_DEV_POWER_USAGE` | each series is a device |
 
-A time is seconds since 1970, or a date with its zone; without one it is taken as UTC. The file holds **the devices of
-the engine and no others**: all of them are added up, idle ones too. With `--recompute` the samples are kept as
-`power.csv` beside the results and are read again whenever the answer is made anew; without it they are used once.
+Times are seconds since 1970, or dates; a date without a time zone is UTC. The file must contain **all devices of the
+engine and no others**: specbench adds up all of them, including idle ones. `--recompute` stores the samples as
+`power.csv` with the results, and later recomputations use them again. Without it they are used once.
 
-A figure has no value where samples leave out any part of the steady window of any point of its cell: before the first
-or after the last of a device, or with a gap of more than {POWER_GAP_SHARE:.0%} of the window and more than
-{POWER_GAP_MIN_S:g} s. Why stands at the end of the figure's definition, and is said on stderr. What is left open: the
-node's clock and the client's must agree far better than a window is long; power is the device's own sensor's (an
-average over some time on most GPUs; CPU, memory and fans are not in it); and joules are held against the output tokens
-of the window, so what prompts cost is in them.
+A figure has no value if the samples do not cover the steady window of every point of its cell: a device's samples begin
+after the window does, end before it, or have a gap of more than {POWER_GAP_SHARE:.0%} of the window and more than
+{POWER_GAP_MIN_S:g} s. The reason is on stderr and at the end of the figure's definition.
+
+Limits:
+
+- The clocks of node and client must agree to within much less than the length of a window.
+- The device's own sensor measures the power. On most GPUs it reports an average over some time. It does not include
+  CPU, host memory and fans.
+- Energy spent on prompts is included: all joules are divided by the output tokens of the window.
 """
 
 
 def energy_rows() -> list[tuple[str, str, str, str, str]]:
-    """Its figures, as the tables of the page have them."""
+    """Return the rows of the energy figures."""
     return [
         (f"`{JOULES}`", JOULES_UNIT, JOULES_DEFINITION, JOULES_MISSING, POWER_SOURCE),
         (f"`{WATTS}`", WATTS_UNIT, WATTS_DEFINITION, WATTS_MISSING, POWER_SOURCE),
     ]
 
 
-# The sections of docs/reference/metrics.md on targets and on slices, printed from the code as the rest of it.
-
 Row = tuple[str, str, str, str, str]
 
-GOODPUT = """Only of a run with targets: `spec.slo`, or `--slo-ttft-ms`, `--slo-tpot-ms` and `--slo-e2e-ms` of
-`specbench measure` and `specbench report`; in `cells[].goodput` of the run's `summary.json`. *Goodput* has a second
-meaning in the field, tokens emitted over step time; this is not that one.
+GOODPUT = """Only if the run has targets: `spec.slo`, or `--slo-ttft-ms`, `--slo-tpot-ms` and `--slo-e2e-ms` of
+`specbench measure` and `specbench report`. The figures are in `cells[].goodput` of the run's `summary.json`.
 """
 
 
 def goodput_rows() -> list[Row]:
-    """Return figure, unit, definition, when it is missing, and source; targets stand for any."""
+    """Return the rows of the goodput figures; the target of 35 ms is an example."""
     rate = (f"`{goodput.SLO_GOODPUT}`", goodput.RATE_UNIT, goodput.RATE_DEFINITION, goodput.RATE_MISSING, "both")
     shares = (goodput.attainment_ratio(Slo(tpot_ms=35)), goodput.target_attainment_ratio("tpot_ms", 35))
-    return [rate, *((f"`{one.name}`", one.unit, one.definition, one.missing, one.origin.description) for one in shares)]
+    example = ("", " (an example: each target has its own share)")
+    return [
+        rate,
+        *(
+            (f"`{one.name}`", one.unit, one.definition + note, one.missing, one.origin.description)
+            for one, note in zip(shares, example, strict=True)
+        ),
+    ]
 
 
-def slices_section() -> str:
-    """Return what each dimension is cut by, and when it is missing."""
+def breakdown_section() -> str:
+    """Return the section on breakdowns: the classes of each dimension, and when it is missing."""
     of_requests = ", ".join(f"`{ratio.name}`" for ratio in breakdown.RATIOS)
     lines = [
-        "## Slices\n",
-        "The same figures by where requests and steps stand, in `cells[].breakdown` of `summary.json`, with the",
-        "steps, requests and prompts of each class: [breakdown](../research/breakdown.md). Of steps there is one",
-        f"figure, `{acceptance.EMITTED_POOLED.name}`; records hold delivered drafts, of which the emitted and the",
-        f"verified length are one: {steps.DEFINITION}. Of requests there are {of_requests}.\n",
+        "## Breakdown\n",
+        "Figures by class of step or request, in `cells[].breakdown` of `summary.json`. Each class has its number of",
+        "steps, requests and prompts. How to read them: [breakdown](../research/breakdown.md).\n",
+        f"- Classes of steps have `{acceptance.EMITTED_POOLED.name}`: tokens emitted by the steps of the class /",
+        "  number of these steps. The verified length is the same, because records contain delivered drafts only.",
+        f"- Classes of requests have {of_requests}.\n",
         "| dimension | of | classes | missing when |",
         "|---|---|---|---|",
         *("| " + " | ".join(row) + " |" for row in _rows()),
@@ -116,20 +119,20 @@ def _rows() -> list[tuple[str, str, str, str]]:
         ", ".join(f"{low:,}" for low in lows[1:4]) for lows in (record_lists.POSITIONS, record_lists.CONTEXTS)
     )
     by_length = (
-        f"{breakdown.BY_LITERATURE}, where two of these hold {breakdown.CLASS_PROMPTS_MIN} prompts or more; else the"
-        " quartiles of the cell's own requests"
+        f"{breakdown.BY_LITERATURE}, if at least two of these classes have {breakdown.CLASS_PROMPTS_MIN} prompts or"
+        " more; else the quartiles of the cell's own requests"
     )
     return [
         (
             "`byPosition`",
             "steps",
-            f"output position of the first token that a step emits: from 1, {positions}, …",
+            f"output position of the first token that the step emits: classes from 1, {positions}, …",
             f"{breakdown.NO_DRAFTS}; or {breakdown.NOT_LOCATED}",
         ),
         (
             "`byContext`",
             "steps",
-            f"tokens before the step, prompt and output: from 0, {contexts}, …",
+            f"tokens before the step, prompt and output: classes from 0, {contexts}, …",
             f"as `byPosition`; or {breakdown.NO_PROMPT_TOKENS}",
         ),
         ("`byPart`", "steps", "reasoning; answer", f"as `byPosition`; or {breakdown.NO_REASONING}"),
@@ -143,7 +146,7 @@ def _rows() -> list[tuple[str, str, str, str]]:
         (
             "`acceptanceByRequest`",
             "requests",
-            "none: five numbers and the deciles of one request's",
+            "none: minimum, quartiles, maximum and deciles of the requests' acceptance lengths",
             breakdown.NO_DRAFTS,
         ),
     ]
@@ -154,66 +157,90 @@ _HEAD = """# Figures and checks
 Generated by `hack/generate` from the code; do not edit.
 
 Every figure is over the requests of the **steady state**: warm-up, ramp, drain and failed requests are left out.
-`tokens` is the engine's own count of an answer (usage), else the client's. Times are on the client's monotonic clock;
-latency runs from the intended send time. A figure that was not to be had has no value; it is never 0.
+`tokens` is the number of output tokens according to the engine's usage, else according to the client. Names that end
+in `_ns` are columns of the [records](records.md#columns). Latency counts from the intended send time. A figure that
+cannot be computed has no value; it is never 0.
+
+The column *source* names the side that counted. `acceptance_source` of the records states whether the engine reported
+acceptance by step or by request.
+"""
+
+_PAIRS = """A **pair** is one request of the arm and one of the baseline, with the same prompt, turn, pass over the
+prompts, and repeat. Both are steady and without error. A later turn of a conversation is paired only if all earlier
+replies were identical. The figures of this section are over pairs.
 """
 
 _INTERVALS = f"""## Intervals
 
-Level {bootstrap.LEVEL:.0%}; the sampling unit is the **prompt**, within repeats; never the request or the step.
+Level {bootstrap.LEVEL:.0%}. The sampling unit is the **prompt**, within repeats. Formulas, sources and tests:
+[pairing and intervals](../concepts/pairing-and-intervals.md).
 
-- **Prompts**: {bootstrap.RESAMPLES} resamples of prompts, all repeats of a drawn one with it, within categories where
-  each has at least {bootstrap.STRATUM_MIN} prompts. Percentiles, expanded for few prompts by
-  t / z × √(n / (n − strata)).
-- **Repeats**, from three on: their variance is added (what single requests add to both is taken off once). From four
-  on, Student's quantiles of both parts are weighed by their variances (Cochran); with three it is that of
-  Satterthwaite's degrees of freedom. Requests that run together share steps, so prompts alone understate the noise.
-- **t over repeats**: the repeats' own values alone. The **wider** of the two intervals is reported, and named in the
-  figure's `method`; speed-ups on the log ratio.
-- **Means of times** to the first and to the last token, which have long tails: bootstrap-t in place of percentiles.
-- **Percentiles**: the interval of the share of requests below it, looked up among the values; beyond the 90th and below
-  the 10th the ranks between which it lies.
-- Fewer than {bootstrap.PROMPTS_MIN} prompts give no interval; nor do so few that a percentile may lie beyond the
-  largest value: a median needs 6 prompts, a 95th percentile 72, a 99th 368.
-- How often these intervals hold a known truth, and their formulas with sources:
-  [pairing and intervals](../concepts/pairing-and-intervals.md).
-- An interval is cut to what the figure can be: an acceptance length lies from 1 to k + 1. Its `method` says so then.
-- One repeat or two: the noise between runs is in no interval, or hardly, and the method says so. `summary.json` keeps
-  such an interval of a speed-up, beside `comparedRepeats`; tables, report and `results.csv` leave it out, and
+- **Prompts**: bootstrap with {bootstrap.RESAMPLES} resamples. A resample contains each drawn prompt with all its
+  repeats. Prompts are drawn within categories if each category has at least {bootstrap.STRATUM_MIN}. The percentile
+  interval is expanded for small numbers of prompts.
+- **Repeats**, from three on: the variance between repeats is added.
+- **t interval** over the values of the single repeats: reported if it is **wider**. `method` of the figure names the
+  interval that is reported.
+- **Speed-ups**: computed on the log ratio.
+- **Mean TTFT and E2E latency**: bootstrap-t, because these times have long tails.
+- **Percentiles**: the interval of the share of requests below the percentile, looked up among the values. Above the
+  90th and below the 10th percentile, ranks are used.
+- **No interval**: for fewer than {bootstrap.PROMPTS_MIN} prompts, and for a percentile that may be beyond all prompts. A
+  median needs 6 prompts, a 95th percentile 72, a 99th 368.
+- **Limits of a figure**: an interval ends where the figure cannot go further: an acceptance length is between 1 and
+  k + 1. `method` states that it was cut.
+- **One or two repeats**: an interval includes little or nothing of the noise between runs, and `method` states this.
+  `summary.json` keeps such an interval of a speed-up, with `comparedRepeats`. Tables, report and `results.csv` omit it;
   `results.csv` has `compared_repeats`.
 
-A speed-up is called faster or slower only from {MIN_REPEATS_TO_COMPARE} repeats on, where its interval excludes 1, and
-where
-this still holds after Holm's correction for the number of comparisons of the run: the smallest p-value is held against
-5 % divided by their number, the next one against 5 % by one fewer, and so on, because of twenty comparisons without any
-difference one excludes 1 by chance. The speed-ups within categories are a family of their own, corrected alike over the
-categories of all cells. Where the interval holds 1, the word is *indistinguishable*; of fewer repeats only the ratio is
-told, and how few they were. `summary.json` keeps the words in `cells[].claims`, with the number of comparisons.
-"""
+`cells[].claims` of `summary.json` has the conclusion about each speed-up, and the number of comparisons:
+
+| conclusion | when |
+|---|---|
+| faster, slower | at least {MIN_REPEATS_TO_COMPARE} repeats; the interval excludes 1, also after Holm's correction for all comparisons of the run |
+| indistinguishable | the interval contains 1 |
+| unclear | the interval excludes 1, but not after Holm's correction |
+| too few repeats | fewer than {MIN_REPEATS_TO_COMPARE} repeats: only the ratio is reported |
+| no interval | too few prompts for an interval |
+| not comparable | a check made the cell invalid, or no request has a partner |
+
+Holm's correction compares the smallest p-value with 5 % / the number of comparisons, the next with 5 % / one fewer, and
+so on. Without it, one of twenty comparisons excludes 1 by chance. Categories, over all cells, are corrected as a
+separate family.
+"""  # noqa: E501
 
 _WINDOW = """## The steady window
 
 `output_tps` divides by the length of the steady window: from the first steady request sent to the last steady token. In
-a closed loop that is while all streams are busy, in an open one while conversations begin as asked.
+a closed loop all streams are busy during the window; in an open loop conversations start on schedule.
 
-| where | what |
+| file | field |
 |---|---|
-| a point's `summary.json`, `window` | `startNs`, `endNs`: its bounds on the clock of the records; `share`: see below |
-| the run's `summary.json`, `cells[].windows` | the same of each of `cells[].points`, in their order |
-| `results.csv` | `steady_start_s`, `steady_end_s`: one a repeat, `;` between them; `steady_share`: over all repeats |
-| `report.html` | *Steady*: its share, over all repeats; *Steady windows*: each with its bounds |
+| a point's `summary.json` | `window`: `startNs`, `endNs` and `share` |
+| the run's `summary.json` | `cells[].windows`: the same for each of `cells[].points`, in the same order |
+| `results.csv` | `steady_start_s` and `steady_end_s`: one value per repeat, separated by `;`; `steady_share`: over all repeats |
+| `report.html` | *Steady*: the share over all repeats; *Steady windows*: the bounds of each |
 
-Bounds count from the point's start, as the times of its records do. The share is the window's length over the time from
-the first request sent to the last token, warm-up left out: what is missing of 1 is ramp and drain.
+Bounds count from the start of the point, as the times of its records do. The share is the length of the window divided
+by the time from the first request sent to the last token, without warm-up; the rest is ramp and drain.
+"""  # noqa: E501
+
+_BASELINE = f"""#### {BASELINE_INVALID}
+
+Invalid. The paired baseline is invalid, so the arm cannot be compared.
+
+- *What to do:* {REMEDIES[BASELINE_INVALID]}
 """
-
-_BASELINE_REMEDY = REMEDIES[BASELINE_INVALID]
 
 _CHECKS = f"""## Checks
 
-**Invalid** breaks the comparison: the point counts as invalid and the run is not trustworthy. **Warning** makes the run
-untrustworthy though the point's own numbers stand. **Info** is said and changes nothing. A check says nothing where its
-evidence is missing.
+| severity | effect |
+|---|---|
+| **Invalid** | the point is invalid and not compared; the run is not trustworthy |
+| **Warning** | the run is not trustworthy; the point stays valid |
+| **Info** | none |
+
+A check that lacks the data it needs reports nothing.
 
 What *measure again* means:
 
@@ -222,12 +249,13 @@ What *measure again* means:
 - *At an endpoint that already runs*: {AGAIN_AT_AN_ENDPOINT}
 """
 
-_UNSEEN = """## What no check can see
+_UNSEEN = """## What no check finds
 
-A temperature that is a little off: nothing on the wire tells with which one an answer was sampled, and
-TemperatureNotApplied only tells greedy from sampled. top_p, and a system prompt that a proxy adds to every question,
-cannot be seen.
-More of this, and how each check was tried, is in [how benchmarks mislead](../concepts/how-benchmarks-mislead.md).
+- A temperature that is slightly wrong: TemperatureNotApplied only separates greedy from sampled answers.
+- A wrong top_p.
+- A system prompt that a proxy adds to every request.
+
+More, and how each check was tested: [how benchmarks mislead](../concepts/how-benchmarks-mislead.md).
 """
 
 
@@ -236,36 +264,37 @@ def render_metrics_page() -> str:
     parts = [
         _HEAD,
         "## Comparison with the baseline\n",
+        _PAIRS,
         _table(
             [*(_speedup_row(name) for name in speedups.SPEEDUPS), *map(_whole_row, speedups.END_TO_END_DEFINITIONS)]
         ),
-        "\nWhere a speed-up falls to 1, and the acceptance length that this needs: [curves](../research/curve.md).",
+        "\nCrossover load and break-even acceptance length: [curves](../research/curve.md).",
         "\n## Sums and means\n",
         _table([*_tps_rows(), *(_ratio_row(ratio) for ratio in RATIOS)]),
         "\n## By position of the draft\n",
         _table([_position_row(make(1), make(2)) for make in (position_acceptance, conditional_acceptance)]),
-        "\nA step that drafted fewer than k tokens counts as not accepted beyond its end.",
+        "\nIf a step drafted fewer than k tokens, the missing positions count as not accepted.",
         "\n## Histogram of accepted drafts\n",
         _table([_histogram_row()]),
         "\nThe shares of 0 to k add up to 1; 1 + Σ i × `accepted_exactly_i` is the acceptance length of draft steps.",
         "\n## Percentiles\n",
-        "By linear interpolation between neighbours. For speeds the small ones are the bad ones.\n",
+        "Linear interpolation between neighbouring values. Speeds have low percentiles: the slowest requests.\n",
         _table([_percentile_row(measure) for measure in MEASURES]),
-        "\n## Within targets\n",
+        "\n## Goodput\n",
         GOODPUT,
         _table(goodput_rows()),
         "",
         ENERGY,
         _table(energy_rows()),
         "",
-        slices_section(),
+        breakdown_section(),
         _WINDOW,
         _INTERVALS,
         _CHECKS,
-        *_section("Of one point", POINT_CHECKS),
-        *_section("Of a cell and its paired baseline", CELL_CHECKS),
-        f"#### {BASELINE_INVALID}\n\nInvalid. The baseline itself is.\n\n- *What to do:* {_BASELINE_REMEDY}\n",
-        *_section("Of the run", RUN_CHECKS),
+        *_section("Checks of a point", POINT_CHECKS),
+        *_section("Checks of a cell and its paired baseline", CELL_CHECKS),
+        _BASELINE,
+        *_section("Checks of a run", RUN_CHECKS),
         _UNSEEN,
     ]
     return "\n".join(parts).rstrip() + "\n"
@@ -281,18 +310,24 @@ def _escaped(cell: str) -> str:
 
 
 def _anchored(names: str) -> str:
-    """The names of a row, each with an anchor of its own to link to."""
+    """Return the names of a row, each with its own anchor."""
     anchors = "".join(f'<a id="{name}"></a>' for name in re.findall(r"`(\w+)`", names))
     return f"{anchors}{_escaped(names)}"
 
 
 def _speedup_row(name: str) -> tuple[str, str, str, str, str]:
-    return f"`{name}`", "ratio", speedups.SPEEDUPS[name].definition, speedups.SPEEDUP_MISSING, "both"
+    return f"`{name}`", "ratio", _without_pairs(speedups.SPEEDUPS[name].definition), speedups.SPEEDUP_MISSING, "both"
 
 
 def _whole_row(name: str) -> tuple[str, str, str, str, str]:
     unit = speedups.END_TO_END_UNITS.get(name, "ratio")
-    return f"`{name}`", unit, speedups.END_TO_END_DEFINITIONS[name], speedups.END_TO_END_MISSING[name], "both"
+    definition = _without_pairs(speedups.END_TO_END_DEFINITIONS[name])
+    return f"`{name}`", unit, definition, speedups.END_TO_END_MISSING[name], "both"
+
+
+def _without_pairs(definition: str) -> str:
+    """Return a definition without the explanation of pairs, which the section contains once."""
+    return definition.removesuffix(f", {speedups.OVER_PAIRS}")
 
 
 def _tps_rows() -> list[tuple[str, str, str, str, str]]:
@@ -311,13 +346,13 @@ def _ratio_row(ratio: RatioMetric) -> tuple[str, str, str, str, str]:
 
 def _position_row(first: RatioMetric, second: RatioMetric) -> tuple[str, str, str, str, str]:
     names = f"`{first.name}`, `{second.name}`, …"
-    return names, first.unit, f"{second.definition} (here for position 2)", first.missing, first.origin.description
+    return names, first.unit, f"At position 2: {second.definition}", first.missing, first.origin.description
 
 
 def _histogram_row() -> tuple[str, str, str, str, str]:
-    first, second = accepted_exactly(0), accepted_exactly(1)
-    definition = f"{second.definition} (here 1)"
-    return f"`{first.name}`, `{second.name}`, …", first.unit, definition, first.missing, first.origin.description
+    first, second, third = (accepted_exactly(count) for count in range(3))
+    names, definition = f"`{first.name}`, `{second.name}`, …", f"For 2: {third.definition}"
+    return names, first.unit, definition, first.missing, first.origin.description
 
 
 def _percentile_row(measure: RequestMetric) -> tuple[str, str, str, str, str]:
@@ -332,10 +367,6 @@ def _section(title: str, checks: Sequence[Check[Any]]) -> list[str]:
 def _entry(check: Check[Any]) -> str:
     severities = " or ".join(check.severities)
     return (
-        f"#### {check.name}\n\n{severities}. {check.description}\n\n- *From:* {check.threshold}.\n- *Why from there:*"
+        f"#### {check.name}\n\n{severities}. {check.description}\n\n- *Threshold:* {check.threshold}.\n- *Reason:*"
         f" {check.rationale}\n- *What to do:* {check.remedy}\n"
     )
-
-
-if __name__ == "__main__":
-    sys.stdout.write(render_metrics_page())

@@ -46,7 +46,7 @@ RELATED_METHODS = (
         "Staged speculative decoding",
         "the drafter has a drafter, and drafts branch",
         "No engine supports a drafter for a drafter: each takes one method. Branching drafts: eagleTopk on sglang. "
-        "llama.cpp tries several types in turn, not one for the other; specbench does not launch it this way.",
+        "llama.cpp can try several methods in turn; specbench does not start it this way.",
         f"{_VLLM}; {_SGLANG}; llama.cpp's documentation",
     ),
     RelatedMethod(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft7Validator
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm/specbench"
@@ -86,5 +87,6 @@ def test_a_value_that_means_nothing_is_refused(edit: dict[str, Any]) -> None:
 
 def test_the_chart_installs_the_version_that_it_lies_beside() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert chart["version"] == chart["appVersion"] == project["version"]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["version"]
+    next_release = Version(version["raw-options"]["fallback_version"]).base_version
+    assert chart["version"] == chart["appVersion"] == next_release

@@ -40,7 +40,7 @@ _NOTHING = Breakdown()
 def breakdown(
     where: str, dimensions: tuple[str, ...], arms: tuple[str, ...], output: str, plot: Path | None, *, latest: bool
 ) -> None:
-    """Break acceptance down by where steps and requests are: position, context, answer length, turn, reasoning.
+    """Break acceptance down by position, context, answer length, conversation turn and reasoning.
 
     \b
       specbench analyze breakdown specbench-results --latest

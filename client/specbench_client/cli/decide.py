@@ -156,8 +156,8 @@ def decide(where: str, output: str, *, latest: bool, **options: Any) -> None:
       specbench decide specbench-results --latest --can-train no --spare-memory-gb 0
       specbench decide s3://bench/runs/team/llama/3f2c… --objective cost --prices prices.yaml --output markdown
 
-    That no drafter pays, or that the evidence does not suffice, is also an answer, with exit code 0. No prices are
-    built in.
+    "No drafter pays" and "the evidence is insufficient" are answers too, with exit code 0. specbench contains no
+    prices: give your own.
     """
     from specbench_client.analysis.decision.options import Constraints, RecommendationRequest, targets_of  # noqa: PLC0415  scipy takes seconds to import
     from specbench_client.analysis.decision.recommendation import recommend  # noqa: PLC0415

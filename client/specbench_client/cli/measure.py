@@ -205,7 +205,7 @@ class FlagHintCommand(click.Command):
     default=1,
     show_default=True,
     metavar="N",
-    help="How often to measure each load. `gate` and intervals between runs need 3 or more.",
+    help="How often to measure each load. `gate`, and any claim of a difference, need 3 or more.",
 )
 @click.option(
     "--dialect",

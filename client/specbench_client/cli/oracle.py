@@ -73,7 +73,7 @@ def oracle(
     plot: Path | None,
     output: str,
 ) -> None:
-    """Compute the upper bound of adaptive draft lengths: an oracle drafts at each step exactly the accepted tokens.
+    """Compute the upper bound of adaptive draft lengths: an oracle drafts only tokens that will be accepted.
 
     \b
       specbench analyze oracle specbench-results --latest              tokens per step: oracle and fixed lengths

@@ -90,13 +90,13 @@ EMITTED_MEAN = _length("emitted_mean", "emitted, mean over requests of (tokens �
 VERIFIED_POOLED = _length(
     "verified_pooled",
     "verified, pooled over steps: 1 + Σ accepted / Σ steps",
-    f"{_NO_STEPS} or what it accepted",
+    f"{_NO_STEPS} or the accepted tokens",
     _verified,
 )
 VERIFIED_MEAN = _length(
     "verified_mean",
     "verified, mean over requests of 1 + accepted / steps",
-    f"{_NO_STEPS} or what it accepted",
+    f"{_NO_STEPS} or the accepted tokens",
     _verified_each,
 )
 ACCEPTANCE_RATE = RatioMetric(
@@ -111,9 +111,9 @@ ACCEPTANCE_RATE = RatioMetric(
 ACCEPTED_PER_STEP = RatioMetric(
     "accepted_per_step",
     "tokens/step",
-    "Accepted tokens per step, pooled, without the bonus token: Σ accepted / Σ steps; some papers call it the mean"
-    " accepted length; it is one less than the acceptance length",
-    f"{_NO_STEPS} or what it accepted",
+    "Accepted tokens per step, pooled, without the bonus token: Σ accepted / Σ steps; one less than the verified"
+    " acceptance length; some papers call it the mean accepted length",
+    f"{_NO_STEPS} or the accepted tokens",
     FigureOrigin.ACCEPTANCE,
     _accepted_per_step,
 )
@@ -141,7 +141,7 @@ WASTED_VERIFICATION = RatioMetric(
     "ratio",
     "Share of the verified positions that were discarded: Σ(drafted − accepted) / Σ(drafted + steps); includes drafts"
     " that were accepted and then cut off at the end of the answer",
-    f"{_NO_STEPS} or what it drafted",
+    f"{_NO_STEPS} or the draft tokens",
     FigureOrigin.ACCEPTANCE,
     _wasted,
     highest=1.0,
@@ -186,7 +186,7 @@ def position_acceptance(position: int) -> RatioMetric:
     """Return P(at least `position` drafts accepted) over draft steps; positions start at 1."""
     return _share_of_steps(
         f"position_acceptance_rate_{position}",
-        f"Share of draft steps that accepted at least {position} drafts",
+        f"Share of draft steps that accepted {position} or more drafts",
         lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, 0)),
     )
 
@@ -195,7 +195,7 @@ def conditional_acceptance(position: int) -> RatioMetric:
     """Return P(at least `position` accepted | at least `position − 1` accepted) over draft steps."""
     return _share_of_steps(
         f"conditional_position_acceptance_rate_{position}",
-        f"Share of the draft steps with at least {position - 1} accepted drafts that also accepted draft {position}",
+        f"Share of draft steps with {position - 1} or more accepted drafts that also accepted draft {position}",
         lambda rows: (_steps_reaching(rows, position), _steps_reaching(rows, position - 1)),
     )
 
@@ -227,7 +227,9 @@ def accepted_exactly(count: int) -> RatioMetric:
         return steps.sums(counts * (accepted == count)), steps.sums(counts)
 
     return _share_of_steps(
-        f"accepted_exactly_{count}", f"Share of draft steps that accepted exactly {count} drafts", parts
+        f"accepted_exactly_{count}",
+        f"Share of draft steps that accepted exactly {count} draft{'' if count == 1 else 's'}",
+        parts,
     )
 
 

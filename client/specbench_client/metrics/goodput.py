@@ -34,8 +34,8 @@ _READ = ["point", "steady", "ok", "tokens", "intended_ns", "sent_ns", "first_tok
 SLO_GOODPUT = "slo_goodput"
 RATE_UNIT = "requests/s"
 RATE_DEFINITION = (
-    "Requests per second that met every given target: those that ended inside the steady window without error and"
-    " within the targets / the window's length; requests for which a target is unknown do not count, so the true"
+    "Requests per second that met every given target: requests that ended inside the steady window without error and"
+    " within the targets / the window's length; a request does not count if a target cannot be judged, so the true"
     " value may be higher"
 )
 RATE_MISSING = "no target is given, no request is in the steady state, or no request has the data for the targets"

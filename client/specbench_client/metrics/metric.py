@@ -29,11 +29,7 @@ class FigureOrigin(StrEnum):
     @property
     def description(self) -> str:
         """The origin as shown in the reference documentation."""
-        return (
-            "engine; per step or per request, according to the record"
-            if self is FigureOrigin.ACCEPTANCE
-            else self.value
-        )
+        return "engine (`acceptance_source`)" if self is FigureOrigin.ACCEPTANCE else self.value
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,9 @@ from specbench_client.metrics.tidy_frame import Values, arrays, flags, iter_poin
 OUTPUT_TPS = "output_tps"
 OUTPUT_TPS_UNIT = "tokens/s"
 OUTPUT_TPS_DEFINITION = (
-    "Output tokens per second of the whole engine: tokens that arrived inside the steady window (first steady"
-    " request sent to last steady token; its bounds and its share of the point are in the summary's windows) / its"
-    " length; tokens per chunk are chunk_tokens, else the answer's tokens spread evenly over its chunks; an answer"
-    " that was not streamed counts when it arrived"
+    "Output tokens per second of the whole engine: tokens that arrived inside the steady window / the window's length;"
+    " the window is from the first steady request sent to the last steady token; a chunk has chunk_tokens, else an"
+    " equal part of the answer's tokens; an answer that was not streamed counts when it arrived"
 )
 OUTPUT_TPS_MISSING = (
     "no request is in the steady state, or the tokens of an answer that arrived during it were not counted"
@@ -31,8 +30,8 @@ OUTPUT_TPS_MISSING = (
 OUTPUT_TPS_PER_GPU = "output_tps_per_gpu"
 OUTPUT_TPS_PER_GPU_UNIT = "tokens/s/GPU"
 OUTPUT_TPS_PER_GPU_DEFINITION = (
-    "output_tps / the number of GPUs given to an engine of this run: placement.gpus or claimedGpus, times nodes;"
-    " includes the GPUs that a drafter runs on"
+    "output_tps / number of GPUs of an engine, including those of its drafter: placement.gpus or claimedGpus, times"
+    " nodes"
 )
 OUTPUT_TPS_PER_GPU_MISSING = "output_tps is missing, or the run requests no GPU"
 
@@ -126,8 +125,7 @@ WATTS_DEFINITION = (
     " lengths, over all devices in the samples"
 )
 JOULES_MISSING = WATTS_MISSING = (
-    "the power samples do not cover the steady window of each point; without power samples (`specbench report --power"
-    " FILE`) there is no such figure"
+    "there are no power samples (`specbench report --power FILE`), or they do not cover the steady window of each point"
 )
 POWER_SOURCE = "power samples"
 POWER_GAP_SHARE = 0.1

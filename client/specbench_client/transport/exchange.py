@@ -53,7 +53,7 @@ class TimestampSource(StrEnum):
     KERNEL = "kernel"
     """The kernel, when the segment arrived from the network."""
     USER = "user"
-    """This process, when it read the bytes: as late as its event loop is."""
+    """The client, when it read the bytes. The delay of its event loop is included."""
 
 
 class ReceivedBytes(NamedTuple):

@@ -88,7 +88,7 @@ VLLM_CELLS: EngineSupport = {
     Method.NONE: Support(True, "no --speculative-config", _VLLM_RUN, evidence=SupportEvidence.RUN),
     Method.NGRAM: _vllm(
         '"method":"ngram"',
-        "lookup length 5 by default. Every step drafts k tokens even if nothing was found, which lowers the"
+        "lookup length 5 by default. Every step drafts k tokens even if it finds no match, which lowers the"
         " acceptance rate but does not change the text",
         _VLLM_RUN,
         SupportEvidence.RUN,
@@ -155,7 +155,7 @@ SGLANG_CELLS: EngineSupport = {
     Method.PARD: _not_sglang("SGLang has no parallel drafting with a PARD model", "draft_model or dflash"),
     Method.DFLASH: _sglang("--speculative-algorithm DFLASH"),
     Method.DSPARK: _sglang("--speculative-algorithm DSPARK"),
-    Method.CUSTOM: _sglang("--speculative-algorithm with the algorithm's own name"),
+    Method.CUSTOM: _sglang("--speculative-algorithm ALGORITHM"),
 }
 
 
@@ -164,7 +164,7 @@ SGLANG_CELLS: EngineSupport = {
 TENSORRT_LLM_RELEASE = "1.2.1"
 
 _TENSORRT_LLM_DOCS = "documentation and release notes of TensorRT-LLM 1.2, and llm_args.py of its release candidates"
-_TENSORRT_LLM_NEWER = "an image of 1.3, method custom and that name as algorithm"
+_TENSORRT_LLM_NEWER = "an image of 1.3, and method custom with this algorithm"
 
 
 def _tensorrt_llm(how: str) -> Support:
@@ -205,7 +205,7 @@ _LLAMA_CPP_INSTEAD = "draft_model or ngram"
 
 def _llama_cpp(spec_type: str, note: str = "") -> Support:
     """Return a cell for a type that needs specially trained weights, which we did not have to run it."""
-    return Support(True, f"--spec-type {spec_type}{note}", _LLAMA_CPP_HELP, evidence=SupportEvidence.DOCS)
+    return Support(True, f"`--spec-type {spec_type}`{note}", _LLAMA_CPP_HELP, evidence=SupportEvidence.DOCS)
 
 
 LLAMA_CPP_CELLS: EngineSupport = {
@@ -223,7 +223,7 @@ LLAMA_CPP_CELLS: EngineSupport = {
     Method.DSPARK: _llama_cpp("draft-dspark"),
     Method.CUSTOM: Support(
         True,
-        "--spec-type ngram-mod, ngram-map-k, ngram-map-k4v or ngram-cache",
+        "`--spec-type` ngram-mod, ngram-map-k, ngram-map-k4v or ngram-cache",
         _LLAMA_CPP_RUN,
         evidence=SupportEvidence.RUN,
     ),

@@ -10,7 +10,7 @@ runs/NAMESPACE/NAME/UID/
   launches/LAUNCH.json                                  facts about one launch of an engine, before its first point
   points/HASH/records/part-ATTEMPT-00000.parquet …      records, one row per request
   points/HASH/schedule-ATTEMPT.parquet                  open loops: scheduled start and worker of each conversation
-  points/HASH/summary.json                              or summary-ATTEMPT.json, if another attempt has written that
+  points/HASH/summary.json                              summary of the point; summary-ATTEMPT.json if it exists already
   points/HASH/manifest.json                             written last; without it the point has no result
 """
 

@@ -29,19 +29,19 @@ class PointProvenance(ApiModel):
     prompts: int
     """Number of prompts of the workload."""
     coverage: PromptCoverage | None = None
-    """How many of the requested rows became prompts; None if the client did not read the prompts itself."""
+    """How many of the requested rows became prompts; null if the client did not read the prompts itself."""
     trace_fingerprint: str | None = None
-    """SHA-256 of the timestamps of the replayed trace; None without a trace."""
+    """SHA-256 of the timestamps of the replayed trace; null without a trace."""
     chat_template_sha256: str | None = None
-    """SHA-256 of the chat template that the client applied; None if the engine applied its own."""
+    """SHA-256 of the chat template that the client applied; null if the engine applied its own."""
     tokenizer_sha256: str | None = None
-    """SHA-256 of the tokenizer.json with which the client tokenized; None if the engine did."""
+    """SHA-256 of the tokenizer.json with which the client tokenized; null if the engine did."""
     engine_version: str | None = None
-    """Version that the engine reported; None if it reported none."""
+    """Version that the engine reported; null if it reported none."""
     engine_model: str | None = None
-    """Name under which the engine serves the model; None if it reported none."""
+    """Name under which the engine serves the model; null if it reported none."""
     image_digest: str | None = None
-    """Digest of the running engine image, as reported by the node; None if unknown."""
+    """Digest of the running engine image, as reported by the node; null if unknown."""
     client_version: str
     """Version of the client."""
     launch: str

@@ -14,13 +14,13 @@ class RecordPhase(StrEnum):
     """The phase of a point in which a request was sent. Figures use only `steady`."""
 
     WARMUP = "warmup"
-    """Before the load of a launch's first point, until step times are steady."""
+    """Sent before the load of a launch's first point, until step times are steady."""
     RAMP = "ramp"
     """Started before the load was complete."""
     STEADY = "steady"
     """Started and ended while the load was complete. Figures are computed over these requests only."""
     DRAIN = "drain"
-    """Ended after the load had started to decrease, or a filler that kept up the load until then."""
+    """Ended after the load started to decrease. Fillers that keep the load complete until then are drain too."""
 
 
 class AcceptanceSource(StrEnum):
@@ -43,8 +43,8 @@ class Record:
     request_id: str
     """Sent to the engine as `X-Request-Id`: point, attempt, conversation, turn."""
     prompt_id: str
-    """Id of the prompt in the workload. Prompts `warmup-…` and `filler-…` only warm up or keep up the load: never
-    steady."""
+    """Id of the prompt in the workload. Ids of warm-up requests start with `warmup-`, those of fillers with
+    `filler-`."""
     category: str | None
     """Category of the prompt; null if it has none."""
     conversation_id: str
@@ -61,8 +61,8 @@ class Record:
     """Intended send time. Closed loop: when the stream became free; open loop: as scheduled; later turns: when the
     previous answer ended. Latencies are measured from here."""
     connect_ns: int | None
-    """When the client requested its connection: time before it is the client's delay, time after it the server's. Null:
-    it did not."""
+    """When the client requested a connection: time before it is the client's delay, time after it the server's. Null:
+    no connection was requested."""
     sent_ns: int | None
     """When the request was written to the socket, after connecting. Null: it was never sent."""
     first_byte_ns: int | None
@@ -70,13 +70,13 @@ class Record:
     first_token_ns: int | None
     """First chunk with content. Null: the request failed, was not streamed, or its answer is empty."""
     last_token_ns: int | None
-    """Last chunk with content; if not streamed, the last byte of the answer. Null: it failed, or its answer is empty.
-    """
+    """Last chunk with content; if not streamed, the last byte of the answer. Null: the request failed, or its answer is
+    empty."""
     chunk_ns: list[int] | None
     """Arrival of each chunk with content. Equal times: one read returned them together, see Clocks. Null: failed or not
     streamed."""
     chunk_tokens: list[int] | None
-    """Tokens of each of these chunks. Null if the engine does not report them for every chunk."""
+    """Tokens of each chunk with content. Null if the engine does not report them for every chunk."""
     chunk_coalesced: list[bool] | None
     """Whether the read that returned a chunk also returned data after it: the next chunk, or the end of the answer. The
     chunk's time is then late, see Clocks. Null where chunk_ns is."""
@@ -91,7 +91,7 @@ class Record:
     steps: int | None
     """Decode steps of the target after the first token: draft steps, and steps without drafts. Null if unknown."""
     draft_steps: int | None
-    """Number of these steps that verified drafts. Null if unknown, and on the baseline."""
+    """Decode steps that verified drafts. Null if unknown, and on the baseline."""
     drafted_tokens: int | None
     """Draft tokens proposed. Null if not reported, and on the baseline."""
     accepted_tokens: int | None
@@ -105,13 +105,13 @@ class Record:
     finish_reason: str | None
     """Why the answer ended, as reported by the engine: stop, length, … Null: not reported, or the request failed."""
     error_class: str | None
-    """Why the request has no usable answer: see Errors. Null: it has one."""
+    """Why the request has no usable answer: see Errors. Null: the answer is usable."""
     error: str | None
     """Error text, if possible the engine's own, truncated. Null where error_class is."""
     output_sha256: str | None
     """SHA-256 of the answer's text, in hex, reasoning first. Null: the request failed."""
     output_text: str | None = None
-    """That text. Null unless the run stores it (`--keep-text`)."""
+    """The answer's text, reasoning first. Null unless the run stores it (`--keep-text`)."""
     output_token_ids: list[int] | None = None
     """Token ids of the answer. Always null: no supported engine reports them."""
     reasoning_tokens: int | None = None

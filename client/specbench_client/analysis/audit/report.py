@@ -33,7 +33,7 @@ RULES: tuple[AuditRule, ...] = (
 
 
 LIMITS = (
-    "A table without a finding may still be wrong: rules only check whether its numbers can be of one measurement.",
+    "A table without a finding may still be wrong: rules only check whether its numbers can come from one measurement.",
     "A finding shows that numbers contradict each other, not which of them is wrong, and not why.",
 )
 DOUBLED = "Column {title!r} was not read: {read!r} is the same quantity. To check both, audit a table with each."

@@ -20,15 +20,15 @@ from specbench_client.metrics.metric import FigureOrigin
 from specbench_client.metrics.pairing import ARM, BASELINE, Pairs
 from specbench_client.metrics.tidy_frame import Values, numbers
 
-_OVER = f"flow = last_token_ns − first_token_ns > 0 on both sides, {OVER_PAIRS}"
+_OVER = f"decode = last_token_ns − first_token_ns, which is above 0 on both sides, {OVER_PAIRS}"
 NEEDED = (
     "Acceptance length at which decoding is as fast as the paired baseline: t_sd / t_ar ="
-    f" (Σ flow / Σ steps) of the arm ÷ (Σ flow / Σ(tokens − 1)) of the baseline, {_OVER}"
+    f" (Σ decode / Σ steps) of the arm ÷ (Σ decode / Σ(tokens − 1)) of the baseline, {_OVER}"
 )
 MEASURED = f"Acceptance length, emitted, pooled over steps: Σ(tokens − 1) / Σ steps of the arm, {_OVER}"
 MARGIN = (
     "Measured over required acceptance length, which is the speed-up of decoding:"
-    f" (Σ flow / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
+    f" (Σ decode / Σ(tokens − 1)) of the baseline ÷ that of the arm, {_OVER}"
 )
 UNIT = "tokens/step"
 

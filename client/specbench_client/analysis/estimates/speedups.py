@@ -28,17 +28,18 @@ OVER_PAIRS = (
     " (later turns only if all earlier replies were identical)"
 )
 SPEEDUP_DEFINITION = (
-    "Output tokens per second of stream time over the paired baseline's: (Σ tokens / Σ e2e time) of the arm"
-    f" ÷ (Σ tokens / Σ e2e time) of the baseline, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
+    "Output tokens per second of stream time, divided by the paired baseline's: (Σ tokens / Σ e2e) of the arm"
+    f" ÷ (Σ tokens / Σ e2e) of the baseline, e2e = last_token_ns − intended_ns, {OVER_PAIRS}"
 )
 TPOT_SPEEDUP_DEFINITION = (
-    "The paired baseline's time per output token over this arm's: (Σ flow / Σ(tokens − 1)) of the baseline"
-    f" ÷ (Σ flow / Σ(tokens − 1)) of the arm, flow = last_token_ns − first_token_ns > 0 on both sides, {OVER_PAIRS}"
+    "Time per output token of the paired baseline, divided by the arm's: (Σ decode / Σ(tokens − 1)) of the baseline"
+    " ÷ (Σ decode / Σ(tokens − 1)) of the arm, decode = last_token_ns − first_token_ns, which is above 0 on both sides,"
+    f" {OVER_PAIRS}"
 )
 E2E_SPEEDUP_DEFINITION = (
-    "The paired baseline's mean E2E latency over this arm's: (Σ e2e / requests) of the baseline"
-    " ÷ (Σ e2e / requests) of the arm, e2e = last_token_ns − intended_ns, whatever the lengths of the answers;"
-    f" equal to the speed-up if these are the same, {OVER_PAIRS}"
+    "Mean E2E latency of the paired baseline, divided by the arm's: (Σ e2e / requests) of the baseline"
+    " ÷ (Σ e2e / requests) of the arm, e2e = last_token_ns − intended_ns; it equals the speed-up if both sides answer"
+    f" with equally many tokens, {OVER_PAIRS}"
 )
 SPEEDUP_MISSING = "the baseline was skipped or not measured here, or no request has a partner"
 _SIGNS = (1, -1, -1, 1)
@@ -152,23 +153,23 @@ REQUESTS_PER_HOUR = "requests_per_hour"
 BASELINE_REQUESTS_PER_HOUR = "baseline_requests_per_hour"
 COST_SAVED = "cost_saved"
 END_TO_END_NAMES = (E2E_SPEEDUP, E2E_SPEEDUP_MEDIAN, REQUESTS_PER_HOUR, BASELINE_REQUESTS_PER_HOUR, COST_SAVED)
-_OPEN_LOOP = "the load is an open loop, whose schedule and not the engine sets the request rate"
+_OPEN_LOOP = "the load is an open loop, where the schedule sets the request rate"
 END_TO_END_DEFINITIONS = {
     E2E_SPEEDUP_MEDIAN: (
-        "Median over pairs of (e2e of the baseline / e2e of the arm), the geometric mean of the middle two if even,"
-        f" e2e = last_token_ns − intended_ns, whatever the lengths of the answers, {OVER_PAIRS}"
+        "Median over pairs of e2e of the baseline / e2e of the arm, e2e = last_token_ns − intended_ns; of an even"
+        f" number of pairs, the geometric mean of the middle two, {OVER_PAIRS}"
     ),
     REQUESTS_PER_HOUR: (
-        "Requests per hour of this arm at this load: 3600 s × streams / mean e2e of its side of the pairs (Little's"
-        " law; closed loop), e2e = last_token_ns − intended_ns; for a category, as if all streams were of it, at the"
-        f" speed that it has in the mix, {OVER_PAIRS}"
+        "Requests per hour of the arm at this load, by Little's law: 3600 s × streams / mean e2e of the arm,"
+        " e2e = last_token_ns − intended_ns; for a category, as if all streams sent its requests, with the latency that"
+        f" they have in the mix, {OVER_PAIRS}"
     ),
     BASELINE_REQUESTS_PER_HOUR: (
-        "Requests per hour of the paired baseline at this load: 3600 s × streams / mean e2e of its side of the pairs"
-        f" (Little's law; closed loop), {OVER_PAIRS}"
+        "Requests per hour of the paired baseline at this load, by Little's law: 3600 s × streams / mean e2e of the"
+        f" baseline, {OVER_PAIRS}"
     ),
     COST_SAVED: (
-        "Share of the cost of a request that is saved, with both arms at the same price per hour:"
+        "Share of a request's cost that the arm saves if both sides have the same price per hour:"
         f" 1 − requests per hour of the baseline / requests per hour of the arm, {OVER_PAIRS}"
     ),
 }

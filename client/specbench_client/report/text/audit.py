@@ -36,11 +36,11 @@ def _summary(report: AuditReport) -> list[str]:
     silent = [rule.rule for rule in report.asked if not rule.asked]
     found = f"{_count(len(report.findings), 'finding')} in {_count(asked, 'comparison')}"
     lines = [f"{found} by {len(report.asked) - len(silent)} of {len(report.asked)} rules"]
-    lines += [f"not asked, for want of columns: {', '.join(silent)}"] if silent else []
+    lines += [f"not checked, because columns are missing: {', '.join(silent)}"] if silent else []
     settings = ", ".join(report.settings)
-    lines += [f"taken for settings (rows that differ in one are not compared): {settings}"] if settings else []
+    lines += [f"read as settings (rows that differ in a setting are not compared): {settings}"] if settings else []
     lines += (
-        ["which headings are read, and what each rule asks of them: docs/research/audit.md"]
+        ["recognised headings, and the columns that each rule needs: docs/research/audit.md"]
         if silent or settings
         else []
     )

@@ -14,14 +14,12 @@ from specbench_client.documents.draft_lengths import (
 )
 from specbench_client.report.text.text_table import DASH, TextTable, number
 
-RANGE_TITLES = ("Batch", "Draft tokens", "Cannot be told from", "Over no drafts", "Note")
+RANGE_TITLES = ("Batch", "Draft tokens", "Indistinguishable from", "Over no drafts", "Note")
 OPTION_TITLES = (
     "Batch",
-    "Draft tokens: tokens/s of one request, the best first (≈ cannot be told from it, ≥ at least)",
+    "Draft tokens: tokens/s of one request, the best first (≈ indistinguishable from it, ≥ at least)",
 )
-UNVERIFIED = (
-    "To be verified by a run: this is computed from fixed draft lengths, and what switching costs is not in it."
-)
+UNVERIFIED = "To be verified by a run: computed from fixed draft lengths, without the cost of switching between them."
 
 
 def schedule_tables(schedule: DraftSchedule) -> list[TextTable]:

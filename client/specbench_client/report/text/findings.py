@@ -17,7 +17,7 @@ from specbench_client.trust.registry import BASELINE_INVALID, REMEDIES
 SHOWN = 4
 FOLLOWS = (BASELINE_INVALID,)
 """Checks that only pass on what others found: fixing those fixes these."""
-_KEPT = "Stored points are never measured again by themselves. To measure again,"
+_KEPT = "Stored points are reused. To measure again,"
 AGAIN_HERE = f"{_KEPT} repeat the same command with `--new`."
 AGAIN_ON_A_CLUSTER = f"{_KEPT} create the SpecBenchRun under another name, or delete it and create it again."
 AGAIN_AT_AN_ENDPOINT = "To measure again, repeat the same `specbench measure` command; earlier results are kept."

@@ -131,10 +131,9 @@ CHECK: Check[PointEvidence] = Check(
     ),
     rationale=(
         "First tokens are coalesced as often as others: above 5 % the 95th percentile of TTFT may rest on late"
-        " timestamps. At one in five, two gaps in five are missing or doubled, and a client or network path that"
-        " coalesces so much no longer resolves a step. Time per token alone would still be correct, except where"
-        " half an answer arrives at once: it is then divided by a time in which no token was generated. No engine"
-        f" decodes a step in {TOGETHER_MS:g} ms; the segments of one write are closer together."
+        " timestamps. If one chunk in five is coalesced, two gaps in five are missing or doubled, and single steps"
+        " cannot be timed. Time per token is still correct, unless half an answer arrives at once. No engine decodes"
+        f" a step in {TOGETHER_MS:g} ms, but the segments of one write arrive within that time."
     ),
     remedy=(
         "If the client was late, give it more CPU or more workers, or lower the load. If it was not, let no proxy"

@@ -80,8 +80,8 @@ CHECK: Check[PointEvidence] = Check(
     rationale=(
         "Latency is measured from the intended time, so lateness of 5 % of a request distorts its times by as"
         " much; 5 % of the gap between arrivals leaves the arrival process as requested. Below 5 ms is the jitter"
-        " of timers, and hardly any engine's step is shorter. A server that accepts late is not the client's fault:"
-        " that delay is after connect_ns, and part of the latency. Python runs on one core: at 80 % utilisation,"
+        " of timers, and hardly any engine's step is shorter. If the server accepts late, the delay is"
+        " after connect_ns and part of the latency. Python runs on one core: at 80 % utilisation,"
         " work waits four times its own length."
     ),
     remedy="Give the client cores of its own, away from the engine's CPU work, and more workers; or lower the load.",

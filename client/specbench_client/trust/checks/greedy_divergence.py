@@ -40,12 +40,13 @@ CHECK: Check[CellEvidence] = Check(
         "At temperature 0, answers differ from the paired baseline's more often than the baseline differs from itself."
     ),
     threshold=(
-        f"Info from {INFO_EXCESS:.0%} of the answers above the control, Warning from {WARNING_EXCESS:.0%}. Not"
-        " evaluated at other temperatures, where texts differ by design"
+        f"Info if {INFO_EXCESS:.0%} more of the answers differ than in the control (the baseline against its other"
+        f" repeats), Warning from {WARNING_EXCESS:.0%}. Not evaluated at other temperatures, where texts differ by"
+        " design"
     ),
     rationale=(
-        "Near ties that rounding can resolve differently occur about once in a thousand tokens: that affects a few"
-        " percent of answers, up to a fifth of long ones. An excess over the control above that is not rounding."
+        "About once in a thousand tokens, two tokens are so nearly tied that rounding decides. That changes a few"
+        " percent of the answers, and up to a fifth of long ones. A larger excess over the control is not rounding."
     ),
     remedy="Check the task's accuracy with and without the drafter before using it, and report the engine's version.",
     evaluate=_evaluate,

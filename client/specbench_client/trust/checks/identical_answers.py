@@ -43,8 +43,8 @@ CHECK: Check[PointEvidence] = Check(
         f" {LABEL_TOKENS} tokens"
     ),
     rationale=(
-        "Two open questions hardly ever get the same answer, and ten never do. A label of a few words may be the"
-        " right answer to most of them."
+        "Different open questions hardly ever have the same answer. A label of a few words may be the right answer to"
+        " most prompts."
     ),
     remedy="Read an answer (--keep-text), and look for a wrong endpoint, a broken chat template or an empty prompt.",
     evaluate=_evaluate,

@@ -49,8 +49,8 @@ CHECK: Check[PointEvidence] = Check(
         " with tokens − 1 > (k + 1) × (steps + k), or with steps > tokens + k"
     ),
     rationale=(
-        "A step emits its accepted drafts, at most k, and one more token. The allowance of k steps covers steps"
-        " that a cut answer may hide; that of k + 1 tokens covers a last step that was cut off. One answer is"
+        "A step emits its accepted drafts, at most k, and one more token. If an answer was cut at its end, up to k"
+        " steps may be missing, and the last step may have lost its tokens; both limits allow for that. One answer is"
         " enough: the same code counts all of them."
     ),
     remedy="Compare one answer by hand with the engine's log, report the engine's bug, and do not use the acceptance.",

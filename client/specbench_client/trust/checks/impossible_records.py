@@ -52,7 +52,7 @@ CHECK: Check[PointEvidence] = Check(
     severities=(Severity.INVALID,),
     description="Records are duplicated, have times out of order or out of range, or have impossible counts.",
     threshold=(
-        "any record with the same conversation and turn as another one; of a repeat other than its point's; with a"
+        "any record with the same conversation and turn as another one; with another repeat than its point's; with a"
         f" time more than {BACKWARDS_NS / 1e6:g} ms before one that must precede it (intended, sent, first byte,"
         " first token, last token), before the start of its point or more than 104 days after it; answered without"
         " having been sent, or without any duration; with a token count below 0 or above 16 million; or with more"

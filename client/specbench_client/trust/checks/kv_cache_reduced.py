@@ -58,8 +58,8 @@ CHECK: Check[RunEvidence] = Check(
     rationale=(
         "Where the cache is full, an engine runs correspondingly fewer requests at a time, and the throughput of a"
         " memory-bound engine falls by up to as much: a tenth is all that EAGLE-3 is published to gain in some"
-        " settings at 128 streams (1.10). It also distinguishes drafters: an EAGLE head takes less than a tenth; a"
-        " 0.6B draft model next to an 8B target makes the cache per token 1.77 times as large, which loses 44 %. A"
+        " settings at 128 streams (1.10). The threshold also separates drafters: an EAGLE head takes less than a tenth;"
+        " a 0.6B draft model next to an 8B target makes the cache per token 1.77 times as large, which loses 44 %. A"
         " cache that is not full costs nothing, so the severity is Info."
     ),
     remedy="Add your service's load to `load`, with long prompts too: the speed-up there includes the loss.",

@@ -35,13 +35,13 @@ CHECK: Check[CellEvidence] = Check(
     description="Streams wait for the end of their answers long after the last token.",
     threshold=(
         f"Warning above {SHARE:.0%} of the streams' time; Invalid if the arm or the baseline is above it and the two"
-        f" differ by more than {100 * SHARE:.0f} percentage points. Measured by when a stream sends its next request,"
-        " so in an open loop only from later turns"
+        f" differ by more than {100 * SHARE:.0f} percentage points. The wait ends when the stream sends its next"
+        " request, so in an open loop only waits before later turns count"
     ),
     rationale=(
-        "The usage and the end of the stream follow the last token within a millisecond; only waiting makes that a"
-        " twentieth of a request. If it is the same on both sides, the speed-up is right and the throughput too low;"
-        " if not, the speed-up is wrong by as much."
+        "The usage and the end of the stream normally follow the last token within a millisecond. If both sides wait"
+        " equally long, the speed-up is right and the throughput too low; if not, the speed-up is wrong by the"
+        " difference."
     ),
     remedy=(
         "Look for a proxy that delays the end of a stream, or for an engine that is busy before it ends an answer."

@@ -47,8 +47,8 @@ CHECK: Check[PointEvidence] = Check(
     severities=(Severity.INVALID, Severity.WARNING),
     description="A drafter was configured, but records and counters report no draft token.",
     threshold=(
-        "fewer than 1 draft token in a point, or fewer than 1 step with drafts if tokens are not reported; Warning"
-        " if neither records nor counters report either, and no draft is known to have been accepted"
+        "a point has no draft token or, if draft tokens are not reported, no step with drafts; Warning if neither is"
+        " reported and no draft is known to have been accepted"
     ),
     rationale=(
         "One draft token proves that the drafter works; an arm whose drafter never drafts is a second baseline."

@@ -35,17 +35,15 @@ def _required(evidence: PointEvidence) -> int:
 CHECK: Check[PointEvidence] = Check(
     name="NoSteadyState",
     severities=(Severity.INVALID,),
-    description=(
-        "The steady state has fewer requests than there are streams (open loop: than were in flight on average)."
-    ),
+    description=("The steady state has too few requests."),
     threshold=(
-        "fewer error-free steady requests than streams, or than requests in flight; none at all, if fillers kept"
-        " the load up"
+        "fewer error-free steady requests than streams; in an open loop, fewer than requests in flight on average;"
+        " if fillers kept the load up, none"
     ),
     rationale=(
-        "One request per stream is one residence time: a shorter window contains only parts of requests, and its"
-        " throughput depends on where it begins. Fillers before and after the measured requests keep the full load"
-        " on each of them from beginning to end, however few they are."
+        "With fewer than one request per stream, the window contains only parts of requests, and its throughput"
+        " depends on where it begins. Fillers keep the full load on each measured request from beginning to end, so"
+        " that one request is enough."
     ),
     remedy=(
         "Request more (load.requests: at least three times the highest concurrency; load.durationSeconds: many"

@@ -33,16 +33,16 @@ def _evaluate(evidence: CellEvidence) -> CheckResults:
 CHECK: Check[CellEvidence] = Check(
     name="NoisyBaseline",
     severities=(Severity.WARNING, Severity.INFO),
-    description="The baseline varies more between repeats than the speed-up that is claimed.",
+    description="The baseline varies more between repeats than the arm differs from it.",
     threshold=(
-        f"{SPREADS:g} standard deviations of the log of the baseline's speed over repeats exceed the log of the"
-        " speed-up. Info if repeats differ by design: sampled texts, arrivals of an open loop"
+        f"{SPREADS:g} standard deviations of the log of the baseline's speed over repeats are more than the log of"
+        " the speed-up. Only from three repeats on, and if the interval of the speed-up excludes 1. Info if repeats"
+        " differ by design: sampled texts, arrivals of an open loop"
     ),
     rationale=(
-        "Two standard deviations contain nearly all runs of an unchanged machine: a smaller effect could come from"
-        " the machine alone, however narrow the interval. Reported only if the interval excludes 1, from three"
-        " repeats on. Texts and arrivals that change with each repeat are the same for both arms: pairing removes"
-        " them, and the interval contains the rest."
+        "Two standard deviations contain nearly all runs of an unchanged machine, so the machine alone may cause a"
+        " smaller effect, even if the interval is narrow. Texts and arrivals that change with each repeat are the same"
+        " for both arms: pairing removes their effect."
     ),
     remedy="Measure on a quiet machine with fixed clocks, with more repeats, interleaved.",
     evaluate=_evaluate,

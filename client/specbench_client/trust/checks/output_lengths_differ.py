@@ -72,13 +72,15 @@ CHECK: Check[CellEvidence] = Check(
     severities=(Severity.INVALID,),
     description="At temperature 0, answers are systematically shorter (or longer) than the paired baseline's.",
     threshold=(
-        f"prompts with an answer more than {LENGTH_SHARE:.0%} shorter outnumber those with a longer one by more than"
-        f" {NET_SHARE:.0%} of all, by a two-sided sign test at {SIGNIFICANCE:g}; or nearly all of at least"
-        f" {UNANIMOUS_MIN} prompts agree. Not evaluated at other temperatures, where lengths differ by design"
+        f"prompts whose answer is more than {LENGTH_SHARE:.0%} shorter outnumber those whose answer is more than"
+        f" {LENGTH_SHARE:.0%} longer, or the reverse, by at least {NET_SHARE:.0%} of all prompts; and a two-sided sign"
+        f" test rejects chance at {SIGNIFICANCE:g}, or at least {1 - NET_SHARE:.0%} of {UNANIMOUS_MIN} or more prompts"
+        " differ in one direction and none in the other. Not evaluated at other temperatures, where lengths differ by"
+        " design"
     ),
     rationale=(
-        "Rounding changes the length of greedy answers equally in both directions, a cut only in one; the sign test"
-        " separates the two without knowing how much rounding there is."
+        "Rounding makes greedy answers longer as often as shorter; a cut only shortens them. The sign test separates"
+        " the two without knowing how much rounding there is."
     ),
     remedy=(
         "Read finish_reason, and look for a smaller context length on this arm or for tokens past the end of the"

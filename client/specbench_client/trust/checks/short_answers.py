@@ -44,10 +44,10 @@ CHECK: Check[RunEvidence] = Check(
     description="A workload's answers are so short that their first token and their last step dominate its figures.",
     threshold=f"fewer than {TOKENS} output tokens on average in a workload's steady requests",
     rationale=(
-        "Drafting does not shorten TTFT: with a prefill of ten steps, 50 tokens spend a sixth of their time where"
-        " nothing can be gained, and 10 tokens half. Also, an answer ends within a step: about half a step of drafts"
-        " is lost, which is a fortieth of the 20 steps of 50 tokens at 2.5 tokens per step, and an eighth of four"
-        " steps. Labels and short extractions are real traffic, and their figures are right, so the severity is Info."
+        "Drafting does not shorten TTFT: if prefill takes as long as ten steps, it is a sixth of the time of an answer"
+        " of 50 tokens, and half of one of 10. Also, an answer ends within a step, so about half a step of drafts is"
+        " lost: at 2.5 tokens per step, a fortieth of an answer of 50 tokens, and an eighth of one of 10. Labels and"
+        " short extractions are real traffic, and their figures are right, so the severity is Info."
     ),
     remedy=(
         "If your service's answers are longer, raise output.maxTokens or use your users' prompts; also read"

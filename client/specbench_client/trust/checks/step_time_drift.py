@@ -148,11 +148,11 @@ CHECK: Check[PointEvidence] = Check(
         f" requests in flight stayed level (within {LEVEL_IN_FLIGHT - 1:.0%}), because step times follow them"
     ),
     rationale=(
-        "Heat and clocks change speed by a tenth or more when they do. A run has a hundred points and more: at one"
-        " in ten thousand, chance alone flags one run in a hundred. In an open loop it is also chance which prompts"
-        " are read in the same steps: one of a hundred valid open loops changed by a tenth. The same holds if a"
-        " third is less than one request per stream: two of two hundred valid runs, with 35 prompts on 16 streams,"
-        " changed by 10 % to 17 %, in every repeat alike; with three times the prompts the change was 3 %."
+        "Heat and clocks change the speed by a tenth or more. A run may have a hundred points, so at one in ten"
+        " thousand chance flags one run in a hundred. In an open loop, chance also decides which prompts share a step:"
+        " one of a hundred valid open loops changed by a tenth. So it does if a third has less than one request per"
+        " stream: two of two hundred valid runs, with 35 prompts on 16 streams, changed by 10 % to 17 %; with three"
+        " times the prompts the change was 3 %."
     ),
     remedy=(
         "Fix the clocks, cool the machine, look for other processes on it, raise load.warmupRequests, and measure"

@@ -63,15 +63,14 @@ def _mean(emitted: Values, drafting: Values) -> str:
 CHECK: Check[PointEvidence] = Check(
     name="StepTokenMismatch",
     severities=(Severity.WARNING,),
-    description=(
-        "The accepted drafts of an answer's steps do not add up to its tokens: AL = 1 + Σ Π of the conditional rates."
-    ),
+    description=("The accepted drafts of an answer's steps do not add up to its tokens."),
     threshold=(
         f"more than {SHARE:.0%} of the tokens after the first, beyond {PER_ANSWER} per answer; only for answers"
         " whose engine lists their steps"
     ),
     rationale=(
-        "This is an identity, even if steps draft different numbers or none: only a wrong count breaks it. The"
+        "Each step emits its accepted drafts and one more token, so AL = 1 + Σ Π of the conditional acceptance rates."
+        " The identity also holds if steps draft different numbers of tokens or none: only a wrong count breaks it. The"
         " allowance of one token covers an end-of-sequence token that one side counts and the other does not. Above"
         " 1 %, acceptance by position and acceptance length disagree by more than the intervals of a usual run."
     ),

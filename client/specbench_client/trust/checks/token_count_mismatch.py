@@ -87,16 +87,15 @@ CHECK: Check[PointEvidence] = Check(
     severities=(Severity.INVALID, Severity.WARNING, Severity.INFO),
     description="The output tokens according to the client, the usage and the counters differ.",
     threshold=(
-        f"Invalid if more than {ANSWERS_SHARE:.0%} of the answers differ between chunks and usage (by any token if"
-        f" they were cut at their length, else by more than {END_TOKENS}), or if the counter lacks more than"
-        f" {TOKENS_SHARE:.0%} of the usage's tokens plus {END_TOKENS} for each answer that was not cut. Warning if"
-        f" that one token explains each answer, but all of them are more than {TOKENS_SHARE:.0%} of the point's"
-        " tokens; Info if they are fewer and between chunks and usage"
+        f"Invalid if chunks and usage disagree in more than {ANSWERS_SHARE:.0%} of the answers, or if the counter has"
+        f" more than {TOKENS_SHARE:.0%} fewer tokens than the usage. {END_TOKENS} token per answer is allowed, the"
+        " end-of-sequence token, except for answers cut at their length. Differences within this allowance are a"
+        f" Warning above {TOKENS_SHARE:.0%} of the point's tokens; below that, Info for chunks against usage"
     ),
     rationale=(
-        "Engines differ in whether the end-of-sequence token counts: one token per answer is a convention, for"
-        " answers that have such a token. A count that is wrong by 1 % changes every time per token and every"
-        " speed-up by as much; for short answers the error is larger."
+        "Engines differ in whether they count the end-of-sequence token, which an answer cut at its length does not"
+        " have. A count that is wrong by 1 % changes every time per token and every speed-up by as much; for short"
+        " answers the error is larger."
     ),
     remedy=(
         "Compare one answer by hand with the engine's tokenizer, report the engine's bug, and do not use the numbers."

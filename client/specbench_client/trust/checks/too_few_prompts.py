@@ -49,15 +49,15 @@ def _of_categories(evidence: RunEvidence) -> Iterator[CheckResult]:
 CHECK: Check[RunEvidence] = Check(
     name="TooFewPrompts",
     severities=(Severity.WARNING, Severity.INFO),
-    description="The steady state of some cell has few different prompts of a workload, or of one of its categories.",
+    description="The steady state of a cell has few different prompts of a workload, or of one of its categories.",
     threshold=(
         f"Info below {INFO_BELOW} different prompts of a workload, Warning below {WARNING_BELOW}; Info below"
         f" {INTERVAL_FROM} of a category, whose figures then have no intervals"
     ),
     rationale=(
-        "At 20 prompts the 95 % interval of an acceptance length is about ± 0.1 wide on homogeneous data and much"
-        " wider on heterogeneous data; below 5, resampling has at most 35 different samples, and no interval is"
-        " valid. A small category affects its own row and not the run: figures of the workload rest on all prompts."
+        "At 20 prompts the 95 % interval of an acceptance length is about ± 0.1 on homogeneous data and much wider on"
+        " heterogeneous data; below 5, resampling has at most 35 different samples, and no interval is valid. A small"
+        " category affects only its own row: figures of the workload use all prompts."
     ),
     remedy="Use more prompts from your own traffic; 80 per category is a good number.",
     evaluate=_evaluate,

@@ -27,5 +27,5 @@ LOADER = SourceLoader(
     licence="Apache-2.0 according to its card; the articles belong to their publishers",
     convert=_convert,
     hub=single_hub(HubDataset("abisee/cnn_dailymail", "test", "3.0.0")),
-    note="this wording, which published figures use, asks to reuse text and so favours prompt-lookup drafters",
+    note="published figures use this wording, which favours prompt-lookup drafters",
 )

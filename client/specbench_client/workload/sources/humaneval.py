@@ -28,7 +28,7 @@ def _convert(row: PromptRow, selection: Selection) -> Columns:
 LOADER = SourceLoader(
     what="HumanEval: 164 Python functions to complete",
     columns=("task_id", "prompt"),
-    template=f"config chat: `{_CHAT}`; config raw: `prompt` alone as the user's message".replace("\n", "⏎"),
+    template=f"config chat: ````` {_CHAT} `````; config raw: `prompt` alone as the user's message".replace("\n", "⏎"),
     licence="MIT",
     convert=_convert,
     hub=single_hub(HubDataset("openai/openai_humaneval", "test")),

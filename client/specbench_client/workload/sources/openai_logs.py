@@ -172,8 +172,6 @@ LOADER = SourceLoader(
     template="messages (or the prompt) unchanged",
     licence="yours and your users'",
     convert=_convert,
-    note="lines that cannot be sent again as they were (images, content in parts, no user message at the end; tools,"
-    " unless `chatTemplate.appliedBy: Client`) are rejected, or left out with `allowMissing`; the log's temperatures,"
-    " limits and lengths are reported with the results",
+    note="see [request logs](#request-logs)",
     ids=False,
 )

@@ -42,6 +42,7 @@ LOADER = SourceLoader(
     licence="Apache-2.0 according to its uploader; the text belongs to its users",
     convert=_convert,
     hub=single_hub(HubDataset("anon8231489123/ShareGPT_Vicuna_unfiltered", "train", file=_FILE)),
-    note="rows with fewer than two messages, or that do not begin with a user's, are left out and counted; for usual"
-    " lengths add `inputTokens: {min: 4, max: 1024}`. EAGLE heads were trained on it, which inflates acceptance",
+    note="rows with fewer than two messages, or whose first message is not from the user, are left out and counted;"
+    " for the usual lengths add `inputTokens: {min: 4, max: 1024}`. EAGLE heads were trained on it, which inflates"
+    " acceptance",
 )

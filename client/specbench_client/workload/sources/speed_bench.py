@@ -103,7 +103,7 @@ LOADER = SourceLoader(
     convert=_convert,
     hub=_hub,
     note="about half of the rows are placeholders until `specbench dataset prepare` resolves them; agentic: each"
-    " assistant message of a trajectory is one request, with everything recorded before it; tools and tool calls need"
+    " assistant message of a trajectory is one request, with everything recorded before it; tool calls need"
     " `chatTemplate.appliedBy: Client`",
     files=_files,
     split=_steps,
