@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.columns import ColumnStoreFactory, Mask, MemoryColumnStore
+from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics import rows as blocks_module
 from specbench_client.metrics.pairing import iter_by_prompt
 from specbench_client.metrics.rows import (
@@ -36,6 +36,7 @@ from specbench_client.metrics.tidy_frame import (
     text_hashes,
     tidy,
 )
+from specbench_client.ragged import Mask
 from specbench_client.store.scratch import DiskColumnStore
 from specbench_testing.synthetic_records import SyntheticRun, frame_of, record
 

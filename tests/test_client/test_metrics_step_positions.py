@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from specbench_client.columns import RaggedColumn
 from specbench_client.metrics.record_lists import (
     ANSWER,
     COMPACT_FIELDS,
@@ -23,6 +22,7 @@ from specbench_client.metrics.record_lists import (
     expand_classes,
 )
 from specbench_client.metrics.tidy_frame import tidy
+from specbench_client.ragged import RaggedColumn
 from specbench_testing.synthetic_records import NS_PER_MS, frame_of, record
 
 STEPS = st.lists(st.integers(0, 5), max_size=200)

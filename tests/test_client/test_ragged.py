@@ -7,7 +7,7 @@ import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specbench_client.columns import RaggedColumn, to_ragged
+from specbench_client.ragged import RaggedColumn, to_ragged
 
 ROWS = st.lists(st.none() | st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), max_size=4), max_size=8)
 Row = list[tuple[int, int]] | None

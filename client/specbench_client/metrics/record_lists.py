@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.columns import ragged_of_entries, to_ragged
+from specbench_client.ragged import ragged_of_entries, to_ragged
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -56,7 +56,7 @@ def condense_lists(records: pd.DataFrame, rows: pd.DataFrame, edges: Mask) -> di
     - `walk`: positions of the steps, for steady rows, see `locate_steps`.
     - `edge_ns`, `edge_tokens`: the chunks themselves, for the rows selected by `edges`.
 
-    Tallies, walks and chunks are ragged columns (`specbench_client.columns`).
+    Tallies, walks and chunks are ragged columns (`specbench_client.ragged`).
     """
     at, chunk_tokens, accepted = (_to_arrays(records[name]) for name in ("chunk_ns", "chunk_tokens", "step_accepted"))
     arrivals = _FlatLists.of(at)

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from specbench_client.columns import ColumnHandle, ColumnStore, Mask, from_flat, to_flat
+from specbench_client.column_store import ColumnHandle, ColumnStore
+from specbench_client.ragged import Mask, from_flat, to_flat
 
 BLOCK_ROWS = 16_384
 """Rows per stored block: some MB while a block is assembled."""
@@ -59,7 +60,7 @@ class _TextColumn:
 
 @dataclass(frozen=True)
 class _ListColumn:
-    """Lists of numbers, stored flat and read as an Arrow column (`specbench_client.columns`)."""
+    """Lists of numbers, stored flat and read as an Arrow column (`specbench_client.ragged`)."""
 
     sizes: ColumnHandle
     values: ColumnHandle

@@ -19,10 +19,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from specbench_api.outcome.record import Record, RecordPhase
-from specbench_client.columns import RaggedColumn
 from specbench_client.load.conversations import is_filler
 from specbench_client.metrics.record_lists import COMPACT_FIELDS, TALLY_FIELDS, condense_lists
 from specbench_client.metrics.rows import Columns, Rows, T, concat_frames, iter_pieces, read_columns, select_rows
+from specbench_client.ragged import RaggedColumn
 
 Values = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -30,7 +30,7 @@ from specbench_client.analysis.stepcost.model import step_costs
 from specbench_client.analysis.summary.cell import EvaluatedCell, MeasuredCell, evaluate_cell
 from specbench_client.analysis.summary.claims import with_claims
 from specbench_client.analysis.summary.headline import HeadlineFacts, headline_of
-from specbench_client.columns import ColumnStoreFactory, MemoryColumnStore
+from specbench_client.column_store import ColumnStoreFactory, MemoryColumnStore
 from specbench_client.metrics.divergence import divergence
 from specbench_client.trust.check import RunEvidence, finding_of
 from specbench_client.trust.registry import BASELINE_INVALID, RUN_CHECKS

@@ -1,15 +1,13 @@
-"""Columns of short arrays, one per row, and storage for columns between two uses.
+"""Columns of short arrays, one per row, stored flat: an array object per row would cost more than its few numbers.
 
-An array object per row would cost more than its few numbers, so they are stored flat. A ragged column is an Arrow list
-array with the numbers of each row, entry by entry: an entry of a tally is a value and its count. So pandas filters,
-sorts and concatenates it like any other column, and it is read as a whole.
+A column is an Arrow list array with the numbers of each row, entry by entry: an entry of a tally is a value and its
+count. So pandas filters, sorts and concatenates it like any other column, and it is read as a whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -86,43 +84,3 @@ def from_flat(sizes: NDArray[np.int32], numbers: NDArray[np.number], at: RowIndi
     offsets = np.concatenate([[0], np.cumsum(np.maximum(sizes, 0))]).astype(np.int32)
     column = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers), mask=pa.array(sizes < 0))
     return pd.Series(pd.arrays.ArrowExtensionArray(column if at is None else column.take(pa.array(at))))
-
-
-# Columns are stored in memory here, and on disk in `store.scratch`.
-
-Column = NDArray[Any]
-
-
-class ColumnHandle(Protocol):
-    """A stored column of a block."""
-
-    def read(self) -> Column:
-        """Return the column; the caller must not write to it."""
-        ...
-
-
-class ColumnStore(Protocol):
-    """Stores columns. The data is deleted with the last of its handles."""
-
-    def put(self, values: Column) -> ColumnHandle:
-        """Store a one-dimensional column of numbers or booleans."""
-        ...
-
-
-@dataclass(frozen=True)
-class _InMemoryColumn:
-    values: Column
-
-    def read(self) -> Column:
-        return self.values
-
-
-class MemoryColumnStore:
-    """Keeps columns in memory."""
-
-    def put(self, values: Column) -> ColumnHandle:
-        return _InMemoryColumn(np.ascontiguousarray(values))
-
-
-ColumnStoreFactory = Callable[[], ColumnStore]
-"""Creates a column store for the rows of one arm at one workload and load."""
